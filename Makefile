@@ -19,7 +19,7 @@ demo: $(VENV)/demo.done  ## the whole cycle on invented readings, in an embedded
 
 test: $(VENV)/dev.done  ## every test but the long ones (ARGS="-k restore" narrows them)
 	@.ci/test-programs
-	@$(BIN)/pytest -n 3 --dist worksteal -m "not soak" $(ARGS)
+	@$(BIN)/pytest -n 4 --dist worksteal -m "not soak" $(ARGS)
 
 lint: $(VENV)/dev.done  ## style, format, types, and the direction of imports
 	@$(BIN)/ruff check .

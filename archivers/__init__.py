@@ -2,5 +2,5 @@
 
 import os
 
-#: Arrow's other allocators keep what they have once had, where numpy can't use it: a fifth of a run's memory.
+#: Arrow's other allocators keep freed memory where numpy can't use it: a fifth of a run's memory.
 os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")

@@ -1,4 +1,4 @@
-"""The context of a run with its archive, and what the policy decides in it."""
+"""The context of a run with its archive, and what follows from the policy."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ from rollups.holds import Hold, Holds
 
 Document = dict[str, Any]
 _MS = timedelta(milliseconds=1)
-#: Returns whether a run under this fence, at this instant, is one that the database knows of. It tells runs
-#: of this database from those that it has forgotten since it was put back.
+#: Returns whether the database knows of a run under this fence, at this instant. It does not know runs that
+#: it has forgotten since it was restored from a backup.
 KnowsRun = Callable[[int, datetime], bool]
 
 
 def knows_none(_fence: int, _now: datetime) -> bool:
-    """Knows of no run: for what writes nothing."""
+    """Stands in for `KnowsRun` where nothing is written: knows of no run."""
     return False
 
 
 @dataclass
 class ArchiveState:
-    """What is known of an archive, kept from step to step while nobody else works on it.
+    """What is known of an archive, kept from step to step while no other run works on it.
 
     `is_clean`: no run has left anything half-done that nobody has looked for."""
 
@@ -78,7 +78,7 @@ class ArchiveContext(RunContext):
 
     @property
     def connections(self) -> Connections:
-        """Returns what a task works with, in this process."""
+        """Returns the connections for tasks in this process."""
         return Connections(self.database, self.store)
 
     @property
@@ -93,15 +93,18 @@ class ArchiveContext(RunContext):
 
     @property
     def archive(self) -> Archive:
+        """Returns the table `archive` of the policy, which must have one."""
         assert self.policy.archive is not None
         return self.policy.archive
 
     @property
     def source(self) -> Source:
+        """Returns the source that reads the policy's collections."""
         return Source(self.database, self.policy)
 
     @property
     def receipts(self) -> Receipts:
+        """Returns the receipts of the policy."""
         return Receipts(self.database, self.policy.name)
 
     @property
@@ -111,10 +114,12 @@ class ArchiveContext(RunContext):
 
     @cached_property
     def deletions(self) -> Deletions:
+        """Returns the writer of receipts of deletes for this run."""
         return Deletions(self.receipts, self.policy, self.fence, self.now, self.keys)
 
     @cached_property
     def pins(self) -> Pins:
+        """Returns the pins of the policy, as of `now`."""
         return Pins(self.database, self.policy, self.now)
 
     @cached_property
@@ -136,25 +141,28 @@ class ArchiveContext(RunContext):
 
     @property
     def measured(self) -> bool:
-        """Measurements of a native time-series collection don't change, and may share an `_id`."""
+        """Returns whether buckets are measurements of a native time-series collection: they don't change, and
+        may share an `_id`."""
         return self.policy.model == "timeseries"
 
     @property
     def expired_before(self) -> int:
-        """Milliseconds; a bucket whose last reading is before it has expired."""
+        """Returns the instant (milliseconds) before which a bucket's last reading must be for it to have
+        expired."""
         after = self.archive.after
         return -(2**62) if after is None else as_ms(self.now - after)
 
     @property
     def cutoff(self) -> int:
-        """Milliseconds; a bucket whose last reading is before it may go: it has expired, and so has the whole
-        of its batch."""
+        """Returns the instant (milliseconds) before which a bucket's last reading must be for it to go: it
+        has expired, and so has the whole of its batch."""
         expired = self.expired_before
         return expired if self._batch_ms is None else expired - expired % self._batch_ms
 
     @property
     def batch_whole_at(self) -> int | None:
-        """Milliseconds; when the batch that is expiring has expired as a whole; None where nothing waits."""
+        """Returns when (milliseconds) the batch that is expiring has expired as a whole; None where nothing
+        waits."""
         if self._batch_ms is None or self.archive.after is None:
             return None
         return self.cutoff + self._batch_ms + self.archive.after // _MS
@@ -166,19 +174,20 @@ class ArchiveContext(RunContext):
 
     @property
     def kept(self) -> str | None:
-        """Why copies are not followed by a delete; None where they are."""
+        """Returns why copies are not followed by a delete; None where they are."""
         if self.measured:
             return timeseries.KEPT
         return None if self.archive.delete else "copied and kept: the policy says delete = false"
 
     def in_grace(self, copied: datetime) -> bool:
+        """Returns whether what was copied then may not be deleted yet."""
         return self.now < copied + self.archive.grace
 
     @property
     def grace(self) -> str:
-        """Why originals stay while their grace lasts."""
+        """Returns the reason for which originals stay during their grace."""
         return f"copied, and waits for the grace of {self.archive.grace}"
 
     def waits(self, copied: datetime) -> str | None:
-        """Why the original of a copy of this instant stays; None where it may go."""
+        """Returns why the original stays of a copy made then; None where it may go."""
         return self.kept or (self.grace if self.in_grace(copied) else None)

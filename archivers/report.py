@@ -9,11 +9,11 @@ from buckets.columns import Quarantined, Series
 from buckets.fields.times import DAY_MS, as_date
 from config.limits import at_most
 
-#: So many quarantined buckets are reported one by one; the rest is counted.
+#: Quarantined buckets that are reported one by one; the rest are counted.
 MAX_DETAILS = 1000
-#: Why buckets stay though all they hold is before what is rolled up.
+#: Why buckets stay though they end before the watermark.
 NOT_ROLLED_UP = "its windows have changed since they were rolled up"
-#: Why buckets stay that hold nothing of what they are for.
+#: Why buckets stay that hold no numbers.
 VALUELESS = (
     "no finite value in a value field for a whole day, of a series that had some: mend the field, or name it "
     "in nonnumeric_ok"
@@ -31,6 +31,7 @@ class Valueless:
 
     @property
     def date(self) -> str:
+        """Returns the day as YYYY-MM-DD."""
         return f"{as_date(self.day * DAY_MS):%Y-%m-%d}"
 
 
@@ -45,10 +46,12 @@ class DeleteLimit:
 
     @property
     def most(self) -> int:
+        """Returns how many buckets may be deleted."""
         return at_most(self.written, self.total)
 
     @property
     def is_exceeded(self) -> bool:
+        """Returns whether more buckets are due than may be deleted."""
         return self.due > self.most
 
     @property
@@ -61,7 +64,7 @@ class DeleteLimit:
         )
 
     def message_after(self, deleted: int) -> str:
-        """Says that more is due than was counted, after so many deletes."""
+        """Returns a message that more is due than was counted, after so many deletes."""
         return (
             f"more is due than the {self.due:,} buckets of {self.collection} that were counted, such as "
             "archived buckets that were put back by hand, or quarantined ones that are sound again. "
@@ -81,16 +84,16 @@ class ArchiveReport:
     bytes: int = 0
     deleted: int = 0
     left: int = 0
-    changed: int = 0  # of those left: changed between copy and delete, or while they were read
+    changed: int = 0  # among those left: changed between copy and delete, or while they were read
     valueless: list[Valueless] = field(default_factory=list)  # the first thousand
     quarantined: list[Quarantined] = field(default_factory=list)
     quarantined_total: int = 0
-    _named: set[int] = field(default_factory=set)  # of the quarantined, 8 bytes a bucket
+    _named: set[int] = field(default_factory=set)  # quarantined buckets, 8 bytes each
     reasons: Counter[str] = field(default_factory=Counter)
     limit: DeleteLimit | None = None  # where the policy has one
 
     def quarantine(self, found: list[Quarantined]) -> None:
-        """Each bucket once; the first thousand in detail."""
+        """Counts each broken bucket once; keeps the first thousand in detail."""
         for bucket in found:
             name = hash((type(bucket.id), repr(bucket.id)))
             if name not in self._named:
@@ -100,15 +103,17 @@ class ArchiveReport:
                     self.quarantined.append(bucket)
 
     def hold(self, count: int, found: list[Valueless]) -> None:
-        """Buckets stay since they hold no number where there should be some."""
+        """Counts buckets that stay since they hold no number where there should be some."""
         self.leave(count, VALUELESS)
         self.valueless += found[: MAX_DETAILS - len(self.valueless)]
 
     def leave(self, count: int, reason: str) -> None:
+        """Counts expired buckets that stay, and why."""
         if count:
             self.left += count
             self.reasons[reason] += count
 
     def change(self, count: int) -> None:
+        """Counts buckets that changed between copy and delete. They stay."""
         self.changed += count
         self.leave(count, "changed between copy and delete: copied again by a later run")

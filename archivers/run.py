@@ -17,11 +17,13 @@ from config.errors import HaltedError
 
 
 class RolledUp(Protocol):
-    """Brings the summaries of the windows up to date that a range (milliseconds) touches.
+    """Rolls up the windows that a range (milliseconds) touches, where they have changed.
 
-    Returns whether they are now. `anew`: also where nothing tells of a change."""
+    Returns whether they are up to date then. `anew`: even where nothing says that they have changed."""
 
-    def __call__(self, start_ms: int, end_ms: int, /, *, anew: bool = False) -> bool: ...
+    def __call__(self, start_ms: int, end_ms: int, /, *, anew: bool = False) -> bool:
+        """Rolls up the windows that [start, end) touches, milliseconds. Returns whether they are up to date
+        now."""
 
 
 def always(_start_ms: int, _end_ms: int, *, anew: bool = False) -> bool:
@@ -52,38 +54,39 @@ class ArchiveRun(ArchiveContext):
             raise HaltedError(f"policy {self.policy.name}: this run stopped: {message}")
 
     def going(self, copies: Batch, start_ms: int, end_ms: int) -> tuple[Batch, NDArray[np.int64]]:
-        """Of copies that earlier runs made: those that end in [start, end), and whose originals neither pins,
-        holds nor roll-ups keep; and the spans of all of them."""
+        """Returns those of earlier runs' copies that end in [start, end), and whose originals neither pins,
+        holds nor roll-ups keep; and the spans of all copies."""
         decoded = decode(copies, self.policy)
         due = decoded.units[(decoded.last >= start_ms) & (decoded.last < end_ms)]
         found = copies.take(np.sort(due))
         found = found.take(self.movable(found))
-        spans = decoded.spans()  # what was equal all along may have been another one in between
+        spans = decoded.spans()  # a copy that equals its original now may not have in between
         if len(found) and not self.rolled_up(int(spans.min()), int(spans.max()) + 1):
             found = found.take(np.zeros(0, dtype=np.int64))
         return found, spans
 
 
 class Archiver(Protocol):
-    """One of the two archives, at work."""
+    """One of the two archives, during a run."""
 
     def recover(self) -> None:
-        """Undo or finish what a crash left."""
+        """Undoes or finishes what a crash left."""
 
     def settle(self, start_ms: int, end_ms: int) -> None:
-        """Of buckets that end in [start, end): delete what was copied by earlier runs and may go now."""
+        """Deletes buckets that end in [start, end), were copied by earlier runs, and may go now."""
 
     def misfit(self, series: Series) -> tuple[str, object] | None:
-        """A series field, and its value, that the archive can't hold beside what it has."""
+        """Returns a series field, and its value, that the archive can't hold beside what it has; None where
+        it can."""
 
     def fresh(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.int64]:
-        """Of some expired buckets, that cover first to last: the indices of those that have to be copied."""
+        """Returns the indices of the expired buckets, which span first to last, that have to be copied."""
 
     def move(self, lot: Lot) -> None:
-        """Copy, verify, and delete what may go, now or by the end of `finish`."""
+        """Copies and verifies buckets, and deletes those that may go, now or by the end of `finish`."""
 
     def finish(self) -> None:
-        """Bring to its end what `move` has begun."""
+        """Finishes what `move` has begun."""
 
     def close(self) -> None:
-        """Stop what is at work; what `finish` has not finished is left to the next run."""
+        """Stops what is under way. What `finish` has not finished is left to the next run."""

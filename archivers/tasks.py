@@ -20,11 +20,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Connections:
-    """What a task works with, in the process that does it."""
+    """What a task works with, in the process that executes it."""
 
     database: Database[dict[str, Any]]
     store: ObjectStore | None
-    #: The fence of the lease of a policy, as it is now; None where none was ever taken.
+    #: Returns the present fence of a policy's lease; None where it was never acquired.
     fence_of: Callable[[str], int | None] = lambda _policy: None
 
 
@@ -33,15 +33,16 @@ Task = Callable[Concatenate[Connections, P], T]
 
 
 class Executor(Protocol):
-    """Does tasks, for one run of one policy."""
+    """Executes tasks, for one run of one policy."""
 
     @property
     def workers(self) -> int:
-        """How many are done at once."""
+        """Returns how many tasks are done at once."""
 
     @property
     def memory(self) -> int:
-        """Bytes that a run may take: for results that wait for their turn, and for what is copied."""
+        """Returns how many bytes a run may take, for results that wait for their turn and for what is
+        copied."""
 
     def submit(self, task: Task[P, T], *plain: P.args, **named: P.kwargs) -> Future[T]:
         """Returns the future of the task. What it raises, `result()` raises."""
@@ -52,14 +53,15 @@ class Executor(Protocol):
 
 @dataclass(frozen=True)
 class LocalExecutor:
-    """Does tasks in this process, one after another, each when it is submitted."""
+    """Executes tasks in this process, one after another, each when it is submitted."""
 
     connections: Connections
     workers: int = 1
     memory: int = USUAL_MEMORY
 
     def submit(self, task: Task[P, T], *plain: P.args, **named: P.kwargs) -> Future[T]:
+        """Does the task now, and returns its outcome as a future that is done."""
         return at_once(task, self.connections, *plain, **named)
 
     def check(self) -> None:
-        """This process is there."""
+        """Does nothing: this process is there."""

@@ -33,7 +33,7 @@ def roll_up_all(context: ArchiveContext, options: RollupOptions = CATCH_UP) -> R
 
 
 def recompute(context: ArchiveContext, archived: ArchivedReader, resting: Sequence[Span]) -> RollupReport:
-    """Returns what a roll-up of all that is due would write, except where it rests (milliseconds): there,
+    """Returns what a roll-up of all due windows would write, except in spans `resting` (milliseconds): there
     summaries are taken as they stand. Writes nothing."""
     reader = slice_reader(context.executor, context.connections, context.policy, archived)
     return roll_up(
@@ -44,8 +44,8 @@ def recompute(context: ArchiveContext, archived: ArchivedReader, resting: Sequen
 
 
 class Upkeep:
-    """Satisfies `RolledUp`: brings windows up to date before their buckets go, since late readings may have
-    come after the roll-up."""
+    """A `RolledUp` that rolls windows up before their buckets go, since late readings may have come after the
+    roll-up."""
 
     def __init__(
         self, context: ArchiveContext, readers: Sequence[Policy], *, is_cleared: bool, dry_run: bool = False
@@ -77,7 +77,7 @@ class Upkeep:
             return True
         watch = self._watch = self._watch or Watch(self._context.database, self._context.policy, RECEIPTS)
         if anew or watch.has_changed(start_ms, end_ms, check):
-            # All that has changed, where that is known: it may have been elsewhere before.
+            # Everything that has changed, where that is known: it may have been at another time before.
             tells_all = watch.can_tell and not anew
             within = EVER if tells_all else TimeRange(as_date(start_ms), as_date(end_ms))
             report = roll_up_all(self._context, RollupOptions(within, is_cleared=self._is_cleared))

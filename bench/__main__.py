@@ -26,6 +26,7 @@ _UNITS = {"k": 1_000, "M": 1_000_000}
 
 
 def main() -> None:
+    """Measures what the command line asks for, and writes the results."""
     options = _options()
     if options.age:
         _measure_age(options)
@@ -83,7 +84,7 @@ def _measure_age(options: argparse.Namespace) -> None:
 
 
 def _measure(cases: list[Case], readings: int, rounds: int, folder: Path) -> Size:
-    """Every job once a round, so that what is compared ran side by side."""
+    """Measures every job once a round, so that the jobs compared ran side by side."""
     wanted: dict[tuple[Workload, Job], None] = {}
     for case in cases:
         wanted[case.workload, case.job] = None

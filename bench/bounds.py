@@ -18,12 +18,12 @@ _INSERTED_AT_ONCE = 1000
 
 
 def drain(place: Place) -> None:
-    """Raw batches, as the server hands them over."""
+    """Reads raw batches, as the server sends them."""
     assert sum(len(batch) for batch in place.source.find_raw_batches({}))
 
 
 def drain_and_delete(place: Place) -> None:
-    """Raw batches once, then all documents by the `_id`s in them, with nothing that guards it."""
+    """Reads raw batches once, then deletes all documents by the `_id`s in them, without a guard."""
     batches = (Docs.split(cast(bytes, data)) for data in place.copy.find_raw_batches({}))
     ids = [raw_id for batch in batches for raw_id in batch.raw_ids]
     for at in range(0, len(ids), _DELETED_AT_ONCE):
@@ -31,7 +31,7 @@ def drain_and_delete(place: Place) -> None:
 
 
 def insert(place: Place) -> None:
-    """The same raw documents into a new collection."""
+    """Inserts the same raw documents into a new collection."""
     raw = place.source.with_options(codec_options=LOSSLESS)
     found: Iterator[Any] = iter(raw.find({}))
     target = place.database["inserted"]

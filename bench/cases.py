@@ -23,6 +23,8 @@ class Job:
 
 @dataclass(frozen=True)
 class Against:
+    """Another job to compare with, and how much faster a case has to be."""
+
     job: Job
     at_least: float | None  # the speed, as a multiple of this one's; None: only told
     workload: Workload | None = None  # None: the same; of another one, speeds are compared a reading
@@ -30,17 +32,20 @@ class Against:
 
 @dataclass(frozen=True)
 class Case:
+    """A job on a workload, and what it is compared with."""
+
     workload: Workload
     job: Job
     against: tuple[Against, ...] = ()
 
     @property
     def is_irregular(self) -> bool:
+        """Returns whether documents of the workload differ in shape."""
         return self.workload in (*IRREGULAR, SPARSE, *FURTHER, *UNORDERED)
 
 
 def _nothing(_place: Place) -> None:
-    """It reads only."""
+    """Does nothing: the job only reads."""
 
 
 _DRAIN = Job("draining raw batches", bounds.drain, _nothing)

@@ -52,7 +52,7 @@ def _compounds(number: int, chance: np.random.Generator) -> Iterator[Document]:
 
 
 def _imported(number: int, chance: np.random.Generator) -> Iterator[Document]:
-    """ObjectIds in the order of the import: of each day, one series after another."""
+    """Yields documents with ObjectIds in the order of an import: of each day, one series after another."""
     yield from sorted(MINUTES.day(number, chance), key=lambda bucket: str(bucket["symbol"]))
 
 

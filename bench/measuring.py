@@ -20,11 +20,13 @@ from bench import peers
 from bench.place import Action, Place
 from buckets import heap
 
-#: What only one action needs: imported by its process, and not on its time.
+#: Modules that only one action needs: imported by its process, and not timed.
 _LIBRARIES = {"minutes_by_pymongoarrow": ["pymongoarrow.api"]}
 
 
 class Measured(NamedTuple):
+    """Time and memory that one action took."""
+
     seconds: float
     cpu: float  # seconds of this process, user and system, all threads
     server_cpu: float  # of mongod, meanwhile
@@ -32,8 +34,8 @@ class Measured(NamedTuple):
 
 
 def measure(action: Action, place: Place) -> Measured:
-    """Raises RuntimeError where the action failed: its traceback is on stderr."""
-    # As cron starts one; of a forked one, each page that it touches would be copied first.
+    """Returns what one action took. Raises RuntimeError where it failed: its traceback is on stderr."""
+    # Started as cron starts one. In a forked process, each page that it touches would be copied first.
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     child = context.Process(target=_run, args=(action, place, theirs))
@@ -50,8 +52,8 @@ def measure(action: Action, place: Place) -> Measured:
 
 
 def _memory(action: Action) -> dict[str, str]:
-    """Where memory comes from, as the environment says it: for jobs and bounds as the program sets it up; for
-    a script that somebody else runs, as Arrow and the C library do by themselves."""
+    """Returns the memory settings of the environment: for jobs and bounds as the program sets it up; for a
+    script that somebody else runs, as Arrow and the C library do by themselves."""
     if _is_script(action):
         return {"ARROW_DEFAULT_MEMORY_POOL": pa.supported_memory_backends()[0]}
     return {name: str(value) for options in heap.OPTIONS for name, (_, value) in options.items()}
@@ -62,8 +64,8 @@ def _is_script(action: Action) -> bool:
 
 
 class _NoPandas(MetaPathFinder):
-    """It came with a peer, and nobody here needs it. Where pyarrow finds it, it imports it: a third of a
-    second."""
+    """Hides pandas, which came with a peer and which nothing here needs. Where pyarrow finds it, it imports
+    it: a third of a second."""
 
     def find_spec(self, name: str, *_: object) -> None:
         if name == "pandas":
@@ -86,7 +88,8 @@ def _run(action: Action, place: Place, answer: Connection) -> None:
 
 
 def _peak_mb() -> float:
-    """`getrusage` would count in what this process had before it began: its parent's memory."""
+    """Returns the peak memory. `getrusage` would include what this process had before it began: its parent's
+    memory."""
     told = Path("/proc/self/status").read_text().partition("VmHWM:")[2]
     return int(told.split()[0]) / 1024
 
@@ -97,5 +100,5 @@ def _server_cpu(pid: int) -> float:
 
 
 def middle(found: list[Measured]) -> Measured:
-    """The median of each figure."""
+    """Returns the median of each figure."""
     return Measured(*map(median, zip(*found, strict=True)))

@@ -19,7 +19,7 @@ _SLOTS = [str(second) for second in range(60)]
 
 
 def _write(place: Place, days: Iterator[pa.Table]) -> None:
-    """A row group a day, or more."""
+    """Writes a row group a day, or more."""
     writer = None
     for table in days:
         writer = writer or pq.ParquetWriter(place.file, table.schema, compression="zstd")
@@ -29,7 +29,7 @@ def _write(place: Place, days: Iterator[pa.Table]) -> None:
 
 
 def _sorted(table: pa.Table) -> pa.Table:
-    """By series and time."""
+    """Sorts by series and time."""
     return table.sort_by([(name, "ascending") for name in table.column_names[:-1]])
 
 
@@ -40,7 +40,7 @@ def _days(place: Place) -> Iterator[tuple[Any, Any]]:
 
 
 def minutes_by_pymongo(place: Place) -> None:
-    """pymongo's dicts, through lists, into pyarrow."""
+    """Reads slots into pymongo's dicts, and writes them through lists with pyarrow."""
 
     def table(found: Iterator[Document]) -> pa.Table:
         symbols: list[str] = []
@@ -58,7 +58,8 @@ def minutes_by_pymongo(place: Place) -> None:
 
 
 def minutes_by_pymongoarrow(place: Place) -> None:
-    """pymongoarrow's struct columns, a column a slot: the buckets sorted, then made into rows by numpy."""
+    """Reads slots into pymongoarrow's struct columns, one a slot: sorts the buckets, then makes rows by
+    numpy."""
     from pymongoarrow.api import Schema, find_arrow_all
 
     schema = Schema(
@@ -92,6 +93,8 @@ def minutes_by_pymongoarrow(place: Place) -> None:
 
 
 def samples_by_pymongo(place: Place) -> None:
+    """Writes samples as Parquet, decoded by pymongo."""
+
     def table(found: Iterator[Document]) -> pa.Table:
         devices: list[int] = []
         sensors: list[int] = []
@@ -138,7 +141,8 @@ def _merge(place: Place, hours: list[Document], target: str) -> None:
 
 
 def _group(value: str) -> Document:
-    """Of readings; in the order in which they were written, so that first and last need no sort."""
+    """Returns a stage that groups readings in the order in which they were written, so that first and last
+    need no sort."""
     return {
         "$group": {
             "_id": {"symbol": "$symbol", "start": _HOUR},
@@ -154,7 +158,8 @@ def _group(value: str) -> Document:
 
 
 def minutes_unwound(place: Place) -> None:
-    """$unwind, $group, $merge. Without percentiles: the server has had them since version 7."""
+    """Groups slots by $unwind, $group, $merge. Without percentiles: the server has had them since version
+    7."""
     slots: list[Document] = [
         {"$project": {"symbol": 1, "d": 1, "p": {"$objectToArray": "$p"}}},
         {"$unwind": "$p"},
@@ -163,7 +168,8 @@ def minutes_unwound(place: Place) -> None:
 
 
 def minutes_mapped(place: Place) -> None:
-    """The best pipeline we found: each bucket's figures by $map over its slots, then $group."""
+    """Groups slots by the best pipeline we found: each bucket's figures by $map over its slots, then
+    $group."""
     values: Document = {"$map": {"input": {"$objectToArray": "$p"}, "in": "$$this.v"}}
     squares: Document = {"$map": {"input": "$v", "in": {"$multiply": ["$$this", "$$this"]}}}
     figures: Document = {
@@ -188,4 +194,5 @@ def minutes_mapped(place: Place) -> None:
 
 
 def readings_grouped(place: Place) -> None:
+    """Groups readings into summaries in an aggregation pipeline."""
     _merge(place, [_group("$p")], "grouped")

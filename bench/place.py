@@ -54,30 +54,33 @@ class Place:
 
     @cached_property
     def database(self) -> Database[Document]:
+        """Returns the database, connected when first asked for."""
         client: MongoClient[Document] = MongoClient(self.uri, tz_aware=True, w="majority")
         return client[_DATABASE]
 
     @property
     def source(self) -> Collection[Document]:
-        """The workload as it was loaded. Nothing is deleted from it."""
+        """Returns the workload's collection as it was loaded. Nothing is deleted from it."""
         return self.database[self.workload.collection]
 
     @property
     def copy(self) -> Collection[Document]:
-        """The same again, for what deletes."""
+        """Returns a copy of that collection, for jobs that delete."""
         return self.database[f"{self.workload.collection}{_COPY}"]
 
     @property
     def end(self) -> datetime:
+        """Returns the end of the last day with readings."""
         return FIRST_DAY + timedelta(days=self.days)
 
     @property
     def file(self) -> Path:
-        """What a script writes."""
+        """Returns the path of what a script writes."""
         return self.folder / "script.parquet"
 
     @property
     def store(self) -> Path:
+        """Returns the folder of the store."""
         return self.folder / "store"
 
     def _call(self, name: str, policy: str) -> DemoCall:
@@ -85,8 +88,8 @@ class Place:
         return DemoCall(name, self._config(policy), (), now, True, True, True, True, Stop())
 
     def _config(self, name: str) -> Path:
-        """A policy for each kind of job: `roll` rolls up, `stream` and `scan` look for late readings, `copy`
-        archives and deletes nothing, `move` does both."""
+        """Writes a policy for each kind of job: `roll` rolls up, `stream` and `scan` look for late readings,
+        `copy` archives and deletes nothing, `move` does both."""
         keys = {"collection": self.workload.collection, **self.workload.policy}
         roll = {"hourly": "hourly", "daily": "daily", "percentiles": [50, 95, 99]}
         recheck = f"{self.days + 9}d"
@@ -107,7 +110,7 @@ class Place:
         return path
 
     def run(self, name: str, policy: str) -> Document:
-        """A command as a user gives it; what it says it did."""
+        """Runs a command as a user gives it. Returns what it says it did."""
         verbs: dict[str, Callable[[DemoCall], Report]] = {
             "rollup": rollup,
             "archive": archive,
@@ -119,10 +122,11 @@ class Place:
         return result.body
 
     def policy(self, name: str) -> Policy:
+        """Returns the policy of that name."""
         return self._call("bench", name).settings.policies[name]
 
     def load(self, readings: int) -> Place:
-        """With as many whole days as come nearest to so many readings."""
+        """Loads as many whole days as come nearest to so many readings."""
         days = self.workload.days(readings)
         documents = self.workload.documents(days)
         loaded = replace(self, days=days)
@@ -138,7 +142,7 @@ class Place:
             collection.create_index([(key, 1) for key in keys])
 
     def clear(self) -> None:
-        """No summary, no archive, no books, nothing that a script has written: the workloads alone."""
+        """Removes summaries, archives, records, and whatever a script has written. The workloads stay."""
         for name in self.database.list_collection_names():
             if name.startswith(_WRITTEN):
                 self.database.drop_collection(name)
@@ -146,7 +150,7 @@ class Place:
         self.file.unlink(missing_ok=True)
 
     def fill_copy(self) -> None:
-        """All of the workload, with its indexes and a clean sheet."""
+        """Fills the copy with all of the workload, with its indexes, and begins without records."""
         self.clear()
         self.copy.drop()
         self.source.aggregate([{"$out": self.copy.name}])

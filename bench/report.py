@@ -37,16 +37,17 @@ class Size:
     bytes_each: dict[Workload, float] = field(default_factory=dict)  # of Parquet, a reading
 
     def add(self, workload: Workload, job: Job, measured: Measured, place: Place) -> None:
+        """Adds one measurement of a job, and the size of the parts that it left."""
         self.found.setdefault((workload, job), []).append(measured)
         if parts := list(place.store.glob("copy/data/*/*.parquet")):
             self.bytes_each[workload] = sum(part.stat().st_size for part in parts) / place.readings
 
     def speed(self, workload: Workload, job: Job) -> float:
-        """Million readings a second."""
+        """Returns million readings a second."""
         return self.places[workload].readings / middle(self.found[workload, job]).seconds / 1e6
 
     def ratio(self, case: Case, against: Against, of: Callable[[Measured], float]) -> float:
-        """The speed, as a multiple: the median of the rounds."""
+        """Returns the speed as a multiple: the median of the rounds."""
         other = against.workload or case.workload
         pairs = zip(self.found[other, against.job], self.found[case.workload, case.job], strict=True)
         fewer = self.places[case.workload].readings / self.places[other].readings
@@ -70,7 +71,8 @@ class Row(NamedTuple):
 def write(
     sizes: Sequence[Size], grown: Sequence[Size], cases: Sequence[Case], rounds: int, folder: Path
 ) -> None:
-    """`grown`: sizes at which our own jobs were measured, and what the server does for them."""
+    """Writes the report. `grown`: sizes at which our own jobs were measured, and what the server does for
+    them."""
     rows = [row for size in sizes for row in _rows(size, cases)]
     told = about(rounds)
     jobs = [entry for size in (*sizes, *grown) for entry in _jobs(size)]
@@ -87,7 +89,7 @@ def without_age(path: Path) -> str:
 
 
 def _kept(path: Path) -> str:
-    """What other benches have written."""
+    """Returns what other benches have written."""
     text = path.read_text() if path.exists() else ""
     _, heading, section = text.partition(MODELS if MODELS in text else AGE)
     return heading + section
@@ -124,6 +126,7 @@ def _jobs(size: Size) -> Iterator[dict[str, Any]]:
 
 
 def about(rounds: int) -> dict[str, str]:
+    """Returns how it was measured: command, machine, versions."""
     mongod = subprocess.run(
         [find_mongod(Path("/nowhere")), "--version"], capture_output=True, text=True, check=True
     )
@@ -180,7 +183,8 @@ def _comparisons(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _figures(size: Size) -> Iterator[str]:
-    """What bounds each job: where both processes worked without waiting for each other, the larger CPU."""
+    """Yields what bounds each job: where both processes worked without waiting for each other, the larger
+    CPU."""
     yield "CPU is that of bucketwise (or the script) and of mongod meanwhile. The larger of the two is the"
     yield "time that it would take on a core of its own; a job that works on two at once may take less.\n"
     yield from head("job", "readings", "seconds", "CPU", "mongod's CPU", "bound by", "times that", "peak MB")
@@ -225,9 +229,11 @@ def _too_much(job: Job, peak_mb: float) -> str:
 
 
 def head(*names: str) -> Iterator[str]:
+    """Yields the head of a Markdown table."""
     yield line(*names)
     yield line(*("---" for _ in names))
 
 
 def line(*cells: str) -> str:
+    """Returns a row of a Markdown table."""
     return "| " + " | ".join(cells) + " |"

@@ -24,7 +24,7 @@ del _HOUR_KEYS["slot"]
 
 
 def _hours(number: int, chance: np.random.Generator) -> Iterator[tuple[Document, list[Document]]]:
-    """A document for each series and hour, and the minute buckets of that hour."""
+    """Yields a document for each series and hour, and the minute buckets of that hour."""
     minutes = list(MINUTES.day(number, chance))
     series = len(minutes) // 1440
     for hour in range(24):
@@ -75,7 +75,7 @@ def _pairs(number: int, chance: np.random.Generator) -> Iterator[Document]:
 
 
 def _several(number: int, chance: np.random.Generator) -> Iterator[Document]:
-    """Samples of ten sensors in each, sensor after sensor."""
+    """Yields samples of ten sensors in each document, sensor after sensor."""
     for bucket in SAMPLES.day(number, chance):
         samples = [{"sensor": f"s{i % 10}", **it} for i, it in enumerate(bucket["samples"])]
         yield {**bucket, "samples": samples}

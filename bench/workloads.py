@@ -28,7 +28,7 @@ _SAMPLES = 200
 
 @dataclass(frozen=True, eq=False)
 class Workload:
-    """Some days of documents, and the policy's keys that say how they lie."""
+    """A collection to measure: some days of documents, and the keys of a policy for them."""
 
     name: str  # and what its buckets are
     day: Day
@@ -37,13 +37,15 @@ class Workload:
 
     @property
     def collection(self) -> str:
+        """Returns the name of its collection."""
         return self.name.replace(" ", "_").replace(",", "")
 
     def days(self, readings: int) -> int:
+        """Returns how many days hold about so many readings, at least one."""
         return max(1, round(readings / (len(_SYMBOLS) * _MINUTES * _SECONDS)))
 
     def documents(self, days: int) -> Iterator[bytes]:
-        """The same ones each time."""
+        """Yields the documents, the same ones each time."""
         chance = np.random.default_rng(7)
         for number in range(days):
             for document in self.day(number, chance):
@@ -60,7 +62,7 @@ def _prices(chance: np.random.Generator) -> NDArray[np.float64]:
 def _minutes(
     number: int, chance: np.random.Generator, slots: Callable[[list[float]], Document], symbols: list[str]
 ) -> Iterator[Document]:
-    """Minute by minute, a bucket of each symbol."""
+    """Yields a bucket of each symbol, minute by minute."""
     start = FIRST_DAY + timedelta(days=number)
     prices = [_prices(chance).tolist() for _ in symbols]
     for minute in range(_MINUTES):
@@ -77,7 +79,7 @@ def _regular(number: int, chance: np.random.Generator) -> Iterator[Document]:
 
 
 def _gaps(number: int, chance: np.random.Generator) -> Iterator[Document]:
-    """Of each bucket, every slot is missing with a chance of one in ten."""
+    """Yields buckets in which every slot is missing with a chance of one in ten."""
 
     def slots(values: list[float]) -> Document:
         kept = chance.random(_SECONDS) > 0.1
@@ -87,7 +89,7 @@ def _gaps(number: int, chance: np.random.Generator) -> Iterator[Document]:
 
 
 def _mixed(number: int, chance: np.random.Generator) -> Iterator[Document]:
-    """A whole number is written as an int, as JavaScript drivers do it."""
+    """Yields buckets with whole numbers as ints, as JavaScript drivers write them."""
 
     def slots(values: list[float]) -> Document:
         halves = [round(value * 2) / 2 for value in values]
@@ -111,7 +113,8 @@ def _readings(number: int, chance: np.random.Generator) -> Iterator[Document]:
 
 
 def _sampled(number: int, chance: np.random.Generator, *, sparse: bool) -> Iterator[Document]:
-    """Closed by size; where sparse, after fewer samples as well, and some samples hold no value."""
+    """Yields buckets closed by size; where sparse, after fewer samples as well, and some samples hold no
+    value."""
     epoch = int((FIRST_DAY + timedelta(days=number)).timestamp())
     walks = [_prices(chance).ravel().tolist() for _ in _SYMBOLS]
     at = 0
@@ -145,7 +148,7 @@ def _sparse(number: int, chance: np.random.Generator) -> Iterator[Document]:
 
 
 def _longs(number: int, chance: np.random.Generator) -> Iterator[Document]:
-    """Each bucket of doubles or of longs, by turns of chance; all its slots alike."""
+    """Yields buckets of doubles or of longs, at random; all slots of one alike."""
 
     def slots(values: list[float]) -> Document:
         if chance.random() < 0.5:

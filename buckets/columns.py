@@ -26,12 +26,12 @@ class Kind(IntEnum):
 
 
 def is_number(kinds: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """n: is there a number, finite or not?"""
+    """Returns where there is a number, finite or not, (n,)."""
     return kinds - np.uint8(Kind.FINITE) <= Kind.NONFINITE - Kind.FINITE  # MISSING comes round to 255
 
 
 def joined(parts: Sequence[NDArray[Any]], dtype: type[np.generic]) -> NDArray[Any]:
-    """Columns of this type as one: where there is one, that very one."""
+    """Returns columns of one type as one column: a single one without a copy."""
     return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, dtype), *parts])
 
 
@@ -59,22 +59,22 @@ class Columns:
 
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
-        """b: how many readings each bucket holds."""
+        """Returns how many readings each bucket holds, (b,)."""
         return np.diff(self.starts)
 
     @cached_property
     def bucket(self) -> NDArray[np.int32]:
-        """n: index of the reading's bucket."""
+        """Returns the index of each reading's bucket, (n,)."""
         return np.repeat(np.arange(len(self.lengths), dtype=np.int32), self.lengths)
 
     @cached_property
     def series_of_readings(self) -> NDArray[np.int32]:
-        """n: index into series."""
+        """Returns the index into `series` of each reading, (n,)."""
         return self.bucket_series[self.bucket] if self.reading_series is None else self.reading_series
 
     def holds(self, series: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """b: which buckets hold a reading of any of these series; `series`: s, which are meant. One without
-        any reading holds its own."""
+        """Returns which buckets hold a reading of any of these series, (b,). `series`: which are meant, (s,).
+        A bucket without readings holds its own series."""
         if self.reading_series is None:
             return series[self.bucket_series]
         found = np.zeros(len(self.lengths), dtype=np.bool_)
@@ -83,11 +83,11 @@ class Columns:
 
     @cached_property
     def filled(self) -> NDArray[np.int64]:
-        """The buckets that hold any reading."""
+        """Returns the indices of the buckets that hold any reading."""
         return np.flatnonzero(self.lengths)
 
     def of_filled(self, ufunc: np.ufunc) -> NDArray[np.int64]:
-        """Of each bucket that holds any reading: np.minimum or np.maximum of its times."""
+        """Returns np.minimum or np.maximum of the times of each bucket that holds any reading."""
         starts = self.starts[self.filled]
         return np.asarray(ufunc.reduceat(self.time, starts)) if len(starts) else starts
 

@@ -1,8 +1,7 @@
-"""How a process keeps memory that is free again, where its C library is glibc; and how often Python looks for
-what refers to itself.
+"""How a process keeps freed memory, where its C library is glibc; and how often Python collects garbage.
 
-What is made of one piece is freed, and asked for again for the next. By itself glibc gives it back to the
-system each time, and gets it page by page: a quarter of the time of a roll-up. And threads that have heaps
+Memory of one piece of work is freed, and needed again for the next. By default glibc gives it back to the
+system each time, and gets it again page by page: a quarter of the time of a roll-up. And threads with heaps
 of their own each keep what was freed there: a third of the memory of an archive run.
 """
 
@@ -14,17 +13,18 @@ import os
 import sys
 
 _MB = 1 << 20
-#: Options as glibc's malloc.h has them, by their names in the environment, and what they are set to. Those of
-#: one line mean something together alone: who sets one of them has set all.
+#: Options of glibc's malloc.h, by their names in the environment, and what they are set to. Those of one line
+#: only make sense together: if the environment sets one of them, all are left alone.
 OPTIONS = (
     {"MALLOC_ARENA_MAX": (-8, 1)},
-    # More is kept than a run takes; larger blocks than 32 MB, the most that glibc knows, are not.
+    # More is kept than a run takes, except blocks larger than 32 MB, which is glibc's maximum.
     {"MALLOC_TRIM_THRESHOLD_": (-1, 512 * _MB), "MALLOC_MMAP_THRESHOLD_": (-3, 32 * _MB)},
 )
 
 
 def keep() -> None:
-    """From now on, in all of this process; what the environment says comes first."""
+    """Makes the C library keep freed memory, for the whole process. Settings in the environment come
+    first."""
     libc = _glibc()
     if libc is None or "glibc.malloc." in os.environ.get("GLIBC_TUNABLES", ""):
         return
@@ -35,16 +35,16 @@ def keep() -> None:
 
 
 def freeze() -> None:
-    """What is imported by now stays, and is looked at no more. Nothing large that a run makes refers to
-    itself: to look for such after each 700 objects, as Python does by itself, takes some hundredths of the
-    time where buckets are irregular, and all threads wait."""
+    """Takes all objects that exist by now out of garbage collection. Nothing large that a run makes refers to
+    itself. Python would look for such after every 700 objects, which costs some percent of the time where
+    buckets are irregular, and stops all threads."""
     gc.freeze()
     gc.set_threshold(10_000)
 
 
 def give_back() -> None:
-    """What is free, and what refers to itself alone, to the system: for a process that has nothing to do for
-    some time."""
+    """Collects garbage, and gives free memory back to the system: for a process that is idle for some
+    time."""
     gc.collect()
     if (libc := _glibc()) is not None:
         libc.malloc_trim(0)

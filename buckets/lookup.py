@@ -24,11 +24,11 @@ def find_by_ids(
     *,
     are_unique: bool = True,
 ) -> Iterator[Docs]:
-    """Yields what has these `_id`s in a collection. Raises HaltedError where they `are_unique` and two
-    documents have one: MongoDB keeps them so inside each shard alone.
+    """Yields the documents of a collection with these `_id`s. Raises HaltedError where they `are_unique` and
+    two documents have one: MongoDB keeps them unique only inside each shard.
 
-    ObjectIds that were made one after another lie together: to read from the first to the last is faster than
-    to look each up. Where there is more in between, each is looked up after all."""
+    ObjectIds that were made one after another lie together: reading from the first to the last is faster than
+    looking each up. Where there is more in between, each is looked up after all."""
     found = _found_by_ids(collection, raw_ids, session)
     return _each_once(found, collection.name) if are_unique else iter(found)
 

@@ -37,7 +37,7 @@ _HOLDING = {
 _CODEC: CodecOptions[Document] = CodecOptions(
     tz_aware=True, uuid_representation=4, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
-#: Overflow is looked up for so many buckets at once.
+#: Buckets whose overflow is looked up at once.
 _LOOKUP = 1000
 
 
@@ -70,7 +70,7 @@ class Source:
 
     @cached_property
     def listed(self) -> list[Document]:
-        """The policy's collections that are there, as MongoDB lists them. Asked once."""
+        """Returns the policy's collections that exist, as MongoDB lists them. Asks once."""
         named = {"name": {"$in": self.policy.sources}}
         return [dict(info) for info in self.collection.database.list_collections(filter=named)]
 
@@ -98,18 +98,18 @@ class Source:
 
     @property
     def rough(self) -> Source:
-        """Returns the same where all texts are taken for plain ones: those with an offset from UTC are found
-        up to a day off."""
+        """Returns a source that takes all texts for plain ones: it finds those with an offset from UTC up to
+        a day off."""
         found = copy.copy(self)
         found._form = self._form.plain  # noqa: SLF001  (of its own class)
         return found
 
     def look_at_texts(self) -> None:
-        """Looks at each text of a time once, where there are any, up to the first that is none or has an
-        offset from UTC. Without any such, this source takes all for plain ones from now on.
+        """Looks once at each text of a time, where there are any, up to the first that is none or has an
+        offset from UTC. Without such a text, this source takes all for plain ones from now on.
 
-        What comes in later with an offset is then found a day beside its time, or not at all. So look once
-        the change stream has been read: the next run hears of what came in since."""
+        A text with an offset that comes in later is then found up to a day off, or not at all. So call it
+        once the change stream has been read: the next run learns of what came in since."""
         if self._form.is_text:
             fields = {self._first, self._last}
             other = {"$or": [self._form.not_plain(field) for field in fields]}
@@ -125,33 +125,34 @@ class Source:
         return self._time_in(document, self._last, ASCENDING, FIRST_MS)
 
     def batches(self, start_ms: int, end_ms: int, also: Document | None = None) -> Iterator[Batch]:
-        """Every bucket that may hold a reading in [start, end), and is met by the query `also`."""
+        """Yields every bucket that may hold a reading in [start, end), and matches the query `also`."""
         if _is_empty(start_ms, end_ms):
             return iter(())
         holding = _HOLDING[self.policy.model](self.policy, self._form, start_ms, end_ms)
         return self._read({"$and": [holding, also]} if also else holding)
 
     def ending(self, start_ms: int, end_ms: int) -> Iterator[Batch]:
-        """Every bucket whose last time by its fields (`slots`: whose start) lies in [start, end). Buckets
-        are not fetched ahead (their overflow is): who goes on to the next days does so across them."""
+        """Yields every bucket whose last time by its fields (`slots`: whose start) lies in [start, end).
+        Fetches overflow ahead, but no buckets: a caller that goes on to the next days fetches ahead across
+        them."""
         if _is_empty(start_ms, end_ms):
             return
-        # Not all at once: the server would look up of each whether another range has found it already.
+        # Not all at once: the server would check for each whether another range has found it already.
         for span in self._ranges(self._last, start_ms, end_ms - 1):
             yield from self._read(span, is_ahead=False)
 
     def by_ids(self, ids: Sequence[Any]) -> Iterator[Batch]:
-        """The buckets with these `_id`s, as far as they are there."""
+        """Yields the buckets with these `_id`s that are there."""
         return self._read({"_id": {"$in": list(ids)}})
 
     def by_raw_ids(self, raw_ids: Sequence[bytes]) -> Iterator[Batch]:
-        """The buckets with these `_id`s (as `Docs.raw_id` gives them), as far as they are there."""
+        """Yields the buckets with these `_id`s (as `Docs.raw_id` gives them) that are there."""
         are_unique = self.policy.model != "timeseries"
         found = find_by_ids(self.collection, raw_ids, self._session, are_unique=are_unique)
         return map(self.with_overflow, found)
 
     def present(self, ids: Sequence[Any]) -> set[bytes]:
-        """Which of these `_id`s are there, as `Docs.raw_id` gives them."""
+        """Returns which of these `_id`s are there, as `Docs.raw_id` gives them."""
         query = {"_id": {"$in": list(ids)}}
         # From the `_id` index alone, a NaN would come without its payload.
         present: set[bytes] = set()
@@ -161,7 +162,7 @@ class Source:
         return present
 
     def spans(self, ids: Sequence[Any]) -> Iterator[tuple[int, int]]:
-        """[start, end) in milliseconds, as their fields tell it, of the buckets with these `_id`s."""
+        """Yields [start, end) in milliseconds of the buckets with these `_id`s, as their fields tell it."""
         fields = _only(*span_fields(self.policy))
         for found in find_raw(self.collection, {"_id": {"$in": list(ids)}}, self._session, fields):
             for document in found:
@@ -169,7 +170,7 @@ class Source:
                     yield span
 
     def owners(self, ids: Sequence[Any]) -> list[Any]:
-        """The `_id`s of the buckets that the overflow documents with these `_id`s refer to."""
+        """Returns the `_id`s of the buckets that the overflow documents with these `_id`s refer to."""
         if self.overflow is None or self.policy.overflow is None:
             return []
         ref_field = self.policy.overflow.ref_field
@@ -177,7 +178,7 @@ class Source:
         return [as_queried(first_at(document, split(ref_field))) for some in found for document in some]
 
     def orphans(self) -> Iterator[Docs]:
-        """The overflow documents that refer to no bucket which is there."""
+        """Yields the overflow documents that refer to no bucket that is there."""
         if self.overflow is None or self.policy.overflow is None:
             return
         owner: Document = {
@@ -194,13 +195,14 @@ class Source:
             yield from find_raw(self.overflow, {"_id": {"$in": some}}, self._session)
 
     def strays(self) -> Iterator[Batch]:
-        """Buckets with no usable time: no query by time finds them."""
+        """Yields the buckets with no usable time. No query by time finds them."""
         fields = {self._first, self._last}
         return self._read({"$or": [part for field in fields for part in self._form.strays(field)]})
 
     def earliest(self, at_or_after_ms: int | None = None) -> int | None:
-        """The first instant, at or after the argument, that a bucket covers; None where there is none. (Where
-        bounds are seconds, the argument itself may be given for the whole second in which a bucket ended.)"""
+        """Returns the first instant, at or after the argument, that a bucket covers; None where there is
+        none. Where bounds are seconds, it may return the argument for the whole second in which a bucket
+        ended."""
         at = FIRST_MS if at_or_after_ms is None else at_or_after_ms
         if at > LAST_MS:
             return None
@@ -211,16 +213,16 @@ class Source:
         return None if found is None else max(found, at)
 
     def earliest_of(self, series: Document) -> int | None:
-        """The first time that a bucket's fields tell, of the buckets that meet the query."""
+        """Returns the first time that the fields of buckets of this query tell; None without any."""
         return self._extreme(self._first, FIRST_MS, ASCENDING, series)
 
     def earliest_ending(self, at_or_after_ms: int) -> int | None:
-        """The first time at or after the argument for which `ending` finds a bucket; where times are text,
-        which sorts otherwise, up to three days before."""
+        """Returns the first time, at or after the argument, for which `ending` finds a bucket. Where times
+        are text, which sorts otherwise, it may be up to three days early."""
         return self._extreme(self._last, at_or_after_ms, ASCENDING)
 
     def count_ending(self, start_ms: int, end_ms: int, also: Document | None = None) -> int:
-        """How many buckets `ending` finds, of those that the query `also` meets."""
+        """Returns how many buckets `ending` finds that also match the query `also`."""
         if _is_empty(start_ms, end_ms):
             return 0
         query: Document = {"$or": self._ranges(self._last, start_ms, end_ms - 1), **(also or {})}
@@ -234,14 +236,15 @@ class Source:
         return self.collection.estimated_document_count()
 
     def latest(self) -> int | None:
-        """The last time that a bucket's fields tell (`slots`: the start of the last bucket)."""
+        """Returns the last time that a bucket's fields tell (`slots`: the start of the last bucket)."""
         if self.policy.model == "samples" and self.policy.end_field is None:
             return self._latest_sample()
         return self._extreme(self._last, FIRST_MS, DESCENDING)
 
     def _latest_sample(self) -> int | None:
-        """Of buckets whose last time no field tells. An index sorts by type first, so that a time of one type
-        may hide a later one of another: what comes after the one found is looked at as well."""
+        """Returns the last time of buckets whose last time no field tells. An index sorts by type first, so
+        that a time of one type may hide a later one of another: times after the one found are looked at as
+        well."""
         only, sort = (
             _only(*span_fields(self.policy)),
             sample_index(self.policy) or str(self.policy.samples_field),
@@ -253,13 +256,13 @@ class Source:
         return latest if latest is None or not sample_form(self.policy).is_text else latest + UNSORTED_MS
 
     def _ends(self, raw: Iterator[Docs]) -> list[int]:
-        """The last time that any of these buckets tells, if one does."""
+        """Returns the last time that any of these buckets tells, if one does."""
         spans = (covered_span(self.policy, document) for some in raw for document in some)
         latest = max((span[1] - 1 for span in spans if span), default=None)
         return [] if latest is None else [latest]
 
     def _is_running(self, at: int) -> bool:
-        """Whether a bucket of unknown length covers the instant."""
+        """Returns whether a bucket of unknown length covers the instant."""
         if self.policy.model != "samples" or at <= FIRST_MS:
             return False
         running = samples.running(self.policy, self._form, at)
@@ -274,7 +277,7 @@ class Source:
         return self._form.ranges(field, first_ms, last_ms, is_sound=is_sound)
 
     def _extreme(self, field: str, at: int, direction: int, also: Document | None = None) -> int | None:
-        """The lowest or highest time in this field, at or after `at`, of buckets that meet `also`."""
+        """Returns the lowest or highest time in this field, at or after `at`, of buckets that meet `also`."""
         if at > LAST_MS:
             return None
         found: list[int] = []
@@ -305,7 +308,7 @@ class Source:
             yield self.with_overflow(found)
 
     def with_overflow(self, main: Docs) -> Batch:
-        """The buckets with the overflow of those that are flagged."""
+        """Returns the buckets with the overflow of those that are flagged."""
         if self.overflow is None or self.policy.overflow is None:
             return Batch.of(main)
         flagged = flagged_buckets(main, self.policy)
@@ -325,13 +328,14 @@ def _is_empty(start_ms: int, end_ms: int) -> bool:
 
 
 def _arrays(field: str) -> list[Document]:
-    """What is met where the field, or one on the way to it, is an array: a query would look inside."""
+    """Returns what is met where the field, or one on the way to it, is an array: a query would look
+    inside."""
     parts = field.split(".")
     return [{".".join(parts[:depth]): {"$type": "array"}} for depth in range(1, len(parts) + 1)]
 
 
 def _only(*fields: str) -> dict[str, int]:
-    """A projection of these fields: `_id` has to be left out by name, unless one lies in it."""
+    """Returns a projection of these fields: `_id` has to be left out by name, unless one lies in it."""
     without = {} if any(map(_is_in_id, fields)) else {"_id": 0}
     return {**without, **dict.fromkeys(fields, 1)}
 

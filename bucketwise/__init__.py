@@ -28,12 +28,11 @@ __all__ = ["connect", "scan"]
 def connect(
     config: str | Path | None = None, policies: Sequence[str] | None = None
 ) -> duckdb.DuckDBPyConnection:
-    """Return a DuckDB connection with the views of these policies, or of all.
+    """Returns a DuckDB connection with the views of these policies, or of all.
 
     `config`: the policy file; None: that of BUCKETWISE_CONFIG, or ./bucketwise.toml. The connection reads no
     files, and its settings are locked. Raises ConfigError, UsageError where there is no such policy, and what
-    MongoDB raises; ImportError without DuckDB.
-    """
+    MongoDB raises; ImportError without DuckDB."""
     from archivers.querying.engine import Engine
 
     settings, connections = _open(config)
@@ -50,12 +49,11 @@ def scan(
     series: Mapping[str, str] | None = None,
     config: str | Path | None = None,
 ) -> pa.RecordBatchReader:
-    """Return the readings of a policy in [since, until), live and archived, each once, in the order of time.
+    """Returns the readings of a policy in [since, until), live and archived, each once, in the order of time.
 
     `series`: the text of a value by series field. The batches have the columns of the archive's parts: series
     fields, `time` (UTC), value fields; they are read as they are taken. Raises as `connect`, also while it is
-    read; HaltedError where the archive is damaged.
-    """
+    read; HaltedError where the archive is damaged."""
     settings, connections = _open(config)
     context = looking(connections, _chosen(settings, [policy])[0], datetime.now(UTC))
     return readings_reader(context, since, until, series or {})

@@ -1,1 +1,1 @@
-"""What may be said: settings and policies, how they are loaded, and errors."""
+"""Settings and policies, how they are loaded, and errors."""

@@ -53,7 +53,7 @@ def parse_cron(text: str) -> Cron:
     if len(words) != len(_FIELDS):
         message = f"it has {len(words)} fields, and cron has 5: minute, hour, day, month, weekday"
         raise InvalidValueError(message, _MEND)
-    # Two things that cron takes, and `cronsim` doesn't: `fri-sun`, and a step in a range of one value.
+    # Two things that cron accepts, and `cronsim` doesn't: `fri-sun`, and a step in a range of one value.
     words[4] = _UNTIL_SUNDAY.sub(r"\1-7", words[4])
     words = [_STEP_IN_ONE_VALUE.sub(r"\1", word) for word in words]
     for position, word in enumerate(words):

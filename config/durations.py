@@ -10,13 +10,13 @@ from config.problems import InvalidValueError
 #: Days and years are lengths, not dates: a year is 365 days.
 _SECONDS = {"y": 31_536_000, "w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _SHAPE = re.compile(r"([0-9]{1,15})([smhdwy])")
-#: Counting back from now by more than this would leave the calendar.
+#: Going back from now by more than this would leave the calendar.
 LONGEST = timedelta(days=36_500)
 MEND = 'write a whole number and one unit: "90s", "10m", "36h", "30d", "12w", "7y", or "forever"'
 
 
 def parse_duration(text: str) -> timedelta | None:
-    """The span that `text` names; None for `forever`. Raises InvalidValueError."""
+    """Returns the span that `text` names; None for `forever`. Raises InvalidValueError."""
     if text == "forever":
         return None
     if not (shape := _SHAPE.fullmatch(text)):
@@ -29,7 +29,8 @@ def parse_duration(text: str) -> timedelta | None:
 
 
 def format_duration(span: timedelta | None) -> str:
-    """`span` in the largest unit that divides it; what is less than a second is dropped. Never negative."""
+    """Returns `span` in the largest unit that divides it; fractions of a second are dropped. Raises
+    ValueError where it is negative."""
     if span is None:
         return "forever"
     if span < timedelta(0):

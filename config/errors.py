@@ -1,4 +1,4 @@
-"""Every error a user can meet, one class an outcome; the class gives the exit code."""
+"""All errors that a user can meet, one class for each outcome; the class has the exit code."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class InterruptedRun(BucketwiseError):
 
 
 class PausedError(InterruptedRun):
-    """The policy is paused. `pause`: `reason`, `since` and `by`. A run that is at work leaves as if
-    interrupted; one that would begin has nothing to do."""
+    """The policy is paused. `pause`: `reason`, `since` and `by`. A run under way ends as if interrupted; one
+    that would begin has nothing to do."""
 
     def __init__(self, message: str, pause: dict[str, Any]) -> None:
         super().__init__(message)
@@ -62,8 +62,8 @@ class PausedError(InterruptedRun):
 
 
 class WindowOverError(InterruptedRun):
-    """The window in which runs may work is over; the next one `opens` then. A run that is at work leaves as
-    if interrupted, and has not failed."""
+    """The window in which runs may work is over; the next one `opens` then. A run under way ends as if
+    interrupted, and has not failed."""
 
     def __init__(self, message: str, opens: datetime) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""Which settings a policy's summaries were made with."""
+"""Fingerprints of the settings with which a policy's summaries were made."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def layout_fingerprint(policy: Policy) -> str:
 
 
 def _said(table: Table, keys: set[str]) -> dict[str, Any]:
-    """Without what is as by default: a key that a later release adds changes no fingerprint by itself."""
+    """Returns the keys that differ from their defaults: a key that a later release adds changes no
+    fingerprint by itself."""
     return table.model_dump(mode="json", include=keys, exclude_defaults=True)
 
 

@@ -42,11 +42,16 @@ CALENDAR_LEVELS: tuple[LevelName, ...] = ("daily", "weekly", "monthly")
 
 
 class RollupLevel(Table):
+    """A further level of summaries, and the collection that they go to."""
+
     name: Literal["5m", "15m", "weekly", "monthly"]
     collection: str
 
 
 class Rollup(Table):
+    """The table `rollup` of a policy: its levels, and how windows are rolled up. A level without a collection
+    is None."""
+
     hourly: str | None = None
     daily: str | None = None
     levels: List[RollupLevel] = ()  # further ones
@@ -70,7 +75,7 @@ class Rollup(Table):
 
 
 class Compact(Table):
-    """How small commits of an offline archive are merged."""
+    """The table `archive.compact`: how small commits of an offline archive are merged."""
 
     after: DurationOrForever = timedelta(days=1)  # nothing was archived into a day for so long; None: never
     budget: Size = ByteSize(1_000_000_000)  # bytes of documents that one run rewrites
@@ -78,6 +83,8 @@ class Compact(Table):
 
 
 class Archive(Table):
+    """The table `archive` of a policy: what expires when, where it goes, and how fast it is deleted."""
+
     after: DurationOrForever  # None: forever
     to: Literal["offline", "online", "none"]
     collection: str | None = None
@@ -91,7 +98,8 @@ class Archive(Table):
 
 
 class Retain(Table):
-    """How long the archive stays, and summaries, a key a level; None: forever."""
+    """The table `retain` of a policy: how long the archive stays, and summaries of each level; None:
+    forever."""
 
     five_minutes: DurationOrForever = Field(default=None, alias="5m")
     fifteen_minutes: DurationOrForever = Field(default=None, alias="15m")
@@ -104,12 +112,15 @@ class Retain(Table):
 
     @property
     def by_level(self) -> dict[LevelName, timedelta | None]:
-        """Returns what is said, by the name of the level."""
+        """Returns how long summaries are kept, by the name of the level."""
         said = self.model_dump(by_alias=True, exclude_unset=True)
         return {name: said[name] for name in LEVEL_NAMES if name in said}
 
 
 class Overflow(Table):
+    """The table `overflow` of a policy: where further documents of a bucket lie, and how they name their
+    bucket."""
+
     flag_field: str
     collection: str
     ref_field: str
@@ -117,15 +128,19 @@ class Overflow(Table):
 
 
 class Audit(Table):
+    """The table `audit` of a policy: how much of it one audit reads."""
+
     sample: Share | None = None  # of the parts of an offline archive that one audit reads; None: all
 
 
-#: What a number or a text that stands for a time counts, or how it is written.
+#: The unit of numbers that are times, or the form of texts that are.
 TimeUnit = Literal["date", "s", "ms", "us", "ns", "iso"]
 SlotUnit = Literal["second", "minute", "hour"]
 
 
 class Policy(Table):
+    """A table `policies.NAME` of the policy file. Field names are dotted paths into documents."""
+
     name: str
     collection: str
     model: Literal["reading", "slots", "samples", "timeseries"]
@@ -165,8 +180,8 @@ class Policy(Table):
 
     @property
     def series_names(self) -> tuple[str, ...]:
-        """Returns what summaries, columns and `--series` call the series fields, in their order: a field in
-        `_id` or in a sample by the last part of its path."""
+        """Returns the names of the series fields in summaries, columns and `--series`, in their order: the
+        last part of the path for a field in `_id` or in a sample."""
         return _series_names(self.series_fields)
 
     @property
@@ -183,7 +198,7 @@ class Policy(Table):
 
     @property
     def value_names(self) -> tuple[str, ...]:
-        """Returns what summaries and columns call the value fields, in their order: "p" for "v.*.p"."""
+        """Returns the names of the value fields in summaries and columns, in their order: "p" for "v.*.p"."""
         return _value_names(self.value_fields)
 
     @property
@@ -201,7 +216,7 @@ class Policy(Table):
 
     @property
     def sources(self) -> list[str]:
-        """The collections that its buckets lie in."""
+        """Returns the collections that its buckets lie in."""
         return [self.collection, *([self.overflow.collection] if self.overflow else [])]
 
 
@@ -226,6 +241,9 @@ def _value_names(paths: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class Settings(Table):
+    """The policy file as a whole, with values from the environment. `path`: the file that it was read
+    from."""
+
     mongodb: MongoDB
     store: Store | None = None
     work: Workers = Workers()
@@ -240,7 +258,8 @@ class Settings(Table):
     path: Path
 
     def redis_of(self, policy: Policy) -> Redis | None:
-        """Returns what is published of a policy; None where nothing is."""
+        """Returns the table `publish.redis` as it applies to a policy; None where nothing of it is
+        published."""
         own = policy.publish.redis if policy.publish else PolicyRedis()
         targets = policy.rollup.targets if policy.rollup else {}
         if self.publish.redis is None or not own.enabled or not targets:

@@ -1,4 +1,4 @@
-"""What is wrong with a config, gathered in one pass and told at once."""
+"""Problems of a policy file, gathered in one pass and reported at once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _AS_WRITTEN = object()
 
 
 class Fault(NamedTuple):
-    """What is wrong with one value, and how to mend it."""
+    """What is wrong with one value, and how to fix it."""
 
     message: str
     mend: str
@@ -40,6 +40,8 @@ class InvalidValueError(ValueError):
 
 @dataclass(frozen=True)
 class Problem:
+    """One thing that is wrong with the configuration, and how to fix it. As text: what is printed of it."""
+
     file: str  # or the environment variable that the value came from
     key: str  # dotted; empty where the whole file is meant
     value: str | None  # as written, secrets hidden; None where there is none
@@ -67,12 +69,12 @@ class ConfigError(BucketwiseError):
         super().__init__("\n\n".join([head, *map(str, self.problems)]))
 
     def as_dicts(self) -> list[dict[str, Any]]:
-        """The problems for machines: file, key, value, message, mend and line of each."""
+        """Returns the problems for machines: file, key, value, message, mend and line of each."""
         return [asdict(problem) for problem in self.problems]
 
 
 def dotted(key: Key) -> str:
-    """The key as TOML writes it."""
+    """Returns the key as TOML writes it."""
     return ".".join(name if _BARE.fullmatch(name) else json.dumps(name) for name in key)
 
 
@@ -96,16 +98,15 @@ class Report:
 
     @property
     def problems(self) -> list[Problem]:
-        """In the order of the file; those without a line come last."""
+        """Returns the problems in the order of the file; those without a line come last."""
         return sorted(self._problems, key=lambda it: (it.line is None, it.line))
 
     def add(
         self, key: Key, fault: Fault, *, value: object = _AS_WRITTEN, rests_on: Iterable[Key] = ()
     ) -> None:
-        """Report `fault` at `key`, unless `key` or one of `rests_on` is broken.
+        """Reports `fault` at `key`, unless `key` or one of `rests_on` is broken.
 
-        `value`: what is at fault, where that is a part of what stands at the key.
-        """
+        `value`: what is at fault, where that is a part of what stands at the key."""
         if not any(self._is_broken(it) for it in (key, *rests_on)):
             meant, key = key, self._as_spelt(key)
             variable = self._variables.get(key)
@@ -121,25 +122,25 @@ class Report:
             )
 
     def unknown(self, key: Key, fault: Fault) -> None:
-        """Report a key that nobody knows. Outside the policies its value may be a credential: hidden."""
+        """Reports a key that nobody knows. Outside the policies its value may be a credential: hidden."""
         self.add(key, fault, value=_AS_WRITTEN if key[0] == "policies" and len(key) > 2 else _Hidden())
 
     def broken(self, key: Key, fault: Fault | None = None, *, value: object = _AS_WRITTEN) -> None:
-        """Report `fault` at `key`, which has no usable value. No fault: it is reported already."""
+        """Reports `fault` at `key`, which has no usable value. No fault: it is reported already."""
         if fault is not None:
             self.add(key, fault, value=value)
         self._broken.add(key)
 
     def misspelt(self, key: Key, as_written: str) -> None:
-        """What is called `as_written` in the file is taken for `key`."""
+        """Takes what is called `as_written` in the file for `key`."""
         self._misspelt[key] = as_written
 
     def expanded(self, text: str, as_written: str) -> None:
-        """`text` is what `as_written` became; it is never shown."""
+        """Remembers that `text` is what `as_written` became, so that it is never shown."""
         self._spelt[text] = as_written
 
     def quote(self, value: object) -> str:
-        """`value` for people: as written, secrets hidden."""
+        """Returns `value` for people: as written, secrets hidden."""
         return _show(self._spelt.get(value, value) if isinstance(value, str) else value)
 
     def _is_broken(self, key: Key) -> bool:

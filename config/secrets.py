@@ -21,7 +21,8 @@ _HEADER = re.compile(r"""(Invalid header value )b?("(?:[^"\\]|\\.)*"|'(?:[^'\\]|
 
 
 def hide_secrets(text: str) -> str:
-    """`text` with the userinfo of every URL in it, and the secret options of MongoDB URIs, as `***`."""
+    """Returns `text` with `***` for the userinfo of every URL in it, and for the secret options of MongoDB
+    URIs."""
     text = _USERINFO.sub(rf"\1{HIDDEN}@", text)
     text = _UNFINISHED.sub(rf"\1{HIDDEN}", text)
     text = _HEADER.sub(rf"\1{HIDDEN}", text)
@@ -29,7 +30,7 @@ def hide_secrets(text: str) -> str:
 
 
 def hide_in_url(url: str) -> str:
-    """`url`, which is a URL or was meant to be one, without its secrets; blanks do not end it."""
+    """Returns `url`, which is a URL or was meant to be one, without its secrets. Blanks do not end it."""
     scheme, separator, rest = url.rpartition("://") if url.count("://") == 1 else ("", "", url)
     if "@" in rest:
         rest = f"{HIDDEN}@{rest.rpartition('@')[2]}"

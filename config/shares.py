@@ -14,7 +14,7 @@ _LEAST = Decimal("0.1")
 
 
 class Share(float):
-    """Above 0, and 1 at most. A plain number in a policy file is none: nobody knows what 10 would mean."""
+    """A share above 0, and 1 at most. A plain number in a policy file is refused: 10 could mean anything."""
 
 
 def percent_of(text: str) -> Decimal | None:
@@ -24,7 +24,7 @@ def percent_of(text: str) -> Decimal | None:
 
 
 def parse_share(text: str) -> Share:
-    """Raises InvalidValueError."""
+    """Returns the share that a percentage names. Raises InvalidValueError."""
     percent = percent_of(text)
     if percent is None:
         raise InvalidValueError("it is not a share", MEND)

@@ -12,7 +12,7 @@ _UNITS = {"MB": 10**6, "GB": 10**9}
 
 
 def parse_size(text: str) -> int:
-    """Bytes. Raises InvalidValueError."""
+    """Returns the size in bytes. Raises InvalidValueError."""
     found = _SIZE.fullmatch(text)
     if found is None:
         raise InvalidValueError("it is not a size", MEND)
@@ -20,6 +20,6 @@ def parse_size(text: str) -> int:
 
 
 def format_size(size: int) -> str:
-    """As `parse_size` reads it; whole megabytes."""
+    """Returns a size as `parse_size` reads it, in whole megabytes or gigabytes."""
     unit = "GB" if size % _UNITS["GB"] == 0 else "MB"
     return f"{size // _UNITS[unit]}{unit}"

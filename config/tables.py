@@ -19,6 +19,8 @@ from config.values import (
 
 
 class Table(BaseModel):
+    """A table of the policy file: immutable, strict in its types, and without unknown keys."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
 
 
@@ -29,18 +31,23 @@ class TopLevel(Table):
 
 
 class MongoDB(Table):
+    """The table `mongodb`: the server, and the database that holds all collections."""
+
     uri: SecretStr
     database: str
 
 
 class ObjectLock(Table):
-    """How long S3 keeps what a commit consists of from being removed, by anybody."""
+    """The table `store.object_lock`: how long S3 keeps the files of a commit from being removed, by
+    anybody."""
 
     mode: Literal["governance", "compliance"]
     days: int
 
 
 class Store(Table):
+    """The table `store`: the directory or S3 bucket that holds offline archives."""
+
     url: str
     endpoint_url: str | None = None
     region: str | None = None
@@ -53,17 +60,21 @@ USUAL_MEMORY = 400_000_000
 
 
 class Workers(Table):
+    """The table `work`: how many processes work on a run, and the memory they may take."""
+
     workers: int = 1  # processes; 1: all in one
     executor: str | None = None  # URL of a cluster that works instead
     memory: Size = ByteSize(USUAL_MEMORY)
 
 
 class RunLedger(Table):
+    """The table `ledger`."""
+
     keep: DurationOrForever = timedelta(days=90)  # what each run did; None: forever
 
 
 class Notify(Table):
-    """Who is told how runs end."""
+    """The table `notify`: who is notified how runs end."""
 
     url: SecretStr | None = None  # gets the report of what `on` names
     ping_start: SecretStr | None = None
@@ -73,7 +84,7 @@ class Notify(Table):
 
     @property
     def tells_late(self) -> bool:
-        """Returns whether it is told that a firing was missed."""
+        """Returns whether missed firings are reported."""
         return self.url is not None and "late" in self.on
 
     @property
@@ -96,7 +107,7 @@ OWN_CATALOG = "bucketwise"
 
 
 class Lake(Table):
-    """Where offline archives are registered as Iceberg tables."""
+    """The table `lake`: the catalog in which offline archives are registered as Iceberg tables."""
 
     catalog: str = OWN_CATALOG
     properties: dict[str, SecretStr] = {}  # of the catalog, in pyiceberg's words
@@ -109,7 +120,7 @@ class Lake(Table):
 
 
 class Redis(Table):
-    """Where the newest summaries are published, and how many of each series."""
+    """The table `publish.redis`: where the newest summaries are published, and how many of each series."""
 
     url: SecretStr
     prefix: str = "bw"
@@ -119,11 +130,13 @@ class Redis(Table):
 
 
 class Publish(Table):
+    """The table `publish`."""
+
     redis: Redis | None = None
 
 
 class PolicyRedis(Table):
-    """What is otherwise than in `[publish.redis]`."""
+    """The table `publish.redis` of a policy: where it differs from that of the file."""
 
     enabled: bool = True
     latest_hours: int | None = None
@@ -132,16 +145,18 @@ class PolicyRedis(Table):
 
 
 class PolicyPublish(Table):
+    """The table `publish` of a policy."""
+
     redis: PolicyRedis = PolicyRedis()
 
 
 class Throttle(Table):
-    """How gentle runs are on the cluster, and when they may work."""
+    """The table `throttle`: how gentle runs are on the cluster, and when they may work."""
 
     max_lag: DurationOrForever = None  # of a secondary, over which a run waits; None: it never does
     max_rate: RateText | None = None  # buckets or bytes a second
     window: WindowText | None = None  # times of day
 
     def within(self, outer: Throttle) -> Throttle:
-        """Returns this one with what it does not say taken from `outer`."""
+        """Returns these limits, with those that are not set taken from `outer`."""
         return outer.model_copy(update=self.model_dump(exclude_unset=True))

@@ -12,7 +12,7 @@ from config.zones import is_zone
 
 _RATE = re.compile(r"([1-9][0-9]{0,8}) ?(buckets|KB|MB|GB)/s")
 _BYTES = {"KB": 10**3, "MB": 10**6, "GB": 10**9}
-#: Less a second is no work: a commit would take days.
+#: The least rate a second: with less, a commit would take days.
 _LEAST_BUCKETS, _LEAST_BYTES = 100, 100_000
 _RATE_MEND = 'write buckets or bytes a second, such as "5000 buckets/s" or "20MB/s", or "unlimited"'
 _WINDOW = re.compile(
@@ -28,7 +28,7 @@ _LONGEST_CLOSED = 4 * _DAY_MINUTES
 
 @dataclass(frozen=True)
 class Rate:
-    """So many buckets, or bytes of them, a second."""
+    """A rate of buckets, or of bytes of them, a second."""
 
     amount: int
     is_bytes: bool

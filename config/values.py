@@ -1,4 +1,4 @@
-"""Types of values in the policy file: what TOML holds becomes what Python works with."""
+"""Types of values in the policy file: from what TOML has to what Python works with."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _limit(value: Any) -> Any:
 
 
 def _secrets(value: Any) -> Any:
-    """One secret, or some; the message says nothing of what it found."""
+    """Returns one secret, or some; the message says nothing of what it found."""
     values = value if isinstance(value, list | tuple) else [value]
     if not all(isinstance(it, str | SecretStr) for it in values):
         raise InvalidValueError("it has to be text, or a list of texts", 'write it in quotes: "${NAME}"')

@@ -1,4 +1,4 @@
-"""Who does the work of a run, and how much memory it may take."""
+"""What executes the tasks of a run, and how much memory it may take."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from config import sizes
 from config.problems import Fault, Report
 from config.tables import Workers
 
-#: What a URL of a cluster becomes to its client.
+#: URL schemes of clusters, and the schemes of their client.
 SCHEMES = {"dask": "tcp", "tls": "tls"}
 MOST_WORKERS = 256
 LEAST_MEMORY = 50_000_000
@@ -17,7 +17,7 @@ BOTH = "workers are processes of this machine, an executor is a cluster: one of 
 
 
 def executor_fault(url: str) -> str | None:
-    """What is wrong with the address of a cluster."""
+    """Returns what is wrong with the address of a cluster; None where nothing is."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -33,6 +33,7 @@ def executor_fault(url: str) -> str | None:
 
 
 def check_work(work: Workers, report: Report) -> None:
+    """Reports a number of workers, an executor or a memory limit that can't be used."""
     if not 1 <= work.workers <= MOST_WORKERS:
         fault = Fault(f"it does not lie between 1 and {MOST_WORKERS}", "write how many processes may work")
         report.add(("work", "workers"), fault)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import zoneinfo
 
-#: What these mean depends on the machine.
+#: Names whose meaning depends on the machine.
 _NO_NAMES = {"localtime", "Factory", "posixrules"}
 #: The same zones in another reckoning of seconds.
 _VARIANTS = ("posix/", "right/")
 
 
 def is_zone(name: str) -> bool:
-    """Whether `zones` has it, without looking into the files of all."""
+    """Returns whether `zones` has the name. Does not look into the files of all zones."""
     if name in _NO_NAMES or name.startswith(_VARIANTS):
         return False
     try:
@@ -22,4 +22,5 @@ def is_zone(name: str) -> bool:
 
 
 def zones() -> set[str]:
+    """Returns the names of all time zones that a policy may name."""
     return zoneinfo.available_timezones() - _NO_NAMES

@@ -34,6 +34,7 @@ def drawn(output: str) -> list[str]:
 
 
 def svg(lines: list[str]) -> str:
+    """Returns the lines as an SVG picture."""
     width = max(map(len, lines)) * _CHARACTER + 2 * _MARGIN
     height = len(lines) * _LINE + 2 * _MARGIN
     texts = [_text(number, line) for number, line in enumerate(lines) if line]

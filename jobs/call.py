@@ -50,14 +50,14 @@ class Call:
 
     @cached_property
     def settings(self) -> Settings:
-        """Raises ConfigError."""
+        """Returns the settings of the policy file. Raises ConfigError."""
         settings = load(self.config, os.environ, needs_policies=self.needs_policies)
         self.hosts = connect.hosts(settings.mongodb)
         return settings
 
     @cached_property
     def policies(self) -> list[Policy]:
-        """Those named by --policy, else all, in the order of the file. Raises UsageError."""
+        """Returns the policies named by --policy, else all, in the order of the file. Raises UsageError."""
         return self.chosen(self.settings.policies, f"{self.settings.path} has")
 
     def chosen(self, known: Mapping[str, Policy], where: str) -> list[Policy]:
@@ -72,25 +72,28 @@ class Call:
 
     @cached_property
     def store(self) -> ObjectStore | None:
+        """Returns the configured store; None without one."""
         return None if self.settings.store is None else open_store(self.settings.store)
 
     @cached_property
     def keys(self) -> Keys:
+        """Returns the signing keys of the configured store."""
         return Keys.of(self.settings.store)
 
     @property
     def metrics_file(self) -> Path | None:
-        """Where the metrics of this run go; None where nobody wants any, and for a dry run."""
+        """Returns where the metrics of this run go; None where they go nowhere, and for a dry run."""
         return (self.metrics_option or self.settings.metrics_file) if self.is_measured else None
 
     @property
     def progress(self) -> Progress:
+        """Returns a new display of progress on stderr."""
         return Progress(quiet=self.quiet)
 
     def staff(
         self, count: int | None, executor: str | None
     ) -> Callable[[Connections], AbstractContextManager[Executor]]:
-        """Who does the work: as the options --workers and --executor say, else the settings. Raises
+        """Returns what executes tasks: as the options --workers and --executor say, else the settings. Raises
         UsageError."""
         work = self.settings.work
         if count is not None and executor is not None:
@@ -107,5 +110,6 @@ class Call:
 
     @contextmanager
     def database(self) -> Iterator[Database[Document]]:
+        """Yields the configured database, connected while the context lasts."""
         with connect.connect(self.settings.mongodb) as client:
             yield client[self.settings.mongodb.database]

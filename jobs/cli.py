@@ -72,7 +72,7 @@ for _name, (_verb, _examples) in VERBS.items():
 
 
 def main() -> None:
-    """The program: ends the process with the exit code."""
+    """Runs the program. Ends the process with the exit code."""
     heap.freeze()
     streams.secure()
     threading.excepthook = tell_of_thread
@@ -96,7 +96,7 @@ def _run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return 130
     except Exception as error:
-        # typer has brought its own click since 0.2x, so this goes by what the errors of both can do.
+        # typer has had its own click since 0.2x, so this relies on what the errors of both can do.
         if not hasattr(error, "format_message"):
             raise
         return _refuse(error.format_message(), arguments)

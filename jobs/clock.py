@@ -11,30 +11,30 @@ from pymongo.database import Database
 from buckets.fields.times import TimeRange
 from config.errors import BucketwiseError, UsageError
 
-#: Counts on while the machine sleeps, where the system has such a clock: a lease expires then too.
+#: Goes on while the machine sleeps, where the system has such a clock: a lease expires then too.
 _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-#: This machine's clock and the server's may differ by so much; what has expired is decided by the present.
+#: How far this machine's clock and the server's may differ: the present decides what has expired.
 MAX_SKEW = timedelta(minutes=5)
 
 
 def current() -> datetime:
-    """The present, UTC, in whole milliseconds as MongoDB keeps them."""
+    """Returns the present in UTC, in whole milliseconds as MongoDB keeps them."""
     return whole_milliseconds(datetime.now(UTC))
 
 
 def steady() -> float:
-    """Seconds since some fixed point; never set back."""
+    """Returns seconds since some fixed point, by a clock that is never set back."""
     return time.clock_gettime(_STEADY)
 
 
 def of_server(database: Database[dict[str, Any]]) -> datetime:
-    """The present by MongoDB's clock, UTC. Raises PyMongoError."""
+    """Returns the present by MongoDB's clock, UTC. Raises PyMongoError."""
     told: datetime = database.client.admin.command("hello")["localTime"]
     return told if told.tzinfo else told.replace(tzinfo=UTC)
 
 
 def check_skew(now: datetime, of_server: datetime) -> None:
-    """Raise BucketwiseError unless two clocks agree: with a wrong one, a run would take what is young for
+    """Raises BucketwiseError unless two clocks agree. With a wrong one, a run would take young readings for
     expired, or a window that is not over for done."""
     if abs(now - of_server) > MAX_SKEW:
         raise BucketwiseError(
@@ -45,11 +45,10 @@ def check_skew(now: datetime, of_server: datetime) -> None:
 
 
 def parse_instant(text: str, option: str) -> datetime:
-    """The instant that `text` names, UTC: ISO 8601 with any offset or Z; without one it is UTC.
+    """Returns the instant that `text` names, in UTC: ISO 8601 with any offset or Z; UTC without one.
 
-    A date alone is its midnight. Digits below the millisecond are dropped. Raises UsageError, which
-    names `option`.
-    """
+    A date alone is its midnight. Digits below the millisecond are dropped. Raises UsageError, which names
+    `option`."""
     try:
         instant = datetime.fromisoformat(text.strip())
         aware = instant if instant.tzinfo else instant.replace(tzinfo=UTC)
@@ -62,11 +61,12 @@ def parse_instant(text: str, option: str) -> datetime:
 
 
 def whole_milliseconds(instant: datetime) -> datetime:
+    """Returns the instant without its fraction of a millisecond: MongoDB stores none."""
     return instant.replace(microsecond=instant.microsecond // 1000 * 1000)
 
 
 def iso(instant: datetime) -> str:
-    """2018-06-30T00:00:00Z; with milliseconds where there are some."""
+    """Returns an instant as 2018-06-30T00:00:00Z, with milliseconds where there are some."""
     precision = "milliseconds" if instant.microsecond else "seconds"
     return instant.astimezone(UTC).isoformat(timespec=precision).replace("+00:00", "Z")
 

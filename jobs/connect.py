@@ -17,11 +17,10 @@ Document = dict[str, Any]
 
 
 def connect(settings: MongoDB) -> MongoClient[Document]:
-    """A client that reads what a majority holds, from the primary, and writes to a majority.
+    """Returns a client that reads what a majority holds, from the primary, and writes to a majority.
 
-    These win over options of the URI: a delete that rests on a read must not rest on a stale one.
-    Nothing is connected to before the first command.
-    """
+    These settings override options of the URI: a delete that rests on a read must not rest on a stale one.
+    Nothing is connected to before the first command."""
     uri = settings.uri.get_secret_value()
     usual = {name: value for name, value in _USUAL.items() if name.lower() not in uri.lower()}
     return MongoClient(
@@ -39,6 +38,6 @@ def connect(settings: MongoDB) -> MongoClient[Document]:
 
 
 def hosts(settings: MongoDB) -> str:
-    """The hosts that the URI names, without what stands before and behind them."""
+    """Returns the hosts that the URI names, without the credentials and options around them."""
     rest = settings.uri.get_secret_value().partition("://")[2]
     return rest.partition("?")[0].partition("/")[0].rpartition("@")[2]

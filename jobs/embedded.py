@@ -44,18 +44,21 @@ class Mongod:
 
     @property
     def pid(self) -> int:
+        """Returns its process id."""
         return self.process.pid
 
     @property
     def uri(self) -> str:
+        """Returns the URI to connect to it."""
         return f"mongodb://127.0.0.1:{self.port}/?replicaSet={REPLICA_SET}"
 
     @property
     def log(self) -> Path:
+        """Returns the path of its log."""
         return self.dbpath / "mongod.log"
 
     def stop(self) -> None:
-        """Ask it to stop; after a bounded wait, kill it. Does nothing where it has ended already."""
+        """Stops it; kills it after a bounded wait. Does nothing where it has ended already."""
         self.process.terminate()
         try:
             self.process.wait(STOP_SECONDS)
@@ -66,10 +69,9 @@ class Mongod:
 
 @contextmanager
 def embedded_mongod(dbpath: Path | None = None) -> Iterator[Mongod]:
-    """A mongod that runs inside the block. Without `dbpath` its files are temporary.
+    """Yields a mongod that runs inside the block. Without `dbpath` its files are temporary.
 
-    Raises EmbeddedMongodError.
-    """
+    Raises EmbeddedMongodError."""
     if dbpath is None:
         with (
             tempfile.TemporaryDirectory(prefix="bucketwise-mongod-") as folder,
@@ -85,10 +87,9 @@ def embedded_mongod(dbpath: Path | None = None) -> Iterator[Mongod]:
 
 
 def start_mongod(dbpath: Path) -> Mongod:
-    """Start a mongod that outlives this process unless stopped. A `dbpath` used before keeps its data.
+    """Starts a mongod that outlives this process unless stopped. A `dbpath` used before keeps its data.
 
-    Raises EmbeddedMongodError.
-    """
+    Raises EmbeddedMongodError."""
     dbpath.mkdir(parents=True, exist_ok=True)
     executable = find_mongod(dbpath)
     for attempt in range(3):
@@ -108,10 +109,9 @@ def start_mongod(dbpath: Path) -> Mongod:
 
 
 def find_mongod(spare: Path) -> Path:
-    """The wheel's mongod, else one on PATH.
+    """Returns the path of the wheel's mongod, else of one on PATH.
 
-    The wheel may come without the run bit and lie where we can't set it: then a copy in `spare`.
-    """
+    The wheel may come without the executable bit and lie where we can't set it: then a copy in `spare`."""
     # Only the parent is looked up: a full `fiftyone` package would start a database when imported.
     parent = importlib.util.find_spec("fiftyone")
     for folder in (parent.submodule_search_locations or ()) if parent else ():
@@ -152,7 +152,7 @@ def _launch(executable: Path, dbpath: Path) -> Mongod:
         "shutdownTimeoutMillisForSignaledShutdown=100",
     ]  # nobody waits for a new primary
     with (dbpath / "mongod.log").open("wb") as log:
-        # Its own session: Ctrl-C in the terminal must not stop it before we have finished with it.
+        # A session of its own: Ctrl-C in the terminal must not stop it before we have finished with it.
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
         )
@@ -182,7 +182,7 @@ def _await_primary(mongod: Mongod) -> None:
 
 
 def _ensure_replica_set(client: MongoClient[dict[str, Any]], address: str) -> None:
-    """Initiate the set; one that lies in a dbpath used before names the old port, and gets the new one."""
+    """Initiates the set. One in a dbpath used before names the old port, and gets the new one."""
     try:
         config = client.admin.command("replSetGetConfig")["config"]
     except OperationFailure as error:

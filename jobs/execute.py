@@ -1,4 +1,4 @@
-"""Carries one command out: signals, failures, and what is printed where."""
+"""Executes one command: signals, failures, and what is printed where."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = structlog.get_logger()
 
 
 def execute(name: str, given: dict[str, Any], verb: Callable[[Call], Report]) -> int:
-    """Run `verb` with the common options `given`, print what it reports, give the exit code."""
+    """Runs `verb` with the common options `given`, prints what it reports, and returns the exit code."""
     as_json, quiet = given.get("json", False), given.get("quiet", False)
     logs.configure(quiet=quiet, form=given.get("log_format", logs.LogFormat.text), verb=name)
     call: Call | None = None
@@ -44,7 +44,7 @@ def execute(name: str, given: dict[str, Any], verb: Callable[[Call], Report]) ->
         if call is not None and call.is_measured:
             measure(call, report)
         settle(report.exit_code)
-    # All is done: a signal that comes now ends the wait for who is told, and not more.
+    # All is done: a signal that comes now only ends the wait for notifications.
     if notifier is not None:
         notifier.ended(report)
         notifier.wait()
@@ -56,7 +56,8 @@ def execute(name: str, given: dict[str, Any], verb: Callable[[Call], Report]) ->
 
 
 def make_call(name: str, given: dict[str, Any], stop: Stop) -> Call:
-    """Raises UsageError if --now is not a valid timestamp."""
+    """Returns the call of a verb with its common options. Raises UsageError if --now is not a valid
+    timestamp."""
     text = given.get("now")
     return Call(
         command=name,
@@ -76,14 +77,14 @@ def make_call(name: str, given: dict[str, Any], stop: Stop) -> Call:
 
 
 def failed(name: str | None, error: BaseException, now: datetime, hosts: str = "") -> Report:
-    """The report of a command that could not work at all."""
+    """Returns the report of a command that could not start its work."""
     failure = explain(error, hosts)
     extra = {"problems": error.as_dicts()} if isinstance(error, ConfigError) else {}
     return Report(name, now, error=failure.message, error_code=failure.exit_code, extra=extra)
 
 
 def measure(call: Call, report: Report) -> None:
-    """Add the run to the file with its metrics. No data depends on it: that it can't be written is told, and
+    """Adds the run to the file with its metrics. No data depends on it: a failure to write is reported, and
     the exit code stays that of the run."""
     try:
         file = call.metrics_file
@@ -95,7 +96,7 @@ def measure(call: Call, report: Report) -> None:
 
 
 def emit(report: Report, *, as_json: bool) -> None:
-    """Results to stdout, complaints to stderr."""
+    """Prints results to stdout, and complaints to stderr."""
     try:
         _print(report, as_json=as_json)
     except BrokenPipeError:  # who reads has enough: `head`, for one

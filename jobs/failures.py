@@ -1,4 +1,4 @@
-"""Any exception as an exit code and a message for people, secrets hidden."""
+"""Turns any exception into an exit code and a message for people, secrets hidden."""
 
 from __future__ import annotations
 
@@ -45,11 +45,14 @@ _REFUSED_COMMAND = re.compile(
 
 @dataclass(frozen=True)
 class Failure:
+    """How a command or run failed: its exit code, and a message for people."""
+
     exit_code: int
     message: str
 
     @property
     def outcome(self) -> str:
+        """Returns the exit code as a word."""
         return OUTCOMES[self.exit_code]
 
 
@@ -67,7 +70,7 @@ OUTCOMES = {
 
 
 def explain(error: BaseException, hosts: str = "") -> Failure:
-    """What to tell of `error`. `hosts`: where MongoDB is, for errors that don't say so."""
+    """Returns what to print of `error`. `hosts`: where MongoDB is, for errors that don't say so."""
     if os.environ.get(DEBUG_VARIABLE) == "1":
         _show_trace(error)
     if isinstance(error, BucketwiseError):
@@ -94,7 +97,8 @@ def explain(error: BaseException, hosts: str = "") -> Failure:
 
 
 def tell_of_thread(ended: threading.ExceptHookArgs) -> None:
-    """In place of the traceback of a background thread; what needs the thread fails by itself."""
+    """Logs the error of a background thread instead of its traceback. What needs the thread fails by
+    itself."""
     if ended.exc_value is not None:
         name = ended.thread.name if ended.thread else "unknown"
         logs.complain(f"the background thread {name} has ended: {explain(ended.exc_value).message}", "")
@@ -124,14 +128,15 @@ def _of_mongodb(error: PyMongoError, hosts: str) -> str:
 
 
 def _details(error: PyMongoError) -> Mapping[str, Any]:
-    """What the server said; of a bulk write, of the first statement that failed."""
+    """Returns what the server said; of a bulk write, of the first statement that failed."""
     details: Mapping[str, Any] = (error.details if isinstance(error, OperationFailure) else None) or {}
     inner = [*details.get("writeErrors", ()), *details.get("writeConcernErrors", ())]
     return inner[0] if inner else details
 
 
 def _lacking(refused: re.Match[str]) -> str:
-    """Without the command's arguments: the server quotes it whole, filters and all."""
+    """Returns the server's refusal without the command's arguments: the server quotes it whole, filters and
+    all."""
     place = ".".join(filter(None, refused.group("database", "collection")))
     return f"the user may not {refused['command']} in {place}"
 

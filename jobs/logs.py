@@ -1,5 +1,5 @@
-"""What goes to stderr beside results: log lines, complaints and other lines for people. A line an event, as
-text or as a JSON object, secrets hidden."""
+"""Output on stderr beside results: log lines, complaints and other lines for people. A line an event, as text
+or as a JSON object, secrets hidden."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ OPTION = "--log-format"
 
 
 class LogFormat(StrEnum):
+    """The value of `--log-format`."""
+
     text = "text"
     json = "json"
 
@@ -30,8 +32,8 @@ _FORMAT = LogFormat.text
 
 
 def configure(*, quiet: bool = False, form: LogFormat = LogFormat.text, verb: str | None = None) -> None:
-    """Send every line to stderr from now on; only warnings and errors where `quiet`. Lines of JSON say which
-    `verb` wrote them."""
+    """Sends every line to stderr from now on; where `quiet`, only warnings and errors. Lines of JSON say
+    which `verb` wrote them."""
     global _FORMAT
     _FORMAT = form
     shown: list[Any] = [
@@ -67,7 +69,7 @@ def asked_for(arguments: Sequence[str]) -> LogFormat:
 
 
 def complain(line: str, prefix: str = "bucketwise: ", **fields: Any) -> None:
-    """Tell what went wrong, or is to be looked at: with a prefix and without fields where lines are text."""
+    """Logs what went wrong, or needs a look. Where lines are text, with a prefix and without fields."""
     if is_json():
         structlog.get_logger().error(line, **fields)
     else:

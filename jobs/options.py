@@ -116,7 +116,7 @@ def common(  # noqa: PLR0913  (the options that every verb has)
     log_format: Logs = None,
     yes: Yes = False,
 ) -> dict[str, Any]:
-    """The common options as given, without those that were not."""
+    """Returns the common options as given, without those that were not."""
     given = {"config": config, "policy": policy, "now": now, "json": json, "quiet": quiet}
     given |= {"log_format": log_format, "yes": yes}
     return {name: value for name, value in given.items() if value}
@@ -129,17 +129,20 @@ _METRICS_FILE = inspect.Parameter(
 _NO_THROTTLE = inspect.Parameter(
     "no_throttle", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=NoThrottle
 )
+#: Options for one run only: a repetition first checks whether it would delete too much, and continues where
+#: the run before was cut off.
+_ONCE = ("allow_large", "restart")
 
 
 def _as_typed(own: Sequence[inspect.Parameter], given: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """The options and arguments of a verb, to be typed again; None where they name series: what they say
-    of people is kept nowhere else."""
+    """Returns the options and arguments of a verb, to be typed again; None where they name series, which may
+    be personal and are kept nowhere else. Leaves out those in `_ONCE`."""
     if given.get("series"):
         return None
     typed: list[str] = []
     for it in own:
         value = given[it.name]
-        if value in (None, it.default, []):
+        if value in (None, it.default, []) or it.name in _ONCE:
             continue
         (kind,) = (that for that in it.annotation.__metadata__ if isinstance(that, ParameterInfo))
         is_option = isinstance(kind, OptionInfo)
@@ -150,7 +153,8 @@ def _as_typed(own: Sequence[inspect.Parameter], given: Mapping[str, Any]) -> tup
 
 
 def command(verb: Callable[..., Report], name: str) -> Callable[..., int]:
-    """`verb(call, **own options)` with the common options added, as typer takes it; gives the exit code."""
+    """Returns `verb(call, **own options)` with the common options added, as typer takes it; it returns the
+    exit code."""
     own = list(inspect.signature(verb, eval_str=True).parameters.values())[1:]
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
 

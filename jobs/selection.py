@@ -1,4 +1,4 @@
-"""What verbs that answer a question are asked: one policy, some of its series."""
+"""The selection of verbs that answer a question: one policy, some of its series."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ Series = Annotated[
 
 
 def one_policy(call: Call) -> Policy:
-    """Raises UsageError where --policy does not name exactly one, and there are more."""
+    """Returns the policy of the call. Raises UsageError where --policy does not name exactly one, and there
+    are more."""
     if len(call.policies) != 1:
         known = ", ".join(call.settings.policies)
         raise UsageError(f"{call.command} works on one policy: name it with --policy. There are: {known}")
@@ -25,7 +26,7 @@ def one_policy(call: Call) -> Policy:
 
 
 def parse_series(pairs: list[str] | None) -> dict[str, str]:
-    """Series field -> value, as given. Raises UsageError."""
+    """Returns series fields and their values, as given. Raises UsageError."""
     parsed: dict[str, str] = {}
     for pair in pairs or []:
         field, equals, value = pair.partition("=")

@@ -1,4 +1,4 @@
-"""Being asked to stop: the first signal ends the run after the step in hand, the second at once."""
+"""Signals that stop a process: the first ends the run after the step in hand, the second at once."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ _SHOW_CURSOR = b"\x1b[?25h\n"
 
 
 class Stop:
-    """Whether this process was asked to stop; `check` is for the places where a run may."""
+    """Whether this process was asked to stop. Runs call `check` where they may stop."""
 
-    # No threading.Event: a signal's handler asks, in the midst of whatever the main thread does. Were that
-    # waiting for the event, with the event's lock in its hand, the handler would wait for the lock for good.
+    # No threading.Event: a signal's handler calls `ask` in the midst of whatever the main thread does. If it
+    # were waiting for the event, and held the event's lock, the handler would wait for the lock forever.
     asked = False
 
     def ask(self) -> None:
+        """Asks the process to stop at the next place where it may."""
         self.asked = True
 
     def wait(self) -> None:
-        """Sleep until asked, and up to a second more."""
+        """Sleeps until asked, and up to a second more."""
         while not self.asked:
             time.sleep(1)
 
     def check(self) -> None:
-        """Raise InterruptedRun once asked."""
+        """Raises InterruptedRun once asked."""
         if self.asked:
             raise InterruptedRun("interrupted: the step in hand was finished; it is safe to run again")
 
@@ -43,20 +44,20 @@ _code = InterruptedRun.exit_code
 
 
 def hear() -> None:
-    """From now on SIGINT, SIGTERM and SIGHUP end the process at once where no `signals_to` is in force: with
-    130, or with the code that is settled."""
+    """Ends the process from now on at once at SIGINT, SIGTERM and SIGHUP where no `signals_to` is in force:
+    with 130, or with the code that is settled."""
     for number in _heard():
         signal.signal(number, lambda _number, _frame: os._exit(_code))
 
 
 def settle(code: int) -> None:
-    """All is done and told: whatever comes now, the process ends with this code."""
+    """Settles the exit code, when all is done and reported: whatever comes now, the process ends with it."""
     global _code
     _code = code
 
 
 def ignore() -> None:
-    """From now on they are ignored: the last that Python does is to hand them back to the system, which would
+    """Ignores these signals from now on. Python's last act is to hand them back to the system, which would
     end the process with a code of its own."""
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # so that none comes while they change hands
     for number in SIGNALS:
@@ -65,11 +66,10 @@ def ignore() -> None:
 
 @contextmanager
 def signals_to(stop: Stop) -> Iterator[None]:
-    """In the block, SIGINT, SIGTERM and SIGHUP ask `stop`; a second one ends the process with 130.
+    """Makes SIGINT, SIGTERM and SIGHUP ask `stop` inside the block; a second one ends the process with 130.
 
-    That end is as safe as a crash: what is half done is undone or finished by the next run. A signal that
-    is ignored stays so, as `nohup` wants it.
-    """
+    That end is as safe as a crash: what is half done is undone or finished by the next run. A signal that is
+    ignored stays so, as `nohup` wants it."""
 
     def handle(_number: int, _frame: FrameType | None) -> None:
         if stop.asked:
@@ -92,8 +92,8 @@ def _heard() -> list[signal.Signals]:
 
 @contextmanager
 def waking(interrupt: Callable[[], object]) -> Iterator[None]:
-    """In the block, a signal calls `interrupt` at once, from a thread: for work in a library, in which Python
-    hears of no signal before it is done."""
+    """Makes a signal call `interrupt` at once inside the block, from a thread: for work in a library, in
+    which Python sees no signal before it is done."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -119,7 +119,8 @@ def waking(interrupt: Callable[[], object]) -> Iterator[None]:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """In the block, SIGINT raises KeyboardInterrupt: for waiting for a person, who has nothing to lose."""
+    """Makes SIGINT raise KeyboardInterrupt inside the block: for waiting for a person, with nothing to
+    lose."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield

@@ -1,4 +1,4 @@
-"""The context of a run: what everything that is done for one policy works with."""
+"""The context of a run: what all work on one policy uses."""
 
 from __future__ import annotations
 
@@ -17,22 +17,24 @@ Document = dict[str, Any]
 Check = Callable[[], None]
 
 
-#: Hears how many buckets, and bytes of them, were read from MongoDB or deleted.
+#: Takes how many buckets, and bytes of them, were read from MongoDB or deleted.
 Spend = Callable[[int, int], None]
 
 
 class Progress(Protocol):
-    """Hears what was done since the last call, and of how much: ("rolled-up readings", 3600). `share`: how
-    much of all that is to be done is done by now, from 0 to 1; None: not known."""
+    """Takes what was done since the last call, and its count: ("rolled-up readings", 3600). `share`: how much
+    of all that is to be done is done, from 0 to 1; None: not known."""
 
-    def __call__(self, what: str, count: int, share: float | None = None, /) -> None: ...
+    def __call__(self, what: str, count: int, share: float | None = None, /) -> None:
+        """Takes what was done, its count since the last call, and the share of all that is done."""
 
 
 class Heard(Protocol):
-    """Hears of summaries before they are written: of a collection, the `_id`s of those that are put, and of
-    those that are deleted; BSON."""
+    """Takes summaries before they are written: the collection, the `_id`s of those that are put, and of those
+    that are deleted; BSON."""
 
-    def __call__(self, collection: str, put: Iterable[bytes], deleted: Iterable[bytes], /) -> None: ...
+    def __call__(self, collection: str, put: Iterable[bytes], deleted: Iterable[bytes], /) -> None:
+        """Takes a collection, and the `_id`s (BSON) of the summaries to be put and to be deleted."""
 
 
 def unheard(_collection: str, _put: Iterable[bytes], _deleted: Iterable[bytes], /) -> None:
@@ -57,9 +59,9 @@ def share_of(at: int, span: tuple[int, int]) -> float:
 class RunContext:
     """What one run of one policy works with.
 
-    `now` is the run's present. `guard` raises inside a transaction, and `check` between steps, where the run
-    has lost its lease or was asked to stop. `check` also waits where it goes too fast by what `spend` heard:
-    it is called outside of transactions only.
+    `now` is the run's present. `guard` raises inside a transaction, and `check` between steps, once the run
+    has lost its lease or was asked to stop. `check` also waits where the run exceeds its limits, by what
+    `spend` counted: it is called outside of transactions only.
     """
 
     database: Database[Document]

@@ -20,17 +20,17 @@ T = TypeVar("T")
 
 
 def majority(database: Database[Document]) -> WriteConcern:
-    """Written to a majority; how long that is waited for, the client says."""
+    """Returns the write concern for a majority. The client says how long that is waited for."""
     return WriteConcern("majority", database.write_concern.document.get("wtimeout"))
 
 
 def dry(_session: ClientSession) -> NoReturn:
-    """The guard of a dry run: it never has a transaction."""
+    """Stands in for a guard in a dry run, which has no transactions: always raises."""
     raise HaltedError("a dry run was about to write; it was stopped and nothing was changed")
 
 
 def transaction(database: Database[Document], guard: Guard, step: Callable[[ClientSession], T]) -> T:
-    """Run `step` in a transaction that fails where `guard` does. `step` may run more than once."""
+    """Runs `step` in a transaction that fails where `guard` does. `step` may run more than once."""
     tries = 0
 
     def guarded(session: ClientSession) -> T:
@@ -46,6 +46,6 @@ def transaction(database: Database[Document], guard: Guard, step: Callable[[Clie
             write_concern=majority(database),
             read_preference=ReadPreference.PRIMARY,
         )
-    if tries > 1:  # the driver's error refers to itself, and to all that its callers had in hand
+    if tries > 1:  # the driver's error refers to itself, and to all local variables of its callers
         gc.collect()
     return done

@@ -83,9 +83,9 @@ class Hold:
         return hashlib.sha256(bson.encode({"name": self.name, **self.body}, codec_options=_CODEC)).hexdigest()
 
     def selectors(self, names: Collection[str]) -> list[Selector]:
-        """Returns what selects the series that it covers, of a policy with these series fields. One that the
-        policy no longer has may have any value. A whole number is selected as it was given, and as series
-        tell it: 7 for 7.0."""
+        """Returns selectors of the series that it covers, for a policy with these series fields. A field that
+        the policy no longer has may have any value. A whole number is selected as it was given, and as series
+        write it: 7 for 7.0."""
         known = {field: text for field, text in self.series.items() if field in names}
         texts = [dict.fromkeys((text, _as_told(text))) for text in known.values()]
         return [dict(zip(known, it, strict=True)) for it in product(*texts)]
@@ -133,7 +133,7 @@ class Holds:
         )
 
     def standing(self, session: ClientSession | None = None, *, frozen: bool = False) -> list[Hold]:
-        """Returns all of them by name. `frozen`: only those that freeze."""
+        """Returns all holds by name. `frozen`: only those that freeze."""
         query: Document = {"_id.policy": self._policy, **({"freeze": True} if frozen else {})}
         found = self._collection.find(query, session=session).sort("_id.name", ASCENDING)
         return [Hold.of(it) for it in found]

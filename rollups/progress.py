@@ -29,7 +29,7 @@ class Bookmark:
     """Where in its change stream a policy has been read to."""
 
     token: Mapping[str, Any]
-    collections: Mapping[str, str]  # what the stream was of: name -> what tells it from another of that name
+    collections: Mapping[str, str]  # those of the stream: name -> what tells it from another of that name
     live: Sequence[Span]  # these hold all that the buckets which were live then cover
 
 
@@ -45,12 +45,13 @@ class Progress:
 
 
 def load(database: Database[Document], policy: Policy) -> Progress:
-    """Empty where nothing is rolled up yet, or was with settings that gave other summaries."""
+    """Returns how far a policy is rolled up: nowhere, where nothing is yet, or was with settings that gave
+    other summaries."""
     return _progress(books(database).find_one({"_id": policy.name}), policy)
 
 
 def load_all(database: Database[Document], policies: Sequence[Policy]) -> dict[str, Progress]:
-    """Returns the same of several policies, by name."""
+    """Returns how far several policies are rolled up, by name."""
     named = {"_id": {"$in": [it.name for it in policies]}}
     found = {it["_id"]: it for it in books(database).find(named)} if policies else {}
     return {it.name: _progress(found.get(it.name), it) for it in policies}
@@ -59,7 +60,7 @@ def load_all(database: Database[Document], policies: Sequence[Policy]) -> dict[s
 def _progress(found: Document | None, policy: Policy) -> Progress:
     if found is None or found.get("fingerprint") != fingerprint(policy):
         return Progress()
-    # Other collections for hours and days change the fingerprint; for a further level only its own progress.
+    # New collections for hours and days change the fingerprint; one for a further level only its progress.
     known = {**(policy.rollup.targets if policy.rollup else {}), **found.get("targets", {})}
     levels = [
         level.name
@@ -82,7 +83,8 @@ def _bookmark(found: Document | None) -> Bookmark | None:
 
 
 def store(database: Database[Document], policy: Policy, progress: Progress) -> None:
-    """Only to be called once the summaries' writes are acknowledged."""
+    """Stores how far a policy is rolled up. Call it only once the writes of its summaries are
+    acknowledged."""
     document: Document = {"_id": policy.name, "fingerprint": fingerprint(policy)}
     document |= {f"{level}_through": DatetimeMS(ms) for level, ms in progress.through.items()}
     if policy.rollup is not None and policy.rollup.levels:
@@ -102,17 +104,16 @@ def mark_id(policies: Sequence[Policy]) -> Document:
 
 
 def leave_mark(database: Database[Document], policies: Sequence[Policy]) -> str:
-    """Write something into the change stream that is known when it is met."""
+    """Writes a mark into the change stream, and returns what it is recognized by."""
     mark = uuid.uuid4().hex
     books(database).replace_one({"_id": mark_id(policies)}, {"mark": mark}, upsert=True)
     return mark
 
 
 def rolled_up_through(database: Database[Document], policy: Policy) -> int | None:
-    """Every window that is made of readings, with one before this (milliseconds), is rolled up.
+    """Returns the instant (milliseconds) before which every window that is made of readings is rolled up.
 
-    None: nothing is yet. NO_GATE: the policy rolls nothing up.
-    """
+    None: nothing is yet. NO_GATE: the policy rolls nothing up."""
     levels = bases(levels_of(policy))
     if not levels:
         return NO_GATE
@@ -123,7 +124,8 @@ def rolled_up_through(database: Database[Document], policy: Policy) -> int | Non
 
 
 def note_gone(database: Database[Document], policy: Policy, before: Mapping[LevelName, int]) -> None:
-    """Summaries of windows that ended before these instants (milliseconds) are gone, or were never made."""
+    """Records that summaries of windows that ended before these instants (milliseconds) are gone, or were
+    never made."""
     known = gone_before(database, policy)
     noted = known | {level: max(ms, known.get(level, ms)) for level, ms in before.items()}
     if noted != known:
@@ -133,7 +135,7 @@ def note_gone(database: Database[Document], policy: Policy, before: Mapping[Leve
 
 
 def gone_before(database: Database[Document], policy: Policy) -> dict[LevelName, int]:
-    """What `note_gone` was told. A `retain` that is longer now does not bring them back."""
+    """Returns what `note_gone` recorded. A `retain` that is longer now does not bring them back."""
     found = books(database).find_one({"_id": {"gone": policy.name}})
     if found is None or found.get("fingerprint") != fingerprint(policy):
         return {}
@@ -141,14 +143,14 @@ def gone_before(database: Database[Document], policy: Policy) -> dict[LevelName,
 
 
 def note_ended(database: Database[Document], policy: Policy, before: int) -> None:
-    """Archived readings from before this instant (milliseconds) may have gone for good. Whatever the policy
-    says later, summaries of them can't be made anew."""
+    """Records that archived readings from before this instant (milliseconds) may have gone for good. Whatever
+    the policy says later, summaries of them can't be made again."""
     update = {"$max": {"before": DatetimeMS(before)}}
     books(database).update_one({"_id": {"ended": policy.name}}, update, upsert=True)
 
 
 def ended_before(database: Database[Document], policy: Policy) -> int | None:
-    """What `note_ended` was told last; None where no archived reading has gone."""
+    """Returns what `note_ended` recorded last; None where no archived reading has gone."""
     found = books(database).find_one({"_id": {"ended": policy.name}})
     return None if found is None else milliseconds(found["before"])
 
@@ -160,6 +162,7 @@ def is_fit_proven(database: Database[Document], policy: Policy) -> bool:
 
 
 def note_fit(database: Database[Document], policy: Policy, now: datetime) -> None:
+    """Records that the policy, with its present layout, has been seen to fit its documents."""
     document = {"_id": {"fit": policy.name}, "layout": layout_fingerprint(policy), "proven": now}
     books(database).replace_one({"_id": document["_id"]}, document, upsert=True)
 

@@ -1,4 +1,5 @@
-"""Tasks: work that is done here or elsewhere, by several at once, and the futures of what comes of it."""
+"""Tasks: work that is done here or elsewhere, by several processes at once, and the futures of their
+results."""
 
 from __future__ import annotations
 

@@ -14,14 +14,15 @@ Document = dict[str, Any]
 
 
 class Expiry(NamedTuple):
-    """Where MongoDB deletes by itself, and after how long."""
+    """A rule by which MongoDB itself deletes documents, and after how long."""
 
     place: str
     after: timedelta
 
 
 def expiries(database: Database[Document], listed: Iterable[Document]) -> list[Expiry]:
-    """TTL indexes of collections as MongoDB lists them, and the expiry of native time-series collections."""
+    """Returns the TTL indexes of collections as MongoDB lists them, and the expiry of native time-series
+    collections."""
     found = []
     for info in listed:
         seconds = info.get("options", {}).get("expireAfterSeconds")
@@ -37,7 +38,7 @@ def expiries(database: Database[Document], listed: Iterable[Document]) -> list[E
 
 
 def conflicts(source: Source) -> list[Expiry]:
-    """What would delete a policy's buckets before they are archived."""
+    """Returns the expiries that would delete a policy's buckets before they are archived."""
     archive = source.policy.archive
     if archive is None or archive.to == "none":
         return []
@@ -46,7 +47,8 @@ def conflicts(source: Source) -> list[Expiry]:
 
 
 def clears(source: Source) -> bool:
-    """Whether MongoDB deletes raw data that is not archived by then: no change of the readings, to us."""
+    """Returns whether MongoDB deletes raw data before it is archived. Such deletes do not count as changes of
+    readings."""
     archive = source.policy.archive
     if archive is None or archive.to == "none":
         return bool(expiries(source.collection.database, source.listed))

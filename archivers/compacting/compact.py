@@ -1,9 +1,9 @@
 """Merges the small commits of each UTC day into one.
 
-A merged commit is made as any other: the documents are read from the store, and have to be those that were
-archived; they are packed together, written, read back and compared byte for byte; its manifest is written
-last. Then one transaction lets it take the place of all the others at once. These stay in the store for a
-while, so that a query which is under way keeps its files; who goes by manifests does not count them.
+A merged commit is made like any other. The documents are read from the store, and must be those that were
+archived. They are packed together, written, read back and compared byte for byte; the manifest is written
+last. Then one transaction replaces all the others by it at once. These stay in the store for a while, so that
+a query under way keeps its files; readers of manifests do not count them.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
-from archivers.compacting.plan import StandingCommit, at_rest, groups, most
+from archivers.compacting.plan import Size, StandingCommit, at_rest, groups, most
 from archivers.context import ArchiveContext
 from archivers.format.archive import Maker, OfflineArchive, Replaced
+from archivers.format.manifest import Manifest
 from archivers.moving.archive import recover
-from archivers.moving.commits import CommitRegistry
 from archivers.moving.known import KnownCopies
 from archivers.records.days import CommitDays
 from archivers.records.receipts import commit_of
+from archivers.recovering.commits import CommitRegistry
 from archivers.run import ArchiveRun
 from buckets.bson.raw import Batch
 from buckets.decoding.decode import Lot
@@ -28,7 +30,7 @@ from buckets.fields.times import DAY_MS, EVER, TimeRange
 
 @dataclass(frozen=True)
 class CompactOptions:
-    """What is asked of a compaction.
+    """The options of a compaction.
 
     `range`: only commits that begin on a day which it touches. `quiet_since`: days into which something was
     archived later are left alone; None: none is. `budget`: bytes of BSON to rewrite at most; None: no limit.
@@ -41,7 +43,7 @@ class CompactOptions:
 
 @dataclass
 class CompactReport:
-    """What was merged: so many commits into so many. `bytes_after` is None where nothing was written."""
+    """How many commits were merged, into how many. `bytes_after` is None where nothing was written."""
 
     commits: int = 0
     into: int = 0
@@ -58,8 +60,8 @@ class CompactReport:
 
 
 def compact(context: ArchiveContext, options: CompactOptions) -> CompactReport:
-    """Merges what may be merged. Returns what was done. Raises HaltedError where a commit is not what it was,
-    and leaves all as it is."""
+    """Merges small commits. Returns what was done. Raises HaltedError where a commit is not what it was, and
+    leaves everything as it is."""
     archive = context.offline(context.keys)
     if archive is None:
         return CompactReport()
@@ -70,13 +72,29 @@ def compact(context: ArchiveContext, options: CompactOptions) -> CompactReport:
 
 
 def plan_compaction(context: ArchiveContext, options: CompactOptions) -> CompactReport:
-    """Returns what `compact` would do. Changes nothing."""
+    """Returns what `compact` would do, as far as receipts tell: of irregular buckets it makes more commits.
+    Changes nothing."""
     report = CompactReport(bytes_after=None)
     archive = context.offline(context.keys)
     if archive is not None:
         for group in _Compactor(context, options, archive).groups():
             report.add(group)
     return report
+
+
+class _Loaded(NamedTuple):
+    commit: StandingCommit
+    manifest: Manifest
+    batch: Batch
+
+
+def _joined(some: Sequence[_Loaded]) -> Lot:
+    return Lot(Batch.concat([it.batch for it in some]), some[0].manifest.archived_policy)
+
+
+def _cells(some: Sequence[_Loaded]) -> int:
+    """Returns what is decoded for that is given back."""
+    return _joined(some).cells
 
 
 @dataclass
@@ -86,13 +104,14 @@ class _Compactor:
     archive: OfflineArchive
     report: CompactReport = field(default_factory=CompactReport)
     rewritten: int = 0  # bytes of BSON
-    done: float = 0.0  # of the days, those that were looked at
+    done: float = 0.0  # the share of the days that were looked at
 
     def run(self) -> None:
         for group in self.groups():
-            self._merge(group)
-            self.report.add(group)
-            self.context.progress("merged commits", len(group), self.done)
+            for some in self._fitting(group):
+                self._merge(some)
+                self.report.add([it.commit for it in some])
+                self.context.progress("merged commits", len(some), self.done)
 
     def groups(self) -> Iterator[list[StandingCommit]]:
         """Yields the commits that become one, day by day, as far as the budget goes."""
@@ -101,15 +120,15 @@ class _Compactor:
             self.context.check()
             self.done = number / len(days)
             resting = at_rest(self._day(day), self.options.quiet_since)
-            for group in groups(self._movable(resting), most(self.context.executor.memory)):
+            for group in groups(self._movable(resting), self._most):
                 if not self._affords(group):
                     return
                 yield group
             self._note(resting)
 
     def _movable(self, commits: Sequence[StandingCommit]) -> list[StandingCommit]:
-        """Without those in the range of a hold that freezes, whatever its series; and without those under a
-        tombstone, which they would lose."""
+        """Returns the commits without those in the range of a hold that freezes, whatever its series, and
+        without those under a tombstone, which they would lose."""
         freezes = self.context.freezes
         there = [it for it in commits if not it.is_buried]
         return [it for it in there if not any(hold.touches(*it.span) for hold in freezes)]
@@ -119,14 +138,15 @@ class _Compactor:
         return CommitDays(self.context.receipts)
 
     def _days(self) -> list[int]:
-        """The UTC days, since 1970, that have to be looked at."""
+        """Returns the UTC days, since 1970, that have to be looked at."""
         first = self.options.range.start_ms // DAY_MS
         last = (self.options.range.end_ms - 1) // DAY_MS
         return self._known_days.to_compact(first, last, self.options.quiet_since)
 
     def _day(self, day: int) -> list[StandingCommit]:
         found = [(commit_of(it), it) for it in self._known_days.commits_of(day)]
-        return [StandingCommit.of(commit, it) for commit, it in found if commit is not None]
+        policy = self.context.policy
+        return [StandingCommit.of(commit, it, policy) for commit, it in found if commit is not None]
 
     def _affords(self, group: Sequence[StandingCommit]) -> bool:
         size = sum(it.held.bytes for it in group)
@@ -137,22 +157,43 @@ class _Compactor:
         return False
 
     def _note(self, resting: Sequence[StandingCommit]) -> None:
-        """Commits that stay as they are need not be looked at again, until another one comes, or a hold that
-        froze them is released."""
+        """Records commits that stay as they are: they need not be looked at again until another one comes, or
+        a hold that froze them is released."""
         names = [it.commit.name for it in resting if not it.is_compacted]
         if names and self.context.fence:
             self.context.check()
             self._known_days.note_compacted(names)
 
-    def _merge(self, group: Sequence[StandingCommit]) -> None:
-        manifests = [self.archive.manifest(it.commit) for it in group]
-        whole = Batch.concat([self.archive.load(it) for it in manifests])
+    @property
+    def _most(self) -> Size:
+        return most(self.context.executor.memory)
+
+    def _fitting(self, group: Sequence[StandingCommit]) -> Iterator[list[_Loaded]]:
+        """Yields those of a group that become one. Irregular buckets take more memory than receipts tell: no
+        more of them are decoded at once than fit."""
+        filled: list[_Loaded] = []
+        cells, limit = 0, self._most.cells
+        for it in group:
+            self.context.check()
+            manifest = self.archive.manifest(it.commit)
+            loaded = _Loaded(it, manifest, self.archive.load(manifest))
+            more = _cells([loaded])
+            if filled and cells + more > limit:
+                cells = _cells(filled)  # together they may share layouts
+                if cells > limit // 2 or cells + more > limit:
+                    yield from [filled] if len(filled) > 1 else []
+                    filled, cells = [], 0
+            filled.append(loaded)
+            cells += more
+        yield from [filled] if len(filled) > 1 else []
+
+    def _merge(self, group: Sequence[_Loaded]) -> None:
+        manifests = [it.manifest for it in group]
         first, context = manifests[0], self.context
         maker = Maker(first.database, context.fence, context.now, first.timeseries)
         origins = [origin for it in manifests for origin in it.all_origins]
         replaced = Replaced(tuple(it.commit for it in manifests), tuple(origins))
-        lot = Lot(whole, first.archived_policy)
-        copied = self.archive.copy(lot, first.series_types, maker, context.check, replaced)
+        copied = self.archive.copy(_joined(group), first.series_types, maker, context.check, replaced)
         run = ArchiveRun.of(context)
         successor = CommitRegistry(run, self.archive, maker).merge(manifests, copied)
         KnownCopies(run).note_merged(successor, copied.batch)

@@ -1,4 +1,5 @@
-"""Which commits are merged into one: those of one UTC day, as far as one commit may hold them. Pure."""
+"""Decides which commits are merged into one: those of one UTC day, as far as one commit may hold them.
+Pure."""
 
 from __future__ import annotations
 
@@ -9,23 +10,25 @@ from typing import Any, NamedTuple
 
 from archivers.format.names import Commit
 from archivers.moving.filling import MAX_BYTES, MAX_READINGS
+from buckets.decoding.decode import cells_of
 from buckets.fields.times import as_ms
+from config.policies import Policy
 from config.tables import USUAL_MEMORY
 
-#: So many commits of a day are merged though the day has not come to rest.
+#: From so many commits on, those of a day are merged though the day has not come to rest.
 MANY = 100
 
 
 class Size(NamedTuple):
     """How much commits hold."""
 
-    readings: int
+    cells: int  # see `Lot.cells`; of irregular buckets more, as their documents tell
     bytes: int  # of BSON
 
 
 @dataclass(frozen=True)
 class StandingCommit:
-    """A registered commit, as its receipt tells of it."""
+    """A registered commit, as its receipt describes it."""
 
     commit: Commit
     committed: datetime
@@ -33,18 +36,19 @@ class StandingCommit:
     held: Size
     stored: int  # bytes in the store
     kin: str  # see `Manifest.kin`
-    is_compacted: bool  # it was looked at when its day had come to rest
-    is_buried: bool  # it is under a tombstone, or was
+    is_compacted: bool  # a compaction has looked at it when its day had come to rest
+    is_buried: bool  # it has or had a tombstone
     span: tuple[int, int]  # from its first reading until after its last, milliseconds
 
     @classmethod
-    def of(cls, commit: Commit, receipt: dict[str, Any]) -> StandingCommit:
-        """Returns what a receipt tells of a commit."""
+    def of(cls, commit: Commit, receipt: dict[str, Any], policy: Policy) -> StandingCommit:
+        """Returns the commit of this policy that a receipt describes."""
+        cells = cells_of(receipt["readings"], receipt["buckets"], policy)
         return cls(
             commit,
             receipt["committed"],
             receipt["buckets"],
-            Size(receipt["readings"], receipt["documents_bytes"]),
+            Size(cells, receipt["documents_bytes"]),
             receipt["bytes"],
             receipt["kin"],
             receipt["compacted"],
@@ -84,5 +88,5 @@ def groups(day: Iterable[StandingCommit], limit: Size) -> Iterator[list[Standing
 
 
 def _exceeds(group: Sequence[StandingCommit], limit: Size) -> bool:
-    readings = sum(it.held.readings for it in group)
-    return readings > limit.readings or sum(it.held.bytes for it in group) > limit.bytes
+    cells = sum(it.held.cells for it in group)
+    return cells > limit.cells or sum(it.held.bytes for it in group) > limit.bytes

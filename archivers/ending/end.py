@@ -18,7 +18,7 @@ from buckets.fields.times import DAY_MS, EVER, TimeRange
 from rollups.guarded import transaction
 
 Document = dict[str, Any]
-#: Tombstones that are lifted in one transaction.
+#: Tombstones that one transaction lifts.
 AT_ONCE = 1000
 
 
@@ -75,7 +75,7 @@ def undelete(context: ArchiveContext, within: TimeRange = EVER) -> set[int]:
 
 
 def _lift(context: ArchiveContext, names: list[Any], session: ClientSession) -> None:
-    """In a transaction. What has gone meanwhile has no tombstone any more."""
+    """Lifts tombstones in a transaction. What has gone meanwhile has none any more."""
     standing = {"_id": {"$in": names}, "tombstone.due": {"$exists": True}}
     update = {"$set": {"tombstone": lifted(context.now)}}
     context.receipts.collection.update_many(standing, update, session=session)

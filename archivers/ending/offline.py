@@ -1,8 +1,8 @@
 """The end of an offline archive: commits all of whose readings are past their time.
 
-A tombstone is a part of the commit's receipt. When it is due, one transaction looks at the holds and at the
-tombstone again, lets the commit end, and records that; then its files go, and its manifest stays as a link of
-the chain. Where a crash comes in between, the next recovery removes the files.
+A tombstone is a part of the commit's receipt. When it is due, one transaction checks the holds and the
+tombstone again, lets the commit end, and records that. Then its files go, and its manifest stays as a link of
+the chain. After a crash in between, the next recovery removes the files.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from archivers.ending.report import EndReport
 from archivers.ending.rule import Rule
 from archivers.format.archive import Maker, OfflineArchive
 from archivers.format.manifest import Manifest
-from archivers.moving.commits import CommitRegistry
 from archivers.records.family import family
 from archivers.records.receipts import Receipts, commit_of
+from archivers.recovering.commits import CommitRegistry
 from archivers.run import ArchiveRun
 from archivers.writes.held import may_cover
 from buckets.fields.times import DAY_MS, as_date, as_ms
@@ -30,7 +30,7 @@ from rollups.holds import Holds
 from rollups.progress import note_ended
 
 Document = dict[str, Any]
-#: So many commits get their tombstones in one transaction; so many that can't go are counted.
+#: Commits that get their tombstones in one transaction. Of those with live originals, so many are counted.
 _AT_ONCE = 1000
 _TOLD = ("days", "buckets", "bytes", "first", "last", "tombstone", "state", "sequence", "seal")
 
@@ -46,6 +46,8 @@ class OfflineEnd:
     report: EndReport = field(default_factory=EndReport)
 
     def run(self) -> None:
+        """Puts tombstones on commits that are past their time, and takes out those whose tombstones are
+        due."""
         fresh, due = [], []
         for receipt in list(self._past()):
             told = receipt["days"], receipt["buckets"], receipt["bytes"]
@@ -74,8 +76,9 @@ class OfflineEnd:
         return self.context.receipts
 
     def _past(self) -> Sequence[Document]:
-        """The receipts of commits that are past their time, the oldest first; of those whose originals may be
-        live, some. Where originals stay for good, a commit is past that lies before all that is live."""
+        """Returns the receipts of commits that are past their time, the oldest first, and some of those whose
+        originals may be live. Where originals stay for good, a commit is past that lies before all that is
+        live."""
         end, states = self.rule.end, ["closed"]
         if self.context.kept:
             live = self.context.source.earliest()
@@ -132,7 +135,7 @@ class OfflineEnd:
         return Maker(self.context.database.name, self.context.fence, self.context.now)
 
     def _holding(self, manifests: Sequence[Manifest], session: ClientSession | None) -> list[str]:
-        """The names of the holds that cover some of these."""
+        """Returns the names of the holds that cover some of these."""
         policy = self.context.policy
         standing = Holds(self.context.database, policy.name).standing(session)
         return [hold.name for hold in standing if any(may_cover(hold, it, policy) for it in manifests)]
@@ -144,7 +147,7 @@ class OfflineEnd:
         before: Sequence[Manifest],
         session: ClientSession,
     ) -> Literal["gone", "stays"] | list[str]:
-        """In the transaction: what became of the commit, or which holds keep it."""
+        """Returns, in the transaction, what has happened to the commit, or which holds keep it."""
         name = manifest.commit
         now = self._receipts.get(name, session) or {}
         states = ("closed", "open") if self.context.kept else ("closed",)

@@ -1,7 +1,7 @@
 """The end of an online archive: buckets whose last reading is past its time, a UTC day of them at a time.
 
-A day has one tombstone, a document among the receipts. When it is due, transactions of some buckets each look
-at the holds and at the tombstone again, delete, and record what went. What comes into a day meanwhile goes
+A day has one tombstone, a document among the receipts. When it is due, transactions of some buckets each
+check the holds and the tombstone again, delete, and record what went. What comes into a day meanwhile goes
 with it.
 """
 
@@ -43,8 +43,8 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True)
 class Sorted:
-    """Some buckets that are past their time: which of them go, which a hold keeps and which one, and which
-    are live as well."""
+    """Buckets that are past their time: those that go, those that a hold keeps (and which hold), and those
+    that are live as well."""
 
     going: NDArray[np.int64]
     held: Counter[str]
@@ -61,6 +61,7 @@ class OnlineEnd:
     report: EndReport = field(default_factory=EndReport)
 
     def run(self) -> None:
+        """Puts tombstones on days that are past their time, and takes out those whose tombstones are due."""
         end = self._end
         if (first := self._archived.earliest_ending(FIRST_MS)) is None or first >= end:
             return
@@ -95,7 +96,7 @@ class OnlineEnd:
 
     @property
     def _end(self) -> int:
-        """Before when buckets are past their time. Where originals stay for good, those that lie before all
+        """Returns before when buckets are past their time. Where originals stay for good, it lies before all
         that is live."""
         live = self.context.source.earliest() if self.context.kept else None
         return self.rule.end if live is None else min(self.rule.end, live // DAY_MS * DAY_MS)
@@ -154,7 +155,7 @@ class OnlineEnd:
             self._settle(day, kept)
 
     def _past(self, batch: Batch) -> Batch:
-        """Of the buckets that end on a day by their fields: those of which all is past."""
+        """Returns the buckets that end on a day by their fields, and all of which is past."""
         decoded = decode(batch, self.context.policy)
         return batch.take(np.sort(decoded.units[decoded.last < self._end]))
 
@@ -183,7 +184,7 @@ class OnlineEnd:
     def _covered(
         self, piece: Batch, standing: Sequence[Hold], session: ClientSession | None
     ) -> dict[int, Hold]:
-        """As `covered`: also where that is so of one of a bucket's versions, which go with it."""
+        """Returns the holds that cover buckets, or any of their versions, which go with them."""
         policy = self.context.policy
         held = covered(decode(piece, policy), policy, standing)
         versions = self._versions.of(piece.main.ids, session)
@@ -194,7 +195,8 @@ class OnlineEnd:
         return held
 
     def _delete(self, day: int, piece: Batch, session: ClientSession) -> Sorted:
-        """In the transaction. Nothing goes where the tombstone was lifted, or what is archived is another."""
+        """Deletes buckets in the transaction. Nothing goes where the tombstone was lifted, or where the
+        archived bucket has changed."""
         identity, nothing = self._identity(day), np.zeros(0, dtype=np.int64)
         told = self._receipts.collection.find_one({"_id": identity}, session=session) or {}
         tombstone: Document = told.get("tombstone", {})
@@ -207,7 +209,7 @@ class OnlineEnd:
         found = self._sort(piece, session)
         if len(found.going):
             self._remove(piece.take(found.going), tombstone["at"], session)
-            # Whoever lifts the tombstone meanwhile conflicts with this.
+            # This conflicts with a transaction that lifts the tombstone meanwhile.
             counted = {"$inc": {"expired": len(found.going)}}
             self._receipts.collection.update_one({"_id": identity}, counted, session=session)
         return found
@@ -237,8 +239,8 @@ class OnlineEnd:
         self.context.deletions.record_end(facts, session)
 
     def _settle(self, day: int, held: Counter[str]) -> None:
-        """A day that is empty needs no tombstone; one whose rest is held is not read until a hold on it is
-        released."""
+        """Updates the tombstone of a day. An empty day needs none; one whose rest is held is not read until a
+        hold on it is released."""
         identity = {"_id": self._identity(day)}
 
         def step(session: ClientSession) -> None:

@@ -24,8 +24,9 @@ class Amount:
 
 @dataclass
 class EndReport:
-    """What got a tombstone; what is under one; what went; what was kept from getting one by `undelete`; and
-    how many buckets stay by the name of the hold, or since their originals are live."""
+    """Counts at the end of an archive: what got a tombstone, what has one, what went, and what `undelete`
+    keeps from getting one; and how many buckets stay, by the name of the hold, or since their originals are
+    live."""
 
     tombstoned: Amount = field(default_factory=Amount)
     standing: Amount = field(default_factory=Amount)

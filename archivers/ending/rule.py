@@ -11,9 +11,9 @@ from buckets.fields.times import DAY_MS, as_date, as_ms
 from config.durations import format_duration
 from config.policies import Policy
 
-#: Whoever lifts tombstones has so long to change the policy: then there are new ones.
+#: After tombstones are lifted, there is so long to change the policy before new ones come.
 LIFTED_FOR = timedelta(days=30)
-#: `none`: there is no tombstone, or one that counts no more.
+#: `none`: there is no tombstone, or one that no longer counts.
 Stage = Literal["none", "standing", "due", "lifted"]
 Document = dict[str, Any]
 
@@ -28,7 +28,7 @@ class Rule:
 
     @classmethod
     def of(cls, policy: Policy, now: datetime) -> Rule | None:
-        """Returns that of a policy; None where its archive stays forever."""
+        """Returns the rule of a policy; None where its archive stays forever."""
         retain = policy.retain
         if retain is None or retain.archive is None:
             return None
@@ -42,15 +42,17 @@ class Rule:
 
     @property
     def text(self) -> str:
+        """Returns how long archived readings stay, as the policy file writes it."""
         return format_duration(self.keep)
 
     @property
     def tombstone(self) -> Document:
-        """Returns a new one, as it is recorded."""
+        """Returns a new tombstone, as it is recorded."""
         return {"at": self.now, "due": self.now + self.grace, "keep": self.text}
 
     def stage(self, tombstone: Mapping[str, Any] | None) -> Stage:
-        """Returns what a recorded tombstone says now. One of another `retain.archive` counts no more."""
+        """Returns the stage of a recorded tombstone. One made under another `retain.archive` no longer
+        counts."""
         if tombstone is None:
             return "none"
         if "until" in tombstone:
@@ -75,5 +77,5 @@ class Rule:
 
 
 def lifted(now: datetime) -> Document:
-    """Returns what is recorded in the place of a tombstone that is lifted."""
+    """Returns the record that takes the place of a tombstone when it is lifted."""
     return {"lifted": now, "until": now + LIFTED_FOR}

@@ -21,7 +21,7 @@ from buckets.bson.raw import LOSSLESS, Batch
 from buckets.fields.selectors import selector_query
 from buckets.source import Source
 
-#: While somebody writes on, more is found each time: what is left after so many is reported.
+#: Rounds of deletes. While an application still writes, each round finds more: what is left is reported.
 _MOST_PASSES = 10
 
 
@@ -43,8 +43,8 @@ def places_of(erasure: Erasure) -> list[Place]:
 
 
 def held_in(source: Source, erasure: Erasure) -> Iterator[tuple[Batch, Sorted]]:
-    """Yields what a collection may hold of the series, with what of it goes. Without a range, nothing but the
-    series is asked for: the time of a bucket may be anything."""
+    """Yields the documents that a collection may hold of the series, and which of them go. Without a range,
+    the query names nothing but the series: the time of a bucket may be anything."""
     query, within = selector_query(erasure.policy, erasure.series), erasure.within
     if within.is_bounded:
         found = chain(source.batches(within.start_ms, within.end_ms, query), source.strays())
@@ -85,7 +85,7 @@ class CollectionEraser:
         return deleted
 
     def _delete(self, piece: Batch, session: ClientSession) -> tuple[list[int], int]:
-        """A bucket that has changed goes as it is now, if it is still of the series."""
+        """Deletes buckets. One that has changed goes as it is now, if it is still of the series."""
         work, place = self._work, self._place
         now = Batch.concat([piece.slice(0, 0), *self._source(session).by_raw_ids(piece.main.raw_ids)])
         going = now.take(work.erasure.sort(now).going)

@@ -13,8 +13,8 @@ from archivers.erasing.work import Work
 from archivers.format.archive import Maker, OfflineArchive
 from archivers.format.manifest import Manifest
 from archivers.format.names import parse_commit, superseded_prefix
-from archivers.moving.commits import CommitRegistry
 from archivers.moving.known import KnownCopies
+from archivers.recovering.commits import CommitRegistry
 from archivers.run import ArchiveRun
 from archivers.stores.base import ObjectStore
 from archivers.versions.superseded import RemovedBuckets, Superseded, SupersededFile
@@ -52,7 +52,7 @@ class CommitEraser:
         self._run = ArchiveRun.of(work.context)
 
     def run(self) -> None:
-        """Rewrites all that hold something of the series; one that holds nothing else is dropped."""
+        """Rewrites all commits that hold something of the series; drops those that hold nothing else."""
         for held in commits_of(self._archive, self._work.erasure):
             if len(held.found.going):
                 self._work.context.check()

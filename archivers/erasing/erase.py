@@ -1,8 +1,8 @@
 """Erases one series from everything that a policy keeps.
 
-The order: it is written down that the erasure has begun; then the series goes from MongoDB, from commits of
-the archive, from files beside them, and from summaries; everything is searched for it; a receipt says that it
-is done. Each step finds what there is to do by itself, so that an erasure that was cut off is begun anew.
+First it is recorded that the erasure has begun. Then the series goes from MongoDB, from commits of the
+archive, from files beside them, and from summaries. Everything is searched for it, and a receipt says that it
+is done. Each step finds its own work, so that an erasure that was cut off is simply started again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from config.policies import Policy
 
 @dataclass(frozen=True)
 class Beside:
-    """What else bears on an erasure: `others` are policies that read the same collection. `is_cleared`:
+    """Other facts that matter to an erasure. `others`: policies that read the same collection. `is_cleared`:
     something removes raw data that is in no archive of this policy."""
 
     others: Sequence[Policy] = ()
@@ -58,9 +58,9 @@ def plan_erasure(context: ArchiveContext, erasure: Erasure, others: Sequence[Pol
 
 
 def erase(context: ArchiveContext, erasure: Erasure, beside: Beside) -> ErasureReport:
-    """Erases what is asked for, or goes on where that was cut off. Returns what was erased, and what remains.
-    Raises UsageError, and has changed nothing, where another erasure of the policy has not ended, a hold
-    forbids it, or buckets reach over the edge of the range."""
+    """Erases a series, or continues where an earlier call was cut off. Returns what was erased, and what
+    remains. Raises UsageError, and has changed nothing, where another erasure of the policy has not ended, a
+    hold forbids it, or buckets reach over the edge of the range."""
     work = Work(context, erasure, beside.others)
     if check_erasable(context, erasure, beside.others) is None:
         if erasure.within.is_bounded:
@@ -76,7 +76,7 @@ def _erase_all(work: Work, *, is_cleared: bool) -> None:
     for place in places_of(work.erasure):
         CollectionEraser(work, place).run()
     _erase_archived(work)
-    CollectionEraser(work, places_of(work.erasure)[0]).run()  # what came in meanwhile
+    CollectionEraser(work, places_of(work.erasure)[0]).run()  # what came in since
     erase_summaries(work, is_cleared=is_cleared)
 
 
@@ -91,7 +91,7 @@ def _erase_archived(work: Work) -> None:
 
 
 def _end(work: Work, session: ClientSession) -> dict[str, int]:
-    """The receipt takes the place of what was written down when it began."""
+    """Writes the receipt in place of the record of the beginning. Returns the counts."""
     begun = work.erasures.begun(session)
     assert begun is not None  # written under the lease, which the transaction has seen to
     counts = {name: begun.counts.get(name, 0) for name in COUNTS}

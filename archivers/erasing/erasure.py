@@ -1,4 +1,4 @@
-"""What an erasure is asked for, and which buckets that means."""
+"""The request of an erasure, and which buckets it means."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from buckets.models.covered import covered_span
 from config.errors import UsageError
 from config.policies import Policy
 
-#: Characters of a reason.
+#: Characters of a reason, at most.
 _LONGEST = 1000
 
 
 class Sorted(NamedTuple):
-    """Of a batch: the indices of the buckets that go, and of those that hold something beyond the range as
-    well, or whose time can't be read."""
+    """Indices of a batch: of buckets that go, and of those that hold something beyond the range as well, or
+    whose time can't be read."""
 
     going: NDArray[np.int64]
     across: NDArray[np.int64]
@@ -45,13 +45,13 @@ class Erasure:
 
     @property
     def text(self) -> str:
-        """Returns what is asked for as one text, of which a keyed hash is kept."""
+        """Returns the request as one text, of which a keyed hash is kept."""
         asked = sorted(self.series.items()), self.within.start_ms, self.within.end_ms
         return json.dumps([self.policy.name, *asked], ensure_ascii=False)
 
     @cached_property
     def needle(self) -> Needle:
-        """Returns what finds the values wherever they stand as text."""
+        """Returns a needle that finds the values wherever they stand as text."""
         return Needle(self.series.values())
 
     def sort(self, batch: Batch) -> Sorted:

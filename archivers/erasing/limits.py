@@ -1,5 +1,5 @@
-"""What keeps a series from being erased: holds, an erasure that has not ended, collections that can't be
-deleted from."""
+"""Reasons against an erasure: holds, an erasure that has not ended, collections that can't be deleted
+from."""
 
 from __future__ import annotations
 

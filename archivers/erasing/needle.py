@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-#: Inside other texts, shorter ones would be found everywhere; and so would numbers, `true` and `false`.
+#: Shorter texts would be found everywhere inside other texts; and so would numbers, `true` and `false`.
 _SHORTEST = 3
 
 
 class Needle:
-    """Some texts. A longer text contains one where it stands as a word: not within letters or digits."""
+    """Texts to search for. A longer text contains one where it stands as a word: not within letters or
+    digits."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = frozenset(it for it in texts if it)

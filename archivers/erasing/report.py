@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-#: What is counted. `buckets`: each once, wherever copies of it lay.
+#: The counts. `buckets`: each once, wherever copies of it lay.
 COUNTS = (
     "buckets", "live", "online", "archived", "versions", "set_aside", "commits_rewritten", "summaries",
     "pins", "quarantine",
@@ -23,7 +23,7 @@ class Remaining(NamedTuple):
 
 @dataclass
 class ErasureReport:
-    """What was erased; of a dry run, what would be."""
+    """What was erased, or would be in a dry run."""
 
     counts: Mapping[str, int]
     remaining: list[Remaining]
@@ -35,6 +35,6 @@ class ErasureReport:
 
 
 def counted(place: str, what: str, count: int) -> Iterator[Remaining]:
-    """Yields that so many of something were found in a place, if any were."""
+    """Yields a line for a place where something was found, unless the count is 0."""
     if count:
         yield Remaining(place, f"{count:,} {what}", True)

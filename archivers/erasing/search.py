@@ -24,8 +24,8 @@ _UNREADABLE = "the file can't be read as documents: look at it, and delete it"
 
 
 def remaining(context: ArchiveContext, erasure: Erasure, others: Sequence[Policy]) -> Iterator[Remaining]:
-    """Yields what holds something of the series, then what no erasure reaches. `others`: policies that read
-    the same collection."""
+    """Yields the places that hold something of the series, then those that no erasure reaches. `others`:
+    policies that read the same collection."""
     yield from _by_series(context, erasure, is_own=True)
     for policy in others:
         if set(erasure.series) <= set(policy.series_names) and not policy.sample_series:
@@ -38,7 +38,8 @@ def remaining(context: ArchiveContext, erasure: Erasure, others: Sequence[Policy
 
 
 def _by_series(context: ArchiveContext, asked: Erasure, *, is_own: bool) -> Iterator[Remaining]:
-    """`is_own`: not of another policy, whose source has been searched."""
+    """Yields what holds the series by its fields. `is_own`: not of another policy, whose source has been
+    searched."""
     for place in places_of(asked)[not is_own :]:
         source = Source(context.database, asked.policy, place.collection, place.overflow)
         found = [it for _, it in held_in(source, asked)]

@@ -24,7 +24,7 @@ _UNREADABLE = "the file can't be read, so that nothing tells whether it holds a 
 
 
 class TextSearch:
-    """Of one erasure."""
+    """The search of one erasure."""
 
     def __init__(self, context: ArchiveContext, erasure: Erasure) -> None:
         self._context = context
@@ -58,7 +58,7 @@ class TextSearch:
         return sum(map(self._needle.is_in, _read(documents)))
 
     def _in_commits(self, archive: OfflineArchive) -> Iterator[Remaining]:
-        """In the documents that each commit gives: all that its Parquet files hold comes from these."""
+        """Searches the documents that each commit gives: all that its Parquet files hold comes from these."""
         for commit in archive.commits():
             self._context.check()
             batch = archive.load(archive.manifest(commit))
@@ -82,7 +82,7 @@ def _read(documents: Iterable[bytes]) -> Iterator[dict[str, object]]:
 
 
 def _is_of_another(document: dict[str, object], policy: Policy) -> bool:
-    """Whether a document of the suite's own is another policy's."""
+    """Returns whether a document of the suite's own is another policy's."""
     named = document.get("policy")
     identity = document.get("_id")
     if named is None and hasattr(identity, "get"):
@@ -91,7 +91,7 @@ def _is_of_another(document: dict[str, object], policy: Policy) -> bool:
 
 
 def _unpacked(document: dict[str, object]) -> dict[str, object]:
-    """The same with the `_id`s that receipts hold compressed."""
+    """Returns the document with the `_id`s that receipts hold compressed."""
     packed = document.get("ids")
     if not isinstance(packed, bytes) or packed[:1] != b"\x78":
         return document
@@ -99,7 +99,8 @@ def _unpacked(document: dict[str, object]) -> dict[str, object]:
 
 
 def _entries(key: str, data: bytes) -> Iterator[object]:
-    """What a file beside the parts holds: JSON, documents one behind the other, or receipts compressed."""
+    """Yields what a file beside the parts holds: JSON, documents one behind the other, or receipts
+    compressed."""
     if key.endswith(".json"):
         yield json.loads(data)
     elif key.endswith(".bson.gz"):

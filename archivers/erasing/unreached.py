@@ -23,7 +23,7 @@ _OTHERS = "backups, exports, logs, and collections into which buckets were resto
 
 
 def unreached(context: ArchiveContext, erasure: Erasure) -> Iterator[Remaining]:
-    """Yields these places. Only older versions of files count as found."""
+    """Yields the places that an erasure does not reach. Only older versions of files count as found."""
     if context.store is not None and context.to == "offline":
         yield from _older_versions(context.store, erasure.policy.name)
         yield Remaining(f"{context.store.url}/{erasure.policy.name}/meta", _DIGESTS, False)

@@ -1,4 +1,4 @@
-"""What an erasure works with: its transactions, what it counts, what stops it."""
+"""The state of an erasure: its transactions, its counts, and what stops it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Work:
-    """One erasure at work, under the lease."""
+    """The state of one erasure, under the lease."""
 
     context: ArchiveContext
     erasure: Erasure
@@ -56,8 +56,8 @@ class Work:
             )
 
     def take(self, going: Batch, place: str, session: ClientSession) -> list[int]:
-        """In the transaction that destroys these buckets in a place: sees that they may go, and counts them.
-        Returns what to note once it is committed."""
+        """Checks, in the transaction that destroys these buckets in a place, that they may go, and counts
+        them. Returns what to note once it is committed."""
         self.see_not_held(session)
         names = {hash(same_id(raw_id)) for raw_id in going.main.raw_ids}
         new = names - self.met
@@ -73,8 +73,8 @@ class Work:
         self.transaction(lambda session: self.erasures.count(counts, session))
 
     def forget(self, going: Batch) -> None:
-        """Before archived buckets go: removes what there is by their `_id`s, of those that are not live.
-        Pins, records of the quarantine, and overflow that a restore into another collection has put back."""
+        """Removes, before archived buckets go, what else there is by the `_id`s of those that are not live:
+        pins, records of the quarantine, and overflow that a restore into another collection has put back."""
         for piece in chunks(going):
             there = {same_id(it) for it in self.context.source.present(piece.main.ids)}
             names = enumerate(piece.main.raw_ids)

@@ -1,4 +1,4 @@
-"""What policies make of the buckets that are there now, each by some instant: counted, nothing is moved."""
+"""What policies do with the buckets that are there now, each by some instant: counted, nothing is moved."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ _PAGE = 1000
 
 @dataclass
 class Weight:
-    """Some buckets, and what they hold. `bytes`: of their BSON, with overflow; `days`: since 1970, UTC."""
+    """Counts of buckets and what they hold. `bytes`: of their BSON, with overflow; `days`: since 1970,
+    UTC."""
 
     buckets: int = 0
     readings: int = 0
@@ -34,7 +35,7 @@ class Weight:
     days: set[int] = field(default_factory=set)
 
     def add(self, decoded: Decoded, sizes: NDArray[np.int64], chosen: NDArray[np.bool_]) -> None:
-        """Adds those that are chosen. `sizes`: bytes of each bucket, as `chosen` in the order of columns."""
+        """Adds the chosen buckets. `sizes`: bytes of each bucket, as `chosen` in the order of columns."""
         columns = decoded.columns
         self.buckets += int(chosen.sum())
         self.readings += int(columns.lengths[chosen].sum())
@@ -44,8 +45,8 @@ class Weight:
 
 @dataclass(frozen=True)
 class Rule:
-    """What a policy does with its buckets up to the instant that is `now` in the context. They are archived,
-    and deleted, if their last reading is before these (milliseconds)."""
+    """What a policy does with its buckets up to `now` of the context. They are archived, and deleted, if
+    their last reading is before these instants (milliseconds)."""
 
     context: ArchiveContext
     archived_before: int
@@ -54,8 +55,8 @@ class Rule:
 
 @dataclass
 class Outcome:
-    """How the buckets of a rule fare. `total`: in the collection; `broken`: of those that were read, the ones
-    that break their model."""
+    """What happens to buckets under a rule. `total`: in the collection; `broken`: of those that were read,
+    the ones that break their model."""
 
     archived: Weight = field(default_factory=Weight)
     deleted: int = 0  # buckets
@@ -69,14 +70,14 @@ class Outcome:
 
 
 def rule(context: ArchiveContext, readers: Sequence[Policy], present: datetime) -> Rule:
-    """Returns what the policy does by the instant of the context, if it runs from the present on. `readers`:
-    other policies that roll up the collection."""
+    """Returns what the policy does by the instant of the context, if it runs from now on. `readers`: other
+    policies that roll up the collection."""
     archived = _archived_before(context, readers)
     return Rule(context, archived, min(archived, _deleted_before(context, readers, present)))
 
 
 def _archived_before(context: ArchiveContext, readers: Sequence[Policy]) -> int:
-    """What ends before it is archived by then: it has expired, and is rolled up."""
+    """Returns the instant before which buckets that end are archived by then: expired, and rolled up."""
     if context.to == "none":
         return NEVER
     rolled_up = [
@@ -90,7 +91,8 @@ def _archived_before(context: ArchiveContext, readers: Sequence[Policy]) -> int:
 
 
 def _deleted_before(context: ArchiveContext, readers: Sequence[Policy], present: datetime) -> int:
-    """The same of deletes: copies have to be older than the grace."""
+    """Returns the instant before which buckets that end are deleted by then: copies have to be older than the
+    grace."""
     if context.to == "none" or context.kept:
         return NEVER
     if not context.archive.grace:
@@ -101,8 +103,8 @@ def _deleted_before(context: ArchiveContext, readers: Sequence[Policy], present:
 
 
 def _copied_before(context: ArchiveContext) -> int:
-    """What ends before it was copied by the instant of the context, as far as receipts tell: runs copy in the
-    order of time."""
+    """Returns the instant before which buckets that end were copied by `now` of the context, by receipts:
+    runs copy in the order of time."""
     receipts = context.receipts
     mine = {"_id.policy": receipts.policy, "kind": context.to, "copied": {"$lte": context.now}}
     if context.to == "offline":
@@ -148,7 +150,7 @@ def _weigh(rules: Sequence[Rule], found: Sequence[Outcome], until: int) -> None:
 
 
 def _sizes(batch: Batch) -> NDArray[np.int64]:
-    """Bytes of each bucket with its overflow."""
+    """Returns the bytes of each bucket with its overflow."""
     sizes = np.diff(batch.main.offsets)
     np.add.at(sizes, batch.owner, np.diff(batch.extra.offsets))
     return sizes

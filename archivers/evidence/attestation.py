@@ -1,4 +1,4 @@
-"""What proves an archive: where its chain ends, under which key, and which of its days were restored."""
+"""What proves an archive: the end of its chain, the key that signs, and which of its days were restored."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from archivers.records.heads import read_heads
 
 
 class Attestation(NamedTuple):
-    """`heads`, `checkpoint` and `receipt` as MongoDB records them. `key`: the id of the key that signs."""
+    """What proves an archive. `heads`, `checkpoint` and `receipt` as MongoDB records them. `key`: the id of
+    the key that signs."""
 
     heads: tuple[Link, ...]
     checkpoint: CheckpointRecord | None
     receipt: LastReceipt | None
     key: str | None
     days: int  # UTC days on which commits begin
-    drilled: int  # of these: how many were drilled, all commits of each
-    oldest_drill: datetime | None  # of the days that were
+    drilled: int  # days of which all commits were drilled
+    oldest_drill: datetime | None  # of the drilled days
     last_drill: datetime | None
 
 
 def attestation(context: ArchiveContext) -> Attestation:
-    """Returns what is recorded of the archive. Reads nothing of the store."""
+    """Returns what MongoDB records of the archive. Reads nothing of the store."""
     heads = read_heads(context.receipts)
     drilled = CommitDays(context.receipts).drilled()
     times = [it for it in drilled.values() if it is not None]

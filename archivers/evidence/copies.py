@@ -1,7 +1,7 @@
 """Finds buckets wherever they lie: in the source, and in the archive with all their versions.
 
-Which commit holds an `_id` only its files tell. So it is looked for in the commits of the days that it may
-lie in; where nothing tells these, in all commits, if they are few.
+Only a commit's files tell which `_id`s it holds. So an `_id` is looked for in the commits of the days that it
+may lie in; where these are not known, in all commits, if they are few.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from buckets.models.covered import covered_span
 from buckets.models.slots import length_ms
 from config.policies import Policy
 
-#: Commits that are read for an `_id` of which nothing tells the day.
+#: Commits that are read for an `_id` whose day is not known.
 MOST_COMMITS = 32
-#: Buckets that one instant is explained by.
+#: Buckets that are explained for one instant.
 MOST_BUCKETS = 100
 Span = tuple[int, int]  # [start, end) in milliseconds
 
@@ -43,7 +43,7 @@ class Copy(NamedTuple):
 
     version: Version
     may_be_live: bool  # no run has deleted its original
-    copied: datetime | None  # a grace is counted from then; None where nothing tells
+    copied: datetime | None  # the grace counts from then; None: not known
 
 
 @dataclass
@@ -64,14 +64,14 @@ class FoundBucket:
 
 
 class Searched(NamedTuple):
-    """How many commits were read for an `_id`, of how many there are."""
+    """How many commits were read to find an `_id`, of how many there are."""
 
     read: int
     commits: int
 
 
 class Finder:
-    """Of one policy."""
+    """Finds the buckets of one policy."""
 
     def __init__(self, context: ArchiveContext) -> None:
         self._context = context
@@ -105,7 +105,7 @@ class Finder:
         return located[:MOST_BUCKETS]
 
     def _search(self, name: bytes, spans: list[Span], *, is_bound: bool) -> tuple[Batch, Policy] | None:
-        """In the commits of these spans; then in all, if they are few and nobody has said where to look."""
+        """Searches the commits of these spans; then all, if they are few and no span was given."""
         if (archive := self._offline) is None:
             return None
         there = archive.within(FIRST_MS, LAST_MS + 1)
@@ -140,7 +140,7 @@ class Finder:
                 yield from ((then, it) for it in _those_at(then, batch, at_ms, selector))
 
     def _with_copies(self, buckets: list[Batch], policy: Policy) -> list[FoundBucket]:
-        """Each bucket with what is live of it, and its versions in the archive."""
+        """Returns each bucket with its live document, and its versions in the archive."""
         found = {same_id(it.main.raw_id(0)): FoundBucket(it.main.raw_id(0)) for it in buckets}
         if not found:
             return []
@@ -171,7 +171,7 @@ class Finder:
 
 
 def _online_copies(history: History, waiting: dict[bytes, datetime]) -> Iterator[Copy]:
-    """The archive holds the versions merged: that one comes last."""
+    """Yields the copies in an online archive. It holds the versions merged: that copy comes last."""
     merged = history.merged
     for version in history.versions:
         raw_id = version.bucket.main.raw_id(0)
@@ -186,7 +186,8 @@ def raw_id_of(identity: Any) -> bytes:
 
 
 def _spans(identity: Any, at_ms: int | None) -> Iterator[Span]:
-    """The days that a bucket may lie in: the one asked for; else that of its ObjectId and those beside it."""
+    """Yields the days that a bucket may lie in: the one asked for; else that of its ObjectId and those beside
+    it."""
     if at_ms is not None:
         yield at_ms // DAY_MS * DAY_MS, (at_ms // DAY_MS + 1) * DAY_MS
     elif isinstance(identity, ObjectId):
@@ -195,7 +196,7 @@ def _spans(identity: Any, at_ms: int | None) -> Iterator[Span]:
 
 
 def _those_at(policy: Policy, batch: Batch, at_ms: int, selector: Selector) -> Iterator[Batch]:
-    """The buckets that cover an instant by their fields, and that may be of the series asked for."""
+    """Yields the buckets that cover an instant by their fields, and that may be of the series asked for."""
     for i in _near(policy, batch, at_ms):
         document = batch.main[i]
         span = covered_span(policy, document)
@@ -204,7 +205,7 @@ def _those_at(policy: Policy, batch: Batch, at_ms: int, selector: Selector) -> I
 
 
 def _near(policy: Policy, batch: Batch, at_ms: int) -> list[int]:
-    """All but those whose readings tell that they don't: there may be many in a commit."""
+    """Returns the buckets of a batch without those whose readings are elsewhere: a commit may hold many."""
     if policy.model == "samples":  # whose fields may name more time than they have readings in
         return list(range(len(batch)))
     decoded = decode(batch, policy)

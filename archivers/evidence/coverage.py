@@ -28,7 +28,7 @@ from buckets.models.slots import length_ms
 from config.errors import UsageError
 
 State = Literal["live", "archived", "both", "online", "summarised", "expired", "gap"]
-#: Rows that one answer may have.
+#: Rows of one answer, at most.
 MOST_ROWS = 50_000
 #: Days without live readings are looked at together.
 _QUIET_DAYS = 32
@@ -36,7 +36,8 @@ _QUIET_DAYS = 32
 
 @dataclass(frozen=True)
 class CoverageQuery:
-    """Which rows: those that a range touches, of some series. `step`: how long each is, milliseconds."""
+    """The rows to return: those that a range touches, of some series. `step`: the length of each,
+    milliseconds."""
 
     within: TimeRange = EVER
     series: Selector = field(default_factory=dict)
@@ -58,10 +59,10 @@ class HeldCommit:
 
 @dataclass(frozen=True)
 class Row:
-    """A day or hour. Of `live`, `archived`, `online` and `summarised`, readings are counted, of the others
-    buckets; `held` counts the holds that cover some of it. None: can't be told exactly. `readings`: each
-    once, wherever it is. `expires`: when the first tombstone on any of it is due. `live_bytes` and
-    `online_bytes` are of BSON, of buckets of all series that begin in the row; `archived_bytes` of files."""
+    """A day or hour. `live`, `archived`, `online` and `summarised` count readings, the others buckets; `held`
+    counts the holds that cover some of it. None: can't be told exactly. `readings`: each once, wherever it
+    is. `expires`: when the first tombstone on any of it is due. `live_bytes` and `online_bytes` are of BSON,
+    of buckets of all series that begin in the row; `archived_bytes` of files."""
 
     start: int
     state: State
@@ -139,7 +140,8 @@ def _archived_span(context: ArchiveContext) -> tuple[int, int] | None:
 
 
 def _slices(context: ArchiveContext, start: int, end: int, step: int) -> Iterator[Grid]:
-    """Day by day where there are live readings: an instant lasts for minutes only. Other days together."""
+    """Yields slices of a day where there are live readings, since an instant lasts for minutes only. Other
+    days come together."""
     whole = Grid.around(start, end, step)
     at = whole.start
     while at < whole.end:
@@ -151,7 +153,7 @@ def _slices(context: ArchiveContext, start: int, end: int, step: int) -> Iterato
 
 
 def _trimmed(rows: list[Row], query: CoverageQuery) -> list[Row]:
-    """Without gaps at the ends that nobody has asked for."""
+    """Returns the rows without gaps at the ends that were not asked for."""
     there = [i for i, row in enumerate(rows) if row.state != "gap"]
     first = 0 if query.within.since else there[0] if there else len(rows)
     last = len(rows) if query.within.until else there[-1] + 1 if there else 0
@@ -207,7 +209,7 @@ def _expires(
 
 
 def _state(live: bool, archived: bool, online: bool) -> State | None:
-    """Where raw readings are; None where there are none."""
+    """Returns where raw readings are; None where there are none."""
     if live:
         return "both" if archived or online else "live"
     return "archived" if archived else "online" if online else None
@@ -256,7 +258,7 @@ def _days(inventory: Inventory, is_part: bool) -> list[Day]:
 
 
 def _in_parts(grid: Grid, parts: Sequence[HeldPart]) -> tuple[Counts, Flags]:
-    """Readings of parts that lie in one row; and the rows over which others are spread."""
+    """Returns the readings of parts that lie in one row, and the rows over which others are spread."""
     counts, is_spread = grid.zeros(), np.zeros(len(grid), dtype=np.bool_)
     for held in parts:
         rows = grid.rows(*held.span)

@@ -1,7 +1,7 @@
-"""Restore drills: archived days are brought back into collections of their own, compared, and dropped again.
+"""Restore drills: archived days are restored into collections of their own, compared, and dropped again.
 
-What is proven: each file of a commit gives the documents that its manifest tells of, MongoDB takes them and
-gives the same bytes back, and the summaries of their time are those of a recomputation.
+A drill proves that each file of a commit gives the documents of its manifest, that MongoDB takes them and
+gives the same bytes back, and that the summaries of their time equal a recomputation.
 """
 
 from __future__ import annotations
@@ -41,11 +41,12 @@ class DrilledDay:
     commits: int
     buckets: int
     equal: int
-    summaries: int  # that differ from a recomputation
+    summaries: int  # summaries that differ from a recomputation
     drilled_before: datetime | None
 
     @property
     def name(self) -> str:
+        """Returns the day as YYYY-MM-DD."""
         return day(self.day * DAY_MS)
 
 
@@ -55,8 +56,8 @@ def scratch(policy: str) -> tuple[str, str]:
 
 
 def drill(context: ArchiveContext, days: int, seed: int) -> list[DrilledDay]:
-    """Proves that a sample of archived days can be restored, and notes when. Raises HaltedError where a file
-    of the archive is not what it was; the scratch collections are dropped in any case."""
+    """Proves that a sample of archived days can be restored, and records when. Raises HaltedError where a
+    file of the archive is not what it was; drops the scratch collections in any case."""
     archive = context.offline(context.keys)
     if archive is None:
         return []

@@ -1,4 +1,4 @@
-"""What becomes of a bucket, or of all that cover an instant: where they are, why, and what comes next."""
+"""Explains a bucket, or all that cover an instant: where they are, why, and what comes next."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from rollups.holds import Hold, Holds
 
 @dataclass(frozen=True)
 class Question:
-    """Of which buckets: that with an `_id`, maybe known to lie on the day of an instant; or those that cover
-    the instant, of some series."""
+    """The buckets that are asked about: the one with an `_id`, maybe known to lie on the day of an instant;
+    or those that cover the instant, of some series."""
 
     identity: Any = None
     has_identity: bool = False
@@ -54,7 +54,7 @@ class Explained:
 
 @dataclass(frozen=True)
 class Answer:
-    """`hour`: how the hour of an instant that no bucket covers is covered."""
+    """What was found. `hour`: the coverage of the hour of an instant that no bucket covers."""
 
     buckets: list[Explained]
     searched: Searched | None = None
@@ -62,8 +62,9 @@ class Answer:
 
 
 def explain(context: ArchiveContext, question: Question, through: int | None) -> Answer:
-    """Returns what is known. `through`: what ends before it (milliseconds) is rolled up; None: nothing has to
-    be. Raises UsageError where there is no such series, HaltedError where the archive is not all there."""
+    """Returns all that is known of a bucket. `through`: windows that end before it (milliseconds) are rolled
+    up; None: none has to be. Raises UsageError where there is no such series, HaltedError where the archive
+    is not all there."""
     check_selector(context.policy, question.series)
     check_archive(context.database, context.policy, context.store)
     finder = Finder(context)
@@ -123,7 +124,8 @@ def _explained(
 
 
 def _end(context: ArchiveContext, found: FoundBucket, last: int) -> End | None:
-    """When the archived bucket goes: offline with its commit, online with the UTC day of its last reading."""
+    """Returns when the archived bucket goes: offline with its commit, online with the UTC day of its last
+    reading."""
     rule = Rule.of(context.policy, context.now)
     if rule is None or not found.copies:
         return None
@@ -136,7 +138,7 @@ def _end(context: ArchiveContext, found: FoundBucket, last: int) -> End | None:
 
 
 def _holds(context: ArchiveContext, policy: Policy, decoded: Decoded) -> list[Hold]:
-    """Those that cover a bucket; `policy`: as which it was decoded."""
+    """Returns those that cover a bucket; `policy`: as which it was decoded."""
     standing = Holds(context.database, context.policy.name).standing()
     return [hold for hold in standing if covered(decoded, policy, [hold])]
 
@@ -147,7 +149,7 @@ def _span(policy: Policy, bucket: Batch) -> tuple[int | None, int | None]:
 
 
 def _equal_copy(policy: Policy, found: FoundBucket) -> Any:
-    """When the copy was made that the live bucket equals, and that may go once it is deleted."""
+    """Returns when the copy was made that the live bucket equals, and that may go once it is deleted."""
     if found.live is None:
         return None
     mine = units(policy, found.live)

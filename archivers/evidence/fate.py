@@ -32,8 +32,8 @@ class End(NamedTuple):
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of one bucket. `last`: its last time, milliseconds. `copied`: when the last copy was made
-    that equals it and that no run has deleted the original of; None where there is none. `through`: what ends
+    """The facts of one bucket. `last`: its last time, milliseconds. `copied`: when the last copy was made
+    that equals it and whose original no run has deleted; None where there is none. `through`: what ends
     before it is rolled up; None where nothing has to be. `end`: of what is archived; None: it stays forever.
     `hold`: keeps it from being destroyed."""
 
@@ -51,7 +51,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Fate:
-    """`at`: a run after this instant does it; None where nothing is to come."""
+    """What happens to a bucket. `at`: a run after this instant does it; None where nothing is to come."""
 
     state: BucketState
     rule: str | None = None
@@ -60,7 +60,7 @@ class Fate:
 
 
 def fate(policy: Policy, it: Facts) -> Fate:
-    """Returns what becomes of a bucket."""
+    """Returns what will happen to a bucket, and by which rule."""
     if it.is_live and it.fault is not None:
         return Fate("quarantined", f"it breaks its model, and stays: {it.fault.field}: {it.fault.reason}")
     if it.is_live:

@@ -51,6 +51,7 @@ class Grid:
         return np.asarray(np.bincount((inside - self.start) // self.step, minlength=len(self)))
 
     def zeros(self) -> Counts:
+        """Returns a count of zero for each row."""
         return np.zeros(len(self), dtype=np.int64)
 
     def by_day(self, counts: Counts) -> Counts:
@@ -75,6 +76,7 @@ class Tally:
         self.all, self.readings, self.buckets, self.bytes = (self.grid.zeros() for _ in range(4))
 
     def add(self, batch: Batch, decoded: Decoded) -> None:
+        """Counts the readings and bytes of some buckets. `decoded`: the same buckets, decoded."""
         columns, grid = decoded.columns, self.grid
         first = decoded.spans()[:, 0]
         begins = columns.filled[(first[columns.filled] >= grid.start) & (first[columns.filled] < grid.end)]
@@ -86,7 +88,7 @@ class Tally:
         self.buckets += self.rows_of(columns, mine)
 
     def chosen(self, columns: Columns) -> Flags:
-        """n: which readings are of the series asked for."""
+        """Returns which readings are of the series asked for, (n,)."""
         wanted = np.array(
             [selects(one, self.policy, self.selector) for one in columns.series], dtype=np.bool_
         )

@@ -1,4 +1,4 @@
-"""How a bucket got to where it is: what manifests, receipts, pins and the quarantine tell of it."""
+"""How a bucket got to where it is, by manifests, receipts, pins and the quarantine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ What = Literal["quarantined", "copied", "merged", "rewritten", "deleted", "pinne
 
 
 class Event(NamedTuple):
-    """`at`: None where nothing tells. `fence`: of the lease of the run that did it, where that is known."""
+    """Something that happened to a bucket. `at`: None where no record has it. `fence`: of the lease of the
+    run that did it, where that is known."""
 
     at: datetime | None
     event: What
@@ -35,7 +36,7 @@ class Event(NamedTuple):
 
 
 class BucketHistory:
-    """Of the buckets of one policy."""
+    """Finds the history of buckets of one policy."""
 
     def __init__(self, context: ArchiveContext) -> None:
         self._context = context
@@ -43,8 +44,8 @@ class BucketHistory:
         self._offline = context.offline()
 
     def of(self, found: FoundBucket, span: tuple[int, int], pin: Pin | None) -> list[Event]:
-        """Returns what has happened to a bucket, in the order of time; what has no time comes last. `span`:
-        its first and last time, milliseconds."""
+        """Returns what has happened to a bucket, in the order of time; events without a time come last.
+        `span`: its first and last time, milliseconds."""
         events = [*self._quarantined(found.raw_id)]
         for copy in found.copies:
             events += self._copied(copy)
@@ -61,7 +62,8 @@ class BucketHistory:
             yield Event(it["first_seen"], "quarantined", detail=f"{it['field']}: {it['reason']}")
 
     def _copied(self, copy: Copy) -> Iterator[Event]:
-        """A version: when it was copied, whose place its commit took, and when its original was deleted."""
+        """Yields a version: when it was copied, whose place its commit took, and when its original was
+        deleted."""
         manifest, position = copy.version.commit, copy.version.position
         detail = "superseded by a later version" if copy.version.is_superseded else None
         if manifest is None:
@@ -81,8 +83,8 @@ class BucketHistory:
             yield from self._deleted(line)
 
     def _line(self, manifest: Manifest, position: int) -> Iterator[tuple[Manifest, int]]:
-        """The commits that have held a bucket, the last one first, and its position in each; as far as they
-        took each other's place whole."""
+        """Yields the commits that have held a bucket, the last one first, and its position in each; as far as
+        they took each other's place whole."""
         yield manifest, position
         before = [self._replaced(name) for name in manifest.replaces]
         whole = [it for it in before if it is not None]
@@ -95,14 +97,15 @@ class BucketHistory:
             position -= older.buckets
 
     def _replaced(self, name: str) -> Manifest | None:
-        """The manifest of a commit that another one has taken over: it stays, as a link of the chain."""
+        """Returns the manifest of a commit that another one has taken over: it stays, as a link of the
+        chain."""
         receipt = self._receipts.get(name) or {}
         assert self._offline is not None
         commit = commit_of(receipt) if "seal" in receipt else None
         return None if commit is None else self._offline.chain.link(link_of(commit))
 
     def _deleted(self, line: Sequence[tuple[Manifest, int]]) -> Iterator[Event]:
-        """Receipts of deletes come behind the last one that the first of these commits knew of."""
+        """Yields the deletes in receipts behind the last one that the first of these commits knew of."""
         positions = {manifest.commit: position for manifest, position in line}
         known = min((it.receipt.sequence if it.receipt else 0 for it, _ in line), default=0)
         for it in numbered_for(self._receipts, self._context.receipt_files, known, list(positions)):
@@ -111,7 +114,7 @@ class BucketHistory:
                 yield Event(it["at"], "deleted", commit, int(it["sequence"]), it["fence"])
 
     def _deleted_online(self, raw_id: bytes, span: tuple[int, int]) -> Iterator[Event]:
-        """By the `_id`s that receipts of deletes name, of buckets of that time."""
+        """Yields the deletes of an `_id` in receipts, of buckets of that time."""
         name = same_id(raw_id)
         around = {"first": {"$lte": as_date(span[1])}, "last": {"$gte": as_date(span[0])}}
         mine = {"_id.policy": self._receipts.policy, "kind": {"$in": ["delete", KEPT]}, **around}
@@ -123,7 +126,7 @@ class BucketHistory:
 
 
 def _origin(manifest: Manifest, position: int) -> Origin:
-    """Where a bucket of a commit was archived first."""
+    """Returns where a bucket of a commit was archived first."""
     for origin in manifest.all_origins:
         if position < origin.buckets:
             return origin

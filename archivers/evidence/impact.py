@@ -1,4 +1,4 @@
-"""What a changed policy rolls up anew, and of which summaries the readings are gone: counts alone."""
+"""What a changed policy would roll up again, and for which summaries the readings are gone: counts alone."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from rollups.summaries.targets import target
 @dataclass(frozen=True)
 class RollupImpact:
     """What a roll-up by the changed policy makes. Where it reads readings again: how many buckets are live
-    and archived, the latter with their readings and bytes of BSON, None where nothing tells.
+    and archived, the latter with their readings and bytes of BSON, None where they are not known.
 
-    `standing`: summaries by the policy of today, by level. `lost`: those that end before `first`, when the
-    first reading is that is live or archived; None where none is.
+    `standing`: summaries by the policy of today, by level. `lost`: those that end before `first`, the first
+    reading that is live or archived; None where there is none.
     """
 
     levels: Sequence[str]
@@ -37,7 +37,7 @@ class RollupImpact:
 
 
 def rollup_impact(context: ArchiveContext, changed: Policy) -> RollupImpact | None:
-    """Returns what the changed policy rolls up anew, in the context of today's; None where nothing."""
+    """Returns what the changed policy would roll up again, in the context of today's; None where nothing."""
     today = {level.name: level for level in levels_of(context.policy)}
     levels = levels_of(changed)
     is_whole = fingerprint(changed) != fingerprint(context.policy)

@@ -33,11 +33,11 @@ from rollups.holds import Holds
 
 
 class HeldPart(NamedTuple):
-    """A part of a commit, as its manifest tells of it."""
+    """A part of a commit, as its manifest describes it."""
 
     manifest: Manifest
     part: Part
-    live: int  # of the commit's buckets: how many may be live
+    live: int  # buckets of the commit that may be live
     drilled: datetime | None
     may_hold: bool  # of the series asked for
     expires: datetime | None  # when its tombstone is due
@@ -55,10 +55,12 @@ class HeldPart(NamedTuple):
 
     @property
     def is_closed(self) -> bool:
+        """Returns whether none of the commit's buckets is live any more."""
         return self.live == 0
 
     @property
     def is_all_live(self) -> bool:
+        """Returns whether all of the commit's buckets are still live."""
         return self.live == self.manifest.buckets
 
 
@@ -75,7 +77,7 @@ class Inventory:
     gone: Counts  # readings of online copies whose originals are not live
     parts: Sequence[HeldPart]
     told: SummaryCounts
-    expires: Mapping[int, datetime]  # of an online archive: UTC day since 1970 -> when its tombstone is due
+    expires: Mapping[int, datetime]  # in an online archive: UTC day since 1970 -> when its tombstone is due
 
     @cached_property
     def file_bytes(self) -> Counts:
@@ -118,7 +120,7 @@ class InventoryReader:
         return [HeldPart(manifest, part, live, drilled, may_hold, expires) for part in manifest.parts]
 
     def _expires(self, session: ClientSession) -> dict[int, datetime]:
-        """When the tombstones of an online archive are due, by UTC day."""
+        """Returns when the tombstones of an online archive are due, by UTC day."""
         if self._rule is None or self._context.to != "online":
             return {}
         found = tombstones_of(self._context.receipts, session)
@@ -126,7 +128,7 @@ class InventoryReader:
         return {day: due for day, due in told if due is not None}
 
     def look(self, grid: Grid, counter: SummaryCounter, session: ClientSession) -> Inventory:
-        """Returns what lies in these rows."""
+        """Returns what lies in the time of these rows."""
         told = counter.tell(grid, session)
         parts = self.parts(grid, session)
         live, pinned, broken = self._live(grid, parts, session)
@@ -136,7 +138,7 @@ class InventoryReader:
         return Inventory(grid, live, pinned, broken, held, online, gone, parts, told, expires)
 
     def _held(self, grid: Grid, session: ClientSession) -> Counts:
-        """How many holds cover some of each row."""
+        """Returns how many holds cover some of each row."""
         counts = grid.zeros()
         for hold in Holds(self._context.database, self._context.policy.name).standing(session):
             if hold.may_cover(self._selector) and hold.touches(grid.start, grid.end):
@@ -149,7 +151,7 @@ class InventoryReader:
         context = self._context
         tally = Tally(grid, context.policy, self._selector)
         pinned, broken = grid.zeros(), grid.zeros()
-        # Manifests count all series: what is archived of some follows from what is live of all.
+        # Manifests count all series: counts of some series follow from what is live of all.
         may_hold = any(it.may_hold for it in parts)
         narrow = None if may_hold else selector_query(context.policy, self._selector)
         source = Source(context.database, context.policy, session=session)
@@ -167,7 +169,7 @@ class InventoryReader:
         return tally.rows_of(columns, is_pinned & tally.chosen(columns))
 
     def _broken(self, grid: Grid, batch: Batch, decoded: Decoded) -> Counts:
-        """Of buckets that break their model, by the time that their fields tell."""
+        """Counts buckets that break their model, by the time that their fields tell."""
         counts = grid.zeros()
         for i in np.setdiff1d(np.arange(len(batch)), decoded.units).tolist():
             span = covered_span(self._context.policy, batch.main[i])

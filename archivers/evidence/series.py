@@ -18,7 +18,7 @@ def is_of_series(policy: Policy, document: bytes, selector: Selector) -> bool:
 
 
 def _text(document: bytes, field: str) -> str:
-    """As series are told: whole numbers are ints, whatever their BSON type."""
+    """Returns the text of a field as series have it: whole numbers are ints, whatever their BSON type."""
     value = as_queried(first_at(document, split(field)))
     is_whole = isinstance(value, float) and value.is_integer() and abs(value) < 2**63
     return series_text(int(value) if is_whole else value)

@@ -35,8 +35,8 @@ class _Window(NamedTuple):
 
 @dataclass(frozen=True)
 class SummaryCounts:
-    """`known`: summaries tell of the whole row, which is rolled up. Elsewhere the counts are zero, and
-    `touched` says where summaries of a longer time stand, `gone` where there are none any more."""
+    """Readings by row. `known`: summaries cover the whole row, which is rolled up. Elsewhere the counts are
+    zero; `touched` says where summaries of a longer time stand, `gone` where there are none any more."""
 
     known: Flags
     all: Counts
@@ -46,7 +46,7 @@ class SummaryCounts:
 
 
 class SummaryCounter:
-    """Of one policy."""
+    """Counts readings by the summaries of one policy."""
 
     def __init__(self, database: Database[Document], policy: Policy, selector: Selector) -> None:
         self._database = database
@@ -58,7 +58,7 @@ class SummaryCounter:
         self._levels = [it for it in reversed(levels_of(policy)) if not it.local]
 
     def tell(self, grid: Grid, session: ClientSession | None = None) -> SummaryCounts:
-        """Each row by the coarsest level whose windows make it up."""
+        """Counts each row by the coarsest level whose windows make it up."""
         known, zero = np.zeros(len(grid), dtype=np.bool_), grid.zeros
         every, mine = zero(), zero()
         for level in self._levels:
@@ -82,7 +82,7 @@ class SummaryCounter:
         return (min(ends), max(ends)) if ends else None
 
     def _standing(self, level: Level, grid: Grid) -> Flags:
-        """Of which rows all windows of a level are rolled up, and not past their retention."""
+        """Returns the rows of which all windows of a level are rolled up, and not past their retention."""
         if level.step is None and grid.step < DAY_MS:
             return np.zeros(len(grid), dtype=np.bool_)
         through, gone = self._through.get(level.name, -_UNSET), self._gone.get(level.name, -_UNSET)
@@ -98,8 +98,8 @@ class SummaryCounter:
         )
 
     def _all_gone(self, grid: Grid) -> Flags:
-        """Of which rows the summaries of every level are past their retention; without any levels, those that
-        lie before the end of the archive."""
+        """Returns the rows of which the summaries of every level are past their retention; without levels,
+        those before the end of the archive."""
         if not self._levels:
             ended = -_UNSET if self._ended is None else self._ended
             return np.array([end <= ended for _, end in grid.spans], dtype=np.bool_)
@@ -117,7 +117,7 @@ class SummaryCounter:
         return counts
 
     def _touched(self, grid: Grid, wanted: Flags, session: ClientSession | None) -> Flags:
-        """Which of these rows are in a window of any level that has a summary."""
+        """Returns which of these rows are in a window of any level that has a summary."""
         found = np.zeros(len(grid), dtype=np.bool_)
         start, end = max(grid.start, LOWEST), min(grid.end, HIGHEST)
         if wanted.any() and start < end:
@@ -130,7 +130,7 @@ class SummaryCounter:
     def _windows(
         self, level: Level, span: Span, selector: Selector, session: ClientSession | None
     ) -> Iterator[_Window]:
-        """What begins in a span."""
+        """Yields the windows that begin in a span."""
         wanted = {**SUMMARIES, "start": {"$gte": DatetimeMS(span[0]), "$lt": DatetimeMS(span[1])}}
         collection = self._collection(level)
         if not selector:
@@ -153,7 +153,7 @@ SUMMARIES: Document = {"_id.series": {"$exists": True}}
 
 
 def _is_named(row: Span) -> bool:
-    """Whether windows may make the row up: there are none at the ends of the calendar."""
+    """Returns whether windows may make the row up. There are none at the ends of the calendar."""
     return row[0] >= LOWEST and row[1] < HIGHEST
 
 

@@ -40,13 +40,14 @@ class Volume:
     bytes: int = 0
 
     def add(self, count: int | None, size: int) -> None:
+        """Adds a count and bytes. From a count of None on, the sum is None."""
         self.count = None if self.count is None or count is None else self.count + count
         self.bytes += size
 
 
 @dataclass
 class Month:
-    """What is there of a month of readings, in UTC. `summaries`: of windows that begin in it."""
+    """What there is of a month of readings, in UTC. `summaries`: of windows that begin in it."""
 
     month: str  # 2018-06
     live: Volume = field(default_factory=Volume)
@@ -67,7 +68,7 @@ class Deleted:
 
 
 def runs(rows: Iterable[Row]) -> list[Run]:
-    """Returns the days of a coverage, which follow one another."""
+    """Returns the runs of a coverage's days, which follow one another."""
     found = []
     for state, same in groupby(rows, lambda it: it.state):
         those = list(same)

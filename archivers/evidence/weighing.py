@@ -1,8 +1,8 @@
-"""How many readings of each row are archived, and how many there are in all: decided from what is counted.
+"""How many readings of each row are archived, and how many there are in all: decided from counts.
 
-Manifests count the readings of a commit by UTC day, of all series together. Where less is asked for, of an
-hour or of some series, summaries tell, if those of the whole day agree with the manifests and with what is
-live. What can't be told exactly is None.
+Manifests count the readings of a commit by UTC day, of all series together. For an hour, or for some series,
+summaries tell, if those of the whole day agree with the manifests and with what is live. What can't be told
+exactly is None.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Day:
 
     @property
     def _is_whole(self) -> bool:
-        """Whether the day is one row, and all of it is asked for."""
+        """Returns whether the day is one row, and all of it is asked for."""
         return len(self.live) == 1 and not self.is_part
 
     def _is_exact(self, row: int) -> bool:
@@ -76,7 +76,7 @@ class Day:
 
     @property
     def _derived(self) -> list[int] | None:
-        """From summaries; None where they don't agree with the rest."""
+        """Returns counts derived from summaries; None where they don't agree with the rest."""
         if not self.is_told.all():
             return None
         if self.held == self.told_all:  # all is archived

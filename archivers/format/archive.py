@@ -1,9 +1,9 @@
 """The offline archive: buckets as Parquet in an object store.
 
-The order, here and nowhere else: parts and buckets file are written; all are read back from where they
-lie, and the documents rebuilt from them are compared byte for byte with what was read from MongoDB; then
-the manifest is written. A crash before that leaves files that no manifest names: they are not part of
-the archive, and the next run removes them.
+This is the one place that decides the order. Parts and buckets file are written. All are read back from where
+they lie, and the documents rebuilt from them are compared byte for byte with those read from MongoDB. Then
+the manifest is written. A crash before that leaves files that no manifest names: they are not part of the
+archive, and the next run removes them.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ from config.policies import Policy
 
 
 class Maker(NamedTuple):
-    """Who archives: goes into names and manifests."""
+    """Who archives, for names and manifests."""
 
     database: str
     fence: int
     now: datetime
-    timeseries: dict[str, str] | None = None  # of a native time-series collection: what it is made with
+    timeseries: dict[str, str] | None = None  # options of a native time-series collection
 
 
 class Replaced(NamedTuple):
@@ -85,11 +85,12 @@ class OfflineArchive(ArchivedCommits):
     ) -> None:
         super().__init__(policy, store, index, keys, listed)
         self._recent = Recent()  # at other instants as well
-        self.versions: dict[str, dict[str, str]] = {}  # of the last commit: key of each file -> version
+        self.versions: dict[str, dict[str, str]] = {}  # in the last commit: key of each file -> version
 
     def claim(self, owner: str, database: str) -> None:
-        """One database owns an archive: the runs of another would clear what this one's have not committed
-        yet. `owner` is random, and kept in the database. Raises HaltedError where it is another's."""
+        """Records which database owns the archive: runs of another one would clear what this one's have not
+        committed yet. `owner` is random, and kept in the database. Raises HaltedError where another one owns
+        it."""
         key = owner_key(self.policy.name)
         try:
             found = self.store.get_bytes(key)
@@ -112,12 +113,14 @@ class OfflineArchive(ArchivedCommits):
             )
 
     def misfit(self, series: Series) -> tuple[str, object] | None:
-        """A series field, and its value, that the columns of this archive can't hold."""
+        """Returns a series field, and its value, that the columns of this archive can't hold; None where they
+        can."""
         types = self.known_types()
         return parquet.misfit(series, types) if types else None
 
     def types_for(self, series: Sequence[Series]) -> dict[str, str]:
-        """The types of the series columns of a commit that holds these: known ones, or these from now on."""
+        """Returns the types of the series columns of a commit with these series: known ones, or these from
+        now on."""
         if not self.known_types():
             self._types = parquet.series_types(series, self.policy.series_names)
         return self.known_types()
@@ -130,11 +133,11 @@ class OfflineArchive(ArchivedCommits):
         check: Callable[[], None],
         replaces: Replaced = NOTHING,
     ) -> Copied:
-        """Write sound buckets, and verify what was written. Raises HaltedError where it isn't equal.
+        """Writes sound buckets, and verifies what was written. Raises HaltedError where it isn't equal.
 
-        Gives back what was decoded of the lot. Touches nothing but the store, so that a thread may do it.
-        `check` raises where the run must stop: it is asked before each file, since one that comes late would
-        lie beside what a later run has copied."""
+        Frees what was decoded of the lot. Touches nothing but the store, so that a thread may do it. `check`
+        raises where the run must stop: it is called before each file, since one that comes late would lie
+        beside what a later run has copied."""
         draft = self._write(lot, types, maker, check, replaces)
         if not self.holds(draft, lot.batch):
             raise HaltedError(
@@ -195,17 +198,17 @@ class OfflineArchive(ArchivedCommits):
         return draft
 
     def _class_of(self, file: StoredFile) -> str | None:
-        """Parts only: what lies under `meta/` is small, and read often."""
+        """Returns the storage class of a file. Only parts have one: files under `meta/` are small, and read
+        often."""
         archive = self.policy.archive
         return archive.storage_class if archive is not None and isinstance(file, Part) else None
 
     def commit(self, copied: Copied, place: ChainPosition, check: Callable[[], None]) -> Manifest:
-        """Write the manifest: from now on the copy is part of the archive.
+        """Writes the manifest: from now on the copy is part of the archive.
 
         `check` raises where the run must stop: a run that has lost its lease has to leave no manifest behind.
         Raises DamagedError where a file has gone since it was read back: others may have been committed, and
-        deleted, meanwhile.
-        """
+        deleted, meanwhile."""
         manifest = self.chain.sealed(copied.draft.model_copy(update=place._asdict()))
         versions: dict[str, str] = {}
         for file in manifest.files:
@@ -221,11 +224,11 @@ class OfflineArchive(ArchivedCommits):
         return manifest
 
     def load(self, manifest: Manifest) -> Batch:
-        """The documents of a commit, which its files give as they lie in the store, or were proven to give
+        """Returns the documents of a commit: as its files in the store give them, or were proven to give them
         when this run committed it.
 
-        Raises DamagedError where a file is missing, differs from the manifest or does not give the documents.
-        """
+        Raises DamagedError where a file is missing, differs from the manifest or does not give the
+        documents."""
         if (recent := self._recent.get(manifest)) is not None:
             return recent
         batch = unpack(*self._read_back(manifest))
@@ -252,12 +255,12 @@ class OfflineArchive(ArchivedCommits):
         return data
 
     def holds(self, manifest: Manifest, batch: Batch) -> bool:
-        """Whether this very batch is what the manifest tells of, and what its files give as they lie in the
-        store. Raises DamagedError where a file is missing, or differs from the manifest."""
+        """Returns whether the commit, as its files lie in the store, holds this very batch. Raises
+        DamagedError where a file is missing, or differs from the manifest."""
         return manifest.documents_sha256 == batch.digest and gives(*self._read_back(manifest), batch)
 
     def _read_back(self, manifest: Manifest) -> tuple[Readings, list[PackedGroup]]:
-        """From the files as they lie in the store, whatever documents they give."""
+        """Reads the files back as they lie in the store, whatever documents they give."""
         fields = manifest.archived_policy.value_names
         data = {file.key: fetch(self.store, file) for file in manifest.files}
         with decoding(self.store, manifest.buckets_file):
@@ -280,30 +283,38 @@ class OfflineArchive(ArchivedCommits):
                 fetch(self.store, file)  # it may have been written since
 
     def has_files(self, manifest: Manifest) -> bool:
-        """Whether any of a commit's files is there."""
+        """Returns whether any of a commit's files is there."""
         return any(self.store.head(file.key) is not None for file in manifest.files)
 
     def check_present(self, manifest: Manifest) -> None:
-        """Raise DamagedError where the commit is gone: somebody else cleared the store since it was read."""
+        """Raises DamagedError where the commit is gone: somebody else cleared the store since it was read."""
         if not self.is_there(manifest.name):
             self.miss(manifest.name)
 
     def drop(self, manifest: Manifest) -> None:
-        """Take a commit out. The manifest goes before its files: a crash leaves files of no commit."""
+        """Takes a commit out. The manifest goes before its files: a crash leaves files of no commit."""
         self.chain.drop(manifest)
         self.store.delete([file.key for file in manifest.files])
 
     def set_aside(self, commit: str, batch: Batch) -> None:
-        """Keep what is about to be taken out of a commit, as BSON, where no reader of the archive looks."""
+        """Keeps buckets that are about to be taken out of a commit, as BSON, where no reader of the archive
+        looks."""
         self.store.put_bytes(superseded_key(self.policy.name, commit), batch.main.data + batch.extra.data)
 
     def unlisted(self) -> Iterator[tuple[str, CommitName | None]]:
-        """Files under `data/` and `meta/buckets/` of no commit, and the commit they are named for."""
-        files = list(self.sizes())
-        listed = {commit.name for commit in self.commits()}  # after the files: one committed since counts
+        """Yields the files under `data/` and `meta/buckets/` of no commit, and the commit they are named
+        for."""
+        files = self.sizes()
+        yield from self.of_none(files, self.commits())  # after the files: one committed since counts
+
+    def of_none(
+        self, files: Iterable[str], commits: Iterable[Commit]
+    ) -> Iterator[tuple[str, CommitName | None]]:
+        """Yields the files that belong to none of these commits, and the commit they are named for."""
+        names = {it.name for it in commits}
         for key in files:
             commit = commit_of_file(self.policy.name, key)
-            if commit is None or commit.name not in listed:
+            if commit is None or commit.name not in names:
                 yield key, commit
 
     def clear(
@@ -312,12 +323,11 @@ class OfflineArchive(ArchivedCommits):
         known: Callable[[set[str]], Mapping[str, Commit]],
         parts: Callable[[], Iterable[str]],
     ) -> bool:
-        """Remove what runs under older leases wrote and never committed. Returns whether that was all.
+        """Removes what runs under older leases wrote and never committed. Returns whether that was all.
 
         A newer holder's files carry a higher fence, so a run that lost its lease can't take them away.
-        `known` tells which commits have a receipt: theirs were committed. `parts` are those that must be
-        there: while one is missing, what looks left over may be it. Raises DamagedError.
-        """
+        `known` tells which commits have a receipt: they were committed. `parts` are those that must be there:
+        while one is missing, a file that looks left over may be it. Raises DamagedError."""
         found = [(key, commit) for key, commit in self.unlisted() if commit]
         left = [(key, commit.name) for key, commit in found if commit.fence < fence]
         for _, commit in sorted(known({name for _, name in left}).items()):

@@ -1,6 +1,6 @@
 """The manifests of one policy in a store, as a chain: each names the seals of those before it.
 
-Nothing here knows MongoDB. What the heads are is told by the caller, who keeps them there.
+Nothing here knows MongoDB. The caller keeps the heads there, and passes them in.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from archivers.format.seals import encoded, sealed, signed
 from archivers.stores.base import AlreadyExists, Corrupt, NotFound, ObjectStore
 from config.errors import HaltedError
 
-#: So many manifests are kept once they were read: some kilobytes each.
+#: Manifests that are cached: some kilobytes each.
 _KEPT = 500
 
 
@@ -33,7 +33,7 @@ Vouching = TypeVar("Vouching", Manifest, Checkpoint)
 
 
 class ChainPosition(NamedTuple):
-    """Where in the chain a new manifest comes."""
+    """The place of a new manifest in the chain."""
 
     sequence: int
     previous: tuple[Link, ...]
@@ -41,12 +41,12 @@ class ChainPosition(NamedTuple):
 
 
 def unknown(_commit: str) -> None:
-    """Nothing is known of a commit's seal."""
+    """Returns None: no commit's seal is known."""
 
 
 class Chain:
-    """`seal_of` tells the seal that a commit's manifest has to have, where that is known. Without `keys`
-    signatures are not looked at."""
+    """The chain of manifests of a policy. `seal_of` returns the seal that a commit's manifest must have,
+    where that is known. Without `keys` signatures are not verified."""
 
     def __init__(
         self, store: ObjectStore, policy: str, seal_of: Callable[[str], str | None], keys: Keys | None
@@ -58,8 +58,8 @@ class Chain:
         self._manifests: dict[tuple[int, str], Manifest] = {}
 
     def manifest(self, commit: Commit) -> Manifest:
-        """A manifest never changes, so that it is read once, if it is not one of very many. Raises NotFound,
-        and DamagedError where it is not the one that was committed."""
+        """Returns the manifest of a commit. It never changes, so it is read once, unless very many are.
+        Raises NotFound, and DamagedError where it is not the one that was committed."""
         at = commit.sequence, commit.name
         if at not in self._manifests:
             manifest = read_manifest(self._store, self._policy, commit)
@@ -74,11 +74,12 @@ class Chain:
         return self._manifests[at]
 
     def expect(self, seals: Mapping[str, str | None]) -> None:
-        """Know these seals, so that none is looked up."""
+        """Remembers these seals, so that none is looked up."""
         self._seal_of = seals.get
 
     def link(self, link: Link) -> Manifest:
-        """A manifest of the chain, whether its commit is there or was dropped. Raises DamagedError."""
+        """Returns a manifest of the chain, whether its commit is there or was dropped. Raises
+        DamagedError."""
         commit = commit_at(link.commit, link.sequence)
         assert commit is not None  # the model has seen to that
         with contextlib.suppress(NotFound):
@@ -105,9 +106,9 @@ class Chain:
         floor: int = 0,
         vouched: Collection[Link] = (),
     ) -> Iterator[Manifest | DamagedError]:
-        """The heads and what came before them, those with a smaller sequence than `floor` left out; in place
-        of what can't be had, why. Beyond that nothing is found. `lost` seals have been given up. A checkpoint
-        has `vouched` for some, and for what came before these."""
+        """Yields the heads and the manifests before them, leaving out those with a smaller sequence than
+        `floor`; in place of one that can't be read, why. Nothing is found beyond that. `lost` seals have been
+        given up. A checkpoint has `vouched` for some, and for what came before these."""
         waiting = list(heads)
         seen = set(waiting)
         while waiting:
@@ -126,7 +127,7 @@ class Chain:
             seen.update(manifest.previous)
 
     def leaves(self, manifests: Iterable[Manifest]) -> list[Manifest]:
-        """Of these, and of the dropped ones: those that no other one names."""
+        """Returns those of these manifests, and of the dropped ones, that no other one names."""
         found = {it.link: it for it in manifests}
         for link in links(self._store, self._policy):
             manifest = read_link(self._store, self._policy, *link)
@@ -136,12 +137,13 @@ class Chain:
         return [manifest for link, manifest in found.items() if link not in named]
 
     def sealed(self, made: Vouching) -> Vouching:
-        """Sealed, and signed where there is a key."""
+        """Returns a manifest or checkpoint sealed, and signed where there is a key."""
         made = sealed(made)
         signature = self.keys.sign(made.sha256) if self.keys else None
         return made.model_copy(update={"signature": signature})
 
     def commit(self, manifest: Manifest) -> None:
+        """Writes a manifest, and reads it back. Raises HaltedError where another one has its place."""
         key = manifest_key(self._policy, manifest.sequence, manifest.commit)
         data, ours = encoded(manifest), True
         try:
@@ -157,15 +159,15 @@ class Chain:
         self._halt(key)
 
     def drop(self, manifest: Manifest) -> None:
-        """Take a commit out; its manifest stays as a link of the chain."""
+        """Takes a commit out; its manifest stays as a link of the chain."""
         key = manifest_key(self._policy, manifest.sequence, manifest.commit)
         self.put(link_key(self._policy, manifest.commit, manifest.sha256), self._store.get_bytes(key))
         self._store.delete([key])
         self._manifests.pop((manifest.sequence, manifest.commit), None)
 
     def sign(self, manifest: Manifest, keys: Keys) -> bool:
-        """Sign a manifest, or the link that is left of it, where it isn't by the first key. Whether it was
-        not. Who reads it meanwhile finds the old signature or the new one."""
+        """Signs a manifest, or the link that is left of it, unless the first key has. Returns whether it had
+        not. A reader meanwhile finds the old signature or the new one."""
         signature = keys.sign(manifest.sha256)
         if manifest.signature == signature:
             return False

@@ -1,9 +1,9 @@
-"""Checkpoints: a file that lists the commits that stand, and vouches for the chain of manifests up to itself.
+"""Checkpoints: a file that lists the commits that stand, and vouches for the chain of manifests before it.
 
-Who verifies the archive goes back along the chain to the last checkpoint, instead of to the first manifest:
-the manifests of commits that were merged or dropped long ago need not be read again. MongoDB keeps its number
-and its seal, so that a checkpoint that is missing, damaged, or from another state of the store or another
-store is told from the one that was written. No run relies on it, and it can be made anew from the chain.
+Verification goes back along the chain to the last checkpoint, instead of to the first manifest: the manifests
+of commits that were merged or dropped long ago need not be read again. MongoDB keeps its number and its seal.
+So a checkpoint that is missing, damaged, or from another state of the store or another store is recognized.
+No run relies on it, and it can be made again from the chain.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MEND = (
 
 
 class CheckpointRecord(NamedTuple):
-    """What MongoDB keeps of the last checkpoint. `commits`: how many it lists."""
+    """The record of the last checkpoint in MongoDB. `commits`: how many it lists."""
 
     sequence: int
     sha256: str
@@ -50,23 +50,25 @@ class Checkpoint(BaseModel):
 
     @property
     def links(self) -> frozenset[Link]:
-        """Returns all that it vouches for by name."""
+        """Returns the links of all commits and heads that it names."""
         return frozenset((*self.heads, *self.commits))
 
     @property
     def key(self) -> str:
+        """Returns the key of its file in the store."""
         return checkpoint_key(self.policy, self.sequence, self.sha256)
 
     @property
     def record(self) -> CheckpointRecord:
+        """Returns the record of it that MongoDB keeps."""
         return CheckpointRecord(self.sequence, self.sha256, len(self.commits))
 
 
 def read_checkpoint(
     store: ObjectStore, policy: str, record: CheckpointRecord, keys: Keys | None
 ) -> Checkpoint:
-    """Raises DamagedError where it is not the one that was recorded. Without `keys` its signature is not
-    looked at."""
+    """Returns the checkpoint. Raises DamagedError where it is not the one that was recorded. Without `keys`
+    its signature is not verified."""
     key = checkpoint_key(policy, record.sequence, record.sha256)
     place = f"{store.url}/{key}"
     try:

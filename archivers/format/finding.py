@@ -1,4 +1,4 @@
-"""The commits of an offline archive, and how those are found that hold something of a range."""
+"""The commits of an offline archive, and how to find those that hold something of a range."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from config.policies import Policy
 
 
 class CommitIndex(Protocol):
-    """What is known of the commits without a look at the store."""
+    """Answers questions about commits without reading the store."""
 
     def seal(self, commit: str) -> str | None:
         """Returns the seal that a commit's manifest has to have, where that is known."""
 
     def knows(self, commit: Commit) -> bool:
-        """Returns whether a commit is registered by now, or was once and has been dropped."""
+        """Returns whether a commit is registered, or was once and has been dropped."""
 
     def within(self, start_ms: int, end_ms: int) -> list[Commit]:
         """Returns the registered commits that may hold something of [start, end)."""
@@ -45,7 +45,7 @@ def _counting(manifests: Sequence[Manifest], commits: Iterable[Commit]) -> list[
     return [it for it in manifests if it.commit in registered or registered.isdisjoint(it.replaces)]
 
 
-#: By policy: what was listed of an archive behind its registered commits.
+#: Commits that were listed behind the registered ones, by policy.
 Listed = dict[str, list[Commit]]
 
 
@@ -72,17 +72,19 @@ class ArchivedCommits:
         self._types: dict[str, str] | None = None
 
     def commits(self) -> list[Commit]:
-        """Returns all of them, by their numbers, as the store lists them."""
+        """Returns all commits, by their numbers, as the store lists them."""
         return list(commits(self.store, self.policy.name))
 
     def manifest(self, commit: Commit) -> Manifest:
-        """Raises NotFound, and DamagedError where it is not the one that was committed."""
+        """Returns the manifest of a commit. Raises NotFound, and DamagedError where it is not the one that
+        was committed."""
         return self.chain.manifest(commit)
 
     @property
     def tail(self) -> list[Commit]:
-        """Returns what the store holds from the last registered commit on, when this is first asked for. What
-        was not registered then may have been since; nothing that it holds had been deleted by then."""
+        """Returns the commits in the store from the last registered one on, as listed when this is first
+        called. One that was not registered then may have been since; nothing that it holds had been deleted
+        by then."""
         name = self.policy.name
         if name not in self._listed:
             known = self.index.sequence() if self.index else 0
@@ -90,11 +92,11 @@ class ArchivedCommits:
         return self._listed[name]
 
     def list_anew(self) -> None:
-        """Forget what was listed: it is no longer so."""
+        """Forgets the listing, since it is out of date."""
         self._listed.pop(self.policy.name, None)
 
     def at(self, index: CommitIndex) -> Self:
-        """Returns the same archive, with what was registered at another instant."""
+        """Returns the same commits, as they were registered at another instant."""
         other = copy.copy(self)
         other.index = index
         return other
@@ -107,13 +109,13 @@ class ArchivedCommits:
         return known + [it for it in tail if not self._is_known(it)]
 
     def _is_known(self, commit: Commit) -> bool:
-        """Whether a commit of the tail is registered: what is, and is not among those of a range, holds
-        nothing of it, or has been replaced."""
+        """Returns whether a commit of the tail is registered. One that is, and is not found for a range,
+        holds nothing of it, or has been replaced."""
         return self.index is not None and self.index.knows(commit)
 
     def manifests(self, start_ms: int, end_ms: int, among: Iterable[Commit] | None = None) -> list[Manifest]:
-        """What holds something of [start, end), without what another commit has taken over (a crash may
-        leave both). `among` these commits, or all that there are."""
+        """Returns the commits that hold something of [start, end), leaving out those that another one has
+        taken over (a crash may leave both). `among` these commits, or all that there are."""
         there = self.within(start_ms, end_ms) if among is None else list(among)
         read = [self._standing(commit) for commit in there if commit.may_hold(start_ms, end_ms)]
         named = _counting([manifest for manifest in read if manifest is not None], there)
@@ -122,8 +124,8 @@ class ArchivedCommits:
         return [manifest for manifest in found if manifest.commit not in replaced]
 
     def _standing(self, commit: Commit) -> Manifest | None:
-        """None for a commit that was not registered, and was dropped since it was listed. Raises DamagedError
-        where the manifest of a registered one is gone."""
+        """Returns the manifest of a commit; None where it was not registered, and dropped since it was
+        listed. Raises DamagedError where that of a registered one is gone."""
         try:
             return self.manifest(commit)
         except NotFound:
@@ -146,8 +148,8 @@ class ArchivedCommits:
             at, width = max(end, span[0]), 2 * width
 
     def _first_start(self, start_ms: int, end_ms: int) -> int | None:
-        """As `earliest`, in [start, end): where a commit goes on later, another one may lie before that.
-        Manifests that begin on later days than what was found are not read."""
+        """Returns what `earliest` does, in [start, end). Where a commit continues later, another one may lie
+        before that. Reads no manifests that begin on later days than what was found."""
         found = end_ms
         for commit in sorted(self.within(start_ms, end_ms), key=lambda it: it.first):
             if commit.first > day(found):
@@ -156,7 +158,7 @@ class ArchivedCommits:
         return found if found < end_ms else None
 
     def _starts(self, commit: Commit, at_or_after_ms: int) -> list[int]:
-        """Where the days of a commit begin, as far as they reach on."""
+        """Returns where the days of a commit begin, from the instant on."""
         manifest = self._standing(commit)
         parts = manifest.parts if manifest is not None else ()
         return [max(as_ms(it.first), at_or_after_ms) for it in parts if as_ms(it.last) >= at_or_after_ms]
@@ -167,23 +169,28 @@ class ArchivedCommits:
         days = [*(known or ()), *(day_number(it) for commit in self.tail for it in commit[1:3])]
         return (min(days) * DAY_MS, (max(days) + 1) * DAY_MS) if days else None
 
-    def missing(self, registered: Callable[[], Iterable[Commit]]) -> list[Commit]:
-        """Returns those of the registered commits that have no manifest, by their names. They are asked for
-        again where some are missing: a run at work may have dropped them since."""
-        missing = self._missing(registered())
+    def missing(
+        self, registered: Callable[[], Iterable[Commit]], listed: Iterable[Commit] | None = None
+    ) -> list[Commit]:
+        """Returns the registered commits that have no manifest, by name. Where some are missing, reads the
+        receipts again: a concurrent run may have dropped them since, or made them since the commits were
+        `listed`."""
+        missing = self._missing(registered(), listed)
         if not missing:
             return []
         still = self._missing(registered())
         return [still[name] for name in sorted(missing.keys() & still.keys())]
 
-    def _missing(self, registered: Iterable[Commit]) -> dict[str, Commit]:
+    def _missing(
+        self, registered: Iterable[Commit], listed: Iterable[Commit] | None = None
+    ) -> dict[str, Commit]:
         wanted = {commit.name: commit for commit in registered}  # before the listing
-        for commit in self.commits():
+        for commit in self.commits() if listed is None else listed:
             wanted.pop(commit.name, None)
         return wanted
 
     def known_types(self) -> dict[str, str]:
-        """The types of the series columns, as the commits with these series fields have them: one archive
+        """Returns the types of the series columns, as commits with these series fields have them: one archive
         is one table."""
         if self._types is None:
             fields = self.policy.series_names

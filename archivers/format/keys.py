@@ -14,7 +14,8 @@ from config.tables import Store
 
 
 class Keys:
-    """The first signs, all verify. Without any, nothing may be signed: nobody could tell whether rightly."""
+    """Keys for signatures: the first signs, all verify. Without any, nothing may be signed, since no
+    signature could be verified."""
 
     def __init__(self, *secrets: str, is_strict: bool = True) -> None:
         self._keys = {key_id(secret): secret for secret in secrets}
@@ -22,19 +23,20 @@ class Keys:
 
     @classmethod
     def of(cls, store: Store | None) -> Keys:
+        """Returns the signing keys of a configured store; none without a store."""
         return cls(*(key.get_secret_value() for key in store.signing_key)) if store else cls()
 
     @property
     def first(self) -> str | None:
-        """The id of the key that signs."""
+        """Returns the id of the key that signs."""
         return next(iter(self._keys), None)
 
     def lenient(self) -> Keys:
-        """The same, to whom a signature may be missing, or of a key that is not among these; never wrong."""
+        """Returns keys that accept a missing signature, or one by an unknown key, but never a wrong one."""
         return Keys(*self._keys.values(), is_strict=False)
 
     def sign(self, seal: str) -> str | None:
-        """By the first key; None where there is none."""
+        """Returns the signature of a seal by the first key; None where there is none."""
         return None if self.first is None else f"{self.first}:{_hmac(self._keys[self.first], seal)}"
 
     def check(self, seal: str, signature: str | None, place: str) -> None:
@@ -62,6 +64,7 @@ UNSIGNED = Keys()
 
 
 def key_id(secret: str) -> str:
+    """Returns the public name of a key: 8 hex digits that do not reveal it."""
     return _hmac(secret, "key id")[:8]
 
 

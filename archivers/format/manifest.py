@@ -43,7 +43,7 @@ class DamagedError(HaltedError):
         self, code: str, place: str, what: str, mend: str = "Restore the file from a backup of the store"
     ) -> None:
         super().__init__(f"{place}: {what}. Nothing was deleted. {mend}")
-        self.code = code  # that of a finding
+        self.code = code  # the code of a finding
         self.place = place  # url of the file, or what names the document
 
 
@@ -52,12 +52,16 @@ class _Model(BaseModel):
 
 
 class StoredFile(_Model):
+    """A file of a commit: its key in the store, its size, and the SHA-256 of its bytes."""
+
     key: str
     bytes: int
     sha256: str
 
 
 class Part(StoredFile):
+    """A part: the readings of one UTC day, and how many rows they take."""
+
     dt: date
     rows: int
     first: datetime  # times of the first and last reading
@@ -94,7 +98,7 @@ class Origin(_Model):
     buckets: int
 
 
-#: Of the archive's format.
+#: The version of the archive's format.
 SCHEMA_VERSION = 5
 
 
@@ -109,7 +113,7 @@ class Manifest(_Model):
     collection: str
     layout: dict[str, Any]  # the policy's keys that say how readings lie in its buckets
     series_types: dict[str, str]  # series field -> type of its column
-    timeseries: dict[str, str] | None = None  # of a native time-series collection: what it is made with
+    timeseries: dict[str, str] | None = None  # options of a native time-series collection
     buckets: int
     overflow_documents: int
     readings: int
@@ -131,11 +135,13 @@ class Manifest(_Model):
 
     @property
     def name(self) -> Commit:
+        """Returns the commit as a key of a manifest names it."""
         first, last = self.first.date().isoformat(), self.last.date().isoformat()
         return Commit(self.commit, first, last, self.fence, self.sequence, self.sha256)
 
     @property
     def link(self) -> Link:
+        """Returns the link by which later manifests name this one."""
         return Link(sequence=self.sequence, commit=self.commit, sha256=self.sha256)
 
     @property
@@ -156,8 +162,8 @@ class Manifest(_Model):
 
     @property
     def kin(self) -> str:
-        """Returns what is equal for commits that can be merged: they came from one collection, by policies
-        that read their buckets alike, and have the same columns."""
+        """Returns a key that is equal for commits that can be merged: they came from one collection, by
+        policies that read their buckets alike, and have the same columns."""
         told = [self.database, self.collection, self.layout, self.series_types, self.timeseries]
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -169,7 +175,7 @@ class Manifest(_Model):
 
     @property
     def archived_policy(self) -> Policy:
-        """As far as decoding needs it: the policy as it was when the buckets were archived."""
+        """Returns the policy as it was when the buckets were archived, as far as decoding needs it."""
         return Policy(name=self.policy, collection=self.collection, **self.layout)
 
     def may_hold(self, policy: Policy, *selectors: Selector) -> bool:
@@ -179,7 +185,8 @@ class Manifest(_Model):
         return any(map(self.series.may_hold, selectors))
 
     def _tells_series(self, policy: Policy) -> bool:
-        """Whether the policy reads the series of these buckets as they were read when they were archived."""
+        """Returns whether the policy reads the series of these buckets as they were read when they were
+        archived."""
         ours = layout_of(policy)
         return all(ours.get(key) == self.layout.get(key) for key in _OF_SERIES)
 
@@ -189,14 +196,16 @@ class Manifest(_Model):
 
     @property
     def files(self) -> tuple[StoredFile, ...]:
+        """Returns the files of the commit: its parts, and the buckets file last."""
         return (*self.parts, self.buckets_file)
 
     @property
     def size(self) -> int:
+        """Returns the size of these files in bytes."""
         return sum(file.bytes for file in self.files)
 
 
-#: What of a layout the series of a bucket depend on.
+#: The keys of a layout that the series of a bucket depend on.
 _OF_SERIES = ("model", "series_fields", "samples_field", "overflow")
 
 
@@ -206,7 +215,8 @@ def layout_of(policy: Policy) -> dict[str, Any]:
 
 
 def read_manifest(store: ObjectStore, policy: str, commit: Commit) -> Manifest:
-    """Raises NotFound, and DamagedError where it is no manifest, or not the one that was written."""
+    """Returns the manifest of a commit. Raises NotFound, and DamagedError where it is no manifest, or not the
+    one that was written."""
     key = manifest_key(policy, commit.sequence, commit.name)
     manifest = _read(store, policy, commit.name, key)
     if manifest.sequence != commit.sequence:
@@ -216,7 +226,7 @@ def read_manifest(store: ObjectStore, policy: str, commit: Commit) -> Manifest:
 
 
 def read_link(store: ObjectStore, policy: str, commit: str, seal: str) -> Manifest:
-    """Of a dropped commit; raises as `read_manifest`."""
+    """Returns the manifest of a dropped commit. Raises as `read_manifest` does."""
     return _read(store, policy, commit, link_key(policy, commit, seal))
 
 
@@ -260,8 +270,8 @@ def _other_version(data: bytes) -> int | None:
 
 
 def _foreign(manifest: Manifest) -> str | None:
-    """A key that no run would have given a file of this commit. What a manifest names is read, and deleted
-    with it: whoever can write one must not choose what."""
+    """Returns a key that no run would have given a file of this commit; None without one. What a manifest
+    names is read, and deleted with it: whoever can write a manifest must not choose what."""
     policy, commit = manifest.policy, manifest.commit
     ours = [part_key(policy, part.dt.isoformat(), commit) for part in manifest.parts]
     ours.append(buckets_key(policy, commit))

@@ -42,11 +42,12 @@ class CommitName(NamedTuple):
     fence: int
 
     def may_hold(self, start_ms: int, end_ms: int) -> bool:
+        """Returns whether a day of the commit overlaps [start, end), milliseconds."""
         return self.first <= day(end_ms - 1) and self.last >= day(start_ms)
 
 
 class Commit(NamedTuple):
-    """A commit, as its manifest's key tells it."""
+    """A commit, as the key of its manifest names it."""
 
     name: str
     first: str  # UTC days that it covers
@@ -56,10 +57,12 @@ class Commit(NamedTuple):
     seal: str | None = None  # that the manifest has to have, where it is known
 
     def may_hold(self, start_ms: int, end_ms: int) -> bool:
+        """Returns whether a day of the commit overlaps [start, end), milliseconds."""
         return self.first <= day(end_ms - 1) and self.last >= day(start_ms)
 
 
 def day(ms: int) -> str:
+    """Returns the UTC day of an instant in milliseconds, as YYYY-MM-DD."""
     return as_date(ms).date().isoformat()
 
 
@@ -69,10 +72,12 @@ def day_number(day: str) -> int:
 
 
 def commit_name(first_ms: int, last_ms: int, fence: int, digest: str) -> str:
+    """Returns the name of a commit from its first and last reading (milliseconds), fence and digest."""
     return f"{day(first_ms)}_{day(last_ms)}_f{fence:06d}_{digest[:16]}"
 
 
 def parse_commit(name: str) -> CommitName | None:
+    """Returns the parts of a commit's name; None where the text is no such name."""
     match = COMMIT.fullmatch(name)
     return (
         CommitName(name, match[1], match[2], int(match[3]))
@@ -95,26 +100,29 @@ def _is_day(text: str) -> bool:
 
 
 def commit_of_file(policy: str, key: str) -> CommitName | None:
-    """Of which commit a run put a part or a buckets file there; None where none did."""
+    """Returns the commit for which a run put a part or a buckets file there; None where none did."""
     match = _FILE.fullmatch(key.removeprefix(f"{policy}/"))
     return parse_commit(match[1]) if match else None
 
 
-#: Of a manifest's number in its key: more digits than there will be commits.
+#: Digits of a manifest's number in its key: enough for all commits there will ever be.
 DIGITS = 10
 _MANIFEST = re.compile(rf"(?P<sequence>[0-9]{{{DIGITS}}})_(?P<commit>.+)\.json")
 _LINK = re.compile(rf"(?P<commit>{COMMIT.pattern})\.(?P<seal>[0-9a-f]{{16}})\.json")
 
 
 def part_key(policy: str, dt: str, commit: str) -> str:
+    """Returns the key of a part. `dt`: its day, as YYYY-MM-DD."""
     return f"{policy}/data/dt={dt}/{commit}.parquet"
 
 
 def buckets_key(policy: str, commit: str) -> str:
+    """Returns the key of a buckets file."""
     return f"{policy}/meta/buckets/{commit}.parquet"
 
 
 def manifest_key(policy: str, sequence: int, commit: str) -> str:
+    """Returns the key of a manifest."""
     return f"{policy}/meta/manifests/{sequence:0{DIGITS}d}_{commit}.json"
 
 
@@ -125,11 +133,13 @@ def parse_manifest_key(policy: str, key: str) -> Commit | None:
 
 
 def checkpoints_prefix(policy: str) -> str:
+    """Returns the prefix of the keys of all checkpoints."""
     return f"{policy}/meta/checkpoints/"
 
 
 def checkpoint_key(policy: str, sequence: int, seal: str) -> str:
-    """Two runs may make one of the same number, and only the seals differ."""
+    """Returns the key of a checkpoint. Two runs may make one of the same number, and only the seals
+    differ."""
     return f"{checkpoints_prefix(policy)}{sequence:0{DIGITS}d}_{seal[:16]}.json"
 
 
@@ -139,15 +149,17 @@ def receipts_key(policy: str, first: int, last: int, seal: str) -> str:
 
 
 def superseded_prefix(policy: str) -> str:
+    """Returns the prefix of the keys of all lists of superseded buckets."""
     return f"{policy}/meta/superseded/"
 
 
 def superseded_key(policy: str, commit: str) -> str:
+    """Returns the key of the list of a commit's superseded buckets."""
     return f"{superseded_prefix(policy)}{commit}.bson"
 
 
 def link_key(policy: str, commit: str, seal: str) -> str:
-    """Where the manifest of a dropped commit stays. A run may make and drop one commit twice, and only the
+    """Returns the key of a dropped commit's manifest. A run may make and drop one commit twice, and only the
     seals differ."""
     return f"{superseded_prefix(policy)}{commit}.{seal[:16]}.json"
 
@@ -158,11 +170,12 @@ def lake_prefix(policy: str) -> str:
 
 
 def owner_key(policy: str) -> str:
+    """Returns the key of the file that says which collection the archive is of."""
     return f"{policy}/meta/owner.json"
 
 
 def commits(store: ObjectStore, policy: str, from_sequence: int = 0) -> Iterator[Commit]:
-    """Returns the commits with this number or a later one, by their numbers."""
+    """Yields the commits with this number or a later one, by their numbers."""
     prefix = f"{policy}/meta/manifests/"
     after = f"{prefix}{from_sequence:0{DIGITS}d}" if from_sequence else ""
     for found in store.list(prefix, after):
@@ -172,8 +185,8 @@ def commits(store: ObjectStore, policy: str, from_sequence: int = 0) -> Iterator
 
 
 def links(store: ObjectStore, policy: str, commit: str = "") -> Iterator[tuple[str, str]]:
-    """The dropped commits whose manifests are left: the names, and how their seals begin. `commit`: that one
-    alone."""
+    """Yields the dropped commits whose manifests are left: their names, and how their seals begin. `commit`:
+    that one alone."""
     prefix = superseded_prefix(policy)
     for found in store.list(f"{prefix}{commit}"):
         if match := _LINK.fullmatch(found.key.removeprefix(prefix)):

@@ -16,30 +16,31 @@ from buckets.columns import Series
 from buckets.fields.selectors import series_text
 from buckets.packing.pack import PackedGroup, Rows
 
-#: What decides on the bytes of a file, beside the release and what lies in it.
+#: Options that decide on the bytes of a file, beside pyarrow's release and the contents.
 WRITTEN_BY = f"pyarrow {pa.__version__} and numpy {np.__version__}"
-#: Who looks for one series reads the groups alone in which it may be.
+#: Rows of a row group: a query for one series reads only the groups in which it may be.
 ROW_GROUP = 250_000
 _ZSTD_LEVEL = 4  # a sixth smaller than 1 where values are ticks, in a tenth more time
 #: Columns with fewer distinct values than this share of their rows are written as a dictionary.
 _DICTIONARY_SHARE = 0.25
 _SAMPLE = 20_000
-#: Rows that are encoded at once. Arrow's usual 1024 have it look for the texts of each thousand.
+#: Rows that are encoded at once. With Arrow's default of 1024, it looks up the texts for each thousand.
 _WRITE_BATCH = 1 << 14
-#: Columns of lists of fewer bytes are not compressed: as differences they are small, and to compress and read
-#: them took longer than all else that is done for them.
+#: List columns of fewer bytes are not compressed: as differences they are small, and compressing and reading
+#: them takes longer than all else that is done for them.
 _SHORT_BYTES = 1 << 16
-#: The one that Iceberg's specification has for instants in Parquet.
+#: The type that Iceberg's specification has for instants in Parquet.
 _TIME = pa.timestamp("us", tz="UTC")
 _LIST_COLUMNS = ("units", "order", "rows", "hole", "width", "source", "reading", "field", "flag")
 
 
 def column_name(dotted: str) -> str:
+    """Returns the name of a field's column in parts."""
     return dotted.replace(".", "_")
 
 
 def series_types(series: Sequence[Series], fields: Sequence[str]) -> dict[str, str]:
-    """The column type of each series field: int64, bool, double, or string for all else."""
+    """Returns the column type of each series field: int64, bool, double, or string for all else."""
     found = {}
     for position, field in enumerate(fields):
         kinds = {type(values[position]) for values in series}
@@ -55,7 +56,7 @@ def series_types(series: Sequence[Series], fields: Sequence[str]) -> dict[str, s
 
 
 def misfit(series: Series, types: dict[str, str]) -> tuple[str, Any] | None:
-    """The first series field whose value the archive's column can't hold, or None."""
+    """Returns the first series field whose value the archive's column can't hold, or None."""
     fitting: dict[str, tuple[type, ...]] = {"int64": (int,), "bool": (bool,), "double": (int, float)}
     for (field, kind), value in zip(types.items(), series, strict=True):
         wanted = fitting.get(kind)
@@ -67,8 +68,8 @@ def misfit(series: Series, types: dict[str, str]) -> tuple[str, Any] | None:
 
 
 def as_table(rows: Rows, span: slice, types: dict[str, str], *, coded: bool = False) -> pa.Table:
-    """Readings as the columns of a part; `coded`: texts as numbers into a dictionary. Series and times are
-    there always, and the schema says so: levels that tell it row by row take time to write and to read."""
+    """Returns readings as the columns of a part; `coded`: texts as numbers into a dictionary. Series and
+    times are never null, and the schema says so: definition levels would take time to write and to read."""
     arrays: dict[str, pa.Array] = {}
     indices = _arrow(rows.row_series[span], pa.int32())
     written = [as_written(series, types) for series in rows.series]
@@ -93,9 +94,9 @@ def as_table(rows: Rows, span: slice, types: dict[str, str], *, coded: bool = Fa
 
 
 def write_part(rows: Rows, span: slice, types: dict[str, str]) -> bytes:
-    """A file of the rows of one UTC day."""
+    """Returns a Parquet file with the rows of one UTC day."""
     columns = as_table(rows, span, types, coded=True)
-    # Plain ints take as little where they repeat, each row like the one before it, and less where they don't.
+    # Plain ints take no more where each row repeats the one before it, and less where they don't repeat.
     dictionary = [column_name(field) for field, kind in types.items() if kind != "int64"]
     # Noisy values stay plain: Spark's vectorized reader does not know BYTE_STREAM_SPLIT.
     dictionary += [column_name(name) for name, column in rows.values.items() if _repeats(column[span])]
@@ -117,12 +118,13 @@ def write_part(rows: Rows, span: slice, types: dict[str, str]) -> bytes:
 
 
 def _taken(values: pa.Array, indices: pa.Array) -> pa.Array:
-    """By indices that are known to be in range: to look takes longer than to take them."""
+    """Returns values by indices that are known to be in range: checking them takes longer than taking
+    them."""
     return pc.take(values, indices, boundscheck=False)
 
 
 def _arrow(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
-    """As they lie, without a null. (`pa.array` imports numpy's masked arrays first.)"""
+    """Returns values as an Arrow array without nulls. (`pa.array` imports numpy's masked arrays first.)"""
     data = np.ascontiguousarray(
         values, dtype="f8" if pa.types.is_floating(kind) else f"i{kind.bit_width // 8}"
     )
@@ -161,7 +163,7 @@ def arrow_type(kind: str) -> pa.DataType:
 
 
 def _repeats(values: NDArray[np.float64]) -> bool:
-    """Whether a dictionary serves better than the plain bytes: prices of few decimals, states."""
+    """Returns whether a dictionary serves better than the plain bytes: prices of few decimals, states."""
     sample = _arrow(values[:: max(1, len(values) // _SAMPLE)], pa.float64())
     distinct: int = pc.count_distinct(sample).as_py()
     return distinct <= _DICTIONARY_SHARE * len(sample)
@@ -170,8 +172,8 @@ def _repeats(values: NDArray[np.float64]) -> bool:
 def read_part(
     data: bytes, value_fields: Sequence[str]
 ) -> tuple[NDArray[np.int64], list[NDArray[np.float64]]]:
-    """Times (milliseconds) and values (NaN where there is none) of a part. Raises pyarrow's errors where
-    a page's checksum is wrong."""
+    """Returns the times (milliseconds) and values (NaN where there is none) of a part. Raises pyarrow's
+    errors where a page's checksum is wrong."""
     columns = ["time", *(column_name(name) for name in value_fields)]
     table = _read(data, columns)
     return as_ms(table["time"]), [_numbers(table[name]) for name in columns[1:]]
@@ -190,7 +192,7 @@ def _written(table: pa.Table, **how: Any) -> bytes:
 
 
 def _read(data: bytes, columns: list[str] | None = None) -> pa.Table:
-    """By this thread alone: others of the process are at work on the next commit."""
+    """Reads a part in this thread alone: others of the process work on the next commit."""
     file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True, pre_buffer=False)
     return file.read(columns=columns, use_threads=False)
 
@@ -212,7 +214,7 @@ _GROUP_SCHEMA = pa.schema(
 
 
 def write_buckets(groups: Sequence[PackedGroup]) -> bytes:
-    """A file with one row a group; see docs/archive-format.md."""
+    """Returns a Parquet file with one row a group; see docs/archive-format.md."""
     columns: dict[str, list[Any]] = {name: [] for name in _GROUP_SCHEMA.names}
     for group in groups:
         columns["overflow"].append(group.overflow)
@@ -233,7 +235,7 @@ def write_buckets(groups: Sequence[PackedGroup]) -> bytes:
         row_group_size=256,
         use_dictionary=False,
         column_encoding=dict.fromkeys(leaves.values(), "DELTA_BINARY_PACKED"),
-        write_statistics=False,  # nobody looks for a group by what is in it
+        write_statistics=False,  # no query selects a group by its contents
     )
 
 

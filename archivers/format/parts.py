@@ -41,8 +41,8 @@ def write_parts(
 
 
 def _edges_of_days(time: NDArray[np.int64]) -> list[int]:
-    """Where the rows of each day start, and where the last end. Rows are sorted by day, and no
-    further: to find where one ends that is enough."""
+    """Returns where the rows of each day start, and where the last end. Rows are sorted by day only, which is
+    enough for that."""
     edges = [0]
     while edges[-1] < len(time):
         rest = time[edges[-1] :]
@@ -51,12 +51,12 @@ def _edges_of_days(time: NDArray[np.int64]) -> list[int]:
 
 
 def stored(key: str, data: bytes) -> StoredFile:
-    """Returns what a manifest says of a file."""
+    """Returns the entry of a manifest for a file."""
     return StoredFile(key=key, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
 
 
 def fetch(store: ObjectStore, file: StoredFile) -> bytes:
-    """Returns what a file holds. Raises DamagedError where it is missing, or not as its manifest says."""
+    """Returns the bytes of a file. Raises DamagedError where it is missing, or not as its manifest says."""
     place = f"{store.url}/{file.key}"
     try:
         data = store.get_bytes(file.key, file.bytes)

@@ -1,31 +1,34 @@
-"""What was read of an archive a moment ago, and may be asked for again."""
+"""Caches what was read of an archive, since it may soon be needed again."""
 
 from __future__ import annotations
 
 from archivers.format.manifest import Manifest, Part
 from buckets.bson.raw import Batch
 
-#: Bytes of documents that are kept beside those of the last commit.
+#: Bytes of documents that are cached beside those of the last commit.
 _KEPT = 8_000_000
-#: Bytes of parts that are kept.
+#: Bytes of parts that are cached.
 _MOST_PARTS = 16 << 20
 
 
 class Recent:
-    """The last commit that was read, and small ones before it: callers go by days, and commits span some.
-    And the files of parts of which rows were read: several commits may lie over one another."""
+    """Caches the last commit that was read, and small ones before it: callers go by days, and commits
+    span some. Also caches the files of parts of which rows were read, since several commits may overlap
+    in time."""
 
     def __init__(self) -> None:
         self._parts: dict[str, bytes] = {}  # by their SHA-256
         self._batches: dict[tuple[str, str], Batch] = {}  # the one that was asked for last comes last
 
     def get(self, manifest: Manifest) -> Batch | None:
+        """Returns the buckets of a commit; None where they are not held."""
         key = _key(manifest)
         if (found := self._batches.pop(key, None)) is not None:
             self._batches[key] = found
         return found
 
     def put(self, manifest: Manifest, batch: Batch) -> None:
+        """Holds the buckets of a commit, and drops the oldest others beyond the limit."""
         self._batches.pop(_key(manifest), None)
         self._batches[_key(manifest)] = batch
         others = sum(it.size for it in self._batches.values()) - batch.size
@@ -35,9 +38,11 @@ class Recent:
             others -= self._batches.pop(key).size
 
     def part(self, part: Part) -> bytes | None:
+        """Returns the bytes of a part; None where they are not held."""
         return self._parts.get(part.sha256)
 
     def put_part(self, part: Part, data: bytes) -> None:
+        """Holds the bytes of a part, and drops the oldest others beyond the limit."""
         while self._parts and sum(map(len, self._parts.values())) + part.bytes > _MOST_PARTS:
             self._parts.pop(next(iter(self._parts)))
         self._parts[part.sha256] = data

@@ -19,8 +19,8 @@ from buckets.packing.pack import Rows
 
 
 class RowFilter(NamedTuple):
-    """Which readings: those in [start, end), in milliseconds, of the series that any of the selectors
-    selects; without any, of all."""
+    """Selects readings in [start, end), milliseconds, of the series that any of the selectors matches;
+    without selectors, of all."""
 
     start: int
     end: int
@@ -45,7 +45,7 @@ def read_rows(data: bytes, types: dict[str, str], values: Sequence[str], asked: 
 
 
 def _value(text: str, kind: str) -> Any:
-    """The value of a column that has this text; None where it can have none."""
+    """Returns the value of a column that has this text; None where it can have none."""
     readers: dict[str, Any] = {"int64": int, "double": float, "bool": {"true": True, "false": False}.get}
     if kind == "string":
         return text
@@ -57,7 +57,7 @@ def _value(text: str, kind: str) -> Any:
 
 
 def _may_hold(group: Any, wanted: Mapping[str, Any]) -> bool:
-    """Whether a row group may hold these values, by its statistics."""
+    """Returns whether a row group may hold these values, by its statistics."""
     for column in map(group.column, range(group.num_columns)):
         bounds = column.statistics if column.path_in_schema in wanted else None
         if bounds is None or not bounds.has_min_max:
@@ -95,7 +95,7 @@ def _rows(table: pa.Table, types: dict[str, str], values: Sequence[str]) -> Rows
 
 
 def _series(table: pa.Table, types: dict[str, str]) -> tuple[list[Series], NDArray[np.int32]]:
-    """The series of rows that lie together, and which of them each row is of."""
+    """Returns the series of rows that lie together, and which of them each row is of."""
     is_first = np.zeros(len(table), dtype=np.bool_)
     is_first[0] = True
     columns = {name: table[column_name(name)] for name in types}

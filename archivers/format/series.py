@@ -1,7 +1,7 @@
 """Which series a commit holds, in its manifest: a Bloom filter over the values of each series field.
 
 `--series` names one text for a field, so the filter holds these very texts, field by field. It may say that a
-series is there when it is not, and never the reverse. Where there are too many values it says nothing.
+series is there when it is not, but never the reverse. Where there are too many values, it lets all pass.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from buckets.columns import Series
 from buckets.fields.selectors import Selector, series_text
 
-#: Ten bits a key let one in a hundred others pass. As base64, 1,536 bytes are 2 kB.
+#: With ten bits a key, one in a hundred other keys passes. As base64, 1,536 bytes are 2 kB.
 _BITS_A_KEY, _LEAST_BYTES, _MOST_BYTES = 10, 16, 1536
-#: With more keys, every other question would pass.
+#: With more keys, half of all other keys would pass.
 _MOST_KEYS = 6_000
 _MOST_HASHES = 7
 
 
 class HeldSeries(BaseModel):
-    """What a manifest tells of the series of its commit."""
+    """The series of a commit, as its manifest has them."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -46,7 +46,7 @@ class HeldSeries(BaseModel):
 
     @classmethod
     def of(cls, series: Sequence[Series], names: Sequence[str], *, is_exact: bool) -> Self:
-        """Returns what is told of these series."""
+        """Returns a filter that finds these series, and few others."""
         keys = _keys(series, names)
         if len(keys) > _MOST_KEYS:
             return cls(is_exact=is_exact, hashes=0, bits="")
@@ -73,7 +73,7 @@ class HeldSeries(BaseModel):
 
 
 def selector_of(series: Series, names: Sequence[str]) -> Selector:
-    """Returns what asks for this series, and for others that have the same texts."""
+    """Returns a selector of this series, and of others with the same texts."""
     return {name: series_text(value) for name, value in zip(names, series, strict=True)}
 
 
@@ -83,13 +83,13 @@ def _keys(series: Sequence[Series], names: Sequence[str]) -> set[bytes]:
 
 
 def _key(name: str, text: str) -> bytes:
-    """A text from a command line may have bytes that are no UTF-8."""
+    """Returns a field and text as bytes. A text from a command line may hold bytes that are no UTF-8."""
     return f"{name}\0{text}".encode(errors="surrogatepass")
 
 
 def _places(key: bytes, hashes: int, size: int) -> list[int]:
-    """The bits of a key: a + i * b for each hash i, where a and b are the first two numbers of 8 bytes,
-    little-endian, of its SHA-256. Bit 0 is the lowest one of the first byte."""
+    """Returns the bits of a key: a + i * b for each hash i, where a and b are the first two numbers of 8
+    bytes, little-endian, of its SHA-256. Bit 0 is the lowest one of the first byte."""
     digest = hashlib.sha256(key).digest()
     first, step = (int.from_bytes(digest[at : at + 8], "little") for at in (0, 8))
     return [(first + i * step) % size for i in range(hashes)]

@@ -1,7 +1,7 @@
 """A policy's table in its Iceberg catalog: one of pyiceberg's, or the pointer that MongoDB keeps.
 
-Without a catalog of its own the suite needs no server: the metadata lies in the store, and where the last one
-lies is noted in MongoDB, under the lease. For the time of a sync a catalog in memory holds it.
+Without a catalog of its own, the suite needs no server: the metadata lies in the store, and MongoDB records
+where the last one lies, under the lease. During a sync, a catalog in memory holds it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from config.errors import BucketwiseError
 from config.secrets import hide_secrets
 from config.tables import OWN_CATALOG, Lake
 
-#: So many snapshots are kept for readers that have begun: each lists the parts that stood then.
+#: Snapshots that are kept for readers under way: each lists the parts that stood then.
 SNAPSHOTS = 20
 _PROPERTIES = {
     "format-version": "2",
@@ -42,7 +42,7 @@ _PROPERTIES = {
     "commit.manifest.min-count-to-merge": "25",
 }
 _MEND = "The archive is whole without it. Once this is mended, the next run registers what is missing"
-#: Of catalogs, what may be shown.
+#: Properties of catalogs that may be shown.
 _PLAIN = ("type", "uri", "warehouse")
 
 
@@ -62,7 +62,7 @@ class LakeTable:
 
     @property
     def place(self) -> str:
-        """Returns what messages call it."""
+        """Returns the name of the table in messages."""
         return f"{self._lake.catalog}: {'.'.join(self._name)}"
 
     @property
@@ -91,7 +91,8 @@ class LakeTable:
             raise LakeError(message) from None  # its own text may tell secrets
 
     def _secrets(self) -> list[str]:
-        """The values of properties, and the halves of pairs, that no message may show; the longest first."""
+        """Returns the values of properties, and the halves of pairs, that no message may show; the longest
+        first."""
         found = [it for key, it in self._lake.plain_properties.items() if key not in _PLAIN]
         halves = [half for it in found for half in it.split(":") if len(half) > 5]
         return sorted(filter(None, {*found, *halves}), key=len, reverse=True)
@@ -176,7 +177,7 @@ class LakeTable:
                     ExpireSnapshots(work).by_ids([it.snapshot_id for it in old]).commit()
             last = table.current_snapshot()
             assert last is not None
-            # Manifests that were merged with others at once are in no snapshot.
+            # Manifests that were merged right away are in no snapshot.
             named = {last.manifest_list, *(it.manifest_path for it in self._manifests(last))}
         return [*unused, *(it for it in written if it.endswith(".avro") and it not in named)]
 
@@ -188,7 +189,7 @@ class LakeTable:
                     update.add_column((name,), kind)
 
     def _expiring(self, table: Table) -> list[Snapshot]:
-        """Those that one more snapshot makes too many. What somebody has tagged stays."""
+        """Returns the snapshots that one more makes too many. Tagged ones stay."""
         held = {ref.snapshot_id for ref in table.metadata.refs.values()}
         snapshots = sorted(table.metadata.snapshots, key=lambda it: it.sequence_number or 0)
         return [it for it in snapshots[: -SNAPSHOTS + 1] if it.snapshot_id not in held]
@@ -196,7 +197,7 @@ class LakeTable:
     def _unused(self, table: Table, old: Sequence[Snapshot]) -> Iterator[str]:
         gone = {it.snapshot_id for it in old}
         kept = [it for it in table.metadata.snapshots if it.snapshot_id not in gone]
-        if not gone or len(kept) > SNAPSHOTS:  # of tags, nobody knows what they need
+        if not gone or len(kept) > SNAPSHOTS:  # what tags need is not known
             return
         first = min(kept, key=lambda it: it.sequence_number or 0)
         needed = {it.manifest_path for it in self._manifests(first)}
@@ -209,7 +210,7 @@ class LakeTable:
         return snapshot.manifests(self.table.io)
 
     def files(self) -> list[DataFile]:
-        """Returns all files that it lists: this reads all of its manifests."""
+        """Returns all files that the table lists. Reads all of its manifests."""
         snapshot = None if self.table is None else self.table.current_snapshot()
         if snapshot is None or self.table is None:
             return []
@@ -222,7 +223,7 @@ class LakeTable:
             ]
 
     def point(self, metadata: str) -> None:
-        """Says in a file of one name which metadata is the last, unless it says so."""
+        """Writes which metadata is the last into a file with a fixed name, unless it says so already."""
         key = f"{lake_prefix(self._policy)}metadata/version-hint.text"
         last = metadata.rpartition("/")[2].removesuffix(".metadata.json").encode()
         with suppress(NotFound):

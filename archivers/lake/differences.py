@@ -18,8 +18,8 @@ _MEND = "run `bucketwise lake sync`"
 
 
 def differences(context: ArchiveContext, lake: Lake) -> Iterator[LakeDifference]:
-    """Yields what the next sync has to bring in or take out, and what it should have by now. A table that
-    can't be read is behind, as far as anybody can tell."""
+    """Yields what the next sync has to add or remove, and what it should have by now. A table that can't be
+    read is taken to be behind."""
     archive = context.offline()
     if archive is None:
         return

@@ -12,9 +12,9 @@ from pyiceberg.io import FileIO, InputFile, OutputFile
 from archivers.lake.report import LakeError
 from archivers.stores.base import AlreadyExists, NotFound, ObjectStore
 
-#: What to do about a table that is not of this archive.
+#: How to fix a table that is not of this archive.
 ANOTHER = "The table is another archive's: give [lake] another namespace or catalog"
-#: The property that hands the store over.
+#: The property that passes the store to pyiceberg.
 STORE = "bucketwise.store"
 
 

@@ -1,8 +1,8 @@
 """What MongoDB keeps of a policy's Iceberg table: which commits are in it, and at which snapshot that was so.
 
-A commit that is in the table has `lake` in its receipt, and keeps it when it is dropped. So what has to be
-added or taken out is found by an index, whatever lies in the archive. That holds as long as the table is at
-the snapshot that is noted here.
+A commit that is in the table has `lake` in its receipt, and keeps it when it is dropped. So an index finds
+what has to be added or removed, however large the archive is. That holds as long as the table is at the
+recorded snapshot.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class LakeState(NamedTuple):
 
 
 class LakeRecords:
-    """Those of one policy."""
+    """The records of one policy's table."""
 
     def __init__(self, receipts: Receipts) -> None:
         self._receipts = receipts
@@ -40,7 +40,7 @@ class LakeRecords:
         self._receipts.collection.create_index(keys)
 
     def state(self) -> LakeState | None:
-        """Returns what the last sync noted; None where there was none."""
+        """Returns the record of the last sync; None where there was none."""
         found = self._receipts.get(_NAME)
         return None if found is None else LakeState(found["table"], found["snapshot"], found["metadata"])
 

@@ -12,8 +12,8 @@ class LakeError(BucketwiseError):
 
 
 class LakeReport(NamedTuple):
-    """So many parts were added to a table, and so many taken out; what it is at then. `metadata`: the URL of
-    the file that says all of it. Both are None where there is no table."""
+    """How many parts were added to a table, how many were removed, and its snapshot then. `metadata`: the URL
+    of the metadata file. Both are None where there is no table."""
 
     added: int = 0
     removed: int = 0

@@ -9,7 +9,7 @@ from pyiceberg.catalog.rest import RestCatalog
 from requests import PreparedRequest, Response, Session
 from requests.adapters import HTTPAdapter
 
-#: Seconds: for a connection, and for each piece of an answer.
+#: Seconds to wait for a connection, and for each piece of an answer.
 SECONDS = 15.0
 
 
@@ -29,5 +29,5 @@ class ImpatientCatalog(RestCatalog):
 
 
 def install() -> None:
-    """Make pyiceberg load these for `type = "rest"`, and for URIs from which it infers that."""
+    """Makes pyiceberg load these for `type = "rest"`, and for URIs from which it infers that."""
     AVAILABLE_CATALOGS[CatalogType.REST] = lambda name, told: ImpatientCatalog(name, **told)

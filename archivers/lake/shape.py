@@ -1,7 +1,7 @@
-"""What an Iceberg table of parts looks like: its columns, its partition, and what it is told of each part.
+"""The shape of an Iceberg table of parts: its columns, its partition, and the entry of each part.
 
-All of it comes from manifests; no part is opened. Of its columns a part's entry bounds `time` alone. The
-others hold what an erasure has to take out, and snapshots are no place for that.
+All of it comes from manifests; no part is opened. An entry bounds only the column `time`. The others hold
+what an erasure has to remove, and snapshots must not keep that.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def order_of(schema: Schema, first: Manifest) -> SortOrder:
 
 
 def files_of(manifest: Manifest, schema: Schema, root: str) -> Iterator[DataFile]:
-    """Yields what a table is told of each part. `root`: the URL of the store, with a `/` at its end."""
+    """Yields the entry of each part for a table. `root`: the URL of the store, with a `/` at its end."""
     time = schema.find_field(_TIME).field_id
     for part in manifest.parts:
         yield _file(part, time, root)

@@ -1,8 +1,8 @@
 """Brings a policy's Iceberg table to what its archive holds: the parts of the commits that stand.
 
-What is added and what is taken out is one snapshot, so that no reader sees a reading twice, or misses one.
-The table comes first, then the note of it in MongoDB. If a run is cut off in between, the next one finds a
-table at another snapshot than the noted one, and compares all that it lists with the archive.
+All additions and removals are one snapshot, so that no reader sees a reading twice, or misses one. The table
+is written first, then its record in MongoDB. If a run is cut off in between, the next one finds a table at
+another snapshot than the recorded one, and compares all that it lists with the archive.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from archivers.records.heads import link_of, read_heads
 from config.tables import Lake
 from rollups.guarded import transaction
 
-#: So many commits come into a table at once where all are new to it: the first time.
+#: Commits that are added to a table at once where all are new to it: the first time.
 _PORTION = 500
 
 
 def sync(context: ArchiveContext, lake: Lake, *, whole: bool = False) -> LakeReport:
-    """Registers what the table of a policy lacks, and takes out what is gone. Returns what was done.
+    """Registers what the table of a policy lacks, and removes what is gone. Returns what was done.
 
     `whole`: compares all that it lists, not just what has changed since the last time. Raises LakeError where
     the catalog, the store or the types of columns forbid it."""
@@ -49,7 +49,7 @@ def sync(context: ArchiveContext, lake: Lake, *, whole: bool = False) -> LakeRep
 
 @dataclass
 class _Changes:
-    """What becomes of a table: commits of which it lacks parts, those that go, and those it has already."""
+    """Changes to a table: commits of which it lacks parts, those that go, and those that it has already."""
 
     joining: list[Commit]
     leaving: list[Commit]
@@ -93,7 +93,7 @@ class _Sync:
         removed = []
         for file in self.table.files():
             if file.file_path not in wanted or file.file_path in listed:
-                removed.append(file)  # of one that is listed twice, all entries go
+                removed.append(file)  # if it is listed twice, all entries go
             listed[file.file_path] = file
         there = listed.keys() - {it.file_path for it in removed}
         lacking = {it for it, keys in standing if any(root + key not in there for key in keys)}

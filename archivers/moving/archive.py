@@ -1,4 +1,4 @@
-"""Archives what has expired of one policy, and sees that what was archived is all there."""
+"""Archives the expired buckets of one policy, and checks that what was archived is all there."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True)
 class ArchiveOptions:
-    """What is asked of one archive run.
+    """The options of an archive run.
 
-    `range`: only buckets that end in it. `through`: every window that ends at or before it
-    (milliseconds) is rolled up; None: the policy rolls nothing up. `rolled_up` says whether the summaries of
-    the windows that a range touches hold what is there now. Where they don't, the buckets
-    stay. `allow_large`: it may delete more than `max_delete` says.
+    `range`: only buckets that end in it. `through`: every window that ends at or before it (milliseconds) is
+    rolled up; None: the policy rolls nothing up. `rolled_up` says whether the summaries of the windows that a
+    range touches hold what is there now. Where they don't, the buckets stay. `allow_large`: it may delete
+    more than `max_delete` says.
     """
 
     range: TimeRange = EVER
@@ -45,7 +45,8 @@ class ArchiveOptions:
 
     @property
     def keeps_up(self) -> RolledUp:
-        """Returns what brings summaries up to date; where nothing is rolled up, all are."""
+        """Returns the function that brings summaries up to date; where nothing is rolled up, they always
+        are."""
         return always if self.through is None else self.rolled_up
 
     def expired(self, context: ArchiveContext) -> tuple[int, int]:
@@ -60,7 +61,7 @@ class ArchiveOptions:
 
 
 def archive(context: ArchiveContext, options: ArchiveOptions) -> ArchiveReport:
-    """Archives what has expired. Returns what was done, and what stays for which reason."""
+    """Archives the expired buckets. Returns what was done, and which stay for which reason."""
     run = ArchiveRun.of(context, rolled_up=options.keeps_up)
     if run.to == "none":
         return run.report
@@ -80,7 +81,7 @@ def archive(context: ArchiveContext, options: ArchiveOptions) -> ArchiveReport:
 
 
 def plan_archive(context: ArchiveContext, options: ArchiveOptions) -> ArchiveReport:
-    """Returns what `archive` would do, and what would stay for which reason. Changes nothing."""
+    """Returns what `archive` would do, and which buckets would stay for which reason. Changes nothing."""
     run = ArchiveRun.of(context, rolled_up=options.keeps_up)
     if run.to == "none":
         return run.report
@@ -95,7 +96,7 @@ def plan_archive(context: ArchiveContext, options: ArchiveOptions) -> ArchiveRep
 
 
 def _tell_of_those_not_due(run: ArchiveRun, options: ArchiveOptions) -> None:
-    """Say of buckets that are not looked at when they would be."""
+    """Reports when buckets that are not looked at would be."""
     start, end = options.expired(run)
     edge = max(end, min(run.expired_before, options.range.end_ms))
     if waiting := run.source.count_ending(max(start, end), edge):
@@ -120,11 +121,10 @@ def _archiver(run: ArchiveRun) -> Archiver:
 
 
 def check_archive(database: Database[Document], policy: Policy, store: ObjectStore | None) -> None:
-    """See that what was archived is where the policy says: it would be missing from every summary.
+    """Checks that what was archived is where the policy says; otherwise every summary would lack it.
 
     Raises BucketwiseError where the policy has archived to another kind of archive, DamagedError where the
-    store is an older state of what it was. Changes nothing.
-    """
+    store is an older state of what it was. Changes nothing."""
     if (held := offline_archive(Connections(database, store), policy)) is not None:
         check_heads(Receipts(database, policy.name), held)
     check_kind(database, policy)

@@ -1,7 +1,7 @@
 """Copies of buckets under way: made by a thread of this process, or by tasks in others.
 
 Nothing here writes to MongoDB, and no copy is part of the archive before the run that asked for it commits
-it: what is left behind by one that was given up is cleared by a later run.
+it. The files of a copy that was given up are cleared by a later run.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from config.errors import BucketwiseError, HaltedError
 from config.policies import Policy
 from rollups.tasks import result_of
 
-#: So many copies are made by this process while the one before is committed, and its buckets are deleted;
-#: and one more from when the next is ready. Two at once keep two cores busy; each takes memory.
+#: Copies that this process makes while the one before is committed and its buckets are deleted; and one more
+#: once the next is ready. Two at once keep two cores busy; each takes memory.
 AHEAD = 1
 
 
@@ -35,7 +35,7 @@ class _Begun(NamedTuple):
 
 
 class Copies:
-    """Of one run."""
+    """The copies of one run."""
 
     def __init__(
         self, archive: OfflineArchive, maker: Maker, executor: Executor, check: Callable[[], None]
@@ -45,7 +45,7 @@ class Copies:
         self._maker = maker
         self._executor = executor
         self._check = check
-        # Measurements of a native time-series collection can't be asked for by `_id`.
+        # Measurements of a native time-series collection can't be queried by `_id`.
         self._is_elsewhere = executor.workers > 1 and maker.timeseries is None
         self._threads = ThreadPoolExecutor(AHEAD + 1, "bucketwise-copier")
         self._begun: deque[_Begun] = deque()
@@ -53,14 +53,14 @@ class Copies:
 
     @property
     def ahead(self) -> int:
-        """How many may be under way while others are committed. What workers copy stays here as well, to be
-        compared with what they wrote."""
+        """Returns how many copies may be under way while others are committed. What workers copy stays here
+        as well, to be compared with what they wrote."""
         if not self._is_elsewhere:
             return AHEAD
         return max(1, min(self._executor.workers, self._executor.memory // (2 * self._largest)))
 
     def begin(self, lot: Lot) -> None:
-        """Copy the lot, which is the copy's from now on: a thread gives back what was decoded of it."""
+        """Copies the lot, and takes it over: a thread frees what was decoded of it."""
         types = self._archive.types_for(lot.decoded.columns.series)
         self._largest = max(self._largest, lot.batch.size)
         if self._is_elsewhere:
@@ -72,15 +72,15 @@ class Copies:
             self._begun.append(_Begun(self._threads.submit(self._copy, lot, types), _as_it_is))
 
     def done(self, ahead: int) -> Iterator[Copied]:
-        """The copies in the order in which they were begun, but for the last `ahead` of them. Raises what
-        copying raised."""
+        """Yields the copies in the order in which they were begun, except the last `ahead` of them. Raises
+        what copying raised."""
         while len(self._begun) > ahead:
             copy, accept = self._begun.popleft()
             yield accept(result_of(copy, self._check))
 
     def close(self) -> None:
-        """Give up what is under way. Raises HaltedError where a copy was not what it should be, which nobody
-        has looked at, since the run ends for another reason."""
+        """Gives up the copies under way. Raises HaltedError where one was not equal, which nobody has looked
+        at since the run ends for another reason."""
         for begun in self._begun:
             begun.copy.cancel()
         self._threads.shutdown(cancel_futures=True)
@@ -93,7 +93,7 @@ class Copies:
         return self._archive.copy(lot, types, self._maker, self._check)
 
     def _accept(self, lot: Lot, types: dict[str, str], draft: Manifest | None) -> Copied:
-        """Re-read here as well: what a worker says of its copy is not taken on trust."""
+        """Reads a copy back here as well: what a worker says of its copy is not trusted."""
         if draft is None:  # a bucket has changed since it was read here
             return self._copy(lot, types)
         for file in draft.files:

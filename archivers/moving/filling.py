@@ -1,4 +1,4 @@
-"""How much makes a commit: lots are filled to a bounded number of readings, bytes and days."""
+"""Fills lots up to a bounded number of readings, bytes and days: each makes a commit."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from buckets.decoding.decode import Lot
 from buckets.fields.times import DAY_MS
 from config.tables import USUAL_MEMORY
 
-#: A commit is closed at about so many readings, or bytes of BSON, where memory is as usual; with twice the
-#: memory, at twice as many. At fewer readings where these take more memory: `Lot.cells` has what does.
+#: A commit is closed at about so many readings, or bytes of BSON, with the default memory; with twice the
+#: memory, at twice as many. At fewer readings where these take more memory: see `Lot.cells`.
 MAX_READINGS = 900_000
 MAX_BYTES = 32_000_000
-#: … or a month: sparse readings make few commits, and who asks for a day reads no more than a month.
+#: … or a month: sparse readings make few commits, and a query of a day reads no more than a month.
 MAX_SPAN_MS = 31 * DAY_MS
-#: Bytes of BSON that a cell takes where it takes few: while no reading was seen.
+#: Bytes of BSON that a cell takes, a low estimate: while no reading was seen.
 _LEAST_PER_CELL = 12
 
 
@@ -46,7 +46,7 @@ class Filling:
 
     def measure(self, lot: Lot) -> None:
         """Learns from a lot how many bytes its readings take."""
-        if lot.readings:  # else it tells nothing
+        if lot.readings:  # else there is nothing to learn
             self._per_cell = lot.batch.size / lot.cells
 
     def cut(self, batch: Batch) -> Iterator[Batch]:
@@ -64,7 +64,7 @@ class Filling:
         self._read.append(batch)
 
     def take_read(self) -> Batch | None:
-        """Takes what was read and not decoded yet."""
+        """Returns the buckets that were read and not decoded yet, and forgets them."""
         read, self._read = self._read, []
         return Batch.concat(read) if read else None
 
@@ -78,7 +78,7 @@ class Filling:
         return Lot.concat(going) if going else None
 
     def _room(self) -> float:
-        """So many bytes more, as far as is known, fill the lot."""
+        """Returns about how many more bytes fill the lot."""
         size = sum(lot.batch.size for lot in self._going)
         cells = sum(lot.cells for lot in self._going)
         per_cell = self._per_cell or _LEAST_PER_CELL

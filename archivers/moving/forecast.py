@@ -1,4 +1,4 @@
-"""What a run would do, told by an archiver that moves nothing."""
+"""Tells what a run would do, by an archiver that moves nothing."""
 
 from __future__ import annotations
 
@@ -14,25 +14,28 @@ from buckets.decoding.decode import Lot
 
 
 class Forecast:
-    """Satisfies `Archiver`: asks the real one what stays, and counts what would go."""
+    """An `Archiver` that moves nothing: asks the real one what stays, and counts what would go."""
 
     def __init__(self, work: ArchiveRun, archiver: Archiver) -> None:
         self._work = work
         self._archiver = archiver
 
     def recover(self) -> None:
-        """Nothing is recovered."""
+        """Recovers nothing."""
 
     def settle(self, start_ms: int, end_ms: int) -> None:
-        """Nothing is deleted."""
+        """Deletes nothing."""
 
     def misfit(self, series: Series) -> tuple[str, object] | None:
+        """Returns the field and value of a series that the archive can't take; None where it can."""
         return self._archiver.misfit(series)
 
     def fresh(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.int64]:
+        """Returns the indices of the buckets that are not copied yet."""
         return self._archiver.fresh(batch, first_ms, last_ms)
 
     def move(self, lot: Lot) -> None:
+        """Counts the buckets that would be deleted now, and those that would wait."""
         report = self._work.report
         if waits := self._work.waits(self._work.now):
             report.leave(len(lot), waits)
@@ -40,9 +43,10 @@ class Forecast:
             report.deleted += len(lot)
 
     def finish(self) -> None:
-        """Nothing was begun."""
+        """Does nothing: no move was begun."""
 
     def close(self) -> None:
+        """Closes the archiver that it asks."""
         self._archiver.close()
 
 

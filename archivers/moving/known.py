@@ -1,8 +1,8 @@
-"""Copies whose originals stay, known without a look at the archive.
+"""Copies whose originals stay, recognized without reading the archive.
 
-With `delete = false`, while a grace lasts, and of native time series, each run meets buckets again that
-are copied already. Of each copy MongoDB has a fingerprint, so that no file is read to see that nothing has
-changed. Nothing is deleted on the account of fingerprints.
+With `delete = false`, during a grace, and with native time series, each run meets buckets again that are
+copied already. MongoDB has a fingerprint of each copy, so that no file is read to see that nothing has
+changed. Nothing is ever deleted on the strength of a fingerprint.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from buckets.bson.raw import Batch
 
 #: Bytes of the fingerprint of a bucket, and of its `_id`.
 _BUCKET, _ID = 16, 8
-#: So many are in one document.
+#: Fingerprints in one document.
 _IN_ONE = 200_000
 
 
 class KnownBuckets(NamedTuple):
-    """What of a batch is known to be archived as it is."""
+    """The buckets of a batch that are known to be archived as they are."""
 
     buckets: NDArray[np.bool_]  # n
     commits: set[str]  # nothing else of the batch is in these
@@ -49,7 +49,7 @@ class _Prints(NamedTuple):
 
 
 class KnownCopies:
-    """Of one run."""
+    """The copies that one run knows of without reading the archive."""
 
     def __init__(self, work: ArchiveRun) -> None:
         self._work = work
@@ -57,12 +57,12 @@ class KnownCopies:
 
     @property
     def _may_stay(self) -> bool:
-        """Whether copies may be followed by no delete, or by a late one."""
+        """Returns whether copies may be followed by no delete, or by a late one."""
         return bool(self._work.kept or self._work.archive.grace)
 
     def held(self, batch: Batch, commits: Sequence[str]) -> KnownBuckets:
-        """Returns what of a batch these commits are known to hold, if all that they hold of it is as it was.
-        It is reported as what stays."""
+        """Returns which buckets of a batch these commits hold, if all that they hold of it is unchanged.
+        Reports those as staying."""
         held = KnownBuckets(np.zeros(len(batch), dtype=np.bool_), set())
         if not self._may_stay or not commits:
             return held
@@ -83,7 +83,7 @@ class KnownCopies:
     def _is_as_it_was(
         self, copies: _Prints, same: NDArray[np.bool_], live: NDArray[np.bool_], mine: _Prints
     ) -> bool:
-        """Whether none that was deleted is there again, and none that is live has become another."""
+        """Returns whether no deleted bucket is there again, and no live one has changed."""
         if self._work.measured:
             return True
         others = live & ~same
@@ -108,7 +108,7 @@ class KnownCopies:
             self.note(manifest, batch)
 
     def forget(self, manifest: Manifest) -> None:
-        """Drops them once nothing of the commit is live."""
+        """Removes what is known of a commit's copies once nothing of it is live."""
         if self._may_stay:
             receipt = self._receipts.get(manifest.commit) or {}
             if receipt.get("known") and receipt.get("state") == "closed":
@@ -116,7 +116,7 @@ class KnownCopies:
                 self._receipts.update(manifest.commit, {"$unset": {"known": ""}})
 
     def _read(self, commit: str, buckets: int) -> _Prints | None:
-        """None where they are not all there."""
+        """Returns the fingerprints of a commit; None where they are not all there."""
         found: list[Document] = []
         for identity, _ in self._places(commit, buckets):
             document = self._receipts.collection.find_one({"_id": identity})

@@ -1,4 +1,4 @@
-"""How many buckets a run would delete, told by counts: before anything is copied or deleted."""
+"""How many buckets a run would delete, counted before anything is copied or deleted."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def delete_limit(run: ArchiveRun, start_ms: int, end_ms: int) -> DeleteLimit | N
     if written is None or run.kept:
         return None
     due = run.source.count_ending(start_ms, end_ms) - _staying(run, start_ms, end_ms)
-    if run.archive.grace:  # what this run copies is deleted by a later one
+    if run.archive.grace:  # a later run deletes what this one copies
         due = min(due, _copied_offline(run) if run.to == "offline" else _copied_online(run))
     return DeleteLimit(name, written, due, run.source.count())
 
 
 def _staying(run: ArchiveRun, start_ms: int, end_ms: int) -> int:
-    """Of these buckets: how many stay though they have expired."""
+    """Returns how many of these buckets stay though they have expired."""
     pages = _pages(run)
     return sum(run.source.count_ending(start_ms, end_ms, {"_id": {"$in": ids}}) for ids in pages if ids)
 
 
 def _pages(run: ArchiveRun) -> Iterator[list[Any]]:
-    """The `_id`s of pinned and of quarantined buckets, each once, some at a time."""
+    """Yields the `_id`s of pinned and of quarantined buckets, each once, some at a time."""
     records = Quarantine(run.database, run.policy, run.now).recorded()
     broken = (it["_id"]["id"] for it in records)
     met: set[int] = set()
@@ -52,7 +52,7 @@ def _pages(run: ArchiveRun) -> Iterator[list[Any]]:
 
 
 def _copied_offline(run: ArchiveRun) -> int:
-    """How many buckets earlier runs copied, whose grace is over and that no run has deleted."""
+    """Returns how many buckets earlier runs copied, whose grace is over and that no run has deleted."""
     receipts = run.receipts
     query = {"_id.policy": receipts.policy, "kind": "offline", "state": "open", **_past_grace(run)}
     found = receipts.collection.find(query, {"live": 1, "buckets": 1})

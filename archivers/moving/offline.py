@@ -1,4 +1,4 @@
-"""The offline archive at work: what is copied, and what may go."""
+"""The offline archive in a run: copies, commits and deletes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from archivers.format.archive import Maker
 from archivers.format.manifest import Manifest
 from archivers.format.names import Commit
-from archivers.moving.commits import CommitRegistry
 from archivers.moving.copies import Copies
 from archivers.moving.known import KnownCopies
-from archivers.moving.recovery import Recovery
 from archivers.moving.waiting import Waiting
 from archivers.records.receipts import commit_of
+from archivers.recovering.commits import CommitRegistry
+from archivers.recovering.recovery import Recovery
 from archivers.report import NOT_ROLLED_UP
 from archivers.run import ArchiveRun
 from archivers.versions.history import OfflineHistories
@@ -33,7 +33,7 @@ Indices = NDArray[np.int64]
 
 
 class OfflineRun:
-    """Satisfies `Archiver`."""
+    """The `Archiver` of an offline archive."""
 
     def __init__(self, work: ArchiveRun) -> None:
         archive = work.offline(work.keys)
@@ -52,11 +52,13 @@ class OfflineRun:
         self._copies = Copies(self._archive, maker, work.executor, work.check)
 
     def recover(self) -> None:
+        """Settles what a crash has left, once a run."""
         if not self._work.state.is_recovered:
             Recovery(self._work, self._archive, self._registry).run()
             self._work.state.is_recovered = True
 
     def settle(self, start_ms: int, end_ms: int) -> None:
+        """Deletes buckets of earlier commits that end within [start, end), milliseconds, and may go now."""
         if self._work.kept:
             return
         for manifest in self._open():
@@ -81,10 +83,12 @@ class OfflineRun:
         return sorted(known, key=lambda it: (it.oldest.sequence, it.oldest.fence))
 
     def misfit(self, series: Series) -> tuple[str, object] | None:
+        """Returns the field and value of a series that parts can't hold; None where they can."""
         return self._archive.misfit(series)
 
     def fresh(self, batch: Batch, first_ms: int, last_ms: int) -> Indices:
-        """Buckets that are copied already stay out; where one has changed since, its old copy goes."""
+        """Returns the buckets that are not copied yet. Where one has changed since, takes its old copy
+        out."""
         earlier = self._earlier(first_ms, last_ms)
         held = self._known.held(batch, [commit.name for commit in earlier])
         others = self._archive.manifests(
@@ -95,22 +99,22 @@ class OfflineRun:
         return found[~self._met_before(batch, first_ms, last_ms)[found]]
 
     def _earlier(self, first_ms: int, last_ms: int) -> list[Commit]:
-        """Commits that may hold something of the range, without those that this run has made of what it read:
-        they hold what was just read."""
+        """Returns the commits that may hold something of the range, without those that this run has made from
+        what it read: they hold what was just read."""
         found = self._archive.within(first_ms, last_ms + 1)
         return [commit for commit in found if commit.name not in self._made]
 
     def _met_before(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.bool_]:
-        """Buckets that have grown since this run copied them, so that it meets them again: with another copy
-        beside the first, what both hold would be double. The first one is taken out before they are deleted:
-        where that waits, or comes too late for this one, by the next run. Where they were read once more, and
-        are gone by now, the first one counts."""
+        """Returns the buckets that have grown since this run copied them, so that it meets them again: with a
+        second copy, what both hold would count twice. The first is taken out before they are deleted; where
+        that waits, or comes too late for this one, by the next run. Where they were read once more, and are
+        gone by now, the first one counts."""
         waiting, report = self._waiting, self._work.report
         staying = waiting.staying(batch, first_ms, last_ms)
         met = staying | waiting.under_way(batch, first_ms, last_ms)
         gone = waiting.gone(batch, first_ms, last_ms) & ~met
-        told = met if self._waits else staying  # of the others, their own lot tells
-        report.leave(-int(told.sum()), self._waits or NOT_ROLLED_UP)  # each is told once
+        told = met if self._waits else staying  # the others are checked with their own lot
+        report.leave(-int(told.sum()), self._waits or NOT_ROLLED_UP)  # each is reported once
         report.change(int((told | gone).sum()))
         return met | gone
 
@@ -137,8 +141,9 @@ class OfflineRun:
         return np.array([i for i, unit in enumerate(live_units) if unit not in held], dtype=np.int64)
 
     def _overtaken(self, same: Batch, policy: Policy, live: NDArray[np.bool_]) -> set[int]:
-        """Of copies that live buckets equal: those that had gone, and that the archive has later versions of.
-        What was written again as it was is the last version now: its copy is made anew, behind the others."""
+        """Returns the copies that live buckets equal, that had gone, and that the archive has later versions
+        of. What was written again as it was is now the last version: its copy is made anew, behind the
+        others."""
         gone = np.flatnonzero(~live)
         if self._work.measured or not len(gone):
             return set()
@@ -151,7 +156,7 @@ class OfflineRun:
     def _settle_held(
         self, manifest: Manifest, same: list[int], outdated: list[int], live: NDArray[np.bool_]
     ) -> None:
-        """Of a commit: live buckets that equal its copies, and live ones that are newer than its copies."""
+        """Settles the live buckets of a commit: those that equal its copies, and those that are newer."""
         work = self._work
         waits = work.waits(manifest.newest.created)
         if waits:
@@ -172,21 +177,24 @@ class OfflineRun:
             self._amend(manifest, outdated)
 
     def move(self, lot: Lot) -> None:
-        """The copy is written and verified while the next buckets are read, and those before are deleted."""
+        """Begins to copy and verify a lot while the next buckets are read, and commits and deletes those
+        before it."""
         if not self._work.measured:
             self._waiting.begin(lot.batch, *_covered(lot))
         self._copies.begin(lot)
         self._settle_copies(self._copies.ahead)
 
     def finish(self) -> None:
+        """Commits, and deletes where it may, what is still being copied."""
         self._settle_copies(0)
 
     def close(self) -> None:
+        """Stops copies that are under way, and frees what they hold."""
         self._waiting.close()
         self._copies.close()
 
     def _settle_copies(self, ahead: int) -> None:
-        """Commit what is copied, but for the last `ahead` copies, and delete what may go."""
+        """Commits what is copied, except the last `ahead` copies, and deletes what may go."""
         for copied in self._copies.done(ahead):
             manifest = self._registry.commit(copied)
             self._made.add(manifest.commit)
@@ -194,7 +202,7 @@ class OfflineRun:
             report.parts += len(manifest.parts)
             report.bytes += manifest.size
             stay = self._waits
-            if not stay and not self._is_rolled_up(manifest):  # it may have been, while the copy was made
+            if not stay and not self._is_rolled_up(manifest):  # late readings may have come
                 stay = NOT_ROLLED_UP
             if stay:
                 report.leave(manifest.buckets, stay)
@@ -206,12 +214,12 @@ class OfflineRun:
                 self._waiting.settle(stay=bool(stay))
 
     def _delete(self, manifest: Manifest, due: Indices) -> list[int]:
-        """Delete these buckets of a commit, as its files give them; returns those that had changed."""
+        """Deletes these buckets of a commit, as its files give them; returns those that had changed."""
         changed: list[int] = []
         gone: list[int] = []
         at = 0
         copies = self._archive.load(manifest)
-        due = due[copies.take(due).main.id_order()]  # what lies together in the source goes together
+        due = due[copies.take(due).main.id_order()]  # buckets that lie together in the source go together
         for piece in chunks(copies.take(due)):
             here = due[at : at + len(piece)]
             at += len(piece)
@@ -235,7 +243,8 @@ class OfflineRun:
         return changed
 
     def _miss(self, manifest: Manifest, gone: Sequence[int]) -> None:
-        """What was read ahead may hold buckets that are gone as they were later: their copies count."""
+        """Notes buckets that were read ahead and are gone by now, maybe after a change: their copies
+        count."""
         if gone and not self._work.measured:
             missed = self._archive.load(manifest).take(np.array(gone, dtype=np.int64))
             self._waiting.miss(missed, as_ms(manifest.first), as_ms(manifest.last))
@@ -247,11 +256,12 @@ class OfflineRun:
             self._registry.note_gone(manifest, gone)
 
     def _is_rolled_up(self, manifest: Manifest, *, anew: bool = False) -> bool:
-        """A live bucket may equal its copy, and have been another when its windows were rolled up last."""
+        """Returns whether the windows of a commit are up to date. A live bucket may equal its copy, and have
+        been another when they were rolled up last."""
         return self._work.rolled_up(as_ms(manifest.first), as_ms(manifest.last) + 1, anew=anew)
 
     def _amend(self, manifest: Manifest, leaving: Sequence[int]) -> None:
-        """Take buckets that have become others out of a commit. What is gone by now stays, and counts."""
+        """Takes changed buckets out of a commit. Those that are gone by now stay, and count."""
         there = np.array(leaving, dtype=np.int64)
         live = still_live(self._work.source, self._archive.load(manifest).take(there))
         self._miss(manifest, np.delete(there, live).tolist())
@@ -264,11 +274,12 @@ class OfflineRun:
 
     @property
     def _waits(self) -> str | None:
-        """Why nothing that this run copies is deleted by it."""
+        """Returns why this run deletes nothing that it copies; None where it does."""
         return self._work.waits(self._work.now)
 
 
 def _covered(lot: Lot) -> tuple[int, int]:
-    """Its first and last reading, milliseconds; of a bucket that holds none, its own last time counts."""
+    """Returns a lot's first and last reading, milliseconds; of a bucket without readings, its own last time
+    counts."""
     times, last = lot.decoded.columns.time, lot.decoded.last
     return int(times.min(initial=last.min())), int(last.max())

@@ -1,8 +1,7 @@
 """The online archive: buckets move to another collection, with the same `_id` and the same bytes.
 
-The order: the copies and the receipt that names them are written in one transaction (w: majority); the
-copies are read back and compared; then originals that still equal them are deleted, in another one.
-"""
+The copies and the receipt that names them are written in one transaction (w: majority). The copies are read
+back and compared. Then originals that still equal them are deleted, in another transaction."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ Document = dict[str, Any]
 
 
 def archive_collections(policy: Policy) -> tuple[str, str | None]:
-    """Where an online policy's buckets go, and where their overflow goes."""
+    """Returns the collections of an online archive: of buckets, and of their overflow (None without any)."""
     assert policy.archive is not None and policy.archive.collection is not None
     target = policy.archive.collection
     return target, overflow_archive(target) if policy.overflow else None
@@ -48,12 +47,13 @@ def archive_collections(policy: Policy) -> tuple[str, str | None]:
 def archived_source(
     database: Database[Document], policy: Policy, session: ClientSession | None = None
 ) -> Source:
+    """Returns the source that reads the policy's online archive, within a session if one is given."""
     target, overflow = archive_collections(policy)
     return Source(database, policy, target, overflow, session)
 
 
 class OnlineRun:
-    """Satisfies `Archiver`."""
+    """The `Archiver` of an online archive."""
 
     def __init__(self, work: ArchiveRun) -> None:
         self._work = work
@@ -61,11 +61,11 @@ class OnlineRun:
         self._target, self._overflow = places = archive_collections(work.policy)
         source = partial(archived_source, work.database, work.policy)
         self._ready: set[bytes] = set()  # the `_id`s of late buckets that may be merged
-        self._stale: set[bytes] = set()  # of buckets whose copies have become old
+        self._stale: set[bytes] = set()  # buckets whose copies are out of date
         self._merging = Merging(work, source, self._take_back, places)
 
     def _make_collections(self) -> None:
-        """With zstd blocks, and the index that range queries by series and time need."""
+        """Creates collections with zstd blocks, and the index for range queries by series and time."""
         policy, database = self._work.policy, self._work.database
         first, last = first_and_last(policy)
         time_fields = list(dict.fromkeys((last, first)))
@@ -84,15 +84,17 @@ class OnlineRun:
             database[name].create_indexes([IndexModel(list(key)) for key in dict.fromkeys(map(tuple, keys))])
 
     def misfit(self, series: Series) -> tuple[str, object] | None:
+        """Returns None: the archive takes any series."""
         del series  # a collection holds any
         return None
 
     def recover(self) -> None:
-        """A crash leaves nothing half done; `settle` deletes what is left to delete."""
+        """Does nothing: a crash leaves nothing half done, and `settle` deletes what is left to delete."""
         self._make_collections()
         self._receipts.prepare()
 
     def settle(self, start_ms: int, end_ms: int) -> None:
+        """Deletes copied buckets that end within [start, end), milliseconds, and whose grace is over."""
         self._merging.follow()
         if self._work.kept:
             return
@@ -108,8 +110,8 @@ class OnlineRun:
                         self._delete(receipt["_id"]["name"], piece, spans)
 
     def fresh(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.int64]:
-        """Equal copies stay out. Where another document has the `_id`, it may be a copy of our own that has
-        become old, or an earlier version; else it is in the way, and that is reported."""
+        """Returns the buckets without an equal copy. Where another document has the `_id`, it may be a copy
+        of our own that is out of date, or an earlier version; else it is in the way, and is reported."""
         del first_ms, last_ms  # copies are found by `_id`
         out: set[int] = set()
         self._ready.clear()
@@ -120,7 +122,7 @@ class OnlineRun:
         return np.array([i for i in range(len(batch)) if i not in out], dtype=np.int64)
 
     def _standing(self, batch: Batch) -> set[int]:
-        """Those that need no copy, or can have none."""
+        """Returns the buckets that need no copy, or can have none."""
         work, measured = self._work, self._work.measured
         ids = batch.main.ids
         copied = self._receipts.copied(ids)
@@ -154,7 +156,7 @@ class OnlineRun:
         return {*waiting, *conflicts}
 
     def _sort(self, batch: Batch, late: list[int]) -> tuple[dict[int, str], list[int]]:
-        """Of buckets in whose way another document is: why some can't go, and which are copied already."""
+        """Sorts buckets in whose way another document is: why some can't go, and which are copied already."""
         if self._work.measured:
             return dict.fromkeys(late, f"another document with this _id is in {self._target}"), []
         if not late:
@@ -169,8 +171,8 @@ class OnlineRun:
             yield same_id(batch.main.raw_id(i)), unit
 
     def _give_way(self, name: str, newer: Batch, session: ClientSession) -> None:
-        """Take old copies back for the new ones of these buckets. One that the new one does not contain is
-        kept beside the archive: its bucket may have been deleted, and a late upsert have made the new one."""
+        """Takes old copies back for new ones of the same buckets. Keeps those that the new one does not
+        contain: the bucket may have been deleted, and a late upsert have made the new one."""
         ids = newer.main.ids
         older = in_order(newer, archived_source(self._work.database, self._work.policy, session).by_ids(ids))
         lacking = np.flatnonzero(lacks(self._work.policy, older, newer))
@@ -180,7 +182,7 @@ class OnlineRun:
         self._receipts.pull(ids, session)
 
     def _forget(self, changed: Batch, session: ClientSession) -> None:
-        """These buckets take the place of their copies: restored, and changed since."""
+        """Removes the copies of buckets that were restored and have changed since."""
         self._take_back(changed.main.ids, session)
         self._merging.retire(changed, session)
 
@@ -193,12 +195,13 @@ class OnlineRun:
         target.delete_many({"_id": {"$in": list(ids)}}, session=session)
 
     def finish(self) -> None:
-        """Nothing waits."""
+        """Does nothing: no copy is left to finish."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: nothing is open."""
 
     def move(self, lot: Lot) -> None:
+        """Copies the buckets of a lot, and deletes those that may go."""
         spans = lot.decoded.spans()[np.argsort(lot.decoded.units)]
         at = 0
         for piece in chunks(lot.batch):
@@ -212,7 +215,7 @@ class OnlineRun:
             at += len(piece)
 
     def _move_late(self, late: Batch) -> None:
-        """What is in the way by now, and was not before, is for a later run to sort."""
+        """Moves late buckets. A document that has come into the way since is for a later run to sort."""
         ready = [i for i, raw_id in enumerate(late.main.raw_ids) if raw_id in self._ready]
         self._work.report.change(len(late) - len(ready))
         late = late.take(np.array(ready, dtype=np.int64))
@@ -222,7 +225,7 @@ class OnlineRun:
         return f"{self._work.now:%Y%m%dT%H%M%S}-f{self._work.fence:06d}-{piece.digest[:16]}"
 
     def _late(self, piece: Batch, there: dict[bytes, bytes]) -> list[int]:
-        """Buckets of which the archive holds another version, and not an old copy."""
+        """Returns the buckets of which the archive holds another version, and not an old copy."""
         late = [i for i, (name, unit) in enumerate(self._named(piece)) if there.get(name, unit) != unit]
         return [i for i in late if piece.main.raw_id(i) not in self._stale]
 
@@ -237,7 +240,7 @@ class OnlineRun:
             self._work.report.change(self._delete(name, piece, spans))
 
     def _copy(self, name: str, piece: Batch, held: set[bytes]) -> None:
-        """Write the copies that aren't there yet, and compare all with the originals as read."""
+        """Writes the copies that aren't there yet, and compares all with the originals as read."""
         ids = piece.main.ids
         mine = units(self._work.policy, piece)
         missing = piece.take(np.array([i for i, unit in enumerate(mine) if unit not in held], dtype=np.int64))
@@ -306,8 +309,8 @@ class OnlineRun:
         return len(outcome.changed)
 
     def _keep(self, gone: Batch) -> None:
-        """Copies whose originals somebody else has deleted count from now on. Where they lie nothing may
-        tell: an original may have moved before. Until that is rolled up, the next run finds them again."""
+        """Lets copies count whose originals somebody else has deleted. An original may have moved before, and
+        nothing tells where it was: the next run finds these copies again until that is rolled up."""
         spans = decode(gone, self._work.policy).spans()
         if not self._work.rolled_up(int(spans.min()), int(spans.max()) + 1, anew=True):
             return
@@ -328,9 +331,7 @@ class OnlineRun:
     def _record(
         self, session: ClientSession, name: str, verified: Batch, outcome: Outcome, times: Document
     ) -> None:
-        """In the delete's transaction: the copies are there still; those that have become old go, and the
-        receipts name none of these any more. Old ones that their buckets don't contain stay, until these are
-        copied as they are now."""
+        """Records what went, in its transaction. Old copies go, unless their buckets don't contain them."""
         self._work.see_limit(len(outcome.deleted))
         going = verified.take(np.array(outcome.deleted, dtype=np.int64))
         self._see_copies(going, session)

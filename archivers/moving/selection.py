@@ -40,7 +40,7 @@ class Selection:
         return lot.take(np.sort(decoded.units[ready & self._fitting(decoded, lot.batch)]))
 
     def _pinned(self, batch: Batch, decoded: Decoded, expired: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Of the expired buckets: those that were restored, and stay since they are pinned."""
+        """Returns which expired buckets were restored, and stay since they are pinned."""
         work, pins = self._work, self._work.pins.of(batch)
         pinned = expired & np.isin(decoded.units, list(pins))
         for i in decoded.units[pinned].tolist():
@@ -55,7 +55,7 @@ class Selection:
         return pinned
 
     def _frozen(self, decoded: Decoded, expired: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Of the expired buckets: those that a hold keeps from moving."""
+        """Returns which expired buckets a hold keeps from moving."""
         frozen = self._work.frozen(decoded)
         staying = expired & np.isin(decoded.units, list(frozen))
         for i in decoded.units[staying].tolist():
@@ -63,8 +63,8 @@ class Selection:
         return staying
 
     def _follow(self, changed: Batch, before: list[list[int]]) -> None:
-        """Others are rolled up again on their way to the archive; pinned ones have to be here. What was in
-        their spans before may be gone."""
+        """Rolls up pinned buckets that have changed; others are rolled up again on their way to the archive.
+        What was in their spans before may be gone."""
         work, now = self._work, decode(changed, self._work.policy).spans().tolist()
         times = [time for span in (*before, *now) for time in span]
         if work.rolled_up(min(times), max(times) + 1):
@@ -72,7 +72,7 @@ class Selection:
                 transaction(work.database, work.guard, partial(work.pins.saw, piece))
 
     def _fitting(self, decoded: Decoded, batch: Batch) -> NDArray[np.bool_]:
-        """Buckets whose series the archive can hold; the others are quarantined."""
+        """Returns which buckets have a series that the archive can hold; quarantines the others."""
         columns, policy = decoded.columns, self._work.policy
         misfits = {i: self._archiver.misfit(series) for i, series in enumerate(columns.series)}
         fits = np.ones(len(decoded.units), dtype=np.bool_)

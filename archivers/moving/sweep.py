@@ -23,7 +23,7 @@ from buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS
 from buckets.source import Source
 from rollups.context import share_of
 
-#: So many buckets tell how many bytes a reading takes, before all that were read are decoded.
+#: Buckets that are decoded first, to tell how many bytes a reading takes.
 SAMPLED = 100
 
 
@@ -38,7 +38,7 @@ def _size(found: _Ending) -> int:
 
 
 def _expired(source: Source, start: int, end: int) -> Generator[_Ending, None, None]:
-    """Day by day."""
+    """Yields the expired buckets day by day."""
     at = start
     while (found := source.earliest_ending(at)) is not None and found < end:
         at = max(at, found)  # epoch seconds may round down, to before `at`
@@ -60,9 +60,10 @@ class Sweep:
         self._filling = Filling(work.executor.memory)
         self._first, self._last = LAST_MS, FIRST_MS
         self._numeric = Numeric(work)
-        self._done = 0.0  # of the time in which something expires
+        self._done = 0.0  # the share of the expiring time that is done
 
     def run(self, start: int, end: int) -> None:
+        """Moves all that has expired and ends within [start, end), milliseconds."""
         filling, source, begun, first = self._filling, self._work.source, start, None
         source.look_at_texts()
         for batch in source.strays():
@@ -91,7 +92,7 @@ class Sweep:
         self._archiver.finish()
 
     def _select(self) -> None:
-        """What makes a commit is decoded at once, as far as its size tells how many readings it holds."""
+        """Decodes at once what makes a commit, as far as its size tells how many readings it holds."""
         if (batch := self._filling.take_read()) is None:
             return
         self.sort(Lot(batch, self._work.policy))
@@ -99,6 +100,7 @@ class Sweep:
             self.flush()
 
     def sort(self, lot: Lot) -> None:
+        """Adds to the next lot the buckets that may go, and reports why others stay."""
         self._filling.measure(lot)
         lot = self._selection.of(lot)
         if len(lot):
@@ -108,6 +110,7 @@ class Sweep:
             self._filling.add_going(lot)
 
     def flush(self) -> None:
+        """Moves the lot that was gathered, without buckets that changed since."""
         first, last = self._first, self._last
         self._first, self._last = LAST_MS, FIRST_MS
         if (lot := self._filling.take()) is None:
@@ -132,7 +135,8 @@ class Sweep:
         return lot.take(self._numeric.fitting(lot)) if len(lot) else lot
 
     def _latest(self, lot: Lot) -> Lot:
-        """Each bucket once: a cursor gives one twice where its end moves forward meanwhile."""
+        """Returns each bucket of the lot once: a cursor gives one twice where its end moves forward
+        meanwhile."""
         if self._work.measured:
             return lot
         names = lot.decoded.columns.bucket_order
@@ -142,8 +146,9 @@ class Sweep:
         return lot.take(np.array(sorted(place.values())))
 
     def _as_rolled_up(self, batch: Batch, first: int, last: int) -> NDArray[np.int64]:
-        """What is live as it was read, now that its windows are up to date. What went before may be in no
-        summary, and what is told of it has been read: with a copy it would be archived and not rolled up."""
+        """Returns the buckets that are live as they were read, now that their windows are up to date. What
+        went before may be in no summary, and its events have been read: with a copy it would be archived and
+        not rolled up."""
         work = self._work
         if work.measured:
             return measured(work.policy, batch, work.source, first, last + 1)

@@ -1,7 +1,7 @@
 """Buckets that hold no finite number in a value field, on a whole day of a series that had some: they stay.
 
-Whoever writes may have renamed the field, or put something else there. Once that is in the archive alone,
-nobody misses it.
+The application may have renamed the field, or put something else there. Once that is only in the archive,
+nobody would notice.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Days:
 
 
 class Numeric:
-    """Of what is to be copied: what may be."""
+    """Decides which buckets may be copied: those with a number where there should be one."""
 
     def __init__(self, work: ArchiveRun) -> None:
         self._work = work
@@ -114,7 +114,7 @@ class Numeric:
 
 def hollow_buckets(lot: Lot) -> Integers:
     """Returns the buckets, by their places in the columns, that hold no reading and have none of the fields
-    in which slots would be: those have another name by now. Slots that are empty are another matter."""
+    in which slots would be: those have another name by now. Empty slots are not meant."""
     decoded, places = lot.decoded, containers(lot.policy)
     if not places or len(decoded.columns.filled) == len(lot):
         return np.zeros(0, dtype=np.int64)

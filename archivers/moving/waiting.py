@@ -14,20 +14,20 @@ from numpy.typing import NDArray
 
 from buckets.bson.raw import Batch
 
-#: Bytes of names that need no file.
+#: Bytes of names that are kept in memory, without a file.
 MOST_IN_MEMORY = 1 << 20
 
 
 class _UnderWay(NamedTuple):
     """A lot that is not committed yet."""
 
-    first: int  # what its buckets cover, milliseconds
+    first: int  # the span of its buckets, milliseconds
     last: int
     names: NDArray[np.uint64]  # sorted
 
 
 class _Names(NamedTuple):
-    """Of buckets of one lot: where they lie."""
+    """Where the names of a lot's buckets lie in the file."""
 
     first: int
     last: int
@@ -37,9 +37,9 @@ class _Names(NamedTuple):
 
 
 class Waiting:
-    """Buckets that this run has copied, and not deleted, or not yet, or that somebody else has. As many may
-    stay as the collection has: their names, eight bytes each, are kept in a file, and those of lots of the
-    same time are read again."""
+    """Buckets that this run has copied and that are not deleted: not yet, kept, or gone by somebody else. As
+    many may stay as the collection has, so that their names, eight bytes each, are kept in a file, and those
+    of lots of the same time are read back."""
 
     def __init__(self) -> None:
         self._under_way: deque[_UnderWay] = deque()
@@ -47,16 +47,17 @@ class Waiting:
         self._file = SpooledTemporaryFile(MOST_IN_MEMORY, prefix="bucketwise-")  # noqa: SIM115 - see `close`
 
     def begin(self, batch: Batch, first_ms: int, last_ms: int) -> None:
+        """Notes the buckets of a lot whose copy begins. The lot spans first to last, milliseconds."""
         self._under_way.append(_UnderWay(first_ms, last_ms, np.sort(batch.main.id_names)))
 
     def settle(self, *, stay: bool) -> None:
-        """The lot that was begun first: do its buckets stay?"""
+        """Settles the lot that was begun first. `stay`: its buckets stay in the source."""
         lot = self._under_way.popleft()
         if stay:
             self._write(lot, are_gone=False)
 
     def miss(self, gone: Batch, first_ms: int, last_ms: int) -> None:
-        """Somebody else has deleted these buckets, that lie among others that cover first to last."""
+        """Notes that somebody else has deleted these buckets, of a lot that spans first to last."""
         self._write(_UnderWay(first_ms, last_ms, np.sort(gone.main.id_names)), are_gone=True)
 
     def _write(self, lot: _UnderWay, *, are_gone: bool) -> None:
@@ -65,15 +66,16 @@ class Waiting:
         self._file.write(lot.names.tobytes())
 
     def under_way(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.bool_]:
-        """n: which of these buckets, that cover first to last, are in a lot that is not settled."""
+        """Returns which of these buckets, which span first to last, are in a lot that is not settled,
+        (n,)."""
         return _among(batch, [lot.names for lot in self._under_way if _touches(lot, first_ms, last_ms)])
 
     def staying(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.bool_]:
-        """n: which of them are in one that was, and stayed."""
+        """Returns which of these buckets are in a settled lot, and stayed, (n,)."""
         return self._found(batch, first_ms, last_ms, are_gone=False)
 
     def gone(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.bool_]:
-        """n: which of them were missed."""
+        """Returns which of these buckets somebody else has deleted, (n,)."""
         return self._found(batch, first_ms, last_ms, are_gone=True)
 
     def _found(self, batch: Batch, first_ms: int, last_ms: int, *, are_gone: bool) -> NDArray[np.bool_]:
@@ -85,7 +87,8 @@ class Waiting:
         return np.frombuffer(self._file.read(lot.bytes), np.uint64)
 
     def close(self) -> None:
-        with suppress(OSError):  # a disk that is full: nobody needs the names any more
+        """Removes the file. Holds no names from then on."""
+        with suppress(OSError):  # a full disk: the names are no longer needed
             self._file.close()
 
 

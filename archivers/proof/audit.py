@@ -34,17 +34,17 @@ from rollups.calendar.levels import Span
 from rollups.rolling.expiry import count_expired
 
 Document = dict[str, Any]
-#: What fell due less than this ago is not late: the next run takes it.
+#: What fell due less than this ago is not overdue: the next run takes it.
 SLACK = timedelta(days=1)
 MAX_QUARANTINED = MAX_HOLES = 100
-#: So many are looked for in the archive; the next audit finds the others.
+#: Buckets that are looked for in the archive; the next audit finds the others.
 MAX_ORPHANS = 10_000
 
 
 @dataclass(frozen=True)
 class AuditReport:
-    """What an audit found, and how much of an offline archive it read for that. `days`: audits on so many
-    days, one after another, read all."""
+    """The findings of an audit, and how much of an offline archive it read. `days`: audits on so many days in
+    a row read all."""
 
     findings: list[Finding]
     parts: int = 0
@@ -65,7 +65,7 @@ def audit(
         for more in (auditor.summaries, auditor.holes, auditor.buckets, auditor.overflow, auditor.ending):
             found += more()
     except DamagedError as error:
-        # Without a manifest nothing of its commit can be held against anything; that it is gone is found.
+        # Without a manifest nothing of its commit can be compared; that it is missing is a finding.
         if "/meta/manifests/" not in error.place or all(it.place != error.place for it in found):
             raise
     found += [*auditor.parts(), *auditor.drills(drilled_every)]
@@ -112,18 +112,17 @@ class _Audit:
             )
 
     def records(self) -> Iterator[Finding]:
-        report, self.standing = verify_records(self.context)
+        report, self.standing, unlisted = verify_records(self.context)
         yield from self._bad(report)
         for gap in self.context.receipts.gaps():
             numbers = f"{gap['lost']['after'] + 1} to {gap['lost']['sequence']}"
             message = f"the receipts of deletes {numbers} were lost: this database was put back"
             yield self._finding("receipts-lost", RECEIPTS, message, "warning")
-        if (archive := self.context.offline()) is None:
-            return
-        for key, _ in archive.unlisted():
+        for key in unlisted:
+            assert self.context.store is not None
             yield self._finding(
                 "part-unlisted",
-                f"{archive.store.url}/{key}",
+                f"{self.context.store.url}/{key}",
                 "no manifest names this file: of a run cut off (the next one removes it), or put there",
             )
 
@@ -135,7 +134,7 @@ class _Audit:
         yield from self._bad(report)
 
     def drills(self, every: timedelta | None) -> Iterator[Finding]:
-        """What was committed more recently than that is not late yet."""
+        """Yields days without a recent drill. What was committed more recently than that is not late yet."""
         if every is None or (archive := self.context.offline()) is None:
             return
         days = CommitDays(self.context.receipts).undrilled(self.context.now - every)
@@ -229,7 +228,7 @@ class _Audit:
         yield from self._quarantined(report.quarantined)
 
     def ending(self) -> Iterator[Finding]:
-        """What should have got a tombstone, or gone, a day ago."""
+        """Yields what should have got a tombstone, or gone, a day ago."""
         report = plan_end(
             replace(self.context, now=self.context.now - SLACK, keys=self.context.keys.lenient())
         )
@@ -242,7 +241,7 @@ class _Audit:
             )
 
     def overflow(self) -> Iterator[Finding]:
-        """Overflow whose bucket is not there, and that no archive holds: no summary tells of it. (Where a
+        """Yields overflow whose bucket is not there, and that no archive holds: it is in no summary. (Where a
         bucket was restored elsewhere, its overflow came back to where it was.)"""
         if self.policy.overflow is None:
             return
@@ -264,11 +263,11 @@ class _Audit:
             )
 
     def _due(self) -> ArchiveReport:
-        """What an archive run would have taken a day ago, whatever is rolled up."""
+        """Returns what an archive run would have taken a day ago, whatever is rolled up."""
         context = replace(
             self.context,
             now=self.context.now - SLACK,
-            keys=self.context.keys.lenient(),  # what is not signed is found above
+            keys=self.context.keys.lenient(),  # missing signatures are found above
             executor=LocalExecutor(self.context.connections, memory=self.context.executor.memory),
         )
         return plan_archive(context, ArchiveOptions())
@@ -285,7 +284,7 @@ class _Audit:
 
 
 def _settling_later(policy: Policy) -> Policy:
-    """Windows that were over for less than the slack are not due."""
+    """Returns the policy with a longer settle: windows that were over for less than the slack are not due."""
     assert policy.rollup is not None
     rollup = policy.rollup.model_copy(update={"settle": policy.rollup.settle + SLACK})
     return policy.model_copy(update={"rollup": rollup})

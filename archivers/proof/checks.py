@@ -55,8 +55,8 @@ def check_server(database: Database[Document]) -> list[Finding]:
 
 
 def check_store(store: ObjectStore, storage_classes: Iterable[str] = ()) -> list[Finding]:
-    """Can the store be written, read, listed and cleaned, and does it have these storage classes? Tries it on
-    small objects of its own."""
+    """Tries on small objects of its own whether the store can be written, read, listed and cleaned, and has
+    these storage classes. Returns what fails."""
     try:
         found = store.probe()
         for named in storage_classes:
@@ -69,7 +69,7 @@ def check_store(store: ObjectStore, storage_classes: Iterable[str] = ()) -> list
 
 
 def _versions(store: ObjectStore) -> Iterator[Finding]:
-    """What becomes of what is deleted there."""
+    """Yields what the store keeps of objects that are deleted."""
     found = store.versioning()
     if found.lock is not None and found.has_locks is None:
         message = (
@@ -95,6 +95,8 @@ def _versions(store: ObjectStore) -> Iterator[Finding]:
 
 @dataclass(frozen=True)
 class Checked:
+    """The result of the check of one policy."""
+
     findings: list[Finding]
     fit: Fit | None  # None: the documents can't be looked at
     misfits: list[Finding]
@@ -103,11 +105,10 @@ class Checked:
 def check(
     database: Database[Document], policy: Policy, own_collections: Mapping[str, tuple[str, ...]]
 ) -> Checked:
-    """What is found of one policy. `own_collections`: where the suite keeps its books, and what it does
-    there.
+    """Returns what is found of one policy. `own_collections`: where the suite keeps its records, and what it
+    does there.
 
-    Raises PyMongoError where the server can't be asked.
-    """
+    Raises PyMongoError where the server can't be asked."""
     checker = _Check(database, policy)
     rights = list(checker.rights(own_collections))
     if any(action in it.message for it in rights for action in _LOOKS):
@@ -182,7 +183,7 @@ class _Check:
             yield self._finding("source-kind", policy.collection, "error", message)
 
     def sharding(self) -> Iterator[Finding]:
-        """Of each collection whose documents are told apart by their `_id`s."""
+        """Yields findings on each collection whose documents are identified by `_id`."""
         if not is_sharded(self.database) or self.policy.model == "timeseries":
             return
         for name in self.policy.sources:
@@ -238,7 +239,7 @@ class _Check:
                         yield self._finding("ttl-conflict", expiry.place, "error", message)
 
     def _kept(self) -> dict[str, Any]:
-        """What the suite writes: collection -> how long it is to be kept; None: forever."""
+        """Returns how long the suite keeps what it writes, by collection; None: forever."""
         policy, kept = self.policy, dict[str, Any]()
         for level in levels_of(policy):
             kept[level.collection] = level.retain
@@ -263,7 +264,7 @@ class _Check:
         yield from self._stream()
 
     def _stream(self) -> Iterator[Finding]:
-        """Late readings are told by the database's change stream."""
+        """Yields findings on the database's change stream, which tells late readings."""
         policy = self.policy
         if policy.rollup is None or not may_stream(policy):
             return

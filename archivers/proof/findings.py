@@ -10,7 +10,8 @@ Severity = Literal["ok", "warning", "error"]
 
 @dataclass(frozen=True)
 class Finding:
-    """`code` is stable and for machines; `place` says where; `message` what is so, and how to mend it."""
+    """A problem. `code` is stable and for machines; `place` says where; `message` what is wrong, and how to
+    fix it."""
 
     code: str
     policy: str | None  # None: it concerns all

@@ -1,4 +1,4 @@
-"""Where a policy does not fit its documents: told before anything goes on its account."""
+"""Where a policy does not fit its documents: found before anything is deleted by it."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from buckets.sampling.fit import Fit
 from config.policies import Policy
 from config.problems import nearest
 
-#: What a run stops for. Where no bucket fits, each is quarantined.
+#: Findings that stop a run. Where no bucket fits, each is quarantined.
 STOPPING = ("value-field-empty", "no-readings")
 _HELD = {
     Kind.MISSING: "missing or null",
     Kind.NONFINITE: "NaN or infinite",
     Kind.NONNUMERIC: "no number",
 }
-#: So many fields are named where none is like the one that was meant.
+#: Fields that are named where none is similar to the one that was meant.
 _SHOWN = 10
 
 
 def misfits(fit: Fit, policy: Policy) -> list[Finding]:
-    """Returns what is wrong: nothing where there is no bucket, or none has a reading yet."""
+    """Returns how the policy does not fit: nothing where there is no bucket, or none has a reading yet."""
     if fit.sampled and not fit.buckets:
         return [_no_bucket(fit, policy)]
     if fit.is_hollow:

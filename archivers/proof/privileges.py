@@ -1,4 +1,4 @@
-"""What the user of the connection may do, held against what a run needs."""
+"""What the user of the connection may do, compared with what a run needs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class Needs:
 
 
 def needs_of(policy: Policy, own: Mapping[str, tuple[str, ...]], *, deletes: bool) -> Iterator[Needs]:
-    """All that a run of the policy needs, as docs/security.md grants it. `own`: what it does in its books."""
+    """Yields all rights that a run of the policy needs, as docs/security.md grants them. `own`: what it does
+    in its own collections."""
     yield Needs("", ("listCollections",))
     for source in policy.sources:
         yield Needs(source, (*_READ, "remove") if deletes else _READ)
@@ -45,20 +46,20 @@ def needs_of(policy: Policy, own: Mapping[str, tuple[str, ...]], *, deletes: boo
 
 @dataclass(frozen=True)
 class Privileges:
-    """What the user may do. `granted` is None where the server asks nobody who they are."""
+    """What the user may do. `granted` is None where the server has no access control."""
 
     database: str
     granted: Sequence[Document] | None
 
     @classmethod
     def of(cls, database: Database[Document]) -> Privileges:
-        """Returns those of the connection's user."""
+        """Returns the privileges of the connection's user."""
         status = database.client.admin.command("connectionStatus", showPrivileges=True)["authInfo"]
         is_asked = bool(status["authenticatedUsers"])
         return cls(database.name, status["authenticatedUserPrivileges"] if is_asked else None)
 
     def missing(self, needs: Iterable[Needs]) -> Iterator[Needs]:
-        """Yields of what is needed what is not granted."""
+        """Yields the needs that the privileges do not grant."""
         for need in needs if self.granted is not None else ():
             granted = granted_actions(self.granted or (), self.database, need.collection)
             lacking = tuple(action for action in need.actions if action not in granted)
@@ -67,7 +68,7 @@ class Privileges:
 
 
 def granted_actions(privileges: Iterable[Document], database: str, collection: str) -> set[str]:
-    """All actions that the privileges grant in that collection."""
+    """Returns all actions that the privileges grant in that collection."""
     granted: set[str] = set()
     for privilege in privileges:
         resource = privilege["resource"]

@@ -1,4 +1,4 @@
-"""Signing what is there already: where signing is turned on, a key is changed, or it is given up."""
+"""Signs what is there already: after signing was turned on, a key was changed, or signing is given up."""
 
 from __future__ import annotations
 

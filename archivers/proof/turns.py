@@ -1,8 +1,8 @@
-"""What an audit reads of an archive, where it is not to read all: by turns. Pure.
+"""What an audit reads of an archive, where it does not read all: by turns. Pure.
 
 Each day on which commits begin has a turn. Audits go through the turns by their own day: they need no memory
 of earlier ones, and no right to write. The number of turns is a prime, so that audits at any regular interval
-below it, in days, come to all of them: nightly ones soonest, weekly ones as well.
+below it, in days, reach all of them: nightly ones soonest, weekly ones as well.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from buckets.fields.times import DAY_MS, as_ms
 from rollups.calendar.due import Spans
 from rollups.calendar.levels import Span
 
-#: With fewer turns than this, audits a week apart would have the same ones, or need years to have all.
+#: With fewer turns, weekly audits would always take the same ones, or need years to take all.
 _FEWEST = 11
 
 
 class Turns(NamedTuple):
-    """So many turns, and how many of them one audit has."""
+    """The number of turns, and how many of them one audit takes."""
 
     number: int
     at_once: int
 
     @property
     def days(self) -> int:
-        """Returns within how many days nightly audits come to all of them."""
+        """Returns within how many days nightly audits reach all parts."""
         return -(-self.number // self.at_once)
 
     def has(self, day: int, today: int) -> bool:
@@ -41,7 +41,7 @@ ALL = Turns(1, 1)
 
 
 def turns_of(share: float | None) -> Turns:
-    """Returns the turns that come to about this share; None: all at once."""
+    """Returns the turns that read about this share each time; None: all at once."""
     if share is None or share >= 1:
         return ALL
     number = next(it for it in count(max(_FEWEST, round(1 / share))) if _is_prime(it))

@@ -25,21 +25,23 @@ from config.errors import HaltedError
 
 @dataclass(frozen=True)
 class Bad:
-    """What is not as it was."""
+    """Something that is not as it was written."""
 
-    code: str  # that of a finding
+    code: str  # the code of a finding
     place: str  # the url of the file, or of the manifest; or what names a document
     message: str
 
 
 @dataclass
 class VerifyReport:
+    """How much was verified, and what is damaged."""
+
     parts: int = 0
     readings: int = 0
     bad: list[Bad] = field(default_factory=list)
 
     def add(self, error: DamagedError) -> None:
-        """Once a place, whoever met it."""
+        """Records a damage, once for each place."""
         if all(it.place != error.place for it in self.bad):
             self.bad.append(Bad(error.code, error.place, str(error)))
 
@@ -49,6 +51,15 @@ class Verified(NamedTuple):
 
     commit: Commit
     parts: int
+
+
+class Records(NamedTuple):
+    """What `verify_records` found: `standing` are the commits of which nothing is amiss, `unlisted` the keys
+    of files that no manifest names."""
+
+    report: VerifyReport
+    standing: list[Verified]
+    unlisted: list[str]
 
 
 def verify(context: ArchiveContext, within: TimeRange = EVER) -> VerifyReport:
@@ -65,16 +76,19 @@ def verify(context: ArchiveContext, within: TimeRange = EVER) -> VerifyReport:
     return report
 
 
-def verify_records(context: ArchiveContext) -> tuple[VerifyReport, list[Verified]]:
-    """Verifies all there is, but reads no file of a commit: each has to be there, as long as its manifest
-    says. Returns the commits as well, for `verify_commits` to read."""
+def verify_records(context: ArchiveContext) -> Records:
+    """Verifies everything but the contents of commits' files: each has to be there, as long as its manifest
+    says. The store's files are listed once. Returns the commits as well, for `verify_commits` to read."""
     report, archive = VerifyReport(), context.offline(context.keys)
-    seer = None
-    if archive is not None:
-        look = partial(archive.see, sizes=archive.sizes())
-        seer = _Verifier(context, archive, report, look, told="parts that are there")
+    if archive is None:
+        _verify_all(context, None, report)
+        return Records(report, [], [])
+    sizes = archive.sizes()  # before the commits: what was committed since names its files
+    seer = _Verifier(context, archive, report, partial(archive.see, sizes=sizes), told="parts that are there")
     _verify_all(context, seer, report)
-    return report, list(seer.done.values()) if seer is not None else []
+    unlisted = [key for key, _ in archive.of_none(sizes, seer.listed)]
+    there = [key for key in unlisted if archive.store.head(key) is not None]  # a run may have dropped some
+    return Records(report, list(seer.done.values()), there)
 
 
 def verify_commits(context: ArchiveContext, commits: Sequence[Commit]) -> tuple[VerifyReport, list[Verified]]:
@@ -112,7 +126,8 @@ class _Verifier:
     look: Callable[[Manifest], object]
     within: TimeRange = EVER
     told: str = "verified parts"  # as progress
-    count: int = 0  # of the commits to look at; 0: not known
+    count: int = 0  # commits to look at; 0: not known
+    listed: list[Commit] = field(default_factory=list)  # all that the store has
     seen: set[str] = field(default_factory=set)  # commits
     done: dict[str, Verified] = field(default_factory=dict)  # those of them that are as they should be
 
@@ -130,10 +145,11 @@ class _Verifier:
         registered = receipts.all_registered()  # before the heads, which then lead to all of these
         archive.chain.expect({name: it.seal for name, it in registered.items()})
         replaced = {it["_id"]["name"] for it in receipts.replaced()}
-        there = {it.name: it for it in archive.commits() if it.name not in replaced}
+        self.listed = archive.commits()
+        there = {it.name: it for it in self.listed if it.name not in replaced}
         self.count = len(there)
         told = self._verify_chain(registered, there)
-        for commit in archive.missing(receipts.commits):
+        for commit in archive.missing(receipts.commits, self.listed):
             if not is_forgotten(receipts, archive, commit):
                 self.report.add(_missing(archive, commit))
         for commit in sorted(there.values(), key=lambda it: it.first):
@@ -157,7 +173,7 @@ class _Verifier:
         return heads
 
     def _verify_chain(self, registered: dict[str, Commit], there: dict[str, Commit]) -> list[LastReceipt]:
-        """The manifests of the chain, as far as they are to be had, each with its commit if that is there."""
+        """Returns the manifests of the chain that can be read, each with its commit if that is there."""
         archive, receipts, heads = self.archive, self.context.receipts, self._verify_heads()
         if heads is None:
             return []
@@ -225,5 +241,5 @@ def _missing(archive: OfflineArchive, commit: Commit) -> DamagedError:
 
 
 def _is_dropped(receipts: Receipts, archive: OfflineArchive, commit: Commit) -> bool:
-    """By a run that is at work, since the commits were listed."""
+    """Returns whether a concurrent run has dropped the commit since the commits were listed."""
     return not archive.is_there(commit) and commit.name not in receipts.standing([commit.name])

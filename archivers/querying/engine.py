@@ -1,4 +1,4 @@
-"""DuckDB over the views of policies. It reads nothing else: no files, no network, no Python variables."""
+"""DuckDB over the views of policies. It can read nothing else: no files, no network, no Python variables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ except ImportError as error:
     ) from None
 
 _ROWS = 20_000  # of a batch of the result
-#: Disk that a query may take where its memory does not do, as a multiple of that.
+#: Disk that a query may take where its memory does not suffice, as a multiple of it.
 _SPILL = 25
 _SETTINGS = {
     "autoinstall_known_extensions": False,
@@ -75,7 +75,7 @@ class Engine:
         return list(dict.fromkeys(found))
 
     def offer(self, views: Sequence[View]) -> None:
-        """Make these views, unless they are there already."""
+        """Makes these views, unless they are there already."""
         for view in views:
             if view.name not in self._tables:
                 self._offer(view)
@@ -86,8 +86,8 @@ class Engine:
             self._types[policy] = types_of(view.context)
         self._tables[view.name] = table = view.make(self._types[policy])
         check_columns(view.name, table.schema.names)
-        # A filter on doubles is DuckDB's own to apply, to which NaN is the greatest number: it is not handed
-        # down through a function, and Arrow never sees it.
+        # DuckDB applies filters on doubles itself, since it takes NaN for the greatest number: through a
+        # function they are not pushed down, and Arrow never sees them.
         columns = [
             f"greatest({quoted(it.name)}, {quoted(it.name)}) AS {quoted(it.name)}"
             if pa.types.is_floating(it.type)
@@ -108,7 +108,7 @@ class Engine:
         return f"CREATE VIEW {quoted(name)} (\n{told}\n);"
 
     def widen(self, misfit: Misfit) -> None:
-        """Make the views of a policy anew, with columns that hold what was met."""
+        """Makes the views of a policy anew, with columns that can hold the value that did not fit."""
         self._types[misfit.policy] = misfit.types
         for name in [it for it in self._tables if self.views[it].context.policy.name == misfit.policy]:
             self._offer(self.views[name])
@@ -138,7 +138,7 @@ class Engine:
         """Returns what `deliver` makes of the rows of a statement, which come batch by batch.
 
         Raises UsageError with what DuckDB says, and whatever reading raises: among it Misfit."""
-        self.watched.failures.clear()
+        self.watched.failure = None
         self.watched.scans.clear()
         statement = self.prepare(sql)
         with self._told(), self.connection.sql(statement).to_arrow_reader(_ROWS) as reader:
@@ -146,7 +146,7 @@ class Engine:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """DuckDB's errors, and those that it wraps, as ours."""
+        """Raises DuckDB's errors, and those that they wrap, as ours."""
         try:
             yield
         except duckdb.OutOfMemoryException as error:
@@ -155,14 +155,14 @@ class Engine:
         except (duckdb.Error, pa.ArrowException, OSError, RuntimeError) as error:
             if isinstance(error, OSError) and not isinstance(error, pa.ArrowException) and error.errno:
                 raise  # of who writes the result
-            if self.watched.failures:
-                raise self.watched.failures[0] from None
+            if self.watched.failure:
+                raise self.watched.failure from None
             self._check()  # interrupted
             raise UsageError(str(error).strip()) from None
 
 
 def _open(memory: int, folder: str) -> duckdb.DuckDBPyConnection:
-    """A database in memory that can do nothing but compute."""
+    """Returns a database in memory that can do nothing but compute."""
     settings: Mapping[str, Any] = {
         **_SETTINGS,
         "memory_limit": f"{memory // 10**6}MB",

@@ -28,7 +28,8 @@ class Told:
 
 @dataclass(frozen=True)
 class Explained:
-    """`unread`: views that are named, and of which it depends on what is found elsewhere how much is read."""
+    """What a statement would read. `unread`: views that are named, but how much of them is read depends on
+    what is found elsewhere."""
 
     reads: Sequence[Told]
     unread: Sequence[str]
@@ -36,7 +37,7 @@ class Explained:
 
 
 def explain(engine: Engine, sql: str) -> Explained:
-    """Returns what a statement would read. Raises what `Engine.run` does, but for what reading raises."""
+    """Returns what a statement would read. Raises what `Engine.run` does, except errors of reading."""
     engine.watched.is_dry = True
     try:
         engine.run(sql, lambda reader: reader.read_all())

@@ -1,9 +1,9 @@
-"""What a filter of DuckDB leaves to be read: ranges of time, and series.
+"""What has to be read for a filter of DuckDB: ranges of time, and series.
 
-Arrow decides that, as it decides which files of a data set to open: a filter and what is known of some rows
-("`time` lies between these two instants") give whether any of these may pass. The literals of the filter cut
-time, and the values of a series field, into points and the gaps between them; within a gap the filter can't
-tell two values apart. What Arrow can't decide stays, so that more may be read, and never less.
+Arrow decides that, as it decides which files of a data set to open: from a filter, and what is known of some
+rows ("`time` lies between these two instants"), it tells whether any of these may pass. The literals of the
+filter cut time, and the values of a series field, into points and the gaps between them; within a gap the
+filter can't tell two values apart. What Arrow can't decide is read: maybe more than needed, and never less.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS
 INSTANT = pa.timestamp("us", tz="UTC")
 Range = tuple[int, int]
 EVER: tuple[Range, ...] = ((FIRST_MS, LAST_MS + 1),)
-#: With more literals than this it is not worth while to look at each.
+#: With more literals than this, looking at each is not worth it.
 _MOST_POINTS = 1000
 _MOST_SELECTORS = 100
 #: Ranges with less than this between them are read as one; and all of them where there are too many.
@@ -37,16 +37,16 @@ _FORMAT, _NOWHERE = ds.ParquetFileFormat(), LocalFileSystem()
 
 @dataclass(frozen=True)
 class Narrowed:
-    """What has to be read: [start, end) in milliseconds, in order and apart; and series, that any of these
-    selects. No selectors: all series. No ranges: nothing."""
+    """What has to be read: ranges [start, end) in milliseconds, in order and apart, and the series that any
+    selector matches. No selectors: all series. No ranges: nothing."""
 
     ranges: tuple[Range, ...] = EVER
     selectors: tuple[Selector, ...] = ()
 
 
 def narrowed(filter_: pc.Expression | None, schema: pa.Schema, time: str, series: dict[str, str]) -> Narrowed:
-    """Returns what a filter leaves. `time`: the column of instants, or of days; `series`: the types of series
-    columns, by the fields' names."""
+    """Returns the ranges and series that a filter leaves. `time`: the column of instants, or of days;
+    `series`: the types of series columns, by the fields' names."""
     if filter_ is None:
         return Narrowed()
     literals = _literals(filter_)
@@ -111,7 +111,7 @@ def _joined(ranges: Sequence[Range]) -> tuple[Range, ...]:
 
 
 def _texts(passing: _Passing, column: str, kind: pa.DataType, literals: Sequence[Any]) -> list[str] | None:
-    """The texts of the values of a series field that may pass; None where these can't be named."""
+    """Returns the texts of the values of a series field that may pass; None where these can't be named."""
     values = sorted({it.as_py() for it in _of_type(literals, kind)})
     if not values or len(values) > _MOST_POINTS:
         return None
@@ -128,8 +128,8 @@ def _of_type(literals: Sequence[Any], kind: pa.DataType) -> Iterator[Any]:
 
 
 def _literals(filter_: pc.Expression) -> list[Any]:
-    """All values that a filter names, as far as they are found: these are looked for where Arrow itself keeps
-    them for another process. Without them all is read."""
+    """Returns all values that a filter names, found where Arrow keeps them for another process. Without them
+    everything is read."""
     try:
         kept = pa.ipc.open_file(filter_.__reduce__()[1][0]).get_batch(0)
     except (pa.ArrowException, AttributeError, TypeError, LookupError):

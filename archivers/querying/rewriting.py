@@ -1,7 +1,7 @@
-"""Aggregates of readings that summaries answer as well: the same query, over a level of summaries.
+"""Aggregates of readings that summaries can answer: the same query, over a level of summaries.
 
-A statement is rewritten where each of its parts is known to mean the same there, and not at all where one is
-not. Sums may differ in their last digits, and numbers that are not finite are in no summary's statistics.
+A statement is rewritten only if each of its parts is known to mean the same there. Sums may differ in their
+last digits, and summaries' statistics leave out numbers that are not finite.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from rollups import progress
 from rollups.calendar.levels import Level, levels_of
 
 Node = dict[str, Any]
-#: Aggregate -> what gives it of summaries.
+#: Aggregate -> the expression that computes it from summaries.
 _OF_VALUES = {
     "count": "coalesce(sum({count}), 0)",
     "sum": "sum({sum})",
     "min": "min({min})",
     "max": "max({max})",
-    "avg": "sum({sum}) / sum({count})",
-    "mean": "sum({sum}) / sum({count})",
+    "avg": "(sum({sum}) / sum({count}))",
+    "mean": "(sum({sum}) / sum({count}))",
 }
 _COUNT = 'coalesce(sum("count"), 0)'
-#: Each unit is made up of whole windows of these levels, by UTC.
+#: Levels whose whole windows make up each unit, in UTC.
 _FINE = ("hourly", "15m", "5m")
 _UNITS = {"hour": _FINE, **dict.fromkeys(("day", "week", "month", "quarter", "year"), ("daily", *_FINE))}
 
@@ -57,7 +57,7 @@ class _Unknown(Exception):
 def rewritten(
     connection: duckdb.DuckDBPyConnection, sql: str, view: View, ranges: Sequence[Range]
 ) -> Rewritten | None:
-    """Returns the statement over summaries that tells the same; None where none is known. `ranges`: what the
+    """Returns a statement over summaries with the same result; None where none is known. `ranges`: what the
     statement reads of the view of readings."""
     told = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
     parsed: Node = json.loads(told[0][0])
@@ -77,20 +77,19 @@ def rewritten(
 
 
 def _levels(policy: Policy, span: Range) -> list[Level]:
-    """The coarsest first; of those whose windows are made up of hours of UTC, or parts of them."""
-    by_utc = [it for it in levels_of(policy) if it.step is not None or it.zone_name in ("UTC", "Etc/UTC")]
-    found = {it.name: it for it in by_utc if it.name in ("daily", *_FINE)}
+    """Returns the levels whose windows are made up of UTC hours, or parts of them, the coarsest first."""
+    levels = levels_of(policy)
+    found = {it.name: it for it in levels if it.step is not None or it.zone_name in ("UTC", "Etc/UTC")}
     return [found[name] for name in ("daily", *_FINE) if name in found and _tiles(found[name], span)]
 
 
 def _whole(context: ArchiveContext, span: Range) -> Iterator[Level]:
-    """Of these levels, those that tell of all readings, and of no others: neither have expired."""
+    """Yields those levels whose summaries cover all readings, and no others: neither have expired."""
     database, policy, start = context.database, context.policy, span[0]
     if start < (progress.ended_before(database, policy) or start):
         return
     found = (
-        Source(database, policy).earliest(start),
-        archived_reader(context.connections, policy).earliest(start),
+        it.earliest(start) for it in (Source(database, policy), archived_reader(context.connections, policy))
     )
     first = min((it for it in found if it is not None), default=start)
     gone = progress.gone_before(database, policy)
@@ -98,10 +97,7 @@ def _whole(context: ArchiveContext, span: Range) -> Iterator[Level]:
 
 
 def _tiles(level: Level, span: Range) -> bool:
-    start, end = span
-    is_open = start <= FIRST_MS, end > LAST_MS
-    edges = [at for at, is_free in zip(span, is_open, strict=True) if not is_free]
-    return all(level.windows(at, at + 1)[0][0] == at for at in edges)
+    return all(level.windows(at, at + 1)[0][0] == at for at in span if FIRST_MS < at <= LAST_MS)
 
 
 class _Rewriting:
@@ -153,11 +149,7 @@ class _Rewriting:
         return names[0].lower() if len(names) == 1 else None
 
     def _expression(self, node: Node) -> Iterator[tuple[int, int, str]]:
-        if node["class"] == "CONSTANT":
-            return
-        if node["class"] == "COLUMN_REF":
-            if self._column(node) not in self._series | self._aliases:
-                raise _Unknown
+        if node["class"] == "CONSTANT" or self._column(node) in self._series | self._aliases:
             return
         if node["class"] != "FUNCTION" or node["distinct"] or node["filter"] or node["order_bys"]["orders"]:
             raise _Unknown
@@ -182,13 +174,8 @@ class _Rewriting:
     def _of_value(self, name: str, column: str | None) -> str:
         if column not in self._values:
             raise _Unknown
-        value = self._values[column]
-        names = {key: quoted(f"{value}_{key}") for key in ("count", "sum", "min", "max")}
-        return (
-            f"({_OF_VALUES[name].format(**names)})"
-            if "/" in _OF_VALUES[name]
-            else _OF_VALUES[name].format(**names)
-        )
+        names = {key: quoted(f"{self._values[column]}_{key}") for key in ("count", "sum", "min", "max")}
+        return _OF_VALUES[name].format(**names)
 
 
 def _has_columns(node: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,11 +29,12 @@ class Scan:
 
 @dataclass
 class Watched:
-    """What happens while a query is executed. `is_dry`: nothing is read, and what would be is noted."""
+    """Records what happens while queries are executed: the latest scans, and the first failure. `is_dry`:
+    nothing is read, and what would be is recorded."""
 
     is_dry: bool = False
-    scans: list[Scan] = field(default_factory=list)
-    failures: list[Exception] = field(default_factory=list)
+    scans: deque[Scan] = field(default_factory=lambda: deque(maxlen=1000))
+    failure: Exception | None = None
 
 
 class Served(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
@@ -67,7 +69,8 @@ class Served(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
                 passed = found if filter_ is None else found.filter(filter_)
                 yield from passed.select(names).to_batches(max_chunksize=_ROWS)
         except Exception as error:
-            self._watched.failures.append(error)  # of which DuckDB would tell the text alone
+            # Of which DuckDB would tell the text alone.
+            self._watched.failure = self._watched.failure or error
             raise
 
 

@@ -45,14 +45,14 @@ class Misfit(BucketwiseError):
 
 
 class Table(Protocol):
-    """What is behind a view."""
+    """The source of a view's rows."""
 
     schema: pa.Schema
     time: str  # the column by which ranges are found
     types: Types  # of the series columns
 
     def read(self, narrowed: Narrowed) -> Iterator[pa.Table]:
-        """Yields all rows of what is asked for, and maybe others."""
+        """Yields all rows in what it is narrowed to, and maybe others."""
 
 
 class ReadingsTable:
@@ -67,6 +67,7 @@ class ReadingsTable:
         self.schema = pa.schema([*_series_columns(types), ("time", INSTANT), *values])
 
     def read(self, narrowed: Narrowed) -> Iterator[pa.Table]:
+        """Yields the readings of the ranges and series that the query was narrowed to."""
         context = self._context
         for start, end in narrowed.ranges:
             found = Readings(
@@ -102,6 +103,7 @@ class SummariesTable:
         self.schema = pa.schema([*_series_columns(types), *fields])
 
     def read(self, narrowed: Narrowed) -> Iterator[pa.Table]:
+        """Yields the summaries of windows that start in the ranges, of the series narrowed to."""
         policy = self._context.policy
         spans = [{"start": {"$gte": DatetimeMS(a), "$lt": DatetimeMS(b)}} for a, b in narrowed.ranges]
         if not spans:
@@ -151,6 +153,7 @@ class CoverageTable:
         self._context = context
 
     def read(self, narrowed: Narrowed) -> Iterator[pa.Table]:
+        """Yields a row for each day of the ranges."""
         first, last = known_span(self._context)
         for start, end in narrowed.ranges:
             within = as_date(max(start, first)), as_date(min(end, last))
@@ -174,7 +177,7 @@ def _series_columns(types: Types) -> list[tuple[str, pa.DataType]]:
 
 
 def _summary_columns(policy: Policy, level: LevelName) -> dict[str, tuple[pa.DataType, str]]:
-    """Column -> its type, and where it lies in a summary."""
+    """Returns the type of each column, and where it lies in a summary."""
     whole, number, instant = pa.int64(), pa.float64(), INSTANT
     found: list[tuple[str, pa.DataType]] = [("start", instant), ("end", instant)]
     if level in CALENDAR_LEVELS:

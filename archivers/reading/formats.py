@@ -1,7 +1,7 @@
 """Readings as CSV, as JSON (an object a line), and as Parquet: the columns of the archive's parts, by time.
 
-What is no finite number is written NaN, Infinity or -Infinity; in JSON, which has no such numbers, as text.
-Where a reading has no number for a field there is nothing (CSV) or null.
+Numbers that are not finite are written NaN, Infinity or -Infinity; in JSON, which has no such numbers, as
+text. Where a reading has no number for a field, CSV has nothing, and JSON null.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Format(StrEnum):
     parquet = "parquet"
 
 
-#: So many lines are made at once.
+#: Lines that are made at once.
 _LINES = 20_000
 _ROW_GROUP = 250_000
 _NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
@@ -40,8 +40,8 @@ Wrote = Callable[[int], None]
 
 
 def write(readings: Readings, form: Format, file: IO[bytes], wrote: Wrote = lambda _count: None) -> int:
-    """Write all of them; gives how many. `wrote` hears of each piece. Parquet needs a file that can be
-    written anew from its start."""
+    """Writes all readings, and returns how many. Calls `wrote` with each piece. Parquet needs a file that can
+    be rewritten from its start."""
     if form is Format.parquet:
         return _write_parquet(readings, file, wrote)
     lines = _csv_lines if form is Format.csv else _json_lines
@@ -115,14 +115,14 @@ def _of_rows(texts: list[str], rows: NDArray[Any]) -> list[str]:
 
 
 def _times(times: NDArray[np.int64]) -> list[str]:
-    """2018-06-30T00:00:00.000Z"""
+    """Returns times as 2018-06-30T00:00:00.000Z."""
     distinct, rows = np.unique(times, return_inverse=True)
     texts = np.datetime_as_string(distinct.astype("M8[ms]"), unit="ms").tolist()
     return _of_rows([f"{text}Z" for text in texts], rows)
 
 
 def _numbers(rows: Rows, name: str, span: slice, nothing: str, not_finite: str) -> list[str]:
-    """The shortest text that gives the same double again."""
+    """Returns the shortest text that gives the same double again."""
     values = rows.values[name][span]
     texts = list(map(repr, values.tolist()))
     for at in np.flatnonzero(~np.isfinite(values)).tolist():
@@ -137,7 +137,7 @@ class _Misfit(Exception):
 
 
 def _write_parquet(readings: Readings, file: IO[bytes], wrote: Wrote) -> int:
-    """Columns as the archive's; where a series does not fit, of wider types, and from the start again."""
+    """Writes the columns of the archive. Where a series does not fit, starts again with wider types."""
     met: dict[tuple[type, ...], Series] = {}  # one of each kind is enough to know the types by
     types = readings.series_types()
     while True:
@@ -197,7 +197,7 @@ def _put(
 
 
 def _nothing(policy: Policy, types: dict[str, str]) -> pa.Table:
-    """No readings, in the columns that they would have."""
+    """Returns no readings, in the columns that they would have."""
     kinds = types or dict.fromkeys(policy.series_names, "string")
     numbers = {name: np.zeros(0) for name in policy.value_names}
     flags = {name: np.zeros(0, dtype=np.bool_) for name in policy.value_names}

@@ -14,17 +14,16 @@ from archivers.format.manifest import DamagedError
 from archivers.stores.base import NotFound
 
 T = TypeVar("T")
-#: The instant is too long ago for MongoDB, or too close to a change of its collections.
+#: Error codes: the instant is too long ago for MongoDB, or too close to a change of its collections.
 _SNAPSHOT_GONE = (239, 246)
 _TRIES = 3
 
 
 def at_one_instant(database: Database[dict[str, Any]], read: Callable[[ClientSession], T]) -> T:
-    """Returns what is read in a session that sees one instant.
+    """Returns what `read` returns in a session that sees one instant.
 
-    A run that takes changed buckets out of a commit replaces its files, maybe while they are read here:
-    what is missing for that reason is there under another name when the store is listed again.
-    """
+    A run that takes changed buckets out of a commit replaces its files, maybe while they are read here: what
+    is missing for that reason is found under another name when the store is listed again."""
     for attempt in itertools.count(1):
         try:
             with database.client.start_session(snapshot=True) as session:

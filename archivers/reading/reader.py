@@ -1,4 +1,4 @@
-"""What is archived and no longer live, as batches: the other half of every summary's readings."""
+"""Archived buckets that are no longer live, as batches: the other half of every summary's readings."""
 
 from __future__ import annotations
 
@@ -56,17 +56,17 @@ class ArchivedReader:
         self._read: set[str] = set()
 
     def at(self, session: ClientSession) -> ArchivedReader:
-        """The same archive, with what is known of it, at another instant."""
+        """Returns the same archive, with what is known of it, at another instant."""
         offline = self._offline
         if offline is not None:
             offline = offline.at(Registry(Receipts(self._database, self._policy.name), session))
         return ArchivedReader(self._database, self._policy, offline, session)
 
     def batches(self, start_ms: int, end_ms: int) -> Iterator[Batch]:
-        """Archived buckets that may hold a reading in [start, end) and are not live.
+        """Yields archived buckets that may hold a reading in [start, end) and are not live.
 
-        Live counts, not the copy: that is a bucket whose delete is yet to come, or one that was restored.
-        """
+        Where a bucket is live, it counts, and not its copy: its delete is still to come, or it was
+        restored."""
         if self._offline is not None:
             for manifest in self._holding(self._offline, RowFilter(start_ms, end_ms)):
                 yield from self._buckets(self._offline, manifest, RowFilter(start_ms, end_ms))
@@ -74,8 +74,9 @@ class ArchivedReader:
             yield from self._moved(RowFilter(start_ms, end_ms))
 
     def readings(self, asked: RowFilter, *, is_by_rows: bool) -> Iterator[Batch | Rows]:
-        """Yields the same of what is asked for, and maybe more. `is_by_rows`: as rows of parts where these
-        tell all but one thing: the readings of a bucket that was put back by hand are here as well."""
+        """Yields the archived readings of the range and series asked for, and maybe more. `is_by_rows`: as
+        rows of parts where these suffice. Unlike `batches`, also yields the readings of a bucket that was put
+        back by hand."""
         if self._offline is None:
             yield from self._moved(asked) if self._to == "online" else ()
             return
@@ -91,14 +92,14 @@ class ArchivedReader:
             yield from (it for it in manifest.parts if it.touches(asked.start, asked.end))
 
     def _rows_tell(self, manifest: Manifest) -> bool:
-        """Whether the rows of a commit are what is archived of it, and not known to be live."""
+        """Returns whether the rows of a commit are what is archived of it, and not known to be live."""
         if not manifest.has_rows_of(self._policy):
             return False
         receipts = Receipts(self._database, self._policy.name)
         return not receipts.live(manifest.commit, manifest.buckets, self._session).any()
 
     def _moved(self, asked: RowFilter) -> Iterator[Batch]:
-        """Of an online archive."""
+        """Yields the buckets of an online archive."""
         receipts = Receipts(self._database, self._policy.name)
         query = selector_query(self._policy, *asked.series)
         for batch in self._archived_source().batches(asked.start, asked.end, query):
@@ -113,18 +114,18 @@ class ArchivedReader:
         return read
 
     def earliest(self, at_or_after_ms: int) -> int | None:
-        """An instant at or after the argument, and no archived bucket covers one between the two; None where
-        none does later either."""
+        """Returns an instant at or after the argument, such that no archived bucket covers one between the
+        two; None where none does later either."""
         if self._to == "online":
             return self._archived_source().earliest(at_or_after_ms)
         return self._offline.earliest(at_or_after_ms) if self._offline is not None else None
 
     def series_types(self) -> dict[str, str]:
-        """The types of the series columns in the archive's parts; empty where there are none."""
+        """Returns the types of the series columns in the archive's parts; empty where there are none."""
         return self._offline.known_types() if self._offline is not None else {}
 
     def span(self) -> tuple[int, int] | None:
-        """A range that holds all archived readings; None where nothing is archived."""
+        """Returns a range that holds all archived readings; None where nothing is archived."""
         if self._offline is not None:
             return self._offline.span()
         if self._to != "online":
@@ -136,7 +137,7 @@ class ArchivedReader:
         return earliest, latest + DAY_MS
 
     def superseded(self) -> Iterator[tuple[int, int]]:
-        """[start, end) in milliseconds: where archived copies lie that count again once their live bucket
+        """Yields [start, end) in milliseconds of archived copies that count again once their live bucket
         goes. That one may have moved since it was restored."""
         receipts = Receipts(self._database, self._policy.name)
         if self._offline is not None:
@@ -150,8 +151,8 @@ class ArchivedReader:
         return archived_source(self._database, self._policy, self._session)
 
     def _holding(self, archive: OfflineArchive, asked: RowFilter) -> Iterator[Manifest]:
-        """Commits that may hold something of it. (Days with readings may lie before and after.)"""
-        # What reaches into the next range is read last: it is at hand when that is asked for.
+        """Yields the commits that may hold something of it. (Days with readings may lie before and after.)"""
+        # Commits that reach into the next range are read last: they are cached when that range is read.
         for manifest in sorted(archive.manifests(asked.start, asked.end), key=lambda it: (it.first, it.last)):
             is_around = any(it.touches(asked.start, asked.end) for it in manifest.parts)
             if is_around and (not asked.series or manifest.may_hold(self._policy, *asked.series)):
@@ -168,7 +169,8 @@ class ArchivedReader:
         yield from self._not_live(batch, live, asked)
 
     def _chosen(self, batch: Batch, asked: RowFilter) -> NDArray[np.int64]:
-        """Buckets with a reading that is asked for; and those that break the policy's model, as it is now."""
+        """Returns the buckets with a reading that is asked for, and those that break the policy's present
+        model."""
         decoded = decode(batch, self._policy)
         columns = decoded.columns
         wanted = selected(columns.series, self._policy, *asked.series)[columns.series_of_readings]
@@ -179,8 +181,8 @@ class ArchivedReader:
         return np.flatnonzero(chosen)
 
     def _not_live(self, batch: Batch, may_be_live: NDArray[np.bool_], asked: RowFilter) -> Iterator[Batch]:
-        """Without buckets that are live as they are here, and without old copies of live ones. A document
-        that took the `_id` of a deleted bucket is another one."""
+        """Yields buckets without those that are live as they are here, and without old copies of live ones. A
+        document that took the `_id` of a deleted bucket is another one."""
         if not len(batch):
             return
         source = Source(self._database, self._policy, session=self._session)
@@ -200,7 +202,7 @@ class ArchivedReader:
 
 
 def _by_id(source: Source, batch: Batch) -> dict[bytes, bytes]:
-    """The live buckets that have the `_id`s of the batch."""
+    """Returns the live buckets that have the `_id`s of the batch."""
     ids = batch.main.ids
     return {
         live.main.raw_id(i): live.unit(i)

@@ -1,9 +1,9 @@
 """The readings of a range, live and archived as one: each once, in the order of time, in bounded memory.
 
 The range is read slice by slice. A slice that holds too many readings is cut, so that memory is bounded by
-what a slice may hold and by the commits that lie across it, one at a time. MongoDB is read as it was at one
-instant, a new one for each slice, and the store after that instant: a bucket that is on its way into the
-archive meanwhile is found on one side, and not on both.
+what a slice may hold and by the commits that overlap it, one at a time. MongoDB is read as it was at one
+instant, a new one for each slice, and the store after that instant: a bucket that moves into the archive
+meanwhile is found on one side, and not on both.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from config.policies import Policy
 
 Document = dict[str, Any]
 MAX_READINGS = 250_000
-#: So many quarantined buckets are reported one by one; the rest is counted.
+#: Quarantined buckets that are reported one by one; the rest are counted.
 MAX_DETAILS = 1000
 #: Lengths of slices. Each begins and ends at a multiple of its length.
 _LENGTHS = (
@@ -88,10 +88,11 @@ class Readings:
 
     @property
     def quarantined_total(self) -> int:
+        """Returns how many different broken buckets were met so far."""
         return len(self._broken)
 
     def series_types(self) -> dict[str, str]:
-        """The types of the series columns in the archive's parts; empty where there are none."""
+        """Returns the types of the series columns in the archive's parts; empty where there are none."""
         return self._archived.series_types()
 
     def __iter__(self) -> Iterator[Rows]:
@@ -118,17 +119,18 @@ class Readings:
                 size = min(size + 1, len(_LENGTHS) - 1)
 
     def _next(self, at: int) -> int | None:
-        """Where there may be something at or after `at`. Live first: what goes away there has come here."""
+        """Returns where there may be something at or after `at`. Live first: what goes away there has come
+        here."""
         found = [Source(self._database, self.policy).earliest(at), self._archived.earliest(at)]
         return min((instant for instant in found if instant is not None), default=None)
 
     def _slice(self, start: int, end: int, limit: int | None) -> _Held | None:
-        """What the slice holds; None where it is more than `limit` readings."""
+        """Returns what the slice holds; None where it is more than `limit` readings."""
         return at_one_instant(self._database, partial(self._read, start, end, limit))
 
     def _read(self, start: int, end: int, limit: int | None, session: ClientSession) -> _Held | None:
-        """By rows of parts where these tell all, unless it takes `_id`s to tell readings that tie: which
-        comes first, or that they are of one bucket, which is live as it was archived."""
+        """Reads rows of parts where these suffice. `_id`s may be needed for readings that tie: which comes
+        first, or whether they are of one bucket, which is live as it was archived."""
         for is_by_rows in (True, False):
             held = self._both(RowFilter(start, end, self.selectors), limit, session, is_by_rows=is_by_rows)
             if held is None or held.is_in_order:
@@ -138,7 +140,8 @@ class Readings:
     def _both(
         self, asked: RowFilter, limit: int | None, session: ClientSession, *, is_by_rows: bool
     ) -> _Held | None:
-        """Live first, and then what is archived of it; None where that is more than `limit` readings."""
+        """Reads what is live, and then what is archived; returns None where that is more than `limit`
+        readings."""
         held = _Held(self.policy, asked)
         source = Source(self._database, self.policy, session=session)
         for batch in source.batches(asked.start, asked.end, selector_query(self.policy, *asked.series)):
@@ -206,13 +209,13 @@ class _Held:
         )
 
     def add_rows(self, rows: Rows) -> None:
-        """Of one part, in the order in which they lie there."""
+        """Adds rows of one part, in their order there."""
         self.count += len(rows.time)
         none, series = np.zeros(0, dtype=np.bytes_), self._indices(rows.series, rows.row_series)
         self._parts.append(_Part(series, rows.time, np.zeros_like(series), none, rows.values, rows.present))
 
     def _indices(self, series: Sequence[Series], of_readings: NDArray[np.int32]) -> NDArray[np.int32]:
-        """n: the index in this slice of the series of each reading."""
+        """Returns the index in this slice of each reading's series, (n,)."""
         index = np.zeros(len(series), dtype=np.int32)
         for one in np.unique(of_readings).tolist():
             index[one] = self._series.index(series[one])
@@ -224,7 +227,7 @@ class _Held:
 
     @cached_property
     def _place(self) -> NDArray[np.int32]:
-        """Of each reading: the place of its series among all."""
+        """Returns the place of each reading's series among all."""
         order = sorted(range(len(self._series.series)), key=lambda i: series_order(self._series.series[i]))
         place = np.empty(len(order), dtype=np.int32)
         place[order] = np.arange(len(order), dtype=np.int32)
@@ -233,12 +236,12 @@ class _Held:
 
     @cached_property
     def _sequence(self) -> NDArray[np.int64]:
-        """By time, then series; where those tie, as they were added."""
+        """Returns the order by time, then series; where those tie, as they were added."""
         return np.lexsort((self._place, self.times))
 
     @cached_property
     def _tied(self) -> NDArray[np.bool_]:
-        """n - 1, in sequence: which tie with the next one."""
+        """Returns, in sequence, which tie with the next one, (n - 1,)."""
         time, place = self.times[self._sequence], self._place[self._sequence]
         return np.asarray((np.diff(time) == 0) & (np.diff(place) == 0))
 
@@ -253,7 +256,8 @@ class _Held:
         return not (self._tied & (np.diff(of_part) != 0)).any()
 
     def rows(self) -> Rows:
-        """Sorted by time, then series; where those tie, by `_id`; then as they lie in their bucket."""
+        """Returns the rows by time, then series; where those tie, by `_id`; then as they lie in their
+        bucket."""
         names, parts, sequence = self._policy.value_names, self._parts, self._sequence
         if self._tied.any() and all(len(part.orders) for part in parts):
             sequence = np.lexsort((self._by_id(), self._place, self.times))
@@ -266,7 +270,7 @@ class _Held:
         )
 
     def _by_id(self) -> NDArray[np.int64]:
-        """Of each reading: the rank of its bucket's `_id`."""
+        """Returns for each reading the rank of its bucket's `_id`."""
         orders = np.concatenate([part.orders for part in self._parts])
         ranks = np.unique(orders, return_inverse=True)[1]
         starts = np.cumsum([0, *(len(part.orders) for part in self._parts)])

@@ -57,21 +57,22 @@ def _read(
     return found
 
 
-#: Of each thread: a worker of a cluster may have several.
+#: One for each thread: a worker of a cluster may have several.
 _KEPT = threading.local()
 
 
 @dataclass(frozen=True)
 class SourceIdentity:
-    """What tells the collections and the archive of a policy from others of the same name. A URI such as
+    """Tells the collections and the archive of a policy from others of the same name. A URI such as
     mongodb://localhost, or a file:// store, is another place on another machine: a worker that found nothing
-    there would give what passes for an empty slice."""
+    there would return what looks like an empty slice."""
 
     collections: frozenset[tuple[str, str]]  # name, uuid
     has_heads: bool  # the store has the last commits that the database knows of
 
     @classmethod
     def of(cls, connections: Connections, policy: Policy) -> SourceIdentity:
+        """Returns the identity of what these connections reach."""
         names = [*policy.sources, f"system.buckets.{policy.collection}"]
         names += [policy.archive.collection] if policy.archive and policy.archive.collection else []
         found = connections.database.list_collections(filter={"name": {"$in": names}})

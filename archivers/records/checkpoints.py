@@ -1,4 +1,4 @@
-"""Which checkpoint counts: the one that MongoDB names beside the heads of the chain."""
+"""Finds the checkpoint that counts: the one that MongoDB names beside the heads of the chain."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def last_checkpoint(receipts: Receipts, archive: OfflineArchive, heads: Heads) -
         now = read_heads(receipts)
         if now is None or now.checkpoint in (None, record):
             raise
-    return last_checkpoint(receipts, archive, now)  # a run at work has made another one
+    return last_checkpoint(receipts, archive, now)  # a concurrent run has made another one
 
 
 def unreached(
@@ -34,10 +34,10 @@ def unreached(
     registered: Collection[Commit],
     reached: set[Link],
 ) -> list[Commit]:
-    """Returns those of the registered commits that neither the chain nor a checkpoint leads to. `reached`: as
-    far as the last checkpoint. One that had no receipt when that was made lies behind it unlisted."""
+    """Returns the registered commits that neither the chain nor a checkpoint leads to. `reached`: as far as
+    the last checkpoint. A commit that had no receipt when that was made lies behind it unlisted."""
     missing = [it for it in registered if link_of(it) not in reached and it.seal not in heads.lost]
-    still = receipts.registered(it.name for it in missing)  # a run at work may have dropped some
+    still = receipts.registered(it.name for it in missing)  # a concurrent run may have dropped some
     missing = [it for it in missing if still.get(it.name) == it]
     if not missing:
         return []
@@ -47,6 +47,6 @@ def unreached(
 
 
 def not_reached(archive: OfflineArchive, commit: Commit) -> DamagedError:
-    """Returns what is wrong with such a commit."""
+    """Returns the error for such a commit."""
     what = "the chain of manifests does not lead to it"
     return DamagedError("chain-broken", archive.place(commit), what)

@@ -1,4 +1,4 @@
-"""Offline commits by the UTC day on which they begin: which a compaction or a drill has yet to look at."""
+"""Offline commits by the UTC day on which they begin: which a compaction or a drill has still to look at."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Document = dict[str, Any]
 
 
 class CommitDays:
-    """Those of one policy."""
+    """Finds commits of one policy by the day on which they begin."""
 
     def __init__(self, receipts: Receipts) -> None:
         self._receipts = receipts
@@ -34,7 +34,7 @@ class CommitDays:
         return list(self._receipts.collection.find(query, {"live": 0, "parts": 0}))
 
     def note_compacted(self, names: Sequence[str]) -> None:
-        """Notes that a compaction has looked at these commits, and left them as they are."""
+        """Records that a compaction has looked at these commits, and left them as they are."""
         named = {"_id": {"$in": [self._receipts.identity(name) for name in names]}}
         self._receipts.collection.update_many(named, {"$set": {"compacted": True}})
 
@@ -44,8 +44,8 @@ class CommitDays:
         return self._oldest({})
 
     def undrilled(self, since: datetime) -> dict[int, datetime | None]:
-        """Returns the same of the days with a commit that was made before an instant, and not drilled since
-        then."""
+        """Returns as `drilled` does the days with a commit that was made before an instant, and not drilled
+        since then."""
         late = {"committed": {"$lt": since}, "drilled": {"$not": {"$gte": since}}}
         return self._oldest(late)
 
@@ -57,6 +57,6 @@ class CommitDays:
         return {int(it["_id"]): it["oldest"] if isinstance(it["oldest"], datetime) else None for it in found}
 
     def note_drilled(self, names: Sequence[str], now: datetime) -> None:
-        """Notes that these commits were brought back, and compared."""
+        """Records that these commits were restored and compared."""
         named = {"_id": {"$in": [self._receipts.identity(name) for name in names]}}
         self._receipts.collection.update_many(named, {"$set": {"drilled": now}})

@@ -1,8 +1,8 @@
 """One receipt for each delete: what went, when, under which policy, and where it is now.
 
-They are numbered, and each has the seal of the one before. The number and seal of the last are kept beside
-them, changed in the transaction that deletes. Manifests name the last one of their time, so that a database
-that was put back to an older state is known by its store.
+Receipts are numbered, and each has the seal of the one before. The number and seal of the last are kept
+beside them, changed in the transaction that deletes. Manifests name the last receipt of their time, so that
+the store reveals a database that was restored to an older state.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from config.policies import Policy
 from config.secrets import hide_secrets
 
 Document = dict[str, Any]
-#: Binary data that says it is a UUID may be of any length.
+#: Binary data that claims to be a UUID may be of any length.
 _LEGIBLE = CODEC.with_options(uuid_representation=UuidRepresentation.UNSPECIFIED)
-#: The receipt that tells the number and the seal of the last of these.
+#: The document with the number and the seal of the last receipt.
 LAST = "last"
-#: Of copies whose originals somebody else has deleted.
+#: Kind of the receipts of copies whose originals somebody else has deleted.
 KEPT = "kept"
-#: The files of so many commits are remembered while receipts are listed.
+#: Commits whose files are remembered while receipts are listed.
 _KEPT_COMMITS = 1000
-#: So many receipts are asked for in one command.
+#: Receipts that one command asks for.
 _PAGE = 1000
 
 
@@ -58,7 +58,7 @@ class Deletions:
     def record(
         self, session: ClientSession, units: Sequence[bytes], which: Document, held_by: Document
     ) -> None:
-        """In the delete's transaction: these went."""
+        """Records, in the transaction of a delete, what went."""
         if units:
             facts = {
                 "collection": self._policy.collection,
@@ -71,22 +71,25 @@ class Deletions:
             self.record_event("delete", facts, session)
 
     def record_event(self, kind: str, facts: Document, session: ClientSession) -> None:
-        """Records in a transaction what receipts tell of: a delete, or something else, such as a hold."""
+        """Records in a transaction a delete, or another event such as a hold."""
         last = last_receipt(self._receipts, session)
         self._append(session, kind, last.sequence + 1 if last else 1, last, facts)
 
     def record_end(self, facts: Document, session: ClientSession) -> None:
-        """In the transaction that takes it out of the archive: what went for good by `retain.archive`."""
+        """Records, in the transaction that takes it out of the archive, what went for good by
+        `retain.archive`."""
         named = {"collection": self._policy.collection, **facts, "policy_sha256": self._policy_text}
         self.record_event("expire", named, session)
 
     def lacks(self, told: LastReceipt) -> bool:
-        """Whether the archive tells of a later receipt than there is: this database was put back."""
+        """Returns whether the archive names a later receipt than there is: this database was restored from a
+        backup."""
         last = last_receipt(self._receipts)
         return last is None or told.sequence > last.sequence
 
     def bridge(self, told: LastReceipt, session: ClientSession) -> None:
-        """The numbers go on behind the lost receipts, and a receipt says so."""
+        """Writes a receipt which says that the receipts before it are lost. Numbers go on behind the last
+        that the archive names."""
         last = last_receipt(self._receipts, session)
         facts = {"lost": {"after": last.sequence if last else 0, **told.model_dump()}}
         self._append(session, "gap", told.sequence + 1, last, facts)
@@ -110,7 +113,7 @@ class Deletions:
 
     @cached_property
     def _policy_text(self) -> str:
-        """The policy goes into the receipts once, under its SHA-256, which is returned."""
+        """Records the text of the policy once, under its SHA-256, which is returned."""
         text = policy_text(self._policy)
         name = text_digest(text)
         self._receipts.update(f"policy-{name}", {"$setOnInsert": {"kind": "policy", "text": text}})
@@ -129,7 +132,7 @@ def policy_digest(policy: Policy) -> str:
 
 
 def ranges(positions: Sequence[int]) -> list[list[int]]:
-    """Ascending numbers as first and last of each run of them."""
+    """Returns ascending numbers as the first and last of each run of them."""
     found: list[list[int]] = []
     for position in positions:
         if found and position == found[-1][1] + 1:
@@ -140,6 +143,7 @@ def ranges(positions: Sequence[int]) -> list[list[int]]:
 
 
 def packed_ids(ids: Sequence[Any]) -> Binary:
+    """Returns `_id`s as compressed BSON."""
     return Binary(zlib.compress(bson.encode({"ids": list(ids)}, codec_options=CODEC)))
 
 
@@ -150,14 +154,14 @@ def names_in(packed: bytes) -> Iterator[bytes]:
 
 
 def fingerprints(batch: Batch) -> Binary:
-    """Returns what tells these archived buckets from what somebody else may put in their place."""
+    """Returns bytes that tell these archived buckets from others that may be put in their place."""
     return Binary(b"".join(fingerprint(batch, i) for i in range(len(batch))))
 
 
 def archived_before(
     receipts: Receipts, wanted: Mapping[bytes, bytes], first_ms: int, last_ms: int
 ) -> set[bytes]:
-    """Returns of these `_id`s (by `same_id`, each with its bucket's fingerprint) those that receipts name: of
+    """Returns those of these `_id`s (by `same_id`, each with its bucket's fingerprint) that receipts name: of
     buckets from first to last that were copied to an online archive, and whose originals are gone."""
     narrow = {"first": {"$lte": as_date(last_ms)}, "last": {"$gte": as_date(first_ms)}}
     mine = {"_id.policy": receipts.policy, "kind": {"$in": ["delete", KEPT]}, "ids": {"$exists": True}}
@@ -181,8 +185,8 @@ def text_digest(text: str) -> str:
 def legible(
     receipts: Receipts, moved: ReceiptFiles, since: datetime | None, until: datetime | None
 ) -> Iterator[Document]:
-    """The receipts of [since, until) for people: without what the database needs alone, and the `_id`s
-    unpacked. Raises DamagedError where a file of old ones is not as it was written."""
+    """Yields the receipts of [since, until) for people: without the database's own fields, and with the
+    `_id`s unpacked. Raises DamagedError where a file of old ones is not as it was written."""
     files = lru_cache(_KEPT_COMMITS)(receipts.files)
     for receipt, _ in chained(receipts, moved, since, until):
         del receipt["_id"]
@@ -196,17 +200,18 @@ def legible(
 
 
 def latest(manifests: Sequence[Manifest]) -> LastReceipt | None:
-    """The last receipt that any of these knows of."""
+    """Returns the last receipt that any of these manifests names; None without any."""
     told = [manifest.receipt for manifest in manifests if manifest.receipt is not None]
     return max(told, key=lambda it: it.sequence, default=None)
 
 
 def last_receipt(receipts: Receipts, session: ClientSession | None = None) -> LastReceipt | None:
+    """Returns the newest receipt of a delete, as manifests name it; None before the first."""
     return last_of(receipts.get(LAST, session))
 
 
 def last_of(found: Document | None) -> LastReceipt | None:
-    """As the document `LAST` of the receipts tells it."""
+    """Returns the last receipt, as the document `LAST` of the receipts tells it; None without one."""
     return LastReceipt(sequence=found["sequence"], sha256=found["sha256"]) if found else None
 
 

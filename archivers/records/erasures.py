@@ -1,8 +1,7 @@
 """The erasure of a policy's series that has begun and has not ended: one document among the receipts.
 
-It names the series by a keyed hash alone. Its key is random, and goes with the document when the erasure has
-ended. What is counted is written in the transactions that erase, so that an erasure which was cut off goes on
-counting.
+It names the series only by a keyed hash. Its key is random, and goes with the document when the erasure has
+ended. Counts are written in the transactions that erase, so that an erasure which was cut off continues them.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class Begun(NamedTuple):
 
 
 class Erasures:
-    """Of one policy."""
+    """The records of erasures of one policy."""
 
     def __init__(self, receipts: Receipts) -> None:
         self._receipts = receipts
@@ -69,7 +68,7 @@ class Erasures:
         self._receipts.collection.insert_one(document, session=session)
 
     def count(self, counts: Mapping[str, int], session: ClientSession) -> None:
-        """Adds to the counts, in the transaction that erases so much."""
+        """Adds to the counts, in the transaction that erases."""
         added = {f"counts.{name}": count for name, count in counts.items() if count}
         if added:
             self._receipts.update(NAME, {"$inc": added}, session)

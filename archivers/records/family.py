@@ -1,4 +1,4 @@
-"""What a commit took over: the commits before it, whose manifests stay as links of the chain."""
+"""The commits that a commit took over. Their manifests stay as links of the chain."""
 
 from __future__ import annotations
 

@@ -20,13 +20,13 @@ from archivers.records.receipts import Receipts
 from config.errors import HaltedError
 
 Document = dict[str, Any]
-#: The receipt that names them.
+#: The document among the receipts that names the heads.
 HEADS = "heads"
 
 
 class Heads(NamedTuple):
-    """`sequence` is the largest of theirs. `lost` are seals that a person has given up. `checkpoint` is the
-    last one that was made."""
+    """The heads of a chain. `sequence` is the largest of theirs. `lost` are seals that a person has given up.
+    `checkpoint` is the last one that was made."""
 
     sequence: int
     links: tuple[Link, ...]
@@ -34,8 +34,8 @@ class Heads(NamedTuple):
     checkpoint: CheckpointRecord | None = None
 
     def roots(self, registered: Iterable[Commit]) -> list[Link]:
-        """From where all the chain can be walked; `registered` are the commits with receipts. What lies
-        behind a lost manifest is reached from them alone."""
+        """Returns the links from which all the chain can be walked; `registered` are the commits with
+        receipts. What lies behind a lost manifest is reached from them alone."""
         others = [link_of(it) for it in registered]
         return [*self.links, *(others if self.lost else [])]
 
@@ -54,12 +54,12 @@ def commit_of_link(link: Link) -> Commit:
 
 
 def read_heads(receipts: Receipts) -> Heads | None:
-    """None where no commit was ever registered, or all receipts were lost."""
+    """Returns the recorded heads; None where no commit was ever registered, or all receipts were lost."""
     return heads_of(receipts.get(HEADS))
 
 
 def heads_of(found: Document | None) -> Heads | None:
-    """As the document `HEADS` of the receipts tells them."""
+    """Returns the heads, as the document `HEADS` of the receipts tells them; None without one."""
     if found is None:
         return None
     links = tuple(Link(**link) for link in found["commits"])
@@ -69,8 +69,8 @@ def heads_of(found: Document | None) -> Heads | None:
 
 
 def advanced(receipts: Receipts, manifest: Manifest) -> UpdateOne:
-    """To be written where a commit is registered. The server does the sum, so that nothing has to be read
-    before."""
+    """Returns the update to be written where a commit is registered. The server computes the new heads, so
+    that nothing has to be read before."""
     previous = [link.sha256 for link in manifest.previous]  # documents differ where only their order does
     commits = {"$ifNull": ["$commits", []]}
     others = {"$filter": {"input": commits, "cond": {"$not": {"$in": ["$$this.sha256", previous]}}}}
@@ -84,18 +84,21 @@ def advanced(receipts: Receipts, manifest: Manifest) -> UpdateOne:
 
 
 def typed(receipts: Receipts, manifest: Manifest) -> UpdateOne:
-    """To be written where a commit is registered that is no head: the types of its series columns."""
+    """Returns the update to be written where a registered commit is no head: the types of its series
+    columns."""
     return receipts.updating(HEADS, [{"$set": _known_types(manifest)}])
 
 
 def _known_types(manifest: Manifest) -> Document:
-    """One archive is one table: with the same series fields, all its commits have the same types."""
+    """Returns the types of a commit's series columns. One archive is one table: with the same series fields,
+    all commits have the same types."""
     pairs = [list(it) for it in sorted(manifest.series_types.items())]
     return {"types": {"$setUnion": [{"$ifNull": ["$types", []]}, [{"$literal": pairs}]]}}
 
 
 def types_of(found: Document | None, fields: Sequence[str]) -> dict[str, str] | None:
-    """As the document `HEADS` tells them; None where it knows of no commit with these series fields."""
+    """Returns the types of the series columns, as the document `HEADS` tells them; None where it knows of no
+    commit with these fields."""
     for pairs in found.get("types", ()) if found else ():
         types = {str(name): str(kind) for name, kind in pairs}
         if types.keys() == set(fields):
@@ -104,17 +107,19 @@ def types_of(found: Document | None, fields: Sequence[str]) -> dict[str, str] | 
 
 
 def write_heads(receipts: Receipts, sequence: int, links: Iterable[Link], session: ClientSession) -> None:
+    """Records the heads of the chain, and the number of the last one, in a transaction."""
     commits = [link.model_dump() for link in links]
     receipts.update(HEADS, {"$set": {"kind": "heads", "sequence": sequence, "commits": commits}}, session)
 
 
 def write_checkpoint_record(receipts: Receipts, record: CheckpointRecord, session: ClientSession) -> None:
+    """Records the newest checkpoint, in a transaction."""
     receipts.update(HEADS, {"$set": {"checkpoint": record._asdict()}}, session)
 
 
 def check_heads(receipts: Receipts, archive: OfflineArchive) -> list[Manifest]:
-    """The manifests of the heads. Raises HaltedError where the store does not hold them: it is not the store
-    that was written to, or an older state of it."""
+    """Returns the manifests of the heads. Raises HaltedError where the store does not hold them: it is
+    another store, or an older state of it."""
     heads = read_heads(receipts)
     if heads is None and receipts.all_registered():
         heads = read_heads(receipts)  # a run may have made the first commit in between
@@ -131,7 +136,7 @@ def check_heads(receipts: Receipts, archive: OfflineArchive) -> list[Manifest]:
 
 def check_none_back(receipts: Receipts, archive: OfflineArchive) -> None:
     """Raises DamagedError where the store holds a commit that was dropped: it is an older state of it."""
-    dropped = receipts.dropped()  # before the listing: a run at work drops first
+    dropped = receipts.dropped()  # before the listing: a concurrent run drops first
     for commit in archive.commits() if dropped else ():
         if commit.name in dropped and archive.manifest(commit).sha256 == dropped[commit.name]:
             raise _rolled_back(archive, commit, "it was dropped, and is there again")
@@ -148,8 +153,8 @@ def check_all_there(receipts: Receipts, archive: OfflineArchive) -> list[Commit]
 
 
 def is_forgotten(receipts: Receipts, archive: OfflineArchive, commit: Commit) -> bool:
-    """Whether a commit without a manifest was dropped by a run that this database has forgotten since it was
-    put back. Nothing that it held was deleted then: of what was, no copy might be left."""
+    """Returns whether a commit without a manifest was dropped by a run that this database has forgotten,
+    since it was restored from a backup. Only one of which nothing was deleted: else no copy might be left."""
     try:
         manifest = archive.chain.link(link_of(commit))
     except DamagedError:

@@ -81,14 +81,14 @@ def _told(hold: Hold) -> Document:
 
 
 def note_held(receipts: Receipts, names: Iterable[str], session: ClientSession) -> None:
-    """Notes that these replaced commits are not dropped until a hold is released."""
+    """Records that these replaced commits are not dropped until a hold is released."""
     named = {"_id": {"$in": [receipts.identity(name) for name in names]}, "state": REPLACED}
     receipts.collection.update_many(named, {"$set": {"state": HELD}}, session=session)
 
 
 def _note_released(receipts: Receipts, hold: Hold, session: ClientSession) -> None:
-    """Replaced commits may be dropped again, what is under a tombstone may go, and others of the range be
-    merged."""
+    """Allows replaced commits to be dropped again, what is under a tombstone to go, and others of the range
+    to be merged."""
     within, kept = hold.within, {"kind": {"$in": ["offline", TOMBSTONE]}, "tombstone.held": hold.name}
     free = {"$unset": {"tombstone.held": ""}}
     receipts.collection.update_many({"_id.policy": receipts.policy, **kept}, free, session=session)

@@ -1,7 +1,7 @@
 """Pins: restored buckets that stay in the hot collection, until a time or until they are released.
 
 One document a bucket in `bucketwise_pins`, written by the transaction that restores the bucket into the
-source. Found by the bucket's `_id`, it goes for either archive, and for the bucket's overflow with it.
+source. It has the bucket's `_id`, and applies to either archive, and to the bucket's overflow.
 """
 
 from __future__ import annotations
@@ -34,13 +34,15 @@ SIZE = 16
 
 
 class Pin(NamedTuple):
+    """Why a restored bucket stays in its source, and as what it was seen last."""
+
     until: datetime | None  # from then on it counts no more; None: until it is released
     seen: bytes  # `fingerprint` of the bucket as its summaries were last known to hold it
     span: list[int]  # of its first and last reading then, milliseconds; empty where it broke its model
 
     @property
     def reason(self) -> str:
-        """Why the bucket stays."""
+        """Returns why the bucket stays."""
         if self.until is None:
             return "restored, and pinned: `bucketwise unpin` releases them"
         return f"restored, and pinned until {as_text(self.until)}"
@@ -70,7 +72,7 @@ class Pins:
         return self._collection.find_one(self._mine) is not None
 
     def of(self, batch: Batch) -> dict[int, Pin]:
-        """Which buckets of a batch are pinned: index -> pin."""
+        """Returns which buckets of a batch are pinned: index -> pin."""
         pins: dict[bytes, Pin] = {}
         for at in range(0, len(batch) if self._any else 0, MAX_BUCKETS):
             ids = [batch.main.decode_id(i) for i in range(at, min(at + MAX_BUCKETS, len(batch)))]
@@ -81,8 +83,8 @@ class Pins:
         return {i: pins[name] for i, name in enumerate(names) if name in pins}
 
     def put(self, batch: Batch, until: datetime | None, session: ClientSession) -> None:
-        """Pin the buckets of a batch; those that are pinned already take the new time."""
-        # What was seen stays: summaries may hold a bucket that was changed, and changed back just now.
+        """Pins the buckets of a batch; those that are pinned already take the new time."""
+        # `seen` stays: summaries may hold a bucket that was changed, and changed back just now.
         updates = [
             UpdateOne(name, {"$set": {"until": until}, "$setOnInsert": seen}, upsert=True)
             for name, seen in self._seen(batch)
@@ -91,7 +93,7 @@ class Pins:
             self._collection.bulk_write(updates, session=session)
 
     def saw(self, batch: Batch, session: ClientSession) -> None:
-        """The summaries hold these pinned buckets as they are here."""
+        """Records these pinned buckets as they are here: the summaries hold them so."""
         updates = [UpdateOne(name, {"$set": seen}) for name, seen in self._seen(batch)]
         self._collection.bulk_write(updates, session=session)
 
@@ -100,19 +102,19 @@ class Pins:
         return self._collection.delete_many(self._named(ids), session=session).deleted_count
 
     def forget(self) -> None:
-        """Drop those whose time is over. They count for nobody, so that this needs no transaction."""
+        """Removes the pins whose time is over. They no longer count, so that this needs no transaction."""
         if self._any:
             self._collection.delete_many({**self._mine, "until": {"$lte": self._now}})
 
     def pages(self) -> Iterator[list[Any]]:
-        """The `_id`s of all pinned buckets, some at a time."""
+        """Yields the `_id`s of all pinned buckets, some at a time."""
         found = self._collection.find(self._mine | self._counting, {"_id": 1}).sort("_id", ASCENDING)
         ids = (document["_id"]["id"] for document in found)
         while page := list(islice(ids, MAX_BUCKETS)):
             yield page
 
     def standing(self) -> tuple[int, datetime | None]:
-        """How many buckets are pinned, and when the first of them comes free by itself; None: none does."""
+        """Returns how many buckets are pinned, and when the first pin ends; None: none ends by itself."""
         count = self._collection.count_documents(self._mine | self._counting)
         ends = self._collection.find({**self._mine, "until": {"$gt": self._now}})
         first = next(iter(ends.sort("until", ASCENDING).limit(1)), None)

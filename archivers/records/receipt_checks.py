@@ -1,6 +1,5 @@
-"""Checks the receipts: each has to be there as it was written, behind the one before; and the holds, which
-they tell of.
-"""
+"""Checks receipts: each must be there as it was written, behind the one before; and holds against
+receipts."""
 
 from __future__ import annotations
 
@@ -22,9 +21,9 @@ _MEND = f"Restore {COLLECTION} from a backup, or find out who changed it"
 def check_deletions(
     receipts: Receipts, moved: ReceiptFiles, keys: Keys, known: Sequence[LastReceipt]
 ) -> Iterator[DamagedError]:
-    """What is wrong with the receipts: each has to be there as it was written, behind the one before, and the
-    archive must not tell of others. `known` are some that manifests tell of, which were there before this is
-    called."""
+    """Yields what is wrong with the receipts: each must be there as it was written, behind the one before,
+    and the archive must not name others. `known`: receipts that manifests name, which were there before this
+    is called."""
     last = last_receipt(receipts)
     checker = _Checker(receipts, keys)
     before = _digests(receipts)
@@ -33,7 +32,7 @@ def check_deletions(
             yield from checker.look_at(receipt, file)
         for receipt in moved.kept():
             yield from checker.compare(receipt)
-    except DamagedError as error:  # a file of old receipts: what comes behind it can't be told from it
+    except DamagedError as error:  # a file of old receipts: the ones behind it can't be checked against it
         yield error
         return
     yield from differing_holds(checker.holds, before, _digests(receipts))
@@ -62,9 +61,9 @@ def _digests(receipts: Receipts) -> dict[str, str]:
 def differing_holds(
     told: Mapping[str, str], before: Mapping[str, str], after: Mapping[str, str]
 ) -> Iterator[DamagedError]:
-    """Yields what is wrong with the holds, each given as its name and digest: `told` by receipts, which were
-    read between `before` and `after`, the holds themselves. What was placed or released meanwhile is not
-    looked at."""
+    """Yields what is wrong with the holds, each given as its name and digest: `told` by receipts, which
+    were read between `before` and `after`, the holds themselves. Leaves out what was placed or released
+    meanwhile."""
     for name in sorted(told.keys() | (before.keys() & after.keys())):
         place, mend = f"{HOLDS}, {name}", f"Restore {HOLDS} from a backup, or find out who changed it"
         if name not in before and name not in after:
@@ -128,7 +127,7 @@ class _Checker:
             yield error
 
     def knows(self, told: LastReceipt) -> bool:
-        """Whether a receipt that a manifest tells of is there, or known to be lost."""
+        """Returns whether a receipt that a manifest names is there, or known to be lost."""
         if told.sequence in self.seals:
             return self.seals[told.sequence] == told.sha256
         return any(self._is_in_gap(told, last) for last in self._lost)

@@ -1,8 +1,8 @@
 """Receipts of old deletes, in files of the store: MongoDB need not keep them as long as the archive lasts.
 
-A file holds receipts of consecutive numbers as they were in MongoDB, as BSON, one behind the other,
-compressed with gzip. Each contains the seal of the one before, across files as well. MongoDB keeps the list
-of the files, with the seal of the last receipt in each: one that is missing, changed or exchanged is found.
+A file holds receipts of consecutive numbers as they were in MongoDB, as BSON, one after the other, compressed
+with gzip. Each contains the seal of the one before, across files as well. MongoDB keeps the list of the
+files, with the seal of the last receipt in each: one that is missing, changed or exchanged is found.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from config.errors import HaltedError
 
 Document = dict[str, Any]
 Step = Callable[[ClientSession], None]
-#: So many receipts lie in one file, at most: some megabytes of BSON.
+#: Receipts in one file, at most: some megabytes of BSON.
 MOST = 5000
 #: The seal comes last, and the signature behind it; neither is sealed.
 _UNSEALED = ("sha256", "signature")
@@ -37,8 +37,8 @@ MEND = "Restore the file from the store's older versions or a backup, or find ou
 
 
 class ReceiptFile(NamedTuple):
-    """`first` and `last` are numbers of receipts, `since` and `until` the earliest and latest of their times.
-    `sha256` is the seal of the last of them."""
+    """A file of receipts. `first` and `last` are numbers of receipts, `since` and `until` the earliest and
+    latest of their times. `sha256` is the seal of the last of them."""
 
     first: int
     last: int
@@ -59,7 +59,7 @@ class ReceiptFile(NamedTuple):
 
 
 class ReceiptFiles:
-    """Those of one policy. Without a store there are none."""
+    """The files of receipts of one policy. Without a store there are none."""
 
     def __init__(self, receipts: Receipts, store: ObjectStore | None) -> None:
         self._receipts = receipts
@@ -71,6 +71,7 @@ class ReceiptFiles:
         return [ReceiptFile(**it) for it in found.get("files", ())]
 
     def place(self, file: ReceiptFile) -> str:
+        """Returns where the file lies, as people are told."""
         return f"{self._there.url}/{self._key(file)}"
 
     def read(self, file: ReceiptFile) -> list[Document]:
@@ -147,8 +148,8 @@ def move_old(
 
 
 def _oldest(receipts: Receipts, last: ReceiptFile | None, before: datetime) -> list[Document]:
-    """The next receipts for one file, up to the first one that is not as it was written: that one stays where
-    an audit finds it."""
+    """Returns the next receipts for one file, up to the first one that is not as it was written: that one
+    stays where an audit finds it."""
     found: list[Document] = []
     number, seal = (last.last, last.sha256) if last else (0, None)
     is_due = any(it["at"] < before for it in receipts.numbered(number, {"at": {"$type": "date"}}, most=1))
@@ -167,7 +168,7 @@ def is_next(receipt: Document, number: int, seal: str | None) -> bool:
 
 
 def seal_of(receipt: Document) -> str:
-    """SHA-256 of the document's BSON without its last two fields."""
+    """Returns the SHA-256 of the document's BSON without its last two fields."""
     sealed = {key: value for key, value in receipt.items() if key not in _UNSEALED}
     return hashlib.sha256(bson.encode(sealed, codec_options=CODEC)).hexdigest()
 
@@ -179,7 +180,7 @@ def _exchange(
     documents: Sequence[Document],
     session: ClientSession,
 ) -> None:
-    """The file takes the place of the deletes' receipts; what else is numbered stays as well."""
+    """Replaces receipts of deletes by the file; other numbered ones stay as well."""
     files.add(file, session)
     going = [it["_id"] for it in documents if it["kind"] == "delete"]
     if receipts.remove(going, session) != len(going):
@@ -211,7 +212,7 @@ def chained(
         done = file.last
     for receipt in receipts.numbered(done):
         number = _number(receipt)
-        if number > done + 1:  # a run at work may have moved some since
+        if number > done + 1:  # a concurrent run may have moved some since
             yield from (it for it in _moved_since(files, done, since, until) if it[0]["sequence"] < number)
         done = max(done, number)
         if is_of(receipt, since, until):
@@ -243,7 +244,7 @@ def numbered_for(
 
 
 def _number(receipt: Document) -> int:
-    """As its name tells; 0 where a person gave it."""
+    """Returns the number in a receipt's name; 0 where a person gave the name."""
     digits = str(receipt["_id"]["name"]).removeprefix("delete-")
     return int(digits) if digits.isdecimal() else 0
 

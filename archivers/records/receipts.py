@@ -1,15 +1,14 @@
-"""Receipts: the record of each delete, in MongoDB beside the data, written in the transaction that deletes.
+"""Receipts: records of commits and deletes, in MongoDB beside the data, written in the transaction that
+deletes.
 
-Offline there is one a commit, written after its manifest. Its `live` says which of the commit's buckets no
-run has deleted yet: only those may be deleted, and only of those can a document with the same `_id` be a
-newer version. Where another one stands, it is another bucket: the archive keeps both.
+Offline, there is one for each commit, written after its manifest. `live` tells which buckets of the commit no
+run has deleted yet: only those may be deleted, and only for those is a live document with the same `_id` a
+newer version. Elsewhere it is another bucket, and the archive keeps both. A dropped commit keeps its seal
+there, which tells it from an unknown one.
 
-A commit that was dropped keeps its seal there, which tells it from one that nobody knows yet.
-
-Online there is one a batch of moved buckets; `ids` are those whose originals no run has deleted yet. Its
-state is "copied". Of later versions of archived buckets it is "merging" before they are merged into these,
-and "merged" until their windows are rolled up again.
-"""
+Online, there is one for each batch of moved buckets; `ids` are those whose originals no run has deleted yet.
+Its state is "copied". For later versions of archived buckets it is "merging" before they are merged, and
+"merged" until their windows are rolled up again."""
 
 from __future__ import annotations
 
@@ -37,27 +36,27 @@ from rollups.guarded import majority
 
 COLLECTION = "bucketwise_receipts"
 _PAGE = 1000
-#: States of online receipts: later versions of archived buckets were copied; were merged into these.
+#: States of online receipts: later versions of archived buckets were copied; were merged with these.
 MERGING, MERGED = "merging", "merged"
-#: Of an offline commit: another one has taken it over, and it is dropped next; or stays in the store while a
-#: hold covers it.
+#: States of an offline commit that another one has taken over: it is dropped next; or it stays in the store
+#: while a hold covers it.
 REPLACED, HELD = "replaced", "held"
-#: Kind of what tells that a UTC day of an online archive is under a tombstone.
+#: Kind of the document that puts a UTC day of an online archive under a tombstone.
 TOMBSTONE = "tombstone"
 
 Document = dict[str, Any]
-#: What the receipt of an offline commit tells while it is there.
+#: Fields of an offline commit's receipt, until the commit is dropped.
 _OF_COMMITS = (
     "state", "live", "collection", "parts", "documents_sha256", "deleted", "days", "first", "last",
     "first_day", "committed", "compacted", "drilled", "buckets", "readings", "bytes", "documents_bytes",
     "kin", "copied", "known",
     "replaced_by", "replaced_at", "tombstone", "ended",
 )  # fmt: skip
-#: Binary data among `_id`s stays what it is: it may say that it is a UUID, and be of any length.
+#: Binary data among `_id`s stays as it is: it may claim to be a UUID, and be of any length.
 _AS_QUERIED: CodecOptions[Document] = LOSSLESS.with_options(
     uuid_representation=UuidRepresentation.UNSPECIFIED
 )
-#: Documents as plain ones: for what the suite alone writes.
+#: Documents as dicts: for those that only the suite writes.
 CODEC: CodecOptions[Document] = CodecOptions(
     tz_aware=True, uuid_representation=4, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
@@ -68,14 +67,13 @@ class Receipts:
 
     def __init__(self, database: Database[Document], policy: str) -> None:
         self.policy = policy
-        # Raw, so that an `_id` that is a document is the same again.
+        # Raw, so that an `_id` that is a document keeps its bytes.
         self.collection: Collection[Document] = database.get_collection(
             COLLECTION, codec_options=LOSSLESS, write_concern=majority(database)
         )
 
     def prepare(self) -> None:
-        """The indexes that find an online copy by its `_id`, and the few receipts that a run asks for among
-        those of deletes."""
+        """Creates the indexes that find online copies, and the few receipts that are not of deletes."""
         kinds = [*((it, ASCENDING) for it in ("_id.policy", "kind", "state", "last"))]
         days = [("_id.policy", ASCENDING), ("kind", ASCENDING), ("days", ASCENDING)]
         times = [("_id.policy", ASCENDING), ("kind", ASCENDING), ("last", ASCENDING)]
@@ -89,13 +87,15 @@ class Receipts:
         self.collection.create_indexes([*map(IndexModel, (kinds, days, starts, times)), few, waiting])
 
     def identity(self, name: str) -> Document:
+        """Returns the `_id` of the receipt of that name."""
         return {"policy": self.policy, "name": name}
 
     def get(self, name: str, session: ClientSession | None = None) -> Document | None:
+        """Returns the receipt of that name; None where there is none."""
         return self.get_all([name], session).get(name)
 
     def get_all(self, names: Iterable[str], session: ClientSession | None = None) -> dict[str, Document]:
-        """Of these few: those that are there."""
+        """Returns those of these few receipts that are there, by name."""
         wanted = {"$in": [self.identity(name) for name in names]}
         found = self.collection.find({"_id": wanted}, session=session)
         return {document["_id"]["name"]: document for document in found}
@@ -103,14 +103,15 @@ class Receipts:
     def update(
         self, name: str, update: Document | list[Document], session: ClientSession | None = None
     ) -> None:
+        """Applies an update to the receipt of that name, which is made if it is absent."""
         self.collection.update_one({"_id": self.identity(name)}, update, upsert=True, session=session)
 
     def updating(self, name: str, update: Document | list[Document]) -> UpdateOne:
-        """The same, for several in one command."""
+        """Returns the update of one receipt, for several in one command."""
         return UpdateOne({"_id": self.identity(name)}, update, upsert=True)
 
     def bury(self, name: str) -> None:
-        """Of a commit that was dropped only its number and its seal stay: it must not come back."""
+        """Keeps only the number and seal of a commit that was dropped: it must not come back."""
         gone = dict.fromkeys(_OF_COMMITS, "")
         if (self.get(name) or {}).get("known"):
             self.forget_copies(name)
@@ -119,24 +120,23 @@ class Receipts:
         )
 
     def files(self, name: str) -> list[str]:
-        """The keys of the parts of a commit; none where it was dropped, or replaced."""
+        """Returns the keys of the parts of a commit; none where it was dropped, or replaced."""
         found = self.get(name) or {}
         return list(found.get("parts", ())) if found.get("state") not in (REPLACED, HELD) else []
 
     def forget_copies(self, name: str) -> None:
-        """Of a commit: drop what is known of its copies. Empty ones stay."""
+        """Removes what is known of a commit's copies. Empty ones stay."""
         low, high = (self.identity(f"copies-{name}{end}") for end in ("-", "."))
         gone = dict.fromkeys(("buckets", "ids"), "")
         self.collection.update_many({"_id": {"$gte": low, "$lt": high}}, {"$unset": gone})
 
     def dropped(self) -> dict[str, str]:
-        """The commits that were dropped, and their seals."""
+        """Returns the seals of the commits that were dropped, by name."""
         query = {"_id.policy": self.policy, "kind": "dropped"}
         return {it.name: it.seal for it in self._commits(query) if it.seal is not None}
 
     def knows(self, commit: Commit) -> bool:
-        """Whether a commit is registered, or was dropped. One that was dropped may be made anew by the same
-        name, and not by the same number."""
+        """Returns whether a commit is registered or dropped. A dropped one may return with another number."""
         wanted = {"kind": 1, "sequence": 1, "seal": 1}
         found = self.collection.find_one({"_id": self.identity(commit.name)}, wanted)
         if found is None or "seal" not in found:
@@ -144,12 +144,12 @@ class Receipts:
         return bool(found["kind"] == "offline" or found["sequence"] == commit.sequence)
 
     def seal(self, name: str) -> str | None:
-        """Of an offline commit: the seal of its manifest. None for one that is not registered."""
+        """Returns the seal of an offline commit's manifest; None where it is not registered."""
         found = self.registered([name]).get(name)
         return None if found is None else found.seal
 
     def registered(self, names: Iterable[str]) -> dict[str, Commit]:
-        """Of these offline commits: those that are registered."""
+        """Returns those of these offline commits that are registered, by name."""
         wanted = [self.identity(name) for name in names]
         found: dict[str, Commit] = {}
         for at in range(0, len(wanted), _PAGE):
@@ -158,7 +158,7 @@ class Receipts:
         return found
 
     def all_registered(self) -> dict[str, Commit]:
-        """All of them."""
+        """Returns all registered offline commits, by name."""
         query = {"_id.policy": self.policy, "kind": "offline"}
         return {it.name: it for it in self._commits(query)}
 
@@ -178,34 +178,34 @@ class Receipts:
             yield from self.in_state(state, "offline")
 
     def in_state(self, state: str, kind: str) -> Iterator[Document]:
-        """Those of offline commits only once they are registered: one may be restored before."""
+        """Yields the receipts in a state. Those of offline commits must be registered."""
         whole = {"seal": {"$exists": True}} if kind == "offline" else {}
         query = {"_id.policy": self.policy, "state": state, "kind": kind, **whole}
         yield from self._queryable.find(query, {"live": 0}).sort("_id")
 
     def numbered(self, after: int, query: Document | None = None, most: int = 0) -> Iterator[Document]:
-        """Yields the receipts of deletes, and what else is numbered among them, behind this number; so many
-        at most, where that is not 0. `query` narrows it."""
+        """Yields the receipts of deletes, and other numbered ones, behind this number; `most` so many, if
+        not 0. `query` narrows it."""
         low, high = self.identity(f"delete-{after:010d}"), self.identity("delete.")
         wanted = {"_id": {"$gt": low, "$lt": high}, **(query or {})}
         yield from self.collection.with_options(codec_options=CODEC).find(wanted, limit=most).sort("_id")
 
     def gaps(self) -> Iterator[Document]:
-        """Yields those that tell of receipts that were lost."""
+        """Yields the receipts which say that others were lost."""
         query = {"_id.policy": self.policy, "kind": "gap"}
         yield from self.collection.with_options(codec_options=CODEC).find(query).sort("_id")
 
     def remove(self, ids: Sequence[Document], session: ClientSession) -> int:
-        """Removes these receipts, which lie in the store by now. Returns how many there were."""
+        """Removes these receipts, which lie in the store. Returns how many there were."""
         return self.collection.delete_many({"_id": {"$in": list(ids)}}, session=session).deleted_count
 
     def policies(self) -> dict[str, str]:
-        """The texts of the policy as receipts of deletes name them, by their SHA-256."""
+        """Returns the policy texts that receipts of deletes refer to, by their SHA-256."""
         found = self.collection.find({"_id.policy": self.policy, "kind": "policy"})
         return {document["_id"]["name"].removeprefix("policy-"): document["text"] for document in found}
 
     def owner(self) -> str:
-        """Tells this database from others that may archive to the same place: random, made once."""
+        """Returns a random id, made once, of this database: others may archive to the same place."""
         found = self.collection.find_one_and_update(
             {"_id": self.identity("owner")},
             {"$setOnInsert": {"kind": "owner", "owner": uuid.uuid4().hex}},
@@ -216,36 +216,35 @@ class Receipts:
         return str(found["owner"])
 
     def other_kind(self, to: str) -> str | None:
-        """The archive, "offline" or "online", that this policy has written to though it is not `to`."""
+        """Returns the archive ("offline", "online") that was written to and is not `to`; or None."""
         others = [kind for kind in ("offline", "online") if kind != to]
         found = self.collection.find_one({"_id.policy": self.policy, "kind": {"$in": others}}, {"kind": 1})
         return None if found is None else str(found["kind"])
 
     def commits(self) -> Iterator[Commit]:
-        """The offline commits that must be there, by their receipts."""
+        """Yields the offline commits that must be there, by their receipts."""
         return self._commits(self.all_standing)
 
     def standing(self, names: Sequence[str]) -> set[str]:
-        """Of these commits: those that must be there."""
+        """Returns those of these commits that must be there."""
         wanted = {"_id": {"$in": [self.identity(name) for name in names]}}
         return {it.name for it in self._commits({**self.all_standing, **wanted})}
 
     def within(self, first: int, last: int, session: ClientSession | None = None) -> list[Commit]:
-        """Those of them with readings from the first to the last of these UTC days, since 1970, by their
-        numbers."""
+        """Returns the commits in `all_standing` with readings from day first to last (UTC, since 1970)."""
         days = {"$elemMatch": {"$gte": first, "$lte": last}}
         return sorted(self._commits({**self.all_standing, "days": days}, session), key=lambda it: it.sequence)
 
     def span(self, session: ClientSession | None = None) -> tuple[int, int] | None:
-        """The first and the last UTC day of them; None where there are none."""
-        days: list[int] = []  # of both ends: a run may make the first commit between the two questions
+        """Returns the first and last UTC day of the commits that must be there; None where there are none."""
+        days: list[int] = []  # from both ends: a run may make the first commit between the two queries
         for order in (ASCENDING, DESCENDING):
             found = self.collection.find(self.all_standing, {"days": 1}, session=session).sort("days", order)
             days += [day for it in found.limit(1) for day in it["days"]]
         return (min(days), max(days)) if days else None
 
     def parts(self) -> Iterator[str]:
-        """The keys of their parts."""
+        """Yields the keys of the parts of commits that must be there."""
         for found in self.collection.find(self.all_standing, {"parts": 1}):
             yield from found["parts"]
 
@@ -256,12 +255,12 @@ class Receipts:
 
     @property
     def all_standing(self) -> Document:
-        """Without a seal it was restored before it was registered."""
+        """Returns the query for commits that must be there. One without a seal was restored unregistered."""
         whole = {"seal": {"$exists": True}, "state": {"$in": ["open", "closed"]}}
         return {"_id.policy": self.policy, "kind": "offline", **whole}
 
     def live(self, name: str, buckets: int, session: ClientSession | None = None) -> NDArray[np.bool_]:
-        """Of an offline commit's buckets: which may be live as it holds them. Without a receipt: all."""
+        """Returns which buckets of a commit may be live as it holds them, (n,). Without a receipt: all."""
         return live_of(self.get(name, session), buckets)
 
     def set_live(
@@ -273,7 +272,8 @@ class Receipts:
         deleted: int = 0,
         also: Sequence[UpdateOne] = (),
     ) -> None:
-        """`deleted` is how many went just now, or were found gone. `also` goes with it, in one command."""
+        """Records which buckets of a commit are live. `deleted`: how many went just now, or were found gone.
+        `also`: further updates for the same command."""
         state = "open" if live.any() else "closed"
         bits = zlib.compress(np.packbits(live).tobytes())
         update = {
@@ -283,14 +283,13 @@ class Receipts:
         self.collection.bulk_write([self.updating(name, update), *also], session=session)
 
     def copied(self, ids: Sequence[Any], session: ClientSession | None = None) -> dict[bytes, datetime]:
-        """Of these `_id`s: those of online copies whose originals no run has deleted, as `Docs.raw_id` gives
-        them, and when the copies were made."""
+        """Returns those of these `_id`s whose copy's original no run has deleted, and when it was copied."""
         return {name: when for name, (_, when) in self.open(ids, "copied", session).items()}
 
     def open(
         self, ids: Sequence[Any], state: str, session: ClientSession | None = None
     ) -> dict[bytes, tuple[str, datetime]]:
-        """Returns of these `_id`s those that online receipts in a state name, as `Docs.raw_id` gives them,
+        """Returns those of these `_id`s that online receipts in a state name, as `Docs.raw_id` gives them,
         each with the name of the receipt and the time of the copies."""
         found: dict[bytes, tuple[str, datetime]] = {}
         for at in range(0, len(ids), _PAGE):
@@ -304,7 +303,7 @@ class Receipts:
         return found
 
     def pull(self, ids: Sequence[Any], session: ClientSession, state: str = "copied") -> None:
-        """These online copies are nobody's business any more; a receipt without any is closed."""
+        """Takes these online copies out of their receipts. A receipt without any left is closed."""
         mine = {"_id.policy": self.policy, "state": state}
         self.collection.update_many(
             {**mine, "ids": {"$in": list(ids)}}, {"$pullAll": {"ids": list(ids)}}, session=session
@@ -320,7 +319,7 @@ def commit_of(receipt: Document) -> Commit | None:
 
 
 def live_of(receipt: Document | None, buckets: int) -> NDArray[np.bool_]:
-    """Returns which of a commit's buckets may be live, as its receipt tells. Without one: all."""
+    """Returns which of a commit's buckets may be live by its receipt; all without one."""
     if receipt is None or "live" not in receipt:
         return np.ones(buckets, dtype=np.bool_)
     bits = np.frombuffer(zlib.decompress(receipt["live"]), dtype=np.uint8)
@@ -328,7 +327,7 @@ def live_of(receipt: Document | None, buckets: int) -> NDArray[np.bool_]:
 
 
 def facts_of(manifest: Manifest) -> Document:
-    """Returns what the receipt of a commit tells of it."""
+    """Returns the facts of a commit that its receipt repeats."""
     return {
         "collection": manifest.collection,
         "parts": [part.key for part in manifest.parts],

@@ -1,4 +1,4 @@
-"""The registry of offline commits: what MongoDB knows of an archive, so that nobody has to list the store."""
+"""The registry of offline commits: what MongoDB knows of an archive, so that the store need not be listed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from buckets.fields.times import DAY_MS
 
 
 class Registry:
-    """Of one policy. Satisfies `CommitIndex`."""
+    """The registry of one policy: a `CommitIndex` in MongoDB."""
 
     def __init__(self, receipts: Receipts, session: ClientSession | None = None) -> None:
         """`session`: for what is registered at one instant."""
@@ -21,22 +21,28 @@ class Registry:
         self._session = session
 
     def seal(self, commit: str) -> str | None:
+        """Returns the seal that a commit's manifest must have; None where it is not known."""
         return self._receipts.seal(commit)
 
     def knows(self, commit: Commit) -> bool:
+        """Returns whether MongoDB has a receipt of the commit."""
         return self._receipts.knows(commit)
 
     def within(self, start_ms: int, end_ms: int) -> list[Commit]:
+        """Returns the commits that may hold readings in [start, end), milliseconds."""
         return self._receipts.within(start_ms // DAY_MS, (end_ms - 1) // DAY_MS, self._session)
 
     def span(self) -> tuple[int, int] | None:
+        """Returns the first and last UTC day of all commits; None without commits."""
         return self._receipts.span(self._session)
 
     def sequence(self) -> int:
+        """Returns the number of the last registered commit in the chain; 0 without one."""
         heads = heads_of(self._heads)
         return heads.sequence if heads else 0
 
     def types(self, fields: Sequence[str]) -> dict[str, str] | None:
+        """Returns the archived types of these series fields; None where they are not known."""
         return types_of(self._heads, fields)
 
     @property

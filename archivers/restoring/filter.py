@@ -1,4 +1,4 @@
-"""What of an archive is asked for."""
+"""Which buckets of an archive to restore."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from config.policies import Policy
 
 
 class ArchivedBuckets(NamedTuple):
-    """Some of what is archived; `span` and `readings` where they are known without a look at the buckets."""
+    """Some archived buckets; `span` and `readings` where they are known without reading the buckets."""
 
     lot: Lot
     note: Note
     span: tuple[int, int] | None = None  # of first and last reading
     readings: int = 0
     commit: str | None = None
-    share: float | None = None  # of all that is archived, with this; None: not known
+    share: float | None = None  # how much of the archive has been read, with this; None: not known
 
 
 class Matched(NamedTuple):
-    """What is asked for of it."""
+    """The archived buckets that match."""
 
     batch: Batch
-    policy: Policy  # as which it was archived
-    indices: Indices  # of its buckets, in what was found
+    policy: Policy  # the one under which it was archived
+    indices: Indices  # the places of the matching buckets in the batch
     note: Note
     readings: int
     commit: str | None
@@ -44,7 +44,7 @@ class Matched(NamedTuple):
 
 @dataclass(frozen=True)
 class RestoreFilter:
-    """Which buckets: those with a reading in [start, end), in milliseconds, of some series."""
+    """Selects buckets with a reading in [start, end), milliseconds, of some series."""
 
     policy: Policy
     start: int
@@ -61,7 +61,8 @@ class RestoreFilter:
         return manifest.may_hold(self.policy, self.series)
 
     def of(self, found: ArchivedBuckets) -> Matched:
-        """In the order of their `_id`s: where they are put, they lie together then."""
+        """Returns the matching buckets in the order of their `_id`s: they will lie together where they are
+        put."""
         batch, chosen, readings = found.lot.batch, np.arange(len(found.lot)), found.readings
         if found.span is None or found.span[0] < self.start or found.span[1] >= self.end or self.series:
             mine = self._mine(found.lot)
@@ -81,13 +82,15 @@ class RestoreFilter:
         return found
 
     def _mine(self, lot: Lot) -> NDArray[np.bool_]:
-        """Of the decoded buckets (of empty ones, their last time counts)."""
-        columns = lot.decoded.columns
+        """Returns which decoded buckets match (an empty one by its last time)."""
+        columns, touching = lot.decoded.columns, lot.decoded.touching(self.start, self.end)
+        if not self.series:  # an empty one may be of none
+            return touching
         names = lot.policy.series_names
         named = np.array(
             [self._matches(dict(zip(names, it, strict=True))) for it in columns.series], np.bool_
         )
-        return lot.decoded.touching(self.start, self.end) & columns.holds(named)
+        return touching & columns.holds(named)
 
     def _matches(self, values: Mapping[str, Any]) -> bool:
         return all(series_text(values[name]) == text for name, text in self.series.items() if name in values)

@@ -1,4 +1,4 @@
-"""What is asked of a restore, and whether it can be done."""
+"""The options of a restore, and whether it can be done."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True)
 class RestoreOptions:
-    """What is asked of a restore.
+    """The options of a restore.
 
     `within`: every bucket with a reading in it. `series`: only those of these series, fields as text. `to`:
-    the collection where they go. `how`: what becomes of several versions of a bucket. `pinned_until`: into
-    the source they are pinned, so that no run deletes them or archives them again before then; None: before
-    they are released.
+    the collection that they go to. `how`: what happens to several versions of a bucket. `pinned_until`: in
+    the source they are pinned, so that no run deletes or archives them before then; None: until they are
+    released.
     """
 
     to: str

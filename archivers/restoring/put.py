@@ -1,4 +1,4 @@
-"""What is brought back is put where it goes, in transactions, and read back."""
+"""Puts restored buckets where they go, in transactions, and reads them back."""
 
 from __future__ import annotations
 
@@ -28,23 +28,25 @@ from rollups.guarded import transaction
 Document = dict[str, Any]
 _DUPLICATE_KEY = 11000
 Indices = NDArray[np.int64]
-#: Tells the records which of a batch's buckets are restored, in the transaction that restores them.
+#: Records which of a batch's buckets are restored, in the transaction that restores them.
 Note = Callable[[Indices, ClientSession], None]
 
 
 class PutResult(NamedTuple):
+    """What was put where, and what could not be."""
+
     places: list[tuple[str, Docs, list[int]]]  # collection, documents, and of which bucket each is
     blocked: set[int]  # buckets that were left out
 
 
 def put(target: Target, piece: Batch, here: Indices, note: Note) -> PutResult:
-    """Inserts what isn't there, with the note, in one transaction. Mostly nothing is there: it is looked up
-    where an insert says so. Buckets in whose way another document is are left out."""
+    """Inserts the documents that are absent, and the note, in one transaction. Mostly all are absent: looks
+    them up only once an insert fails. Leaves out buckets for which another document is in the way."""
     database, policy = target.database, target.policy
     places: list[tuple[str, Docs, list[int]]] = [(target.to, piece.main, list(range(len(piece))))]
     blocked: set[int] = set()
     if policy.overflow is not None:
-        # A live bucket may have changed in its overflow alone: none of the old one must join that.
+        # A live bucket may have changed in its overflow alone: no old overflow must join it.
         blocked |= set(compare(database, policy, piece).changed)
         places.append((policy.overflow.collection, piece.extra, piece.owner.tolist()))
 
@@ -73,13 +75,13 @@ def put(target: Target, piece: Batch, here: Indices, note: Note) -> PutResult:
 
 
 def repeated(documents: Docs) -> set[int]:
-    """Returns those whose `_id` another one before them has."""
+    """Returns the indices of documents whose `_id` an earlier one has."""
     first: dict[bytes, int] = {}
     return {i for i, raw_id in enumerate(documents.raw_ids) if first.setdefault(same_id(raw_id), i) != i}
 
 
 def check_put(database: Database[Document], put: PutResult) -> None:
-    """Read back what was put, and compare."""
+    """Reads back what was put, and compares. Raises HaltedError where it differs."""
     for collection, documents, owner in put.places:
         if not put.blocked and _stands(database, collection, documents):
             continue
@@ -92,7 +94,8 @@ def check_put(database: Database[Document], put: PutResult) -> None:
 
 
 def _stands(database: Database[Document], collection: str, documents: Docs) -> bool:
-    """Whether all are there. They are read in the order of the index, so that one comparison tells."""
+    """Returns whether all documents are there. Reads them in the order of the index, so that one comparison
+    suffices."""
     target = database.get_collection(collection, codec_options=LOSSLESS)
     found = Docs.concat([Docs.none(), *find_by_ids(target, documents.raw_ids)])
     return found.data == documents.take(documents.id_order()).data
@@ -101,7 +104,8 @@ def _stands(database: Database[Document], collection: str, documents: Docs) -> b
 def standing_in(
     database: Database[Document], collection: str, documents: Docs, session: ClientSession | None = None
 ) -> list[bytes | None]:
-    """Of each document: what has its `_id` there. 1 and 1.0 are one `_id` to MongoDB."""
+    """Returns, for each document, the one in the collection that has its `_id`. 1 and 1.0 are one `_id` to
+    MongoDB."""
     target = database.get_collection(collection, codec_options=LOSSLESS)
     there: dict[bytes, bytes] = {}
     for at in range(0, len(documents), MAX_BUCKETS):
@@ -111,12 +115,13 @@ def standing_in(
 
 
 def _is_there(error: BulkWriteError) -> bool:
-    """Whether a write failed since another document has the `_id`."""
+    """Returns whether a write failed since another document has the `_id`."""
     return any(it.get("code") == _DUPLICATE_KEY for it in (error.details or {}).get("writeErrors", ()))
 
 
 def put_measurements(database: Database[Document], policy: Policy, collection: str, documents: Docs) -> None:
-    """Into a native time-series collection, which has no unique `_id`: what is there is looked up first."""
+    """Inserts into a native time-series collection. It has no unique `_id`, so that what is there is looked
+    up first."""
     decoded = decode(Batch.of(documents), policy)
     span = int(decoded.columns.time.min()), int(decoded.columns.time.max()) + 1
 

@@ -1,4 +1,4 @@
-"""What the records say of buckets that were restored into their source."""
+"""Records of buckets that were restored into their source."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from buckets.fields.times import FIRST_MS, as_date
 
 @dataclass(frozen=True)
 class RestoreRecords:
-    """What is restored into the source is live again: the receipt has to say so, for later versions to take
-    the place of the archived ones. And it is pinned, since the next run would take it for expired."""
+    """Records restored buckets. One that is restored into the source is live again: its receipt has to say
+    so, so that later versions replace the archived ones. And it is pinned, since the next run would take it
+    for expired."""
 
     receipts: Receipts
     pins: Pins
@@ -30,11 +31,12 @@ class RestoreRecords:
     how: How
 
     def offline(self, manifest: Manifest, batch: Batch, chosen: Indices, session: ClientSession) -> None:
+        """Records that chosen buckets of a commit are live again, and pins them, in a transaction."""
         self._set_live(manifest, chosen, True, session)
         self.pins.put(batch.take(chosen), self.until, session)
 
     def superseded(self, batch: Batch, chosen: Indices, session: ClientSession) -> None:
-        """Of a version that counts no more nothing is to be told but the pin."""
+        """Pins a version that no longer counts. Nothing else is recorded of it."""
         self.pins.put(batch.take(chosen), self.until, session)
 
     def _set_live(
@@ -45,6 +47,8 @@ class RestoreRecords:
         self.receipts.set_live(manifest.commit, live, {}, session)
 
     def online(self, batch: Batch, chosen: Indices, session: ClientSession) -> None:
+        """Records that chosen buckets of an online archive are live again, and pins them, in a
+        transaction."""
         restored = batch.take(chosen)
         self._set_copied(restored, session)
         self.pins.put(restored, self.until, session)
@@ -55,8 +59,8 @@ class RestoreRecords:
         self.receipts.update(f"restored-{restored.digest[:32]}", {"$set": facts}, session)
 
     def settled(self, plans: list[Plan], session: ClientSession) -> None:
-        """All versions are live that are in what was put. The pins remember the last one alone: where that is
-        not all of it, the next run rolls its windows up again."""
+        """Records that all versions in what was put are live. The pins remember the last one alone: where
+        that is not all of it, the next run rolls its windows up again."""
         commits: dict[str, list[tuple[Version, bool]]] = {}
         for plan in plans:
             for version in plan.history.versions:

@@ -1,4 +1,4 @@
-"""Restore: archived buckets come back as they were, byte for byte, into any collection."""
+"""Restores archived buckets as they were, byte for byte, into any collection."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Document = dict[str, Any]
 
 @dataclass
 class RestoreReport:
-    """What is in the target now, whether this run put it there or an earlier one."""
+    """What is in the target now, whether this restore put it there or an earlier one."""
 
     buckets: int = 0
     readings: int = 0
@@ -72,14 +72,14 @@ def restore(context: ArchiveContext, options: RestoreOptions) -> RestoreReport:
 
 
 class _Restoring:
-    """One restore at work."""
+    """The state of one restore."""
 
     def __init__(self, context: ArchiveContext, target: Target, wanted: RestoreFilter) -> None:
         self._target, self._check, self._progress = target, context.check, context.progress
         self._report = RestoreReport()
         self._filter = wanted
         self._passed: set[str] = set()  # the commits whose buckets were put
-        self._seen: Future[None] = at_once(lambda: None)  # of the piece before: it is read back meanwhile
+        self._seen: Future[None] = at_once(lambda: None)  # reads back the piece before
         histories = partial(_histories, context)
         self._settling = Settling(target, histories, self._were_counted)
 
@@ -121,7 +121,7 @@ class _Restoring:
         self._report.pinned += len(piece) - len(blocked) if target.is_source else 0
 
     def _held(self, piece: Batch, policy: Policy) -> list[int]:
-        """Buckets of which there are other versions, for all that is in their way."""
+        """Returns the buckets of which there are other versions, for all that is in their way."""
         histories = self._settling.histories
         held = histories.parted(piece, policy) if self._filter.is_part else []
         if self._target.how.mode == Mode.merged:
@@ -129,7 +129,7 @@ class _Restoring:
         return sorted({*held, *histories.merged(piece, policy)})
 
     def _uncount(self, piece: Batch, leaving: list[int], policy: Policy) -> None:
-        """They are counted where they are settled."""
+        """Takes these buckets out of the counts: they are counted where they are settled."""
         if leaving:
             lot = Lot(piece.take(np.array(leaving, dtype=np.int64)), policy)
             self._report.buckets -= len(lot)
@@ -141,13 +141,13 @@ class _Restoring:
         self._settling.settle(self._check)
 
     def _were_counted(self, versions: Sequence[Version]) -> list[bool]:
-        """Which of the versions that stand in the target were put, or found there, by this run."""
+        """Returns which of the versions that stand in the target were put, or found there, by this run."""
         wanted = self._filter.holds(versions)
         passed = [it.commit is not None and it.commit.commit in self._passed for it in versions]
         return [is_wanted and has_passed for is_wanted, has_passed in zip(wanted, passed, strict=True)]
 
     def finished(self) -> RestoreReport:
-        """Raises BucketwiseError where documents were in the way."""
+        """Returns the report. Raises BucketwiseError where documents were in the way."""
         report, settled, blocked = self._report, self._settling.report, self._settling.blocked
         for count in fields(settled):
             setattr(report, count.name, getattr(report, count.name) + getattr(settled, count.name))

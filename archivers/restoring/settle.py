@@ -1,7 +1,7 @@
 """Restored buckets of which the archive holds several versions.
 
-Such a bucket is told by what stands in its way: a document of the same `_id`, which is another version of it,
-or some of them merged. Only such a document is ever replaced, and the transaction that does compares it.
+Such a bucket shows by what stands in its way: a document with the same `_id`, which is another version of it,
+or some versions merged. Only such a document is ever replaced, and the transaction that does so compares it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from buckets.bson.raw import Batch
 from config.policies import Policy
 from rollups.guarded import transaction
 
-#: So many buckets, and so many bytes of them, wait for their other versions to be looked up.
+#: Buckets, and bytes of them, that wait for their other versions to be looked up together.
 MAX_WAITING, MAX_WAITING_BYTES = 10_000, 16 << 20
 IN_THE_WAY = (
     "another document has the same _id. What is there was left as it is. Restore into a new collection"
@@ -41,7 +41,7 @@ IN_THE_WAY = (
 
 @dataclass
 class Settled:
-    """What settling did: documents in the target, beyond those that were counted when they were put."""
+    """What settling added: documents in the target, beyond those that were counted when they were put."""
 
     buckets: int = 0
     readings: int = 0
@@ -58,6 +58,7 @@ class Blocked:
     first: dict[str, Any] = field(default_factory=dict)  # reason -> `_id`
 
     def add(self, identity: Any, reason: str) -> None:
+        """Counts a bucket that was not restored. Keeps its `_id` if it is the first with that reason."""
         self.count += 1
         self.first.setdefault(reason, identity)
 
@@ -81,7 +82,7 @@ class Settling:
         self.blocked = Blocked()
 
     def add(self, blocked: Batch, policy: Policy) -> None:
-        """`policy`: as which they were archived."""
+        """Adds buckets that were blocked. `policy`: the one under which they were archived."""
         if len(blocked):
             self._waiting.append((blocked, policy))
 
@@ -91,15 +92,17 @@ class Settling:
 
     @cached_property
     def histories(self) -> Histories:
+        """Returns the finder of versions, made when first asked."""
         return self._make()
 
     @property
     def is_full(self) -> bool:
+        """Returns whether as many buckets wait as are settled together."""
         count = sum(len(batch) for batch, _ in self._waiting)
         return count >= MAX_WAITING or sum(batch.size for batch, _ in self._waiting) >= MAX_WAITING_BYTES
 
     def settle(self, check: Callable[[], None]) -> None:
-        """Put each bucket as all its versions say."""
+        """Puts back each bucket as all its versions together say."""
         waiting, self._waiting = self._waiting, []
         for batch, policy in waiting:
             for piece in chunks(batch):
@@ -118,8 +121,8 @@ class Settling:
             self._put(plans)
 
     def _found(self, piece: Batch, policy: Policy) -> Iterator[tuple[Any, History, list[Batch], Fold]]:
-        """Of the buckets that have several versions: their `_id`s, these, and all that may be replaced. The
-        others are blocked."""
+        """Yields the buckets that have several versions: their `_id`s, these, and all that may be replaced.
+        The others are blocked."""
         standing = standing_in(self._target.database, self._target.to, piece.main)
         found = self.histories.of(piece, policy, [it for it in standing if it is not None])
         several: dict[bytes, tuple[Any, History, bytes | None]] = {}
@@ -176,7 +179,8 @@ class Settling:
         self._met |= {hash(it.bucket.main[0]) for it in new} | {hash(_name(plan)) for plan in put}
 
     def _counted_before(self, put: list[Plan], stood: list[bytes | None]) -> list[Version]:
-        """What stood in place of these, and is counted: as it was put, or as an earlier settling left it."""
+        """Returns what stood in place of these and is counted already: as it was put, or as an earlier
+        settling left it."""
         settled, fresh = [], []
         for plan, main in zip(put, stood, strict=True):
             if hash(_name(plan)) in self._met:
@@ -197,7 +201,7 @@ def _overflow_of(versions: Sequence[Version]) -> int:
 
 
 def plan_of(history: History, known: list[Batch], fold: Fold, how: How) -> Plan | str:
-    """Returns what is to stand for a bucket of several versions, or why nothing can."""
+    """Returns what is to be put for a bucket of several versions, or why nothing can be."""
     last = history.counting.last
     history = _ending_with(last, history) if how.mode == Mode.all else history.counting
     versions = history.versions
@@ -216,5 +220,5 @@ def plan_of(history: History, known: list[Batch], fold: Fold, how: How) -> Plan 
 
 
 def _ending_with(last: Version, history: History) -> History:
-    """The same with the version that counts behind the others: one that was superseded may be younger."""
+    """Returns the history with the version that counts behind the others: a superseded one may be younger."""
     return history._replace(versions=[*(it for it in history.versions if it is not last), last])

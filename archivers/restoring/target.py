@@ -1,4 +1,4 @@
-"""Where restored buckets go, and what becomes of several versions of one."""
+"""Where restored buckets go, and what happens to several versions of one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Document = dict[str, Any]
 
 
 class Mode(StrEnum):
-    """What becomes of several versions of a bucket."""
+    """What to do with several versions of a bucket."""
 
     latest = "latest"
     all = "all"
@@ -38,7 +38,7 @@ MERGED = How()
 
 @dataclass(frozen=True)
 class Target:
-    """Where buckets go. `note` tells the records of them, in the transaction that puts them."""
+    """Where buckets go. `note` records them, in the transaction that puts them."""
 
     database: Database[Document]
     policy: Policy
@@ -49,15 +49,17 @@ class Target:
 
     @property
     def aside(self) -> str:
+        """Returns the collection that older versions go to."""
         return self.how.aside or self.to
 
     @property
     def is_source(self) -> bool:
+        """Returns whether buckets go back into the source."""
         return self.to == self.policy.collection
 
 
 class Plan(NamedTuple):
-    """What is to stand for one bucket, and what may stand there now."""
+    """What is to be put for one bucket, and what may be there now."""
 
     history: History
     final: Batch  # of one

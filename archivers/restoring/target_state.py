@@ -23,7 +23,7 @@ Document = dict[str, Any]
 
 
 class TargetState:
-    """Of some plans, as one transaction sees it."""
+    """The state of the target of some plans, as one transaction sees it."""
 
     def __init__(self, target: Target, plans: Sequence[Plan], session: ClientSession) -> None:
         self._target = target
@@ -49,7 +49,7 @@ class TargetState:
         )
 
     def replace(self, going: Sequence[int]) -> None:
-        """Put what these plans say in place of what stands there."""
+        """Puts what these plans say in place of what stands there."""
         target = self._target
         stand = {target.to: [main for i in going if (main := self.mains[i]) is not None]}
         stand[target.aside] = stand.get(target.aside, []) + [it for i in going for it in self._aside[i]]
@@ -70,7 +70,8 @@ class TargetState:
         return standing_in(self._target.database, collection, Docs.of(documents), self._session)
 
     def _units(self) -> dict[bytes, bytes]:
-        """Where there is overflow, the live buckets: an old one's overflow must not join what has changed."""
+        """Returns the live buckets where there is overflow: an old one's overflow must not join what has
+        changed."""
         if self._target.policy.overflow is None:
             return {}
         raw_ids = [plan.final.main.raw_id(0) for plan in self._plans]
@@ -82,7 +83,7 @@ class TargetState:
         }
 
     def _each(self, collection: str, groups: list[list[bytes]]) -> list[list[bytes]]:
-        """Of each group of documents: what has their `_id`s there."""
+        """Returns, for each group of documents, those that have their `_id`s there."""
         documents = [it for group in groups for it in group]
         found = iter(self._there(collection, documents) if documents else [])
         there = (itertools.islice(found, len(group)) for group in groups)
@@ -90,7 +91,7 @@ class TargetState:
 
 
 def documents_of(target: Target, plans: Sequence[Plan]) -> list[tuple[str, Docs]]:
-    """Returns what these plans put, by collection."""
+    """Returns the documents that these plans put, by collection."""
     aside = [it for plan in plans for it in plan.aside]
     places = {target.to: [plan.final.main[0] for plan in plans]}
     places[target.aside] = places.get(target.aside, []) + aside

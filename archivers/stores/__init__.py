@@ -36,7 +36,8 @@ __all__ = [
 
 
 def open_store(settings: Store) -> ObjectStore:
-    """The store behind `url`, not connected to yet. Raises UsageError where it is no s3 or file url."""
+    """Returns the store behind `url`, not connected to yet. Raises UsageError where it is no s3 or file
+    URL."""
     url = urlsplit(settings.url)
     if url.scheme == "file" and url.netloc in ("", "localhost") and url.path.strip("/"):
         return FileStore(Path(unquote(url.path)))

@@ -1,6 +1,6 @@
 """What every object store can do, and how it fails.
 
-Keys are relative paths with `/`, under the store's url: `ticks/data/dt=2018-06-30/a.parquet`.
+Keys are relative paths with `/`, under the store's URL: `ticks/data/dt=2018-06-30/a.parquet`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ _USERINFO = re.compile(r"//[^/@\s]+@")
 
 @dataclass(frozen=True)
 class StoreObject:
+    """An object of a store, as `list` and `head` return it."""
+
     key: str
     size: int  # bytes
     modified: datetime  # aware
@@ -37,8 +39,8 @@ class Capabilities:
 
 @dataclass(frozen=True)
 class Versioning:
-    """What a store does with what is deleted or replaced. `lock`: how it is told to lock what is put there;
-    None: it is not."""
+    """What a store does with objects that are deleted or replaced. `lock`: the lock that it is configured to
+    put on objects; None: none."""
 
     keeps_versions: bool = False
     has_locks: bool | None = False  # None: it can't be asked
@@ -47,8 +49,8 @@ class Versioning:
 
 @dataclass(frozen=True)
 class OlderVersions:
-    """What a store keeps of objects that were deleted or replaced. `locked_until`: the last of the instants
-    before which some can't be removed."""
+    """What a store keeps of objects that were deleted or replaced. `locked_until`: the last instant before
+    which some can't be removed."""
 
     count: int = 0
     locked_until: datetime | None = None
@@ -70,12 +72,12 @@ class NotFound(StoreError):
 
 
 class AlreadyExists(StoreError):
-    """`if_absent` was asked for, and an object has this key."""
+    """An object has this key, and `if_absent` was set."""
 
 
 class Corrupt(StoreError):
-    """It can't be what was put there: its bytes never had the checksum that the store keeps of it, they are
-    more or fewer, or a symbolic link stands in its place."""
+    """The object can't be what was put there: its bytes don't match the checksum that the store keeps, their
+    number is wrong, or a symbolic link stands in its place."""
 
     exit_code = 5
 
@@ -93,11 +95,11 @@ class ObjectStore(Protocol):
 
     @property
     def url(self) -> str:
-        """Where the keys begin, without a `/` at its end."""
+        """Returns the URL below which the keys lie, without a `/` at its end."""
 
     @property
     def requests(self) -> Requests:
-        """What was asked of it: put, get, head, list, delete; of a directory also clean."""
+        """Returns the requests so far: put, get, head, list, delete; of a directory also clean."""
 
     def put_bytes(
         self,
@@ -108,41 +110,41 @@ class ObjectStore(Protocol):
         storage_class: str | None = None,
         locked_from: datetime | None = None,
     ) -> None:
-        """Write `data`, replacing what was there. Raises OutcomeUnknown; with `if_absent`, AlreadyExists.
+        """Writes `data`, and replaces what was there. Raises OutcomeUnknown; with `if_absent`, AlreadyExists.
 
-        `storage_class`: that of S3, where the store has any; None: the store's own. `locked_from`: it is
-        locked for as long as the store's settings say from that instant, if they do; None: it is not.
-        Where a reply was lost, equal bytes found at the key count as ours: data that must tell two writers
-        apart has to differ between them.
-        """
+        `storage_class`: one of S3, if the store has any; None: the store's own. `locked_from`: the object is
+        locked from that instant, for as long as the store's settings say, if they do; None: it is not. After
+        a lost reply, equal bytes at the key count as ours: data that must tell two writers apart has to
+        differ between them."""
 
     def get_bytes(self, key: str, size: int | None = None) -> bytes:
-        """Raises NotFound; and Corrupt, before anything is read, where there are not so many bytes."""
+        """Returns the bytes of an object. Raises NotFound; and Corrupt, before anything is read, where its
+        size is not `size`."""
 
     def head(self, key: str) -> StoreObject | None:
-        """The object's size and time, or None where there is none."""
+        """Returns the object's size and time, or None where there is none."""
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[StoreObject]:
-        """The objects whose key starts with `prefix`, which need not end at a `/`, in order of their keys;
-        those behind the key `after` alone."""
+        """Yields the objects whose key starts with `prefix`, which need not end at a `/`, in order of their
+        keys; only those behind the key `after`."""
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove the objects; a key that has none is fine."""
+        """Removes the objects. A key without an object is no error."""
 
     def older_versions(self, prefix: str) -> OlderVersions:
-        """What the store keeps of objects below a prefix that are deleted, or have other contents by now."""
+        """Returns what the store keeps of objects below a prefix that were deleted or replaced."""
 
     def versioning(self) -> Versioning:
-        """Whether the store keeps older versions of objects, and whether it can lock objects."""
+        """Returns whether the store keeps older versions of objects, and whether it can lock objects."""
 
     def clean_temporaries(self, before: datetime) -> int:
-        """Remove what writes begun before that instant left unfinished; how many there were.
+        """Removes what writes begun before that instant left unfinished. Returns how many there were.
 
-        For the owner of a lease: a slow writer elsewhere may still be at work on them.
-        """
+        For the owner of a lease: a slow writer elsewhere may still be at work on them."""
 
     def probe(self) -> Capabilities:
-        """Try every right on a small object of our own. Raises Denied, which names those that are missing."""
+        """Tries every right on a small object of our own. Raises Denied, which names those that are
+        missing."""
 
 
 def check_size(found: int, size: int | None, place: str) -> None:
@@ -152,7 +154,7 @@ def check_size(found: int, size: int | None, place: str) -> None:
 
 
 def checked_key(key: str, place: str) -> str:
-    """The key, if it is safe as a path and an object name."""
+    """Returns the key if it is safe as a path and an object name; else raises."""
     parts = key.split("/")
     if _UNSAFE.search(key) or any(part in ("", ".", "..") for part in parts):
         mend = "A key is a relative path without empty parts, '.', '..', backslashes and control characters."
@@ -162,7 +164,7 @@ def checked_key(key: str, place: str) -> str:
 
 @dataclass(frozen=True)
 class Rights:
-    """What a store calls the rights that the suite needs."""
+    """The names that a store has for the rights that the suite needs."""
 
     write: str
     read: str
@@ -171,10 +173,9 @@ class Rights:
 
 
 def probe_store(store: ObjectStore, rights: Rights, is_refused: Callable[[str], bool]) -> Capabilities:
-    """Write, read, list and delete an object; `is_refused` tries a conditional write to its key.
+    """Writes, reads, lists and deletes an object; `is_refused` tries a conditional write to its key.
 
-    A missing right does not end the probe, so that all are told at once; any other error does.
-    """
+    A missing right does not end the probe, so that all are reported at once; any other error does."""
     key, data = f"{PROBE_PREFIX}{uuid4().hex}", b"bucketwise probe"
     missing: list[str] = []
     conditional = False
@@ -210,7 +211,7 @@ def probe_store(store: ObjectStore, rights: Rights, is_refused: Callable[[str], 
 
 
 def probe_class(store: ObjectStore, storage_class: str) -> None:
-    """Write an object with this storage class, and delete it. Raises StoreError."""
+    """Writes an object with this storage class, and deletes it. Raises StoreError."""
     key = f"{PROBE_PREFIX}{uuid4().hex}"
     store.put_bytes(key, b"bucketwise probe", storage_class=storage_class)
     store.delete([key])

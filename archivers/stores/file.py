@@ -1,8 +1,8 @@
 """A store in a directory: each object is a file, written aside and moved into place.
 
-No symbolic link below the directory is followed: what lies behind one is not in the store. A link itself
-is listed, can't be read, and is removed or replaced without a look at where it leads. The directory may be
-one.
+No symbolic link below the directory is followed: what lies behind one is not in the store. A link itself is
+listed, can't be read, and is removed or replaced without a look at where it leads. The directory itself may
+be one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PUT_TRIES = 5
 
 
 class FileStore:
-    """The directory may be absent: the first write makes it."""
+    """A store in a directory. It may be absent: the first write creates it."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -49,6 +49,7 @@ class FileStore:
 
     @property
     def url(self) -> str:
+        """Returns the file:// URL of the directory."""
         return self._root.absolute().as_uri()
 
     def put_bytes(
@@ -60,6 +61,7 @@ class FileStore:
         storage_class: str | None = None,  # noqa: ARG002 - a directory has none
         locked_from: datetime | None = None,  # noqa: ARG002 - nor locks
     ) -> None:
+        """Writes an object aside, syncs it, and moves it into place."""
         with self._errors("put", key):
             target = self._path(key)
             temporary = self._temporaries / uuid4().hex
@@ -77,6 +79,7 @@ class FileStore:
             raise AlreadyExists("put", f"{self.url}/{key}", "it is there already")
 
     def get_bytes(self, key: str, size: int | None = None) -> bytes:
+        """Returns the bytes of an object; follows no symbolic link."""
         with self._errors("get", key):
             path = self._path(key)
             if path.is_symlink():
@@ -86,6 +89,7 @@ class FileStore:
                 return source.read()
 
     def head(self, key: str) -> StoreObject | None:
+        """Returns what is known of an object; None where there is none."""
         try:
             with self._errors("look at", key):
                 return _described(key, self._path(key))
@@ -93,6 +97,7 @@ class FileStore:
             return None
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[StoreObject]:
+        """Yields the objects whose keys begin with `prefix` and come behind `after`, sorted by key."""
         folder = prefix.rpartition("/")[0]
         with self._errors("list", prefix):
             top = self._path(f"{folder}/_").parent if folder else self._root
@@ -100,6 +105,7 @@ class FileStore:
         yield from sorted(found, key=lambda item: item.key)
 
     def delete(self, keys: Iterable[str]) -> None:
+        """Removes objects, and the folders that they leave empty. Absent ones are no error."""
         for key in keys:
             with self._errors("delete", key):
                 path = self._path(key)
@@ -110,14 +116,15 @@ class FileStore:
                 self._remove_empty(path.parent)
 
     def versioning(self) -> Versioning:
-        """A directory has neither."""
+        """Returns that there is none: a directory has neither versions nor locks."""
         return Versioning()
 
     def older_versions(self, prefix: str) -> OlderVersions:  # noqa: ARG002
-        """None: a file that is gone is gone."""
+        """Returns none: a file that is gone is gone."""
         return OlderVersions()
 
     def clean_temporaries(self, before: datetime) -> int:
+        """Removes what broken-off writes left before that time. Returns how many files."""
         count = 0
         with self._errors("clean", _TEMPORARY):
             self._check_folders(_TEMPORARY)
@@ -129,6 +136,7 @@ class FileStore:
         return count
 
     def probe(self) -> Capabilities:
+        """Returns what the directory allows, tried with objects that are removed again."""
         where = self._root
         rights = Rights(f"write in {where}", f"read in {where}", f"list {where}", f"delete in {where}")
         return probe_store(self, rights, lambda key: _refuses_links(self._path(key)))
@@ -167,7 +175,7 @@ class FileStore:
                     continue  # deleted since the folder was read
 
     def _remove_empty(self, folder: Path) -> None:
-        """Remove folders that hold nothing now, and make what was removed last."""
+        """Removes folders that hold nothing now, and syncs the removal."""
         while folder != self._root:
             try:
                 folder.rmdir()
@@ -206,7 +214,7 @@ def _linked(operation: str, path: Path) -> Corrupt:
 
 
 def _place(temporary: Path, target: Path, if_absent: bool) -> bool:
-    """Move a finished file to its place; False where `if_absent` forbids it."""
+    """Moves a finished file to its place; False where `if_absent` forbids it."""
     for attempt in range(_PUT_TRIES):
         try:
             _make_folders(target.parent)
@@ -235,7 +243,7 @@ def _link(temporary: Path, target: Path) -> bool:
 
 
 def _refuses_links(existing: Path) -> bool:
-    """Whether this file system has hard links, and keeps them from replacing a file."""
+    """Returns whether this file system has hard links, and keeps them from replacing a file."""
     try:
         existing.hardlink_to(existing)
     except FileExistsError:
@@ -247,7 +255,7 @@ def _refuses_links(existing: Path) -> bool:
 
 
 def _make_folders(folder: Path) -> None:
-    """Make the folder and its parents, each durable before what goes into it."""
+    """Makes the folder and its parents, each durable before what goes into it."""
     if folder.is_dir():
         return
     _make_folders(folder.parent)

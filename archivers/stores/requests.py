@@ -1,4 +1,4 @@
-"""Counts what is asked of a store."""
+"""Counts the requests to a store."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class Requests:
         self._retries = 0
 
     def count(self, operation: str) -> None:
-        """Count a request as it is sent."""
+        """Counts a request as it is sent."""
         with self._lock:
             self._sent[operation] += 1
 
     def count_retry(self) -> None:
-        """Count one of the requests as a retry, as well."""
+        """Counts one of the requests as a retry, as well."""
         with self._lock:
             self._retries += 1
 

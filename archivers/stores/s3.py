@@ -49,8 +49,7 @@ _DELETE_BATCH = 1000  # what S3 takes in one request
 
 
 class Patience(NamedTuple):
-    """`attempts` bounds the tries of one request, `timeout` (seconds) the wait for a connection or for
-    bytes."""
+    """Limits of a request: `attempts` at most, and `timeout` (seconds) for a connection or for bytes."""
 
     attempts: int = 5
     timeout: float = 30.0
@@ -60,8 +59,8 @@ USUAL = Patience()
 
 
 class S3Store:
-    """Credentials come from boto3's own chain. Safe to use from several threads. `lock`: how long the files
-    of a commit are locked; None: they are not."""
+    """A store in an S3 bucket. Credentials come from boto3's own chain. Safe to use from several threads.
+    `lock`: how long the files of a commit are locked; None: they are not."""
 
     def __init__(
         self,
@@ -99,6 +98,7 @@ class S3Store:
 
     @property
     def url(self) -> str:
+        """Returns the s3:// URL of the bucket and prefix."""
         return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
 
     def put_bytes(
@@ -110,7 +110,8 @@ class S3Store:
         storage_class: str | None = None,
         locked_from: datetime | None = None,
     ) -> None:
-        # The look comes first for servers that ignore the condition.
+        """Uploads an object. After a reply that was lost, finds out what the bucket holds."""
+        # Look first, for servers that ignore the condition.
         if if_absent and self.head(key) is not None:
             raise AlreadyExists("put", f"{self.url}/{key}", "it is there already")
         options: dict[str, Any] = {} if storage_class is None else {"StorageClass": storage_class}
@@ -131,7 +132,8 @@ class S3Store:
                 self._settle(key, error, data)
 
     def get_bytes(self, key: str, size: int | None = None) -> bytes:
-        """From its start again where the reply breaks off or is damaged."""
+        """Returns the bytes of an object. Reads it again from its start where the reply breaks off or is
+        damaged."""
         for attempt in itertools.count(1):
             if attempt > 1:
                 self.requests.count_retry()
@@ -149,6 +151,7 @@ class S3Store:
         raise AssertionError("unreachable")
 
     def head(self, key: str) -> StoreObject | None:
+        """Returns what is known of an object; None where there is none."""
         try:
             found = self._client.head_object(**self._where(key))
         except FAILURES as error:
@@ -159,6 +162,7 @@ class S3Store:
         return StoreObject(key, found["ContentLength"], found["LastModified"], version)
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[StoreObject]:
+        """Yields the objects whose keys begin with `prefix` and come behind `after`, sorted by key."""
         where = {"StartAfter": self._prefix + after} if after else {}
         pages = self._client.get_paginator("list_objects_v2").paginate(
             Bucket=self._bucket, Prefix=self._prefix + prefix, **where
@@ -173,10 +177,11 @@ class S3Store:
             ]
         except FAILURES as error:
             raise self._error("list", prefix, error) from error
-        # S3 lists in order of keys; not everything that speaks S3 does.
+        # S3 lists in the order of keys; not every server that speaks S3 does.
         yield from sorted(found, key=lambda item: item.key)
 
     def delete(self, keys: Iterable[str]) -> None:
+        """Removes objects, up to a thousand a request. Absent ones are no error."""
         waiting = iter(keys)
         while batch := list(islice(waiting, _DELETE_BATCH)):
             names = [{"Key": self._where(key)["Key"]} for key in batch]
@@ -192,7 +197,7 @@ class S3Store:
                 raise self._error("delete", key, ClientError({"Error": refused[0]}, "DeleteObjects"))
 
     def versioning(self) -> Versioning:
-        """As the bucket is configured, as far as that may be asked."""
+        """Returns how the bucket is configured, as far as we may ask."""
         lock = None if self._lock is None else f"{self._lock.mode}, {self._lock.days} days"
         try:
             status = self._client.get_bucket_versioning(Bucket=self._bucket).get("Status")
@@ -201,7 +206,8 @@ class S3Store:
             return Versioning(has_locks=None, lock=lock)
 
     def older_versions(self, prefix: str) -> OlderVersions:
-        """Where versioning is on, or was. Locks are asked for version by version, if the bucket has any."""
+        """Returns the older versions, where versioning is on or was. Asks for the locks of each version, if
+        the bucket has any."""
         try:
             if "Status" not in self._client.get_bucket_versioning(Bucket=self._bucket):
                 return OlderVersions()
@@ -232,14 +238,15 @@ class S3Store:
         return until
 
     def clean_temporaries(self, before: datetime) -> int:  # noqa: ARG002
-        """None: each object is put by one request, whole or not at all."""
+        """Returns 0: each object is put by one request, whole or not at all."""
         return 0
 
     def probe(self) -> Capabilities:
+        """Returns what the bucket allows, tried with objects that are removed again."""
         return probe_store(self, _RIGHTS, self._refuses_overwrite)
 
     def _count(self, request: Any, event_name: str, **_: object) -> None:
-        """Of each attempt, botocore's own retries among them."""
+        """Counts each attempt, botocore's own retries among them."""
         self.requests.count(_OPERATIONS.get(event_name.rpartition(".")[2], "other"))
         if "attempt=1;" not in str(request.headers.get("amz-sdk-request", "attempt=1;")):
             self.requests.count_retry()
@@ -251,7 +258,8 @@ class S3Store:
         return store_error(operation, f"{self.url}/{key}", error)
 
     def _settle(self, key: str, error: Exception, data: bytes) -> None:
-        """After a put that gave an error: return if it happened all the same, raise what is true if not."""
+        """Finds out after a put that gave an error whether it happened: returns if so, else raises what is
+        true."""
         failed = self._error("put", key, error)
         if is_definite(error):
             raise failed from error
@@ -284,6 +292,7 @@ class S3Store:
 
 
 def _without_body_if_refused(response_dict: dict[str, Any], **_: object) -> None:
-    """Where a refusal names the object's checksum, botocore takes its body for the object's and fails."""
+    """Removes the body of a refusal that names the object's checksum: botocore takes it for the object's and
+    fails."""
     if response_dict["status_code"] >= 300 and not isinstance(response_dict["body"], bytes):
         response_dict["body"] = b""

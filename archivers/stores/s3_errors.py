@@ -1,4 +1,4 @@
-"""What botocore's errors mean: which of ours, why, and how to mend it."""
+"""Translates botocore's errors: which of ours it is, why, and how to fix it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _DENIED = {"AccessDenied", "AllAccessDisabled", "Forbidden", "403", "401"}
 
 
 def http_status(error: Exception) -> int | None:
-    """The status the server answered with, or None where it did not answer."""
+    """Returns the status with which the server answered, or None where it did not answer."""
     if not isinstance(error, ClientError):
         return None
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
@@ -51,10 +51,9 @@ def http_status(error: Exception) -> int | None:
 
 
 def is_definite(error: Exception) -> bool:
-    """Whether nothing can have happened: refused at the first try.
+    """Returns whether nothing can have happened: the first try was refused.
 
-    A refusal at a later try says nothing of the earlier ones, whose replies may have been lost.
-    """
+    A refusal at a later try says nothing of the earlier ones, whose replies may have been lost."""
     status = http_status(error)
     if status is None or not isinstance(error, ClientError):
         return _is_unsendable(error) or isinstance(
@@ -64,12 +63,13 @@ def is_definite(error: Exception) -> bool:
 
 
 def may_still_happen(error: Exception) -> bool:
-    """Whether the server may be at work on it yet: it, or a gateway before it, was too slow to answer."""
+    """Returns whether the server may still carry it out: it, or a gateway before it, was too slow to
+    answer."""
     return isinstance(error, ReadTimeoutError) or http_status(error) == 504
 
 
 def store_error(operation: str, place: str, error: Exception) -> StoreError:
-    """The error of ours that says this."""
+    """Returns the store error for an error of boto3."""
     if isinstance(error, ClientError):
         return _refusal(operation, place, error)
     if _is_unsendable(error):  # its text quotes the session token
@@ -91,7 +91,7 @@ def store_error(operation: str, place: str, error: Exception) -> StoreError:
 
 
 def _is_unsendable(error: Exception) -> bool:
-    """Whether something of ours could not be put into the request's headers."""
+    """Returns whether something of ours could not be put into the request's headers."""
     return isinstance(error, HTTPClientError) and isinstance(error.kwargs.get("error"), ValueError)
 
 
@@ -111,5 +111,5 @@ def _refusal(operation: str, place: str, error: ClientError) -> StoreError:
 
 
 def is_unsupported(error: Exception) -> bool:
-    """Whether the server does not know what was asked for."""
+    """Returns whether the server does not know the request."""
     return http_status(error) == 501

@@ -27,7 +27,7 @@ def set_aside(bucket: Batch, version: int) -> list[bytes]:
 
 
 def _renamed(document: bytes, identity: dict[str, Typed]) -> bytes:
-    """The document with another `_id`, and not another bit changed."""
+    """Returns the document with another `_id`, and no other bit changed."""
     for start, value, end in elements(document):
         if document[start + 1 : value] == b"_id\0":
             named = b"%c_id\0" % DOCUMENT + document_of(identity)

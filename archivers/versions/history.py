@@ -1,8 +1,7 @@
 """The versions of a bucket that an archive holds, in their order.
 
-Who upserts under `_id`s of his own making writes a late reading into a new document, once the bucket is gone.
-It is archived as well: a later version of the bucket.
-"""
+An upsert of a late reading, under an `_id` that the application makes, creates a new document once the bucket
+is gone. It is archived as well: a later version of the bucket."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ from config.policies import Policy
 
 Document = dict[str, Any]
 Days = tuple[int, int]  # first and last, since 1970
-#: What some versions give is found in so many steps, and so many merges, or not at all.
+#: Steps, and merges, after which the search for what some versions give ends.
 _MOST_STEPS, _MOST_MERGED = 4096, 64
 
 
@@ -41,10 +40,10 @@ class Version(NamedTuple):
     """A bucket as it was archived once."""
 
     bucket: Batch  # of one
-    policy: Policy  # as it was then, as far as decoding needs it
-    commit: Manifest | None = None  # of an offline archive: where it lies
+    policy: Policy  # the policy then, as far as decoding needs it
+    commit: Manifest | None = None  # in an offline archive: the commit that holds it
     position: int = 0  # in its commit
-    is_superseded: bool = False  # it counts no more
+    is_superseded: bool = False  # it no longer counts
 
 
 class History(NamedTuple):
@@ -55,31 +54,32 @@ class History(NamedTuple):
 
     @property
     def last(self) -> Version:
+        """Returns the newest version."""
         return self.versions[-1]
 
     @property
     def counting(self) -> History:
-        """The same without superseded versions; where there are no others, these."""
+        """Returns the history without superseded versions; where there are no others, with them."""
         some = [it for it in self.versions if not it.is_superseded]
         return self._replace(versions=some or self.versions)
 
 
 class Histories(Protocol):
-    """Finds them in one of the archives."""
+    """Finds histories of buckets in one of the archives."""
 
     def of(self, buckets: Batch, policy: Policy, standing: Iterable[bytes]) -> dict[bytes, History]:
-        """Returns the histories of these buckets by `same_id`. `policy`: as which they were archived;
-        `standing` are documents that may hold other versions of them."""
+        """Returns the histories of these buckets by `same_id`. `policy`: the one under which they were
+        archived; `standing`: documents that may hold other versions of them."""
 
     def merged(self, buckets: Batch, policy: Policy) -> list[int]:
-        """Returns those of which the archive is known to hold several versions."""
+        """Returns the indices of buckets of which the archive is known to hold several versions."""
 
     def parted(self, buckets: Batch, policy: Policy) -> list[int]:
-        """Returns those of which a part of the archive may not hold all versions."""
+        """Returns the indices of buckets of which a part of the archive may not hold all versions."""
 
 
 class _Place(NamedTuple):
-    """Where versions lie: a commit, or what left one."""
+    """Where versions lie: a commit, or a file of what left one."""
 
     name: str
     manifest: Manifest
@@ -92,12 +92,12 @@ class _Place(NamedTuple):
 
 
 def _hull(days: set[Days]) -> tuple[int, int]:
-    """From the first of these days to behind the last, in milliseconds."""
+    """Returns the span from the first of these days to behind the last, in milliseconds."""
     return min(first for first, _ in days) * DAY_MS, (max(last for _, last in days) + 1) * DAY_MS
 
 
 def _is_contained(version: Version, place: int, among: Sequence[Version]) -> bool:
-    """Whether a superseded version, at this place among all, tells nothing that others don't."""
+    """Returns whether a superseded version, at this place among all, holds nothing that others don't."""
     return version.is_superseded and any(
         not lacks(other.policy, version.bucket, other.bucket)[0]
         for i, other in enumerate(among)
@@ -110,8 +110,7 @@ def _all(_manifest: Manifest) -> bool:
 
 
 def _alike(buckets: Batch, policy: Policy) -> Callable[[Manifest], bool]:
-    """What tells which commits may hold a version that one of these buckets can be merged with: it is of the
-    same series. Where samples have series of their own, versions may differ in them."""
+    """Returns a test for commits that may hold versions to merge with these buckets: of the same series."""
     decoded = Lot(buckets, policy).decoded
     if policy.sample_series or decoded.quarantined:
         return _all
@@ -120,7 +119,8 @@ def _alike(buckets: Batch, policy: Policy) -> Callable[[Manifest], bool]:
 
 
 class OfflineHistories:
-    """Commits lie in the order of time, and their age follows from the chain."""
+    """Finds histories in an offline archive. Commits lie in the order of time, and their age follows from the
+    chain."""
 
     def __init__(self, archive: OfflineArchive) -> None:
         self._archive = archive
@@ -128,8 +128,7 @@ class OfflineHistories:
         self._names: dict[str, NDArray[np.int64]] = {}  # of superseded versions by file: 8 bytes each
 
     def of(self, buckets: Batch, policy: Policy, standing: Iterable[bytes]) -> dict[bytes, History]:
-        """All versions whose commits hold something of the days that these documents touch, or other versions
-        of theirs."""
+        """Returns all versions in commits of the days that these documents or their versions touch."""
         return self._of(buckets, policy, standing, _all)
 
     def _of(
@@ -152,7 +151,8 @@ class OfflineHistories:
         return {name: self._history(versions) for name, versions in found.items()}
 
     def _history(self, versions: list[Version]) -> History:
-        """In order; of superseded ones each once, and none that a later or counting one contains."""
+        """Returns versions in order, superseded ones once each, and none that a later or counting one
+        contains."""
         known = {it.bucket.unit(0) for it in versions if not it.is_superseded}
         some = {it.bucket.unit(0): it for it in versions if it.is_superseded}
         others = [it for unit, it in some.items() if unit not in known]
@@ -166,7 +166,7 @@ class OfflineHistories:
                 yield Version(one_of(batch, i), policy, place.manifest, at, place.is_superseded)
 
     def merged(self, buckets: Batch, policy: Policy) -> list[int]:
-        """Returns those of which superseded versions are there; nothing tells of others before they meet."""
+        """Returns the indices of buckets with superseded versions. Others show only when they meet."""
         mine = _hashes(buckets)
         found = [self._named(it) for it in self._superseded_around(self._days(policy, buckets.main))]
         some = np.flatnonzero(np.isin(mine, np.concatenate([mine[:0], *found]))).tolist()
@@ -175,12 +175,13 @@ class OfflineHistories:
         return [some[i] for i in self.parted(buckets.take(np.array(some, dtype=np.int64)), policy)]
 
     def parted(self, buckets: Batch, policy: Policy) -> list[int]:
+        """Returns the indices of the buckets of which there are several versions."""
         found = self._of(buckets, policy, [], _alike(buckets, policy))
         names = [same_id(raw_id) for raw_id in buckets.main.raw_ids]
         return [i for i, name in enumerate(names) if len(found[name].versions) > 1]
 
     def _days(self, policy: Policy, documents: Iterable[bytes]) -> set[Days]:
-        """The first and the last UTC day of each, as the policy reads it."""
+        """Returns the first and the last UTC day of each, as the policy reads it."""
         spans = (covered_span(policy, it) for it in documents)
         return {(span[0] // DAY_MS, (span[1] - 1) // DAY_MS) for span in spans if span is not None}
 
@@ -193,7 +194,7 @@ class OfflineHistories:
         return RemovedBuckets(self._archive.load(manifest), range(manifest.buckets))
 
     def superseded(self, batch: Batch, policy: Policy) -> list[int]:
-        """Returns those of superseded buckets that are versions of their own."""
+        """Returns the indices of superseded buckets that are versions of their own."""
         found = self.of(batch, policy, [])
         units = {
             name: {it.bucket.unit(0) for it in history.versions if it.is_superseded}
@@ -202,14 +203,14 @@ class OfflineHistories:
         return [i for i, raw_id in enumerate(batch.main.raw_ids) if batch.unit(i) in units[same_id(raw_id)]]
 
     def _named(self, place: _Place) -> NDArray[np.int64]:
-        """The `_id`s in a file of superseded versions, which is read once for them."""
+        """Returns the hashes of the `_id`s in a file of superseded versions, which is read once for them."""
         if place.name not in self._names:
             self._names[place.name] = _hashes(place.load().batch)
         return self._names[place.name]
 
     @cached_property
     def _left(self) -> list[_Place]:
-        """All that has left commits, as these were when they were listed."""
+        """Returns all that has left commits, as these were when they were listed."""
         found = self._superseded.around(FIRST_MS, LAST_MS)
         return [_Place(key, it, read, is_superseded=True) for key, it, read in found]
 
@@ -227,12 +228,12 @@ class OfflineHistories:
 
 
 def _hashes(buckets: Batch) -> NDArray[np.int64]:
-    """Of their `_id`s: equal for those that are one to MongoDB."""
+    """Returns hashes of `_id`s: equal for those that are one to MongoDB."""
     return np.array([hash(same_id(raw_id)) for raw_id in buckets.main.raw_ids], dtype=np.int64)
 
 
 class OnlineHistories:
-    """The archive holds a bucket's versions merged, and each beside."""
+    """Finds histories in an online archive, which holds versions merged, and each one beside it."""
 
     def __init__(self, database: Database[Document], policy: Policy, archived: Source) -> None:
         self._policy, self._archived = policy, archived
@@ -240,6 +241,7 @@ class OnlineHistories:
         self._receipts = Receipts(database, policy.name)
 
     def of(self, buckets: Batch, policy: Policy, standing: Iterable[bytes]) -> dict[bytes, History]:
+        """Returns the histories of buckets, by `_id`."""
         del policy, standing  # all is found by `_id`
         ids = buckets.main.ids
         versions = self._versions(ids)
@@ -255,7 +257,7 @@ class OnlineHistories:
         return History([*versions, Version(merged, self._policy)] if is_alone else versions, merged)
 
     def _versions(self, ids: list[Any]) -> dict[bytes, list[Version]]:
-        """Without those that are copied, and not merged yet."""
+        """Returns versions by `_id`, without those that are copied and not merged yet."""
         waiting = {same_id(raw): name for raw, (name, _) in self._receipts.open(ids, MERGING).items()}
         found = self._kept.of(ids).items()
         settled = {name: [it for it in some if it.by != waiting.get(name)] for name, some in found}
@@ -266,10 +268,12 @@ class OnlineHistories:
         return [Version(it.bucket, self._policy, is_superseded=i < old) for i, it in enumerate(found)]
 
     def parted(self, buckets: Batch, policy: Policy) -> list[int]:
+        """Returns none: the archive holds versions merged."""
         del buckets, policy  # it holds them merged
         return []
 
     def merged(self, buckets: Batch, policy: Policy) -> list[int]:
+        """Returns the indices of the buckets that are merged from several versions."""
         del policy
         versions = self._versions(buckets.main.ids)
         return [i for i, raw in enumerate(buckets.main.raw_ids) if versions.get(same_id(raw))]
@@ -307,8 +311,7 @@ def folds(histories: Sequence[History]) -> list[Fold]:
 
 
 def some_merged(history: History, standing: bytes) -> Iterator[Batch]:
-    """Returns what those of a bucket's versions give that hold the readings of a document: a restore that
-    knew no others may have put it."""
+    """Yields merges of its versions that hold what a document holds: a restore may have put one."""
     policy = history.last.policy
     there = Docs.of([standing, *(it.bucket.main[0] for it in history.versions)])
     whole, *parts = held_by(policy, there)
@@ -319,7 +322,7 @@ def some_merged(history: History, standing: bytes) -> Iterator[Batch]:
 
 
 def _choices(parts: Sequence[Held], whole: Held) -> Iterator[tuple[int, ...]]:
-    """Returns which parts, one laid over those before it, give the whole, those of many parts first."""
+    """Yields the sets of parts that, one laid over those before it, give the whole; the largest first."""
     reach = list(itertools.accumulate((part.keys() for part in parts), lambda some, more: some | more))
     waiting: list[tuple[int, frozenset[Any], tuple[int, ...]]] = [(len(parts) - 1, frozenset(), ())]
     for _ in range(_MOST_STEPS):
@@ -336,7 +339,7 @@ def _choices(parts: Sequence[Held], whole: Held) -> Iterator[tuple[int, ...]]:
 
 
 def lots_of(versions: Sequence[Version]) -> Iterator[tuple[list[int], Lot]]:
-    """Returns those of each policy, and where they are among all."""
+    """Yields the versions of each policy as a lot, with their indices."""
     for policy in dict.fromkeys(version.policy for version in versions):
         mine = [i for i, version in enumerate(versions) if version.policy == policy]
         yield mine, Lot(Batch.concat([versions[i].bucket for i in mine]), policy)

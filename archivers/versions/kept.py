@@ -1,4 +1,4 @@
-"""The versions of buckets that an online archive holds merged, each as it was, beside it.
+"""The versions of buckets that an online archive holds merged: each as it was, beside the archive.
 
 A document holds the bytes of a bucket, or of one of its overflow documents, and their SHA-256. They are
 written, and read back, before anything is merged.
@@ -31,7 +31,7 @@ from config.checks.targets import versions_archive
 from config.policies import Policy
 
 Document = dict[str, Any]
-#: A document can't be larger, and this one holds another.
+#: Documents can't be much larger, and this one holds another.
 MAX_BYTES = 16_000_000
 
 
@@ -41,17 +41,17 @@ class KeptVersion(NamedTuple):
     version: int
     bucket: Batch  # of one
     by: str  # the receipt of its copy
-    is_superseded: bool = False  # neither it nor any before it counts any more
+    is_superseded: bool = False  # neither it nor any before it still counts
 
 
 def counting(versions: Sequence[KeptVersion]) -> list[KeptVersion]:
-    """Returns those of one bucket that are in what is archived."""
+    """Returns the versions of one bucket that are in what is archived."""
     last = max((i for i, it in enumerate(versions) if it.is_superseded), default=-1)
     return list(versions[last + 1 :])
 
 
 class KeptVersions:
-    """Those of one policy."""
+    """The kept versions of one policy."""
 
     def __init__(self, database: Database[Document], policy: Policy) -> None:
         assert policy.archive is not None and policy.archive.collection is not None
@@ -61,7 +61,7 @@ class KeptVersions:
         self._collection: Collection[Any] = database.get_collection(self.name, codec_options=LOSSLESS)
 
     def make(self) -> None:
-        """With zstd blocks, and the index that finds all versions of a bucket."""
+        """Creates the collection, with zstd blocks and the index that finds all versions of a bucket."""
         make_packed(self._database, self.name)
         self._collection.create_index([("_id._id", ASCENDING)])
 
@@ -86,23 +86,23 @@ class KeptVersions:
         *,
         is_superseded: bool = False,
     ) -> None:
-        """Write these buckets, each as the version of this number; `name` is the receipt of their copies."""
+        """Writes these buckets as versions of these numbers; `name`: the receipt of their copies."""
         facts = {"superseded": bytes([BOOL, 1])} if is_superseded else {}
         documents = [it for version, bucket in entries for it in _documents(name, version, bucket, facts)]
         insert_raw(self._database, self.name, Docs.of(documents), session)
 
     def drop(self, ids: Sequence[Any], session: ClientSession, by: str) -> None:
-        """Delete the versions of these buckets that count, and were copied under one receipt."""
+        """Deletes the versions of these buckets that count, and were copied under one receipt."""
         mine = {"_id._id": {"$in": list(ids)}, "by": by, "superseded": None}
         self._collection.delete_many(mine, session=session)
 
     def clear(self, ids: Sequence[Any], session: ClientSession) -> None:
-        """Delete all versions of these buckets."""
+        """Deletes all versions of these buckets."""
         self._collection.delete_many({"_id._id": {"$in": list(ids)}}, session=session)
 
     def retire(self, newer: Batch, session: ClientSession) -> None:
-        """Let these buckets take the place of their versions that count: what they contain all of is deleted,
-        and the rest is superseded."""
+        """Lets these buckets take the place of their versions that count: those that they contain whole are
+        deleted, and the rest are superseded."""
         versions = self.of(newer.main.ids, session)
         going: list[UpdateMany | DeleteMany] = []
         for i, raw_id in enumerate(newer.main.raw_ids):
@@ -127,7 +127,7 @@ class KeptVersions:
         self._collection.delete_many(named(raw), session=session)
 
     def damaged(self) -> Iterator[DamagedError]:
-        """Returns what of all versions is not as it was written."""
+        """Yields an error for each version that is not as it was written."""
         for found in self._collection.find():
             if (fault := self._fault(found)) is not None:
                 yield fault
@@ -155,7 +155,7 @@ def _versions(found: Iterable[RawBSONDocument]) -> Iterator[KeptVersion]:
 
 
 def _documents(by: str, version: int, bucket: Batch, facts: dict[str, Typed]) -> Iterator[bytes]:
-    """The bucket's own document, then its overflow."""
+    """Yields the bucket's own document, then its overflow."""
     for part, document in enumerate([bucket.main[0], *bucket.extra]):
         identity = {
             "_id": bucket.main.raw_id(0),

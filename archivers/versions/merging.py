@@ -1,8 +1,8 @@
-"""Later versions of buckets that an online archive holds: merged into these, their own bytes kept beside.
+"""Later versions of buckets in an online archive: merged with the archived ones, each version kept beside.
 
-The order: both versions are written to the collection of versions. Then they are read back, and in one
-transaction the late bucket is deleted where it still equals its copy, and the archived document becomes the
-merged one. Until then the archive is what it was, and both count.
+Both versions are written to the collection of versions and read back. Then, in one transaction, the late
+bucket is deleted if it still equals its copy, and the archived document becomes the merged one. Until then
+the archive is what it was, and both count.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Merging:
         self.kept = KeptVersions(work.database, work.policy)
 
     def sort(self, late: Batch) -> Sorted:
-        """Tell apart what of late buckets goes, and what stays. Changes nothing."""
+        """Decides which late buckets go, and which stay. Changes nothing."""
         work, ids = self._work, late.main.ids
         archived, versions = self._of_archive(late), self.kept.of(ids)
         given = zip(archived.main.raw_ids, self._give(archived, versions), strict=True)
@@ -81,7 +81,7 @@ class Merging:
         return Sorted(waiting, faults)
 
     def _faults(self, late: Batch, archived: Batch) -> dict[int, str]:
-        """Why which can't be merged with what is archived."""
+        """Returns why some can't be merged with what is archived."""
         faults = dict(merge(self._work.policy, archived, late).faults)
         for i in range(len(late)):
             if is_too_large(one_of(late, i)) or is_too_large(one_of(archived, i)):
@@ -90,7 +90,8 @@ class Merging:
         return {i: f"{told}: {fault}" for i, fault in faults.items()}
 
     def _of_archive(self, late: Batch, session: ClientSession | None = None) -> Batch:
-        """What the archive holds under their `_id`s, in their order. Raises HaltedError where one is gone."""
+        """Returns the archived buckets with their `_id`s, in their order. Raises HaltedError where one is
+        gone."""
         try:
             return in_order(late, self._archived(session).by_ids(late.main.ids))
         except KeyError:
@@ -100,7 +101,7 @@ class Merging:
             ) from None
 
     def _told(self, archived: Batch) -> set[bytes]:
-        """Of archived buckets: those that receipts tell of, as they are."""
+        """Returns those archived buckets that receipts name, as they are."""
         wanted = {same_id(raw_id): fingerprint(archived, i) for i, raw_id in enumerate(archived.main.raw_ids)}
         decoded = decode(archived, self._work.policy)
         if not len(decoded.units):
@@ -109,7 +110,7 @@ class Merging:
         return archived_before(self._work.receipts, wanted, int(spans.min()), int(spans.max()))
 
     def move(self, name: str, late: Batch) -> None:
-        """Copy, verify, and merge what may go."""
+        """Copies, verifies and merges what may go."""
         if not len(late):
             return
         work = self._work
@@ -120,7 +121,7 @@ class Merging:
             self._merge(name, self._copies(name, late.main.ids))
 
     def _copy(self, name: str, late: Batch) -> None:
-        """Both versions, beside the archive. What was copied of earlier states of these buckets goes."""
+        """Copies both versions, beside the archive. Copies of earlier states of these buckets go."""
         work, ids = self._work, late.main.ids
         self.kept.make()
         archived, before = self._of_archive(late), work.receipts.open(ids, MERGING)
@@ -151,7 +152,8 @@ class Merging:
     def _entries(
         self, late: Batch, archived: Batch, versions: dict[bytes, list[KeptVersion]]
     ) -> list[tuple[int, Batch]]:
-        """What has to be written, with numbers: of what is archived, what the versions don't give already."""
+        """Returns what has to be written, with numbers: of what is archived, what the versions don't give
+        already."""
         held = self._give(archived, versions)
         entries: list[tuple[int, Batch]] = []
         for i, raw_id in enumerate(late.main.raw_ids):
@@ -162,14 +164,14 @@ class Merging:
         return entries
 
     def retire(self, newer: Batch, session: ClientSession) -> None:
-        """Let these buckets take the place of archived ones: no version of these counts any more, and none
+        """Lets these buckets take the place of archived ones: no version of these counts any more, and none
         waits to be merged with them."""
         if len(newer):
             self.kept.retire(newer, session)
             self._work.receipts.pull(newer.main.ids, session, MERGING)
 
     def supersede(self, name: str, copies: Batch, session: ClientSession) -> None:
-        """Keep archived buckets, which are about to be replaced by others that don't contain all of them."""
+        """Keeps archived buckets, which are about to be replaced by others that don't contain all of them."""
         versions = self.kept.of(copies.main.ids, session)
         found = [versions.get(same_id(raw_id), []) for raw_id in copies.main.raw_ids]
         numbers = [held[-1].version + 1 if held else 1 for held in found]
@@ -200,7 +202,8 @@ class Merging:
         return [changed[i] for i in plain], live.take(plain)
 
     def _give(self, archived: Batch, versions: dict[bytes, list[KeptVersion]]) -> list[bool]:
-        """Of each archived bucket: whether it is one of its versions that count, or all of these merged."""
+        """Returns for each archived bucket whether it is one of its versions that count, or all of these
+        merged."""
         found = [counting(versions.get(same_id(raw_id), [])) for raw_id in archived.main.raw_ids]
         several = [i for i, held in enumerate(found) if held]
         policy = self._work.policy
@@ -211,12 +214,12 @@ class Merging:
         return [archived.unit(i) in units for i, units in enumerate(given)]
 
     def _copies(self, name: str, ids: Sequence[Any]) -> Batch:
-        """The late buckets of a receipt, as their copies give them."""
+        """Returns the late buckets of a receipt, as their copies give them."""
         found = [[it for it in held if it.by == name] for held in self.kept.of(ids).values()]
         return Batch.concat([held[-1].bucket for held in found if held])
 
     def settle(self, start_ms: int, end_ms: int) -> None:
-        """Merge what was copied by earlier runs, ends in [start, end) and may go now."""
+        """Merges what was copied by earlier runs, ends in [start, end) and may go now."""
         work = self._work
         for receipt in list(work.receipts.in_state(MERGING, "online")):
             if work.in_grace(receipt["copied"]):
@@ -232,7 +235,7 @@ class Merging:
                     self._merge(name, piece)
 
     def _let_go(self, ids: Sequence[Any], copies: Batch) -> None:
-        """No receipt names buckets whose copies have gone."""
+        """Takes buckets whose copies have gone out of the receipts."""
         there = {same_id(raw_id) for raw_id in copies.main.raw_ids}
         named = [bson.encode({"_id": it}, codec_options=LOSSLESS) for it in ids]
         lost = [
@@ -257,7 +260,7 @@ class Merging:
         self.follow()
 
     def _record(self, session: ClientSession, name: str, verified: Batch, outcome: Outcome) -> None:
-        """In the delete's transaction: the archived buckets become the merged ones. Copies of what has
+        """Replaces, in the delete's transaction, the archived buckets by the merged ones. Copies of what has
         changed, or was gone, are dropped."""
         work, ids = self._work, verified.main.ids
         work.see_limit(len(outcome.deleted))
@@ -303,7 +306,7 @@ class Merging:
         return merged
 
     def follow(self) -> None:
-        """Where a merged bucket holds less than its versions did, its windows are rolled up again."""
+        """Rolls windows up again where a merged bucket holds less than its versions did."""
         work = self._work
         for receipt in list(work.receipts.in_state(MERGED, "online")):
             for at in range(0, len(receipt["ids"]), MAX_BUCKETS):

@@ -1,12 +1,12 @@
-"""Versions in an offline archive that count no more, each as it was.
+"""Versions in an offline archive that no longer count, each as it was.
 
-A copy leaves its commit when its bucket, live still or again, has become another. Where that one lacks
-readings of the copy, somebody may have taken them out; or deleted the bucket, and a late upsert made it anew.
-Nobody can tell. So the live one counts, and the copy stays restorable: in a file of its own, which no reader
-of the archive sees, and whose name tells the SHA-256 of its bytes.
+A copy leaves its commit when its bucket, still or again live, has changed. Where the bucket lacks readings of
+the copy, somebody may have removed them; or deleted the bucket, and a late upsert made it again. There is no
+telling. So the live one counts, and the copy stays restorable: in a file of its own, which no reader of the
+archive sees, and whose name has the SHA-256 of its bytes.
 
-Each copy that leaves is kept: until the live bucket is archived, it may become another once more, or be
-deleted. Who reads the versions leaves out those that a later one contains.
+Each copy that leaves is kept: until the live bucket is archived, it may change again, or be deleted. Readers
+of versions leave out those that a later one contains.
 
     <policy>/meta/versions/<commit>.<sha256>.bson     of the commit that they left
 
@@ -46,7 +46,7 @@ def still_live(source: Source, copies: Batch) -> list[int]:
 
 
 class SupersededFile(NamedTuple):
-    """One of these files, by its name."""
+    """A file of superseded versions, by its name."""
 
     key: str
     commit: CommitName
@@ -54,14 +54,14 @@ class SupersededFile(NamedTuple):
 
 
 class RemovedBuckets(NamedTuple):
-    """What has left a commit."""
+    """Buckets that have left a commit."""
 
     batch: Batch
     positions: Sequence[int]  # in the commit
 
 
 class Superseded:
-    """Those of one policy."""
+    """The superseded versions of one policy."""
 
     def __init__(self, store: ObjectStore, policy: str) -> None:
         self._store = store
@@ -73,8 +73,8 @@ class Superseded:
         return f"{self._policy}/meta/versions/"
 
     def put(self, commit: str, batch: Batch, positions: Sequence[int]) -> None:
-        """Keep these buckets, which are about to leave their positions in a commit. Raises DamagedError where
-        what was written does not come back."""
+        """Keeps these buckets, which are about to leave their positions in a commit. Raises DamagedError
+        where they are not read back as written."""
         data = b"".join(_document(batch.slice(i, i + 1), at) for i, at in enumerate(positions))
         sha256 = hashlib.sha256(data).hexdigest()
         key = f"{self._prefix}{commit}.{sha256}.bson"
@@ -82,12 +82,12 @@ class Superseded:
         self._bytes(key, sha256)
 
     def clear(self, commit: str) -> None:
-        """Remove all that has left a commit."""
+        """Removes all that was kept of a commit."""
         keys = [it.key for it in self._store.list(f"{self._prefix}{commit}.")]
         self._store.delete([*keys, superseded_key(self._policy, commit)])
 
     def files(self) -> Iterator[SupersededFile]:
-        """Returns all of them."""
+        """Yields all files of the policy."""
         for found in self._store.list(self._prefix):
             match = _NAME.fullmatch(found.key.removeprefix(self._prefix))
             commit = parse_commit(match["commit"]) if match else None
@@ -117,8 +117,8 @@ class Superseded:
     def around(
         self, start_ms: int, end_ms: int
     ) -> Iterator[tuple[str, Manifest, Callable[[], RemovedBuckets]]]:
-        """Returns those that left commits of [start, end), with these commits, which have been dropped since.
-        Of one that is there still, nothing has left."""
+        """Yields what has left commits of [start, end), with these commits, which have been dropped since.
+        Nothing has left a commit that is still there."""
         for file in self.files():
             if file.commit.may_hold(start_ms, end_ms):
                 manifest = self.dropped(file.commit.name)
@@ -137,7 +137,7 @@ class Superseded:
         return self._dropped[commit]
 
     def damaged(self) -> Iterator[DamagedError]:
-        """Returns what of all is not as it was written."""
+        """Yields an error for each file that is not as it was written."""
         for file in self.files():
             try:
                 self._bytes(file.key, file.sha256)

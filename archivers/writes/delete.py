@@ -1,7 +1,7 @@
-"""The guarded delete: what is equal to the verified copy goes, what has changed stays.
+"""The guarded delete: deletes what equals the verified copy, and leaves what has changed.
 
-The documents are read, compared byte for byte and deleted in one transaction, which also touches the
-lease: a write to one of them in between aborts it, and so does another holder of the lease.
+The documents are read, compared byte for byte and deleted in one transaction, which also touches the lease: a
+write to one of them in between aborts it, and so does another holder of the lease.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from config.policies import Policy
 from rollups.guarded import Guard, transaction
 from rollups.holds import Holds
 
-#: One transaction holds at most so many buckets, and so many bytes of them.
+#: Buckets, and bytes of them, in one transaction at most.
 MAX_BUCKETS = 1000
 MAX_BYTES = 8 << 20
 
@@ -34,7 +34,7 @@ Document = dict[str, Any]
 
 
 class Outcome(NamedTuple):
-    """Of a batch: indices of the buckets that went, that had changed, and that were gone already."""
+    """Indices of the buckets of a batch that were deleted, that had changed, and that were gone already."""
 
     deleted: list[int]
     changed: list[int]
@@ -45,20 +45,21 @@ Record = Callable[[ClientSession, Outcome], None]
 
 
 def same_id(raw_id: bytes) -> bytes:
-    """Equal for `_id`s that are one to MongoDB, as 1 and 1.0 are; of a `Docs.raw_id`."""
+    """Returns bytes that are equal for `_id`s which are one to MongoDB, as 1 and 1.0 are. `raw_id`: of
+    `Docs.raw_id`."""
     return sort_key(raw_id[0], raw_id[1:]) if raw_id else raw_id
 
 
 def units(policy: Policy, batch: Batch) -> list[bytes]:
-    """Of each bucket: bytes that are equal for equal buckets alone."""
+    """Returns bytes for each bucket that are equal for equal buckets alone."""
     if policy.model == "timeseries":
         return [measurement(document) for document in batch.main]
     return [batch.unit(i) for i in range(len(batch))]
 
 
 def measured(policy: Policy, batch: Batch, source: Source, start_ms: int, end_ms: int) -> NDArray[np.int64]:
-    """The indices of the measurements of a native time-series collection, all in [start, end), that are live.
-    They have no index on `_id`, and it need not be unique."""
+    """Returns the indices of the measurements of a native time-series collection, all in [start, end), that
+    are live. They have no index on `_id`, and it need not be unique."""
     mine = units(policy, batch)
     wanted = set(mine)
     there = {
@@ -68,7 +69,7 @@ def measured(policy: Policy, batch: Batch, source: Source, start_ms: int, end_ms
 
 
 def chunks(batch: Batch) -> Iterator[Batch]:
-    """The batch in pieces small enough for one transaction."""
+    """Yields the batch in pieces small enough for one transaction."""
     sizes = np.diff(batch.main.offsets)
     if len(batch.extra):
         sizes = sizes + np.bincount(batch.owner, np.diff(batch.extra.offsets), len(batch)).astype(np.int64)
@@ -83,7 +84,7 @@ def chunks(batch: Batch) -> Iterator[Batch]:
 
 
 def in_order(wanted: Batch, found: Iterable[Batch]) -> Batch:
-    """Returns what was found in the order of the buckets that were asked for, all of which are there."""
+    """Returns documents in the order of the buckets that were asked for, all of which are there."""
     there = Batch.concat([Batch.of(wanted.main.take([])), *found])
     place = {same_id(raw_id): i for i, raw_id in enumerate(there.main.raw_ids)}
     return there.take(np.array([place[same_id(it)] for it in wanted.main.raw_ids], dtype=np.int64))
@@ -92,11 +93,11 @@ def in_order(wanted: Batch, found: Iterable[Batch]) -> Batch:
 def guarded_delete(
     database: Database[Document], policy: Policy, verified: Batch, guard: Guard, record: Record
 ) -> Outcome:
-    """Delete from the source what equals `verified`: what the copy was proven to give, as it was read back.
+    """Deletes from the source the buckets that equal `verified`: what the copy was proven to give, as it was
+    read back.
 
     `verified` is one piece of `chunks`. `record` writes the receipt inside the transaction. Raises
-    BucketwiseError where a hold freezes any of it.
-    """
+    BucketwiseError where a hold freezes any of it."""
     holds = Holds(database, policy.name)
 
     def step(session: ClientSession) -> Outcome:
@@ -113,7 +114,7 @@ def guarded_delete(
 def compare(
     database: Database[Document], policy: Policy, verified: Batch, session: ClientSession | None = None
 ) -> Outcome:
-    """What of the batch is live as it was verified, live but changed, or gone. Deletes nothing."""
+    """Returns which buckets of the batch are live as verified, live but changed, or gone. Deletes nothing."""
     source = Source(database, policy, session=session)
     found = Batch.concat(list(source.by_raw_ids(verified.main.raw_ids)))
     place = {raw_id: i for i, raw_id in enumerate(found.main.raw_ids)}
@@ -132,7 +133,7 @@ def compare(
 
 
 def compare_all(database: Database[Document], policy: Policy, batch: Batch) -> Outcome:
-    """`compare` of a batch of any size, piece by piece."""
+    """Compares a batch of any size, piece by piece, as `compare` does."""
     whole, at = Outcome([], [], []), 0
     for piece in chunks(batch):
         for every, some in zip(whole, compare(database, policy, piece), strict=True):

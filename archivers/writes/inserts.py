@@ -17,7 +17,7 @@ Document = dict[str, Any]
 
 
 def make_packed(database: Database[Document], collection: str) -> None:
-    """Make a collection with zstd blocks, where there is none of the name."""
+    """Creates a collection with zstd blocks, unless there is one of the name."""
     engine = {"wiredTiger": {"configString": "block_compressor=zstd"}}
     with contextlib.suppress(CollectionInvalid):  # it is there, or another run has just made it
         database.create_collection(collection, storageEngine=engine)
@@ -26,7 +26,8 @@ def make_packed(database: Database[Document], collection: str) -> None:
 def insert_raw(
     database: Database[Document], collection: str, documents: Docs, session: ClientSession | None = None
 ) -> None:
-    """Insert documents as they are; outside a transaction w: majority. Raises pymongo's errors."""
+    """Inserts documents as they are; outside a transaction, with majority concern. Raises pymongo's
+    errors."""
     concern = None if session else majority(database)
     target = database.get_collection(collection, codec_options=LOSSLESS, write_concern=concern)
     if len(documents):

@@ -10,12 +10,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from archivers.moving import filling
 from archivers.stores import open_store
 from config.policies import Compact, Policy
 from config.tables import Store
@@ -33,7 +31,7 @@ _AT_ONCE = 10_000
 
 
 class Cost(NamedTuple):
-    """What one command took, without start-up."""
+    """The cost of one command, without start-up."""
 
     requests: int  # to the store, listings among them
     keys: int  # listed
@@ -63,11 +61,11 @@ class History:
 
     @property
     def now(self) -> datetime:
-        """When all that is written has expired."""
+        """Returns when all that is written has expired."""
         return START + AFTER + self.hours * HOUR + timedelta(minutes=30)
 
     def write(self, hours: int) -> None:
-        """The next hours: a reading of each series."""
+        """Writes the next hours: a reading of each series."""
         for policy in self.all:
             readings = self._readings(hours)
             while some := list(itertools.islice(readings, _AT_ONCE)):
@@ -76,11 +74,11 @@ class History:
         self.hours += hours
 
     def wait(self) -> None:
-        """An hour without readings."""
+        """Lets an hour pass without readings."""
         self.hours += 1
 
     def readings(self, before: datetime | None = None) -> int:
-        """How many each policy has been given."""
+        """Returns how many readings each policy has been given."""
         return self.series * sum(before is None or START + it * HOUR < before for it in self.filled)
 
     def _readings(self, hours: int) -> Iterator[Document]:
@@ -89,14 +87,12 @@ class History:
             for number in range(self.series):
                 yield {"symbol": f"S{number}", "d": at, "p": number / 8 + hour}
 
-    def archive(self, *, a_commit_each: bool = False) -> None:
-        """`a_commit_each`: of what one hour holds, as by runs of every hour."""
-        most = 2 * self.series if a_commit_each else filling.MAX_READINGS
-        with patch.object(filling, "MAX_READINGS", most):
-            self.cost(RUN)
+    def archive(self) -> None:
+        """Archives what has expired."""
+        self.cost(RUN)
 
     def cost(self, steps: Sequence[Step], **options: Any) -> Cost:
-        """Raises RuntimeError where a policy's result is an error."""
+        """Returns what these steps cost. Raises RuntimeError where a policy's result is an error."""
         store: Any = CountingStore(self.store)
         started = time.process_time()
         results, counts = run_counted(
@@ -110,6 +106,7 @@ class History:
         return Cost(requests, store.asked["listed"], commands, counts.documents, cpu)
 
     def commits(self) -> int:
+        """Returns how many commits the first policy has."""
         return len(list(self.folder.glob("store/p0/meta/manifests/*.json")))
 
 
@@ -130,7 +127,7 @@ def policy_of(number: int) -> Policy:
 
 @contextmanager
 def histories(uri: str, folder: Path, policies: int = 1, series: int = 2) -> Iterator[History]:
-    """One in a database of its own, which goes with the block."""
+    """Yields a history in a database of its own, which is dropped after the block."""
     with MongoClient[Document](uri, tz_aware=True) as client:
         client.drop_database("age")
         try:

@@ -13,6 +13,7 @@ from typing import Any
 
 import duckdb
 
+from bench.age.commits import commit_hourly
 from bench.age.history import START, Cost, History, histories
 from buckets.fields.times import TimeRange
 from jobs.running.turn import Step
@@ -48,11 +49,10 @@ Columns = Generator[Column, None, None]
 
 
 def after_commits(uri: str, counts: Sequence[int]) -> Columns:
-    """A commit an hour, before and after they are merged."""
+    """Measures after a commit an hour, before and after they are merged."""
     for count in counts:
         with tempfile.TemporaryDirectory() as folder, histories(uri, Path(folder)) as it:
-            it.write(count)
-            it.archive(a_commit_each=True)
+            commit_hourly(it, count)
             it.cost(RUN)
             yield _measured(f"{it.commits():,} commits", it)
             it.cost((COMPACT_ALL,))
@@ -63,7 +63,7 @@ def after_commits(uri: str, counts: Sequence[int]) -> Columns:
 
 
 def with_series(uri: str, counts: Sequence[int]) -> Columns:
-    """Three hours of so many series."""
+    """Measures three hours of so many series."""
     for count in counts:
         with tempfile.TemporaryDirectory() as folder, histories(uri, Path(folder), series=count) as it:
             it.write(3)
@@ -73,7 +73,7 @@ def with_series(uri: str, counts: Sequence[int]) -> Columns:
 
 
 def for_policies(uri: str, counts: Sequence[int]) -> Columns:
-    """A day of two series for each of so many policies; the costs of all together."""
+    """Measures a day of two series for each of so many policies; the costs of all together."""
     for count in counts:
         with tempfile.TemporaryDirectory() as folder, histories(uri, Path(folder), policies=count) as it:
             it.write(_HOURS_OF_A_DAY)
@@ -95,7 +95,8 @@ def _measured(name: str, history: History) -> Column:
 
 
 def _query(history: History, where: str) -> float:
-    """CPU seconds of all threads. Raises RuntimeError where the answer is not what was written."""
+    """Returns the CPU seconds of all threads. Raises RuntimeError where the answer is not what was
+    written."""
     glob = f"{history.folder}/store/p0/data/**/*.parquet"
     written = history.readings(START + DAY if where else None)
     with duckdb.connect() as connection:

@@ -24,7 +24,7 @@ from config.tables import Store
 from rollups.guarded import transaction
 
 Document = dict[str, Any]
-#: So many receipts are written in one transaction here.
+#: Receipts that one transaction writes here.
 _AT_ONCE = 500
 _COMMIT = "2018-06-30_2018-06-30_f000001_b69a81a9edc2f0d8"
 
@@ -41,7 +41,7 @@ class Room:
 
 
 def of_receipts(uri: str, counts: Sequence[int]) -> Iterator[Room]:
-    """One delete an hour of a thousand buckets."""
+    """Yields a database with one delete of a thousand buckets an hour."""
     for count in counts:
         with MongoClient[Document](uri, tz_aware=True) as client, tempfile.TemporaryDirectory() as folder:
             client.drop_database("age")

@@ -18,7 +18,7 @@ _WHAT = {
 
 
 def write(tables: Mapping[str, Sequence[Column]], rooms: Sequence[Room], today: date, folder: Path) -> None:
-    """Writes what was measured in place of what stands there."""
+    """Writes the measurements in place of the earlier ones."""
     path = folder / "RESULTS.md"
     path.write_text(without_age(path) + "\n".join(_section(tables, rooms, today)) + "\n")
 

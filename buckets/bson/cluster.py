@@ -1,4 +1,4 @@
-"""What is different through a mongos: a sharded cluster, or one that hides behind a load balancer."""
+"""What differs through a mongos: a sharded cluster, or one behind a load balancer."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What a query finds, as raw documents: sooner than from `find_raw_batches`.
+"""Finds raw documents, faster than `find_raw_batches`.
 
-The driver makes an object of every document of a reply, and then puts their bytes together again. Here the
-documents are cut out of a reply before the driver decodes the rest of it: the cursor's number, errors, the
-cluster's time. So sessions, retries, read concerns and the end of a cursor stay the driver's. A version of
-it that replies in another shape, or never calls `_unpack_response`, hands over bytes as ever; these do too.
+The driver makes an object of every document of a reply, and then joins their bytes again. Here the documents
+are cut out of a reply before the driver decodes the rest of it: the cursor's number, errors, the cluster's
+time. So sessions, retries, read concerns and the end of a cursor stay the driver's. A version of the driver
+that replies in another shape, or never calls `_unpack_response`, gives bytes as before; these are read too.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from buckets.bson.rows import Rows
 from buckets.bson.types import ARRAY, DOCUMENT, extent
 
 Document = dict[str, Any]
-#: Documents of a reply at most, and of the first, which tells how large they are.
+#: Documents of a reply, at most; and of the first one, which tells how large they are.
 MOST_DOCUMENTS, FIRST_DOCUMENTS = 1_000_000, 1000
 #: Bytes of a piece, if it is more than one document, and about those of a reply, which the server would close
 #: at 16 MB. Work on it takes many times that.
 MOST_BYTES = 1 << 22
-#: Replies are fetched ahead as long as those that wait have fewer bytes.
+#: Replies are fetched ahead while those that wait have fewer bytes.
 AHEAD = 2 * MOST_BYTES
 _BATCHES = (b"firstBatch", b"nextBatch")
 _NAME_BYTES, _MOST_DIGITS = 64, 8
@@ -46,7 +46,7 @@ def find_raw(  # noqa: PLR0913  (the arguments of pymongo's `find`)
     limit: int = 0,
     is_ahead: bool = True,
 ) -> Iterator[Docs]:
-    """The documents that meet the query, in pieces of at most MOST_BYTES. Where it `is_ahead`, and
+    """Yields the documents that meet the query, in pieces of at most MOST_BYTES. Where it `is_ahead`, and
     without a session, the next replies are fetched while one is worked on."""
     first, is_ahead = min(FIRST_DOCUMENTS, MOST_DOCUMENTS), is_ahead and session is None
     cursor = _Cursor(collection, query, fields, session=session, sort=sort, limit=limit, batch_size=first)
@@ -78,8 +78,8 @@ class _Cursor(RawBatchCursor[Any]):
 
 
 def _cut(reply: memoryview) -> tuple[bytes, str, memoryview]:
-    """A reply with an empty array in place of its documents, that array's name, and the array itself. Raises
-    ValueError where it has none."""
+    """Returns a reply with an empty array in place of its documents, that array's name, and the array itself.
+    Raises ValueError where it has none."""
     cursor, _ = _field(reply, 0, (b"cursor",), DOCUMENT)
     start, name = _field(reply, cursor, _BATCHES, ARRAY)
     size = _length(reply, start)
@@ -90,7 +90,7 @@ def _cut(reply: memoryview) -> tuple[bytes, str, memoryview]:
 
 
 def _field(data: memoryview, document: int, names: tuple[bytes, ...], kind: int) -> tuple[int, bytes]:
-    """Where the value of the field with one of these names starts, and which of them it has."""
+    """Returns where the value of the field with one of these names starts, and which of them it has."""
     position, end = document + 4, document + _length(data, document) - 1
     while position < end:
         name = bytes(data[position + 1 : position + _NAME_BYTES]).partition(b"\0")[0]
@@ -106,13 +106,13 @@ def _length(data: memoryview, at: int) -> int:
 
 
 def _documents(array: memoryview) -> Iterator[Docs]:
-    """What an array holds, in pieces. Raises ValueError where it holds anything but documents."""
+    """Yields what an array holds, in pieces. Raises ValueError where it holds anything but documents."""
     return _alike(Docs.of_rows(rows)) if (rows := _rows(array)) else _unlike(bytes(array))
 
 
 def _rows(array: memoryview) -> list[Rows] | None:
-    """Where all documents are of one length: as matrices, one for each number of digits that the names of the
-    elements have. All that tells one element from the next is looked at."""
+    """Returns documents of one length as matrices, one for each number of digits in the names of the
+    elements; else None. Compares all that tells one element from the next."""
     position, end = 4, len(array) - 1
     found: list[Rows] = []
     length = _length(array, position + 3) if position < end else 0

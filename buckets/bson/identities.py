@@ -18,8 +18,8 @@ _BEYOND[[STRING, CODE, SYMBOL, BINARY, DOCUMENT, ARRAY]] = [4, 4, 4, 5, 0, 0]
 
 
 def raw_ids(data: bytes, offsets: NDArray[np.int64]) -> list[bytes]:
-    """Returns of each document the type and the bytes of its `_id`; empty bytes where it has none. Where it
-    comes first, as in ordinary collections, all are found at once."""
+    """Returns the type and bytes of each document's `_id`; empty bytes where it has none. Where it comes
+    first in all, as in ordinary collections, finds all at once."""
     starts = offsets[:-1]
     sizes = _sizes_of_first(np.frombuffer(data, np.uint8), starts, np.diff(offsets))
     ends = np.where(sizes < 0, offsets[1:], starts + _VALUE + sizes)

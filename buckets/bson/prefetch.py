@@ -1,4 +1,4 @@
-"""The next ones are fetched while one is worked on."""
+"""Fetches the next items while one is worked on."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ def _one(_: object) -> int:
 def prefetch(
     found: Iterator[T], may_go_on: Callable[[], bool], size: Callable[[T], int] = _one, most: int = 1
 ) -> Generator[T, None, None]:
-    """The same, in the same order. Once one leaves `may_go_on` true, a thread fetches those after it while
-    the caller works, until what waits has a size of `most`, and now and then one more where the caller takes
-    long, so that a cursor stays open. An error comes out in its place. Who leaves off
-    early waits for what is under way: once this iterator is closed, nothing is read any more."""
+    """Yields the same items in the same order, and fetches the next ones meanwhile.
+
+    Once an item leaves `may_go_on` true, a thread fetches those after it while the caller works, until those
+    that wait have a size of `most`. Where the caller takes long, it now and then fetches one more, so that a
+    cursor stays open. An error is raised in place of the item that it kept from coming. Closing this iterator
+    waits for the fetch under way; nothing is read after that."""
     reader: _Reader[T] | None = None
     try:
         while (it := next(found, None)) is not None:
@@ -55,7 +57,7 @@ class _Reader(threading.Thread, Generic[T]):
         self._error: BaseException | None = None
 
     def begin(self) -> None:
-        """Start, unless the machine has no thread left."""
+        """Starts, unless the machine has no thread left."""
         before = sys.exception()
         try:
             self.start()

@@ -1,4 +1,4 @@
-"""Queries for documents by their `_id`s, by the very bytes of these."""
+"""Queries for documents by their `_id`s, byte for byte."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ _LENGTH = struct.Struct("<i")
 
 
 def named(raw_ids: Sequence[bytes]) -> RawBSONDocument:
-    """A query for the documents that have these `_id`s, as `Docs.raw_id` gives them: by the very bytes."""
+    """Returns a query for the documents that have these `_id`s, byte for byte. `raw_ids`: as `Docs.raw_id`
+    gives them."""
     names = dict.fromkeys(filter(None, raw_ids))
     array = b"".join([b"%c%d\0%b" % (raw[0], place, raw[1:]) for place, raw in enumerate(names)])
     return _query(b"\x04$in\0" + _document(array))
 
 
 def between(raw_ids: Sequence[bytes]) -> RawBSONDocument | None:
-    """A query for what lies from the first of these `_id`s to the last. None where some `_id` is no ObjectId,
-    and nothing says that they lie together."""
+    """Returns a query for all documents from the least of these `_id`s to the greatest. None where some `_id`
+    is no ObjectId: then nothing says that they lie together."""
     if not raw_ids or not are_object_ids(raw_ids):
         return None
     return _query(b"\x07$gte\0" + min(raw_ids)[1:] + b"\x07$lte\0" + max(raw_ids)[1:])

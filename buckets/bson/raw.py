@@ -22,7 +22,7 @@ from buckets.bson.identities import raw_ids
 from buckets.bson.rows import Rows, back_to_back, filled, take_rows
 from buckets.bson.types import DOCUMENT, OBJECT_ID, decode_value
 
-#: Bytes of an `_id` that may be asked for: a query names a thousand. Of a longer one so many are told.
+#: Bytes of an `_id` that may be queried: a query names a thousand. So many bytes of a longer one are shown.
 LONGEST_ID, _TOLD = 8192, 40
 #: Bytes of an empty document.
 LEAST = 5
@@ -38,15 +38,15 @@ LOSSLESS: CodecOptions[RawBSONDocument] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO,
 )
 
-#: Reads on over what may stand in a document but is no sound value.
+#: Continues over values in a document that are not sound.
 TOLERANT = LOSSLESS.with_options(
     uuid_representation=UuidRepresentation.UNSPECIFIED, unicode_decode_error_handler="backslashreplace"
 )
 
 
 def as_queried(raw: bytes) -> Any:
-    """A value by `first_at`, as pymongo gives it; None for none. A document stays raw, so that it goes back
-    to the server with the types it has."""
+    """Returns a value that `first_at` gave as pymongo would; None for an empty one. A document stays raw, so
+    that it goes back to the server with its types."""
     if raw[:1] == bytes([DOCUMENT]):
         return RawBSONDocument(raw[1:], LOSSLESS)
     if raw[:1] == bytes([OBJECT_ID]):
@@ -70,6 +70,7 @@ class Docs:
 
     @property
     def data(self) -> bytes:
+        """Returns all bytes, back to back. Raises ValueError where their length is not what it was."""
         held = self._held
         if isinstance(held, list):
             self._held = held = back_to_back(held)
@@ -79,13 +80,13 @@ class Docs:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Returns the size of all documents in bytes."""
         return int(self.offsets[-1])
 
     @classmethod
     def split(cls, data: bytes) -> Docs:
-        """The documents of a raw batch; each tells its own length in its first four bytes. Raises ValueError
-        where these lengths don't add up to the bytes that there are."""
+        """Splits a raw batch into documents, by the length in the first four bytes of each. Raises ValueError
+        where the lengths don't add up to the bytes that there are."""
         if (alike := cls._of_one_length(data)) is not None:
             return alike
         offsets = [0]
@@ -101,7 +102,7 @@ class Docs:
 
     @classmethod
     def _of_one_length(cls, data: bytes) -> Docs | None:
-        """Where every document is as long as the first: each of them says so at the place where it starts."""
+        """Returns the documents where all are as long as the first, by their own lengths; else None."""
         length = _LENGTH.unpack_from(data)[0] if len(data) >= LEAST else 0
         if length < LEAST or len(data) % length:
             return None
@@ -110,20 +111,23 @@ class Docs:
 
     @classmethod
     def of(cls, documents: Sequence[bytes]) -> Docs:
+        """Returns these documents, in their order."""
         lengths = np.fromiter((len(document) for document in documents), np.int64, len(documents))
         return cls(b"".join(documents), np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
 
     @classmethod
     def none(cls) -> Docs:
+        """Returns no documents."""
         return cls(b"", np.zeros(1, dtype=np.int64))
 
     @classmethod
     def of_rows(cls, rows: list[Rows]) -> Docs:
-        """At least one matrix."""
+        """Returns the rows of these matrices, at least one, as documents."""
         return cls(rows, np.arange(sum(map(len, rows)) + 1) * rows[0].shape[1])
 
     @classmethod
     def concat(cls, parts: Sequence[Docs]) -> Docs:
+        """Returns the documents of all parts, in their order."""
         if len(parts) == 1:
             return parts[0]
         lists = [part._held for part in parts]  # noqa: SLF001  (of its own class)
@@ -148,15 +152,15 @@ class Docs:
         return found
 
     def raw_id(self, index: int) -> bytes:
-        """The type and the bytes of the `_id`: equal for equal `_id`s of one BSON type; empty for none.
+        """Returns the type and bytes of the `_id`: equal for equal `_id`s of one BSON type, empty where there
+        is none.
 
-        It comes first in every document of an ordinary collection; not in a time-series collection.
-        """
+        It comes first in every document of an ordinary collection, but not in a time-series collection."""
         return self.raw_ids[index]
 
     @cached_property
     def raw_ids(self) -> list[bytes]:
-        """Of each document, as `raw_id` gives it."""
+        """Returns the `raw_id` of each document."""
         if self._object_ids is None:
             return raw_ids(self.data, self.offsets)
         size = _OBJECT_ID_SIZE
@@ -165,7 +169,7 @@ class Docs:
 
     @cached_property
     def id_names(self) -> NDArray[np.uint64]:
-        """Eight bytes for each `raw_id`: always the same in a process, and hardly ever those of another."""
+        """Returns eight bytes for each `raw_id`: fixed in a process, and almost never those of another."""
         if self._object_ids is not None:
             return _mixed(self._object_ids)
         names = np.fromiter(map(hash, self.raw_ids), np.int64, len(self)).view(np.uint64)
@@ -176,7 +180,7 @@ class Docs:
 
     @cached_property
     def _object_ids(self) -> NDArray[np.uint8] | None:
-        """n × 12, where every `_id` is an ObjectId and comes first; else None."""
+        """Returns the ObjectIds, (n, 12), where every `_id` is one and comes first; else None."""
         name, size = len(_OBJECT_ID_FIRST), len(_OBJECT_ID_FIRST) + _OBJECT_ID_SIZE - 1
         if not len(self) or np.diff(self.offsets).min() <= 4 + size:
             return None
@@ -189,31 +193,31 @@ class Docs:
 
     @cached_property
     def _matrix(self) -> NDArray[np.uint8] | None:
-        """A row a document, where all are equally long; else None."""
+        """Returns documents as rows, where all are equally long; else None."""
         lengths = np.diff(self.offsets)
         if not len(self) or (lengths != lengths[0]).any():
             return None
         return np.frombuffer(self.data, np.uint8).reshape(len(self), -1)
 
     def id_order(self) -> NDArray[np.int64]:
-        """The order in which the index on `_id` has them, where these are ObjectIds; else as they are."""
+        """Returns the order of the index on `_id`, where all are ObjectIds; else the present order."""
         if not are_object_ids(self.raw_ids):
             return np.arange(len(self))
         return np.array(sorted(range(len(self)), key=self.raw_ids.__getitem__), dtype=np.int64)
 
     def decode_id(self, index: int) -> Any:
-        """The document's `_id`, to name it in a query; None where it has none."""
+        """Returns the document's `_id`, to name it in a query; None where it has none."""
         raw = self.raw_id(index)
         return as_queried(raw) if len(raw) <= LONGEST_ID + 1 else self.legible_id(index)
 
     @property
     def ids(self) -> list[Any]:
-        """Of each document, as `decode_id` gives it."""
+        """Returns the `_id` of each document, as `decode_id` gives it."""
         return [self.decode_id(i) for i in range(len(self))]
 
     def legible_id(self, index: int) -> Any:
-        """The document's `_id` for people: a document as a dict, bytes that are not UTF-8 as escapes, and of
-        what is far too long the beginning and a hash: no two are told alike."""
+        """Returns the document's `_id` for people: a document as a dict, and bytes that are not UTF-8 as
+        escapes. Of one that is far too long it gives the beginning and a hash, so that no two look alike."""
         raw = self.raw_id(index)
         if len(raw) > LONGEST_ID + 1:
             rest = f"{len(raw) - _TOLD:,} bytes more, SHA-256 {hashlib.sha256(raw).hexdigest()[:16]}…"
@@ -221,7 +225,7 @@ class Docs:
         return decode_value(raw[0], raw[1:], legible=True) if raw else None
 
     def slice(self, start: int, stop: int) -> Docs:
-        """Documents start to stop, as they lie."""
+        """Returns documents start to stop, as they lie."""
         held = self._held
         if isinstance(held, list):
             starts = itertools.accumulate(map(len, held), initial=0)
@@ -233,6 +237,7 @@ class Docs:
         return Docs(self.data[low:high], self.offsets[start : stop + 1] - low)
 
     def take(self, indices: Sequence[int] | NDArray[np.integer]) -> Docs:
+        """Returns the documents at these indices, in the order of the indices."""
         chosen = np.asarray(indices, dtype=np.int64)
         offsets = np.append(0, np.cumsum(self.offsets[chosen + 1] - self.offsets[chosen]))
         if self._matrix is not None:
@@ -251,7 +256,7 @@ def _is_object_id(raw_id: bytes) -> bool:
 
 
 def _mixed(object_ids: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """n × 12 -> n: multiplied by odd numbers, each bit has its part in those above it."""
+    """Returns a number for each ObjectId, (n, 12) → (n,): by odd factors, each bit affects those above it."""
     first = np.ascontiguousarray(object_ids[:, :8]).view("<u8")[:, 0] * _ODD
     last = np.ascontiguousarray(object_ids[:, 8:]).view("<u4")[:, 0].astype(np.uint64)
     return np.asarray((((first >> np.uint64(32)) ^ first) + last) * _ODD)
@@ -267,6 +272,7 @@ class Batch:
 
     @classmethod
     def of(cls, main: Docs) -> Batch:
+        """Returns documents as buckets without overflow."""
         return cls(main, Docs.none(), np.zeros(0, dtype=np.int32))
 
     def __len__(self) -> int:
@@ -274,18 +280,18 @@ class Batch:
 
     @property
     def size(self) -> int:
-        """Bytes of BSON."""
+        """Returns the size in bytes of BSON, overflow included."""
         return self.main.size + self.extra.size
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """n: bytes of each bucket with its overflow."""
+        """Returns the bytes of each bucket with its overflow, (n,)."""
         found = np.diff(self.main.offsets)
         np.add.at(found, self.owner, np.diff(self.extra.offsets))
         return found
 
     def take(self, indices: NDArray[np.integer]) -> Batch:
-        """These buckets, in this order, each with its overflow."""
+        """Returns these buckets, in this order, each with its overflow."""
         if len(indices) == len(self) and (indices == np.arange(len(self))).all():
             return self
         main = self.main.take(indices)
@@ -299,7 +305,7 @@ class Batch:
         return Batch(main, self.extra.take(kept), new_owner[kept].astype(np.int32))
 
     def slice(self, start: int, stop: int) -> Batch:
-        """Buckets start to stop, each with its overflow."""
+        """Returns buckets start to stop, each with its overflow."""
         if (start, stop) == (0, len(self)):
             return self
         low, high = (int(at) for at in np.searchsorted(self.owner, [start, stop]))
@@ -308,6 +314,7 @@ class Batch:
 
     @classmethod
     def concat(cls, parts: Sequence[Batch]) -> Batch:
+        """Returns the buckets of all parts, in their order."""
         if len(parts) == 1:
             return parts[0]
         shift = np.cumsum([0, *(len(part) for part in parts)])
@@ -319,20 +326,20 @@ class Batch:
         )
 
     def unit(self, index: int) -> bytes:
-        """A bucket and its overflow as one string of bytes: equal for equal buckets alone."""
+        """Returns a bucket and its overflow as one string of bytes: equal for equal buckets alone."""
         if not len(self.extra):
             return self.main[index]
         low, high = np.searchsorted(self.owner, [index, index + 1])
         return b"".join([self.main[index], *(self.extra[i] for i in range(int(low), int(high)))])
 
     def equals(self, other: Batch) -> bool:
-        """The same documents in the same order, byte for byte, and the same overflow."""
+        """Returns whether both hold the same documents and overflow in the same order, byte for byte."""
         mine = (self.main.data, self.extra.data, self.owner.tobytes())
         return mine == (other.main.data, other.extra.data, other.owner.tobytes())
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over the documents as they lie here: buckets first, then overflow, then whose it is."""
+        """Returns the SHA-256 of the documents as they lie: buckets, overflow, then the overflow's owners."""
         state = hashlib.sha256(self.main.data)
         state.update(self.extra.data)
         state.update(self.owner.astype("<i4").tobytes())

@@ -16,7 +16,7 @@ DOUBLE, STRING, DOCUMENT, ARRAY, BINARY, UNDEFINED, OBJECT_ID, BOOL, DATE, NULL 
 REGEX, DB_POINTER, CODE, SYMBOL, CODE_WITH_SCOPE, INT32, TIMESTAMP, INT64, DECIMAL128 = range(11, 20)
 MIN_KEY, MAX_KEY = 255, 127
 
-#: What stands for nothing.
+#: Types of values that stand for nothing.
 NOTHING = (NULL, UNDEFINED)
 
 #: For messages.
@@ -37,14 +37,14 @@ _INT = struct.Struct("<i")
 _LOSSLESS: CodecOptions[dict[str, Any]] = CodecOptions(
     tz_aware=True, uuid_representation=4, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
-#: Binary data that says it is a UUID may be of any length.
+#: Binary data that claims to be a UUID may be of any length.
 _LEGIBLE = _LOSSLESS.with_options(
     unicode_decode_error_handler="backslashreplace", uuid_representation=UuidRepresentation.UNSPECIFIED
 )
 
 
 def extent(document: bytes, kind: int, start: int) -> tuple[int, int, int]:
-    """Of a value: its size, and the offset and width of its hole."""
+    """Returns the size of a value, and the offset and width of its hole."""
     fixed = FIXED.get(kind)
     if fixed is not None:
         return fixed, start, fixed
@@ -65,7 +65,8 @@ def extent(document: bytes, kind: int, start: int) -> tuple[int, int, int]:
 
 
 def elements(document: bytes) -> Iterator[tuple[int, int, int]]:
-    """The fields on top of a document: where each starts (with its type), its value, and its end."""
+    """Yields the top-level fields of a document: where each starts (with its type), its value, and its
+    end."""
     position, end = 4, len(document) - 1
     while position < end:
         value = document.index(0, position + 1) + 1
@@ -75,8 +76,8 @@ def elements(document: bytes) -> Iterator[tuple[int, int, int]]:
 
 
 def decode_value(kind: int, value: bytes, *, legible: bool = False) -> Any:
-    """One BSON value as pymongo gives it. A string that is not UTF-8, or a UUID that is none, raises
-    InvalidBSON; `legible` gives odd bytes as escapes, and binary data as it is."""
+    """Returns one BSON value as pymongo gives it. Raises InvalidBSON for a string that is not UTF-8, and for
+    a UUID that is none; with `legible`, gives odd bytes as escapes and binary data as it is."""
     body = bytes([kind]) + b"v\0" + value + b"\0"
     document = _INT.pack(len(body) + 4) + body
     try:
@@ -88,8 +89,8 @@ def decode_value(kind: int, value: bytes, *, legible: bool = False) -> Any:
 
 
 def first_at(document: bytes, path: Sequence[str]) -> bytes:
-    """The type and the bytes of what stands at a path, as `sort_key` takes them; empty where nothing does.
-    Of fields of one name the first counts, as in MongoDB's queries."""
+    """Returns the type and bytes of the value at a path, as `sort_key` takes them; empty where there is none.
+    If a name is repeated, the first field counts, as in MongoDB's queries."""
     name = path[0].encode() + b"\0"
     for start, value, end in elements(document):
         if document[start + 1 : value] == name:

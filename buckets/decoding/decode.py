@@ -1,4 +1,5 @@
-"""Documents → columns, whatever the bucket model; what breaks its model is set apart with the reason."""
+"""Documents → columns, for every bucket model. Buckets that break their model are set apart, with the
+reason."""
 
 from __future__ import annotations
 
@@ -41,13 +42,15 @@ class Decoded:
     places: list[Place]  # of each piece: where its readings stand in the columns
 
     def spans(self) -> NDArray[np.int64]:
-        """b × 2: times of each bucket's first and last reading; its own last time where it holds none."""
+        """Returns the times of each bucket's first and last reading, (b, 2), milliseconds; twice its own last
+        time where it holds none."""
         first = self.last.copy()
         first[self.columns.filled] = self.columns.of_filled(np.minimum)
         return np.column_stack([first, self.last])
 
     def touching(self, start_ms: int, end_ms: int) -> NDArray[np.bool_]:
-        """b: which buckets have a reading in [start, end); of those without any, their last time counts."""
+        """Returns which buckets have a reading in [start, end), (b,). A bucket without readings counts by its
+        last time."""
         times, buckets = self.columns.time, self.columns.bucket
         hit = np.zeros(len(self.units), dtype=np.bool_)
         hit[buckets[(times >= start_ms) & (times < end_ms)]] = True
@@ -57,7 +60,7 @@ class Decoded:
 
 @dataclass
 class Lot:
-    """Some buckets that go the same way, decoded once."""
+    """Buckets that are handled together, decoded once."""
 
     batch: Batch
     policy: Policy
@@ -67,43 +70,48 @@ class Lot:
 
     @cached_property
     def decoded(self) -> Decoded:
+        """Returns the buckets as columns; decodes them when first asked."""
         return decode(self.batch, self.policy)
 
     @property
     def readings(self) -> int:
+        """Returns how many readings the sound buckets hold."""
         return len(self.decoded.columns.time)
 
     @property
     def cells(self) -> int:
-        """What it takes memory for, in readings of one value: these, three quarters of all that the unions
-        among its layouts have room for, one for each document, and layouts that a bucket has for itself."""
+        """Returns how much memory it takes, as a number of readings of one value. Besides the readings, it
+        counts three quarters of what the unions among its layouts have room for, one for each document, and
+        layouts that a bucket has for itself."""
         pieces = self.decoded.pieces
         room = sum(piece.time.size for piece in pieces if piece.there is not None)
         alone = [len(piece.group.layout.elements) for piece in pieces if len(piece.units) == 1]
-        numbers = 1 + len(self.policy.value_fields)  # of each reading, with its time
-        return (
-            (self.readings + room * 3 // 4) * numbers // 2
-            + len(self.batch)
-            + sum(_CELLS_OF_LAYOUT + _CELLS_OF_ELEMENT * size for size in alone)
-        )
+        layouts = sum(_CELLS_OF_LAYOUT + _CELLS_OF_ELEMENT * size for size in alone)
+        return cells_of(self.readings + room * 3 // 4, len(self.batch), self.policy) + layouts
 
     def forget(self) -> None:
-        """Give back the memory; who asks again has it decoded again."""
+        """Frees the columns. They are decoded again when next asked for."""
         self.__dict__.pop("decoded", None)
 
     def take(self, indices: NDArray[np.integer]) -> Lot:
-        """These buckets, in this order."""
+        """Returns these buckets, in this order."""
         batch = self.batch.take(indices)
         return self if batch is self.batch else Lot(batch, self.policy)
 
     @classmethod
     def concat(cls, lots: Sequence[Lot]) -> Lot:
-        """Of one policy; at least one."""
+        """Joins lots of one policy, at least one."""
         return lots[0] if len(lots) == 1 else cls(Batch.concat([it.batch for it in lots]), lots[0].policy)
 
 
+def cells_of(readings: int, buckets: int, policy: Policy) -> int:
+    """Returns `Lot.cells` of regular buckets."""
+    numbers = 1 + len(policy.value_fields)  # of each reading, with its time
+    return readings * numbers // 2 + buckets
+
+
 def decode(batch: Batch, policy: Policy, unions: Unions | None = None) -> Decoded:
-    """All readings of a batch, in the order that `Columns` promises. `unions` that have fitted before are
+    """Returns all readings of a batch, in the order that `Columns` promises. `unions` that fitted before are
     tried first; what is decoded with them can't be packed."""
     faults = Faults(len(batch))
     table = SeriesTable()
@@ -150,7 +158,7 @@ def decode(batch: Batch, policy: Policy, unions: Unions | None = None) -> Decode
 def _series_of_readings(
     table: SeriesTable, pieces: list[Piece], shared: NDArray[np.int32], policy: Policy, faults: Faults
 ) -> list[NDArray[np.int32]] | None:
-    """Of each piece, n × k; None where a bucket is of one series."""
+    """Returns the series of each piece's readings, (n, k); None where each bucket is of one series."""
     if not policy.sample_series:
         return None
     found = []
@@ -229,7 +237,8 @@ def _assemble(  # noqa: PLR0913  (each a column of the result)
     faults: Faults,
     quarantined: list[Quarantined],
 ) -> Decoded:
-    """Sound buckets in `_id` order; readings in bucket order, the bucket's own before its overflow's."""
+    """Returns sound buckets in `_id` order; readings in bucket order, the bucket's own before its
+    overflow's."""
     sound = np.flatnonzero(faults.sound)
     units = sound[np.argsort(keys[sound], kind="stable")]
     rank = np.full(len(keys), -1, dtype=np.int64)
@@ -248,8 +257,8 @@ def _assemble(  # noqa: PLR0913  (each a column of the result)
 
 
 def _shorn(piece: Piece) -> Piece:
-    """Without what of a union is in the columns again; of other pieces the columns mostly are the very
-    memory."""
+    """Returns the piece without what is in the columns again of a union; for other pieces the columns mostly
+    are the same memory."""
     if piece.there is None:
         return piece
     return piece._replace(time=np.broadcast_to(np.int64(NO_TIME), piece.time.shape), values={})

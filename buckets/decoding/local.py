@@ -1,5 +1,5 @@
-"""Local time by the readings' own offsets: some writers store it beside them, in minutes, as JavaScript's
-`getTimezoneOffset` gives it: UTC minus local time, -330 in Kolkata, 300 in New York in winter.
+"""Local time by the readings' own offsets. Some applications store these in minutes, as JavaScript's
+`getTimezoneOffset` gives them: UTC minus local time, -330 in Kolkata, 300 in New York in winter.
 
 One offset a bucket; in a `samples` bucket without one, one a sample.
 """
@@ -20,7 +20,7 @@ from buckets.models.samples import time_in_sample
 from buckets.models.shape import Breach, find_all, split
 from config.policies import Policy
 
-#: No offset is larger: a local time is less than a day from UTC.
+#: The largest offset, in minutes: a local time is less than a day from UTC.
 LARGEST_MS = 18 * 3_600_000
 _MINUTE = 60_000
 _LARGEST = LARGEST_MS // _MINUTE
@@ -29,8 +29,9 @@ Minutes = NDArray[np.float64]
 
 
 def local_times(pieces: list[Piece], policy: Policy, faults: Faults) -> list[NDArray[np.int64]] | None:
-    """The local time of each piece's readings: n × k milliseconds, as if local midnight were midnight UTC.
-    None where the policy names no field for it. A bucket without a sound offset is at fault."""
+    """Returns the local times of each piece's readings, (n, k), in milliseconds, as if local midnight were
+    midnight UTC. None where the policy names no field for the offset. A bucket without a sound offset is
+    added to `faults`."""
     if policy.local_offset_field is None:
         return None
     path = split(policy.local_offset_field)
@@ -56,7 +57,8 @@ def _local(piece: Piece, path: Path, of_bucket: Minutes, policy: Policy, faults:
 
 
 def _read(piece: Piece, paths: list[Path], needed: Flags, policy: Policy, faults: Faults) -> Minutes:
-    """n × paths; NaN where there is no sound offset. Nothing at all is a fault only where one is needed."""
+    """Returns offsets, (n, paths), NaN where there is no sound one. An absent one is a fault only where it is
+    needed."""
     where = f"{policy.overflow.collection}: " if policy.overflow and piece.overflow else ""
     try:
         cells = [find_all(piece.group.layout, path) for path in paths]

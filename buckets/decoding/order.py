@@ -17,7 +17,7 @@ from buckets.layouts.layout import spread
 
 @dataclass(frozen=True)
 class Order:
-    """Where each of n readings, in b buckets, has its row."""
+    """The row of each of n readings, in b buckets."""
 
     columns: Columns
     #: The buckets that hold any reading, in the order in which they follow one another as a whole; None: they
@@ -29,8 +29,8 @@ class Order:
 
     @classmethod
     def of(cls, columns: Columns, rank: NDArray[np.integer], part_ms: int | None = None) -> Order:
-        """Sorted by part of time (where parts of a length are asked for), then by the rank of their series,
-        then by time; stable."""
+        """Sorts readings by part of time (if `part_ms` is given), then by the rank of their series, then by
+        time. The sort is stable."""
         if columns.reading_series is not None:
             return cls(columns, None, rank[columns.reading_series], part_ms)
         ranks = rank[columns.bucket_series]
@@ -38,7 +38,7 @@ class Order:
 
     @cached_property
     def readings(self) -> NDArray[np.int64]:
-        """n: the readings, row by row."""
+        """Returns the index of the reading in each row, (n,)."""
         columns = self.columns
         if self.whole is not None:
             return spread(columns.starts[self.whole], columns.lengths[self.whole])
@@ -47,14 +47,14 @@ class Order:
         return _sorted(by_series if self.part_ms is None else (columns.time // self.part_ms, *by_series))
 
     def take(self, column: NDArray[Any]) -> NDArray[Any]:
-        """What each reading has, row by row."""
+        """Returns a column, row by row."""
         length = self._length
         if self.whole is None or not length:
             return column[self.readings]
         return column.reshape(-1, length).take(self.whole, axis=0).reshape(-1)
 
     def take_series(self, column: NDArray[Any]) -> NDArray[Any]:
-        """What the series of each reading has, row by row; `column` has it for each series."""
+        """Returns what `column` has for the series of each reading, row by row."""
         if self.whole is None:
             return column[self.columns.series_of_readings[self.readings]]
         of_buckets = column[self.columns.bucket_series[self.whole]]
@@ -62,7 +62,7 @@ class Order:
 
     @cached_property
     def first(self) -> NDArray[np.int64]:
-        """b: the lowest row of each bucket; n where it holds no reading."""
+        """Returns the lowest row of each bucket, (b,); n where it holds no reading."""
         columns = self.columns
         found = np.full(len(columns.lengths), len(columns.time), dtype=np.int64)
         if self.whole is not None:
@@ -73,8 +73,8 @@ class Order:
         return found
 
     def rows(self, place: Place, shape: tuple[int, ...]) -> NDArray[np.int64]:
-        """Of a piece of n documents of k readings: n, the row of each one's first, where the others follow;
-        else n × k, of all."""
+        """Returns the rows of a piece of n documents of k readings: (n,), the row of each document's first,
+        if the others follow it; else all, (n, k)."""
         if self.whole is None or place.chosen is not None or not shape[1]:
             return place.grid(self._row_of, shape)
         bucket = np.searchsorted(self.columns.starts, place.starts, side="right") - 1
@@ -82,20 +82,20 @@ class Order:
 
     @cached_property
     def _row_of(self) -> NDArray[np.int64]:
-        """n: the row of each reading."""
+        """Returns the row of each reading, (n,)."""
         found = np.empty(len(self.readings), dtype=np.int64)
         found[self.readings] = np.arange(len(found))
         return found
 
     @cached_property
     def _length(self) -> int:
-        """Of every bucket; 0 where they are not equally long."""
+        """Returns how many readings every bucket has; 0 where they differ."""
         lengths = self.columns.lengths
         return int(lengths[0]) if len(lengths) and (lengths == lengths[0]).all() else 0
 
 
 def _whole(columns: Columns, ranks: NDArray[np.integer], part_ms: int | None) -> NDArray[np.int64] | None:
-    """Buckets are sorted by their first reading. Where the readings then ascend strictly, no sort could give
+    """Returns buckets sorted by their first reading, if the readings then ascend strictly: no sort could give
     another order. Else None, and where buckets are too short for it to pay."""
     time, filled = columns.time, columns.filled
     if 2 * len(filled) >= len(time):

@@ -13,15 +13,15 @@ from buckets.layouts.layout import spread
 
 
 class Place(NamedTuple):
-    """Of a piece: which of its n × k readings go into the columns, and to which rows."""
+    """Which of a piece's n × k readings go into the columns, and to which rows."""
 
     chosen: NDArray[np.int64] | None  # one after another; None: all
     rows: NDArray[np.int64] | slice
     starts: NDArray[np.int64]  # n: the row of each document's first
 
     def grid(self, row_of: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.int64]:
-        """n × k: `row_of` these rows. Where there is no reading, that of the one before: what hardly changes
-        packs well."""
+        """Returns the rows of the readings, (n, k), by `row_of`. Where there is no reading, repeats the row
+        before it, which packs well."""
         found = row_of[self.rows]
         if self.chosen is None:
             return found.reshape(shape)
@@ -36,8 +36,9 @@ class Place(NamedTuple):
 def place(
     pieces: list[Piece], rank: NDArray[np.int64], buckets: int
 ) -> tuple[list[Place], NDArray[np.int64]]:
-    """Documents by the rank of their buckets (below 0: not there), a bucket's own before its overflow; and
-    where the readings of each of the buckets start, with the end of the last: buckets + 1."""
+    """Orders documents by the rank of their buckets, a bucket's own document before its overflow. A rank
+    below 0: not there. Returns their places, and where each bucket's readings start, with the end of the
+    last: buckets + 1."""
     offsets = np.zeros(buckets + 1, dtype=np.int64)
     if not pieces:
         return [], offsets
@@ -78,7 +79,7 @@ def _rows(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.i
 def column(
     matrices: Sequence[NDArray[Any]], places: list[Place], total: int, dtype: type[np.generic]
 ) -> NDArray[Any]:
-    """What pieces hold of each reading, n × k, as a column."""
+    """Returns what pieces hold of each reading, (n, k) each, as one column."""
     whole = np.empty(total, dtype=dtype)
     for matrix, (chosen, rows, _) in zip(matrices, places, strict=True):
         found = matrix.reshape(-1) if chosen is None else matrix.reshape(-1)[chosen]

@@ -1,4 +1,4 @@
-"""What a bucket must keep to; what breaks it is reported with field and reason, never repaired."""
+"""The rules for a bucket. One that breaks them is reported with field and reason, and never repaired."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from buckets.models.shape import Shape
 from buckets.models.slots import length_ms
 from config.policies import Policy
 
-#: A writer's running sum may differ from ours by rounding: relative to the sum of magnitudes.
+#: An application's running sum may differ from ours by rounding: relative to the sum of magnitudes.
 _SUM_TOLERANCE = 1e-9
 _MEANT = "let value_fields say what is in it, or name the field in nonnumeric_ok"
 
@@ -39,7 +39,7 @@ class Piece(NamedTuple):
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """n: how many readings each document holds."""
+        """Returns how many readings each document holds, (n,)."""
         if self.there is None:
             return np.full(len(self.units), self.time.shape[1])
         return np.asarray(self.there.sum(axis=1))
@@ -53,7 +53,8 @@ class Faults:
         self.reasons: dict[int, tuple[str, str]] = {}
 
     def add(self, units: NDArray[np.integer], field: str, reason: str | Callable[[int], str]) -> None:
-        """`reason` is the text, or gives it for a position in `units`."""
+        """Records a fault of buckets. `reason`: the text, or a function that gives it for a position in
+        `units`."""
         for i, unit in enumerate(units.tolist()):
             if self.sound[unit]:
                 self.sound[unit] = False
@@ -68,10 +69,12 @@ class Span(NamedTuple):
 
     @classmethod
     def unknown(cls, size: int) -> Span:
+        """Returns the spans of `size` buckets that do not say which time they cover."""
         return cls(np.full(size, NO_TIME), np.full(size, NO_TIME))
 
     def fill(self, found: Group, shape: Shape, times: Times | None, policy: Policy, faults: Faults) -> None:
-        """From the documents of one group, and the times of their readings, n × k, where they lie in them."""
+        """Sets the spans of one group's buckets from its documents, and from the times of their readings, (n,
+        k), where they lie in them."""
         if shape.start is not None:
             first = shape.own_form.read(found, [(shape.start,)])[:, 0]
             _check_start(found, shape, first, faults)
@@ -138,7 +141,7 @@ def _check_bounds(found: Group, shape: Shape, first: Times, last: Times, faults:
 
 
 def check_times(piece: Piece, span: Span, policy: Policy, faults: Faults) -> None:
-    """Every reading has a time, inside what its bucket says it covers."""
+    """Reports buckets with a reading that has no time, or one outside the span that the bucket tells."""
     cells = piece.shape.times
     if cells is None or not piece.time.size:
         return
@@ -165,7 +168,7 @@ def _place(piece: Piece, policy: Policy) -> str:
 
 
 def check_values(piece: Piece, policy: Policy, faults: Faults) -> None:
-    """No sub-document or array stands where a value field needs a number: nobody has said what is in it."""
+    """Reports buckets with a sub-document or array where a value field needs a number."""
     for name in policy.numeric_names:
         for kind, _, elements in by_type(piece.shape.values[name]):
             if kind in (DOCUMENT, ARRAY):
@@ -176,8 +179,8 @@ def check_values(piece: Piece, policy: Policy, faults: Faults) -> None:
 
 
 def check_totals(pieces: list[Piece], policy: Policy, faults: Faults) -> None:
-    """The writer's count and sums equal the array's (the bucket's own, or with its overflow). A sum may
-    take in NaN and ±Inf, or leave them out."""
+    """Reports buckets whose count or sums differ from those of the array (their own, or with overflow). A sum
+    may include NaN and ±Inf, or leave them out."""
     if not policy.count_field and not policy.sum_fields:
         return
     size = len(faults.sound)
@@ -206,7 +209,7 @@ def check_totals(pieces: list[Piece], policy: Policy, faults: Faults) -> None:
 
 
 def _with_overflow(pieces: list[Piece], size: int, figures: list[Figures]) -> list[Figures]:
-    """A figure of each bucket: of its own document, and with its overflow."""
+    """Returns a figure of each bucket: of its own document, and with its overflow."""
     own, whole = np.zeros(size), np.zeros(size)
     for piece, figure in zip(pieces, figures, strict=True):
         np.add.at(whole, piece.units, figure)
@@ -218,7 +221,7 @@ def _with_overflow(pieces: list[Piece], size: int, figures: list[Figures]) -> li
 def _compare(
     piece: Piece, element: Element, figures: list[Figures], slack: Figures, truth: str, faults: Faults
 ) -> None:
-    """The element must be one of the figures. `truth` says what the first of them means."""
+    """Reports buckets whose element is none of the figures. `truth` says what the first of them means."""
     said = read_values(piece.group, [(element,)])[0][:, 0]
     right = np.zeros(len(said), dtype=np.bool_)
     with np.errstate(invalid="ignore"):

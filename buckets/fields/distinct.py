@@ -1,4 +1,4 @@
-"""The distinct ones of many, and which of them stands where: sooner than by sorting."""
+"""Finds the distinct ones of many values, and which of them each is, faster than by sorting."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 
 def distinct_rows(rows: NDArray[np.uint8]) -> tuple[list[bytes], NDArray[np.int64]]:
-    """Returns all distinct last dimensions, and which of them stands in each place of the others."""
+    """Returns all distinct last dimensions, and the index among them for each place of the other
+    dimensions."""
     *shape, width = rows.shape
     buffers = [None, pa.py_buffer(np.ascontiguousarray(rows).reshape(-1))]
     held = pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), math.prod(shape), buffers)
@@ -19,7 +20,8 @@ def distinct_rows(rows: NDArray[np.uint8]) -> tuple[list[bytes], NDArray[np.int6
 
 
 def distinct_numbers(numbers: NDArray[np.int64], end: int) -> tuple[list[int], NDArray[np.int64]]:
-    """Returns all distinct numbers, none below 0 and all below the end, and which of them stands where."""
+    """Returns all distinct numbers, none below 0 and all below the end, and the index among them for each
+    place."""
     if end > 4 * numbers.size:
         found, which = np.unique(numbers, return_inverse=True)
         return found.tolist(), which.reshape(numbers.shape)

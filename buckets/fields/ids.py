@@ -51,7 +51,7 @@ _RANKS = {
     DB_POINTER: 14, CODE: 15, CODE_WITH_SCOPE: 16, MAX_KEY: 17,
 }  # fmt: skip
 _DTYPES = {DOUBLE: "<f8", INT32: "<i4", INT64: "<i8"}
-#: The driver has no type for them that goes back to the server as it came.
+#: The driver has no type for these that goes back to the server unchanged.
 _UNQUERIED = (DB_POINTER, CODE_WITH_SCOPE)
 _ASCII = 128  # has so many characters: bytes below are UTF-8
 _SIGN, _ALL = 1 << 63, (1 << 64) - 1
@@ -59,7 +59,7 @@ _EXACT = Context(prec=10_000)  # the difference of any decimal and any double fi
 
 
 def sort_key(kind: int, value: bytes) -> bytes:
-    """Bytes that sort as MongoDB sorts the value."""
+    """Returns bytes that sort as MongoDB sorts the value."""
     return bytes([_RANKS[kind]]) + _body(kind, value)
 
 
@@ -80,12 +80,12 @@ def _body(kind: int, value: bytes) -> bytes:
 
 
 def _text(text: bytes) -> bytes:
-    """A zero byte inside sorts after the end, before all other bytes."""
+    """Returns text as sorting bytes: a zero byte inside sorts after the end, before all other bytes."""
     return text.replace(b"\0", b"\0\xff") + b"\0\0"
 
 
 def _document(value: bytes) -> bytes:
-    """Field by field: type, then name, then value."""
+    """Returns a document as sorting bytes, field by field: type, then name, then value."""
     parts, position = [], 4
     while position < len(value) - 1:
         kind, start = value[position], value.index(0, position + 1) + 1
@@ -96,7 +96,8 @@ def _document(value: bytes) -> bytes:
 
 
 def _number(number: Any) -> bytes:
-    """The bits of the nearest double in sorting order, then what the number has beyond that double."""
+    """Returns the bits of the nearest double in sorting order, then what the number has beyond that
+    double."""
     exact = number.to_decimal() if isinstance(number, Decimal128) else Decimal(number)
     if exact.is_nan():
         return bytes(8) + _beyond(Decimal(0))  # the least number
@@ -109,7 +110,7 @@ def _number(number: Any) -> bytes:
 
 
 def _beyond(difference: Decimal) -> bytes:
-    """Sign, exponent and digits; zero is one byte."""
+    """Returns signs, exponent and digits of a number; zero is one byte."""
     if not difference:
         return b"\x80"
     digits = "".join(map(str, difference.as_tuple().digits)).rstrip("0").encode()
@@ -118,7 +119,7 @@ def _beyond(difference: Decimal) -> bytes:
 
 
 def sort_keys(group: Group, element: Element | None) -> NDArray[np.bytes_]:
-    """The keys of a group's `_id`s (or of fields that refer to one)."""
+    """Returns the keys of a group's `_id`s (or of fields that refer to one)."""
     if element is None:
         return np.full(len(group.members), b"", dtype="S1")
     if (bodies := _bodies(group, element)) is not None:
@@ -179,7 +180,7 @@ def _repeated(group: Group, these: bytes) -> Bytes2D:
 
 
 def unnameable(group: Group, element: Element | None) -> tuple[list[int], str]:
-    """The rows whose `_id` no query of ours could name, and why not."""
+    """Returns the rows whose `_id` no query can name, and why not."""
     if element is None:
         return [], ""
     if element.size > LONGEST_ID:
@@ -201,6 +202,6 @@ def unnameable(group: Group, element: Element | None) -> tuple[list[int], str]:
 
 
 def _strings(*parts: Bytes2D) -> NDArray[np.bytes_]:
-    """A byte string a row."""
+    """Returns a byte string for each row."""
     rows = np.hstack(parts)
     return rows.view(f"S{rows.shape[1]}").ravel()

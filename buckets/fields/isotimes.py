@@ -1,7 +1,7 @@
 """Times written as ISO 8601 text: a date, or a date and a time of day with or without an offset from UTC.
 
-What is read here, `$convert` of MongoDB 6.0 and later reads alike: so that the server finds what is decoded.
-Text without an offset is UTC. Digits beyond milliseconds are cut off towards 1970, as the server cuts them.
+This reads text as `$convert` of MongoDB 6.0 and later does, so that the server finds what is decoded. Text
+without an offset is UTC. Digits beyond milliseconds are cut off towards 1970, as the server cuts them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from buckets.layouts.layout import Element, Group, by_size, read_bytes
 Texts = NDArray[np.uint8]  # m × width, ASCII, with zeros behind shorter ones
 Integers = NDArray[np.int64]
 
-#: Of a text in which every digit is written 0.
+#: Forms of texts, in which every digit is written 0.
 _FORM = re.compile(
     rb"(?P<year>0000)-(?P<month>00)-(?P<day>00)"
     rb"(?:[T ](?P<hour>00):(?P<minute>00)(?::(?P<second>00)(?:\.(?P<fraction>0{1,9}))?)?"
@@ -32,11 +32,11 @@ _CLOCK = r"([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,9})?)?"
 _AHEAD = r"[+-]([01][0-9]|2[0-3])(:?[0-5][0-9])?"
 #: The same as a pattern for MongoDB, from year 0 on: what it does not match, no query by time may find.
 ISO = re.compile(f"^{_DATE}([T ]{_CLOCK}(Z|{_AHEAD})?)?$")
-#: Of these the plain ones: without an offset from UTC, but for Z.
+#: The pattern of plain texts: without an offset from UTC, except Z.
 PLAIN = re.compile(f"^{_DATE}([T ]{_CLOCK}Z?)?$")
-#: The others.
+#: The pattern of the others.
 AHEAD = re.compile(f"^{_DATE}[T ]{_CLOCK}{_AHEAD}$")
-#: What tells these from the plain ones: a sign behind a colon. It never looks back: the server looks often.
+#: Tells these from the plain ones: a sign behind a colon. It never backtracks: the server applies it often.
 OFFSET = re.compile(r":[^+-]*[+-]")
 _NUMBERS = [name for name in _FORM.groupindex if name != "sign"]
 _LIMITS = {"month": (1, 12), "hour": (0, 23), "minute": (0, 59), "second": (0, 59)}

@@ -1,4 +1,4 @@
-"""Which series a person asks for, as text: `--series symbol=MDB`. How series and `_id`s are told."""
+"""Selectors of series, as text: `--series symbol=MDB`. Texts of series and `_id`s."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from buckets.columns import Series
 from config.errors import UsageError
 from config.policies import Policy
 
-#: For what JSON has no form of its own for.
+#: For values that JSON has no form for.
 EXTENDED_JSON = json_util.RELAXED_JSON_OPTIONS.with_options(uuid_representation=UuidRepresentation.STANDARD)
 #: Series field -> the text of its value. Fields that are not named may have any.
 Selector = Mapping[str, str]
@@ -40,6 +40,7 @@ def check_selector(policy: Policy, selector: Selector) -> None:
 
 
 def selects(series: Series, policy: Policy, selector: Selector) -> bool:
+    """Returns whether a series has every value that the selector names, compared as text."""
     values = dict(zip(policy.series_names, series, strict=True))
     return all(series_text(values[name]) == text for name, text in selector.items())
 
@@ -52,7 +53,8 @@ def selected(series: Sequence[Series], policy: Policy, *selectors: Selector) -> 
 
 
 def selector_query(policy: Policy, *selectors: Selector) -> dict[str, Any]:
-    """Returns what MongoDB can narrow of the buckets: it meets all of those series, and maybe more."""
+    """Returns a query that narrows buckets as far as MongoDB can: it finds all of those series, and maybe
+    more."""
     stored = policy.stored_series
     found = [_query({stored[name]: text for name, text in it.items()}) for it in selectors]
     if not all(found) or not found:
@@ -61,7 +63,8 @@ def selector_query(policy: Policy, *selectors: Selector) -> dict[str, Any]:
 
 
 def summary_query(selector: Selector) -> dict[str, Any]:
-    """Returns the same for summaries."""
+    """Returns a query that narrows summaries as far as MongoDB can: it finds all of those series, and maybe
+    more."""
     return _query({"_id.series._id" if name == "_id" else name: text for name, text in selector.items()})
 
 
@@ -71,7 +74,7 @@ def _query(texts: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _candidates(text: str) -> list[Any] | None:
-    """The values whose text it may be; None where these are too many to name."""
+    """Returns the values whose text it may be; None where these are too many to name."""
     if text[:1] in ("{", "[") or text[:2] in ("b'", 'b"') or text[-1:] == ")":
         return None  # documents, arrays and bytes; dates that Python has no type for
     found: list[Any] = [text]
@@ -89,7 +92,7 @@ def _instant(text: str) -> datetime:
 
 
 def series_text(value: Any) -> str:
-    """Strings as they are, other values as extended JSON or their own text."""
+    """Returns a string as it is, any other value as extended JSON or as its own text."""
     if isinstance(value, str):
         return value
     if type(value) is int:  # as below, and there may be very many

@@ -1,7 +1,7 @@
-"""The forms that times have in documents: read from them, and asked for in MongoDB.
+"""The forms that times have in documents, for decoding and for queries.
 
-A time is a date. Beside dates, a field may hold numbers that count a unit since 1970, or ISO 8601 text. Which
-of these a document holds is told by its type.
+A time is a date. Besides dates, a field may hold numbers that count a unit since 1970, or ISO 8601 text. The
+type says which of these a document holds.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ _COUNTED: dict[Unit | None, str] = {
 _NUMBERS = (DOUBLE, INT32, INT64)
 #: A text's date is that of its own clock: at most so far from the UTC date of its instant.
 _TEXT_MARGIN_MS = 2 * DAY_MS
-#: So far may the times be apart of the first text in the order of texts and the first in the order of time:
-#: each is within a day of its own clock's day, and these are in order.
+#: The first text in the order of texts and the first in the order of time may be so far apart: each is within
+#: a day of its own clock's day, and these days are in order.
 UNSORTED_MS = 3 * DAY_MS
 _MINUTE_MS = 60_000
-#: So much of a text is its date and the T, and what sorts behind all that may follow.
+#: Characters of a text's date and T, and a text that sorts behind all that may follow.
 _T, _BEHIND = len("0000-00-00T"), "["
 
 
 @dataclass(frozen=True)
 class TimeForm:
-    """What a time may be beside a date: a number of this unit, or text. `is_plain`: texts are asked for as if
-    none had an offset from UTC. One that has is found where its own clock's date lies: at most a day off."""
+    """The form of a time that is no date: a number of this unit, or text. `is_plain`: texts are queried as if
+    none had an offset from UTC. A text that has one is found by its own clock's date: at most a day off."""
 
     unit: Unit | None = None
     is_text: bool = False
@@ -64,7 +64,7 @@ class TimeForm:
 
     @property
     def plain(self) -> TimeForm:
-        """Returns the same where all texts are taken for plain ones."""
+        """Returns the form in which all texts are taken for plain ones."""
         return replace(self, is_plain=self.is_text)
 
     @property
@@ -121,7 +121,7 @@ class TimeForm:
 
     @property
     def unusable(self) -> str:
-        """Returns what a message says of a value that is no time."""
+        """Returns what a message says of a value that is no time of this form."""
         if self.is_text:
             return "no time: it is neither a date nor ISO 8601 text, of the years 1 to 9999"
         return "no time: it is outside the years 1 to 9999" + _COUNTED.get(self.unit, "")
@@ -153,12 +153,12 @@ class TimeForm:
         return [{field: {"$gte": low, behind: high}} for low, behind, high in bounds]
 
     def is_roughly(self, value: str, first_ms: int, last_ms: int) -> Document:
-        """Returns the same as an expression."""
+        """Returns `is_within` as an expression."""
         bounds = self._bounds(first_ms, last_ms)
         return {"$or": [{"$and": [{"$gte": [value, it]}, {end: [value, high]}]} for it, end, high in bounds]}
 
     def _bounds(self, first_ms: int, last_ms: int) -> list[tuple[Any, str, Any]]:
-        """For each type: the first, and the last or what is behind it."""
+        """Returns for each type the first value, and the last, or the one behind it."""
         found: list[tuple[Any, str, Any]] = [(as_date(first_ms), "$lte", as_date(last_ms))]
         if self.unit:
             found.append((as_number(first_ms, self.unit), "$lt", as_number(last_ms + 1, self.unit)))
@@ -189,7 +189,8 @@ class TimeForm:
 
     @property
     def _edges(self) -> tuple[Any, Any]:
-        """What is no date and before, or not before, all numbers or texts that are times."""
+        """Returns values that are no date and come before, or not before, all numbers or texts that are
+        times."""
         if self.unit is None:
             return "0001", ":"
         return as_number(FIRST_MS, self.unit), as_number(LAST_MS + 1, self.unit)
@@ -213,10 +214,10 @@ def any_of(queries: list[Document]) -> Document:
 def _without_offset(
     field: str, first_ms: int, last_ms: int, *, is_sound: bool, is_plain: bool = False
 ) -> Document:
-    """A query for texts without an offset from UTC. They sort by their days as time does, so that the server
-    looks into these only where a range cuts a day, or the text has to be sound."""
+    """Returns a query for texts without an offset from UTC. They sort by their days as time does, so that the
+    server looks into these only where a range cuts a day, or the text has to be sound."""
     first_ms, last_ms = max(first_ms, FIRST_MS), min(last_ms, LAST_MS)
-    # Before 1970 what is finer than a millisecond is cut off upwards.
+    # Before 1970 digits beyond milliseconds are rounded up.
     begin, end = first_ms - (FIRST_MS < first_ms <= 0), last_ms + (last_ms >= 0)
     dates = {"$gte": date_text(begin), "$lt": date_text(last_ms + DAY_MS)}
     found: Document = {field: dates if is_plain else {**dates, "$not": OFFSET}}
@@ -244,20 +245,20 @@ def _inside(field: str, first_ms: int, end_ms: int) -> list[Document]:
 
 
 def _minute(ms: int) -> str:
-    """How the texts of this minute begin, where a T stands between date and time."""
+    """Returns how the texts of this minute begin, where a T stands between date and time."""
     hour, minute = divmod(ms % DAY_MS // _MINUTE_MS, 60)
     return f"{date_text(ms)}T{hour:02}:{minute:02}"
 
 
 def _with_offset(field: str, first_ms: int, last_ms: int, *, is_sound: bool) -> Document:
-    """A query for texts with an offset from UTC: of those around, the server looks into each."""
+    """Returns a query for texts with an offset from UTC: of those around, the server looks into each."""
     around = {"$gte": date_text(first_ms - DAY_MS), "$lt": date_text(last_ms + 2 * DAY_MS)}
     of_these = {field: {**around, "$regex": AHEAD if is_sound else OFFSET}}
     return {"$and": [of_these, _exactly(field, first_ms, last_ms, is_sound)]}
 
 
 def _out_of_years(field: str) -> list[Document]:
-    """Queries for texts that their offset from UTC puts before the year 1, or behind 9999."""
+    """Returns queries for texts that their offset from UTC puts before the year 1 or after 9999."""
     time = _converted(field)
     return [
         {field: {"$lt": "0001-01-02", "$regex": AHEAD}, "$expr": {"$lt": [time, as_date(FIRST_MS)]}},
@@ -266,13 +267,13 @@ def _out_of_years(field: str) -> list[Document]:
 
 
 def _converted(field: str) -> Document:
-    """The time that the server reads in a text; null where it is none to the server."""
+    """Returns an expression for the time that the server reads in a text; null where it reads none."""
     return {"$convert": {"input": f"${field}", "to": "date", "onError": None, "onNull": None}}
 
 
 def _exactly(field: str, first_ms: int, last_ms: int, is_sound: bool) -> Document:
-    """A query for texts of times from first to last: the server looks into each. What it can't read is met as
-    well: it breaks its model, and that is to be told."""
+    """Returns a query for texts of times from first to last: the server looks into each. It also finds those
+    that can't be read: they break their model, and must be reported."""
     inside = [{"$gte": ["$$time", as_date(first_ms)]}, {"$lte": ["$$time", as_date(last_ms)]}]
     found = {"$and": inside} if is_sound else {"$or": [{"$eq": ["$$time", None]}, {"$and": inside}]}
     return {"$expr": {"$let": {"vars": {"time": _converted(field)}, "in": found}}}

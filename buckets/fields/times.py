@@ -1,4 +1,4 @@
-"""Points of time: milliseconds since the epoch inside; dates, and numbers of a unit, in documents."""
+"""Instants: milliseconds since the epoch inside; dates, and numbers of a unit, in documents."""
 
 from __future__ import annotations
 
@@ -15,28 +15,29 @@ FIRST_MS = -62_135_596_800_000
 LAST_MS = 253_402_300_799_999
 DAY_MS = 86_400_000
 
-#: Stands for a time that is no time.
+#: Stands for a value that is no time.
 NO_TIME = -(2**63)
 
-#: What a number that stands for a time counts since 1970.
+#: The unit of a number that is a time since 1970.
 Unit = Literal["s", "ms", "us", "ns"]
 PER_SECOND: dict[Unit, int] = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-#: How many make a millisecond, and how many milliseconds one makes; one of the two is 1.
+#: Units in a millisecond, and milliseconds in a unit; one of the two is 1.
 _PER_MS = {unit: max(1, count // 1000) for unit, count in PER_SECOND.items()}
 _MS_PER = {unit: max(1, 1000 // count) for unit, count in PER_SECOND.items()}
 
 
 def as_date(ms: int) -> datetime:
-    """Clipped to the years 1 to 9999."""
+    """Returns milliseconds since 1970 as an aware date, clipped to the years 1 to 9999."""
     return _EPOCH + timedelta(milliseconds=min(max(ms, FIRST_MS), LAST_MS))
 
 
 def as_text(date: datetime) -> str:
-    """2018-06-30T00:00:00Z: for messages, which need no milliseconds."""
+    """Returns a date as 2018-06-30T00:00:00Z, without milliseconds, for messages."""
     return date.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def as_ms(date: datetime) -> int:
+    """Returns an aware date as milliseconds since 1970, rounded down."""
     return (date - _EPOCH) // timedelta(milliseconds=1)
 
 

@@ -1,4 +1,4 @@
-"""Values of readings: whatever stands there, as doubles and kinds."""
+"""Values of readings, of any type, as doubles and kinds."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _DTYPES = {DOUBLE: "<f8", INT32: "<i4", INT64: "<i8"}
 
 
 def read_values(group: Group, cells: Sequence[Cell]) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
-    """Values as n × k doubles (NaN where there is no number) and their kinds. Longs beyond 2**53 and
-    decimals become the nearest double."""
+    """Returns values as doubles, (n, k), NaN where there is no number, and their kinds. Longs beyond 2**53
+    and decimals become the nearest double."""
     if (alike := group.of_one_type(cells)) and alike[0] in NUMBERS:
         return _numbers(group, *alike)
     shape = (len(group.matrix), len(cells))

@@ -1,4 +1,4 @@
-"""What is told of a collection: a finding, its cost, and what to do."""
+"""Findings about a collection: what is wrong, what it costs, and what to do."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Finding(NamedTuple):
-    """`code` is stable; the texts are for people."""
+    """Something to improve. `code` is stable; the texts are for people."""
 
     code: str
     field: str | None
@@ -16,7 +16,7 @@ class Finding(NamedTuple):
 
 
 def share(part: float, whole: float) -> str:
-    """Returns such as "4.2 %"."""
+    """Returns a share as text, such as "4.2 %"."""
     return f"{100 * part / whole:.3g} %" if whole else "none"
 
 

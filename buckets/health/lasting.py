@@ -11,12 +11,13 @@ from buckets.health.finding import Finding, share, span
 from buckets.writing.exact import Exact
 from config.policies import Policy
 
-#: So many times the usual interval is a gap; where so many intervals are about the usual one, it is one.
+#: A gap is so many times the usual interval; there is a usual one if so many intervals are about as long.
 _GAP, _REGULAR, _ABOUT = 10, 0.8, 0.2
 
 
 def together(exact: Exact, policy: Policy) -> Iterator[Finding]:
-    """Yields what is found. `exact`: by series, then time."""
+    """Yields findings about duplicate readings and about the time between readings. `exact`: by series, then
+    time."""
     same = np.diff(exact.of) == 0
     steps = np.diff(exact.time)[same]
     twice = int((steps == 0).sum())
@@ -45,7 +46,7 @@ def together(exact: Exact, policy: Policy) -> Iterator[Finding]:
         yield Finding(
             "gaps",
             None,
-            f"readings come every {span(usual)}; {int(holes.sum()):,} times, {_GAP} of these passed without. "
+            f"readings come every {span(usual)}; gaps of more than {_GAP} times that: {int(holes.sum()):,}. "
             f"The longest gap, {span(float(steps.max()))}, ended at {as_text(as_date(int(ends[0])))}",
             f"about {missing:,} readings beside {len(exact):,}, nights and holidays of the source among them",
             f'if they should: expected_interval = "{usual / 1000:.0f}s" and max_hole let `audit` tell',

@@ -1,4 +1,4 @@
-"""Findings from a sample of buckets: their fill and size, the fields that the writer keeps, late arrival."""
+"""Findings from a sample of buckets: their fill and size, and the fields that the application keeps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from bson import ObjectId
 
 from buckets.bson.raw import Batch
 from buckets.bson.types import DATE, STRING, TYPE_NAMES, elements
@@ -19,17 +18,16 @@ from buckets.models.slots import length_ms, levels
 from buckets.sampling.fit import Fit
 from config.policies import Policy
 
-#: A bucket is filled well with so much of what it has room for, and large with so many times the usual bytes.
+#: A bucket is well filled from this share of its room on, and large from so many times the usual bytes on.
 _FILLED, _LARGE = 0.5, 10
 _LARGE_BYTES, _HUGE_BYTES, _LIMIT = 64_000, 4_000_000, 16 * 2**20
 _FEWEST = 20
-_SETTLED_MS = 600_000
 _OFFSETS = ("offset", "tz", "timezone", "utcoffset")
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """Some buckets, and what a policy makes of them. `total`: buckets of the whole collection, if known."""
+    """Sampled buckets, as a policy reads them. `total`: buckets of the whole collection, if known."""
 
     batch: Batch
     decoded: Decoded
@@ -50,10 +48,17 @@ class Sampled:
     def fill(self) -> float | None:
         """Returns how much of its room a bucket uses on average."""
         lengths, room = self.decoded.columns.lengths, self.capacity
-        return float(lengths.mean()) / room if room and len(lengths) else None
+        return float(np.minimum(lengths, room).mean()) / room if room and len(lengths) else None
+
+    @property
+    def bucket_bytes(self) -> dict[str, int]:
+        """Returns the sizes of buckets in bytes."""
+        sizes = np.asarray(self.batch.sizes)
+        at = {"least": 0, "median": 50, "p95": 95, "largest": 100}
+        return {name: round(float(np.percentile(sizes, it))) for name, it in at.items()} if len(sizes) else {}
 
     def of_all(self, part: float) -> str:
-        """Returns such as "3 of 900 sampled buckets, about 3,000 of the collection"."""
+        """Returns a count as text, such as "3 of 900 sampled buckets, about 3,000 of the collection"."""
         told = f"{part:,.0f} of {len(self.batch):,} sampled buckets"
         if self.total is None or not len(self.batch):
             return told
@@ -61,15 +66,9 @@ class Sampled:
 
 
 def findings(sampled: Sampled) -> Iterator[Finding]:
-    """Yields what is found, the model's own things first."""
-    yield from _fill(sampled)
-    yield from _sizes(sampled)
-    yield from _broken(sampled)
-    yield from _slots(sampled)
-    yield from _values(sampled)
-    yield from _late(sampled)
-    yield from _times(sampled)
-    yield from _unused(sampled)
+    """Yields the findings, those of the model first."""
+    for check in (_fill, _sizes, _broken, _slots, _values, _times, _unused):
+        yield from check(sampled)
 
 
 def _fill(it: Sampled) -> Iterator[Finding]:
@@ -166,28 +165,6 @@ def _values(it: Sampled) -> Iterator[Finding]:
                 )
 
 
-def _late(it: Sampled) -> Iterator[Finding]:
-    ids = [it.batch.main.legible_id(int(unit)) for unit in it.decoded.units]
-    made = np.array(
-        [i.generation_time.timestamp() * 1000 if isinstance(i, ObjectId) else np.nan for i in ids]
-    )
-    late = made - it.decoded.last
-    known = late[np.isfinite(late)]
-    settle = it.policy.rollup.settle.total_seconds() * 1000 if it.policy.rollup else _SETTLED_MS
-    after = known[known > settle]
-    if len(after):
-        yield Finding(
-            "late",
-            "_id",
-            f"{it.of_all(len(after))} were written more than {span(settle)} after their last reading: up to "
-            f"{span(float(after.max()))}, by the time in their ObjectIds",
-            f"the windows of {share(len(after), len(known))} of the buckets are rolled up twice: before they "
-            "came in, and after",
-            f"none for what was imported later; else let rollup.settle be {span(float(np.median(after)))} or "
-            f'more, and rollup.recheck more than {span(float(after.max()))} where late_data is "scan"',
-        )
-
-
 def _times(it: Sampled) -> Iterator[Finding]:
     kinds = {
         kind
@@ -224,7 +201,8 @@ def _times(it: Sampled) -> Iterator[Finding]:
             unused[0],
             f"documents hold an offset or a zone in {unused[0]}, and the policy doesn't use it",
             "days begin at midnight of rollup.timezone, whatever the clock at the place shows",
-            "name it with local_offset_field if it is in minutes",
+            "name it with local_offset_field if it is in minutes; if all are of one zone, name that in "
+            "rollup.timezone",
         )
 
 

@@ -1,4 +1,4 @@
-"""Sampled documents field by field: single values, and what holds several."""
+"""Sampled documents field by field: single values, and fields that hold several."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CODEC: CodecOptions[Document] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO,
     unicode_decode_error_handler="backslashreplace",
 )
-#: So many fields are looked at, and so deep.
+#: Fields that are read, and their depth.
 _MOST, _DEEPEST = 500, 6
 #: Of a slot: a day has 86,400 seconds.
 _MOST_DIGITS = 5
@@ -67,7 +67,7 @@ def decoded(raw: Iterable[bytes]) -> list[Document]:
 
 
 def there(values: Iterable[Any]) -> list[Any]:
-    """Returns what is not missing or null."""
+    """Returns the values that are neither missing nor null."""
     return [it for it in values if it is not None]
 
 
@@ -102,7 +102,7 @@ def has_slots(value: Any) -> bool:
 
 @lru_cache(10_000)
 def _has_path(name: str) -> bool:
-    """Whether a policy can name the field."""
+    """Returns whether a policy can name the field."""
     return "." not in name and name != "*" and field_fault(name) is None
 
 

@@ -18,17 +18,17 @@ from buckets.inferring.trial import try_out
 from buckets.models.overflow import attach, flagged_buckets
 from config.policies import Overflow, Policy
 
-#: Bytes of documents that are looked at field by field; of more, some here and there.
+#: Bytes of documents that are read field by field; of more, some here and there.
 _BYTES = 2_000_000
-#: A policy has to fit so many of the documents.
+#: Share of the documents that a policy has to fit.
 _FITTING = 0.5
-#: What agrees with some buckets only if their overflow is there, all of it.
+#: Keys that agree with some buckets only if all of their overflow is there.
 _TOTALS = ("count_field", "sum_fields")
 
 
 @dataclass(frozen=True)
 class Guess:
-    """What a collection is taken for. `policy` is None if no model fits, for these `reasons`."""
+    """The guessed policy of a collection. `policy` is None if no model fits, for these `reasons`."""
 
     collection: str
     policy: Policy | None = None
@@ -42,7 +42,7 @@ class Guess:
 
     @property
     def evidence(self) -> list[str]:
-        """Returns what speaks for the policy, or for there being none."""
+        """Returns the reasons for the policy, or for there being none."""
         model = self.notes.evidence.get("model", [])
         others = (
             f"{key}: {text}" for key, texts in self.notes.evidence.items() if key != "model" for text in texts
@@ -74,8 +74,8 @@ def guess(
 def with_overflow(
     found: Guess, overflow: Overflow, referred: Docs, extra: Docs, sample: Docs
 ) -> Guess | None:
-    """Returns the guess with an overflow; None if no further readings of buckets come to light by it.
-    `referred`: buckets that the overflow documents `extra` refer to."""
+    """Returns the guess with an overflow; None if that adds no readings to buckets. `referred`: buckets that
+    the overflow documents `extra` refer to."""
     assert found.policy is not None
     keys = found.policy.model_dump(exclude_unset=True) | found.left_out | {"overflow": overflow}
     bare = {key: it for key, it in keys.items() if key not in _TOTALS}
@@ -122,7 +122,7 @@ def _try(name: str, collection: str, batch: Batch, proposal: Proposal) -> tuple[
 
 
 def _are_summaries(documents: list[Document]) -> bool:
-    """Whether bucketwise wrote them."""
+    """Returns whether bucketwise wrote them."""
     names = {"_id", "start", "end", "count"}
     return bool(documents) and all(
         names <= set(it) and isinstance(it["_id"], dict) and set(it["_id"]) == {"series", "start"}

@@ -6,12 +6,12 @@ import numpy as np
 
 from buckets.columns import Columns, Kind
 
-#: Fewer readings tell nothing.
+#: Readings that are needed to tell.
 _FEWEST = 30
 #: Mean square of the steps from one reading to the next, as a part of the variance: 2 for white noise, nearly
 #: 0 for what changes slowly.
 _NOISY = 0.2
-#: Part of the mean that a deviation has to be before it matters.
+#: Fraction of the mean from which on a deviation matters.
 _LEAST = 0.01
 
 

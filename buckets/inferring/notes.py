@@ -1,4 +1,4 @@
-"""What was seen, and what could not be decided, key by key of a policy."""
+"""Evidence and open questions, for each key of a policy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Notes:
         self.questions.setdefault(key, []).append(text)
 
     def drop(self, key: str) -> None:
-        """Forgets all about a key."""
+        """Removes all notes on a key."""
         self.evidence.pop(key, None)
         self.questions.pop(key, None)
 

@@ -13,9 +13,9 @@ from buckets.inferring.fields import Fields, there
 from buckets.inferring.words import FLAG, hints
 from config.policies import Overflow
 
-#: What may be the `_id` of a bucket. A query would take a regular expression for a pattern.
+#: Types that the `_id` of a bucket may have. A query would take a regular expression for a pattern.
 _NAMES = (str, int, ObjectId, Binary)
-#: So many fields are tried.
+#: Fields that are tried.
 _FIELDS = 10
 
 
@@ -35,8 +35,8 @@ def references(fields: Fields) -> dict[str, list[Any]]:
 def overflows(
     collection: str, ref_field: str, extra: Fields, referred: Fields, others: Fields
 ) -> Iterator[Overflow]:
-    """Yields what the overflow may be. `referred`: buckets that `extra` refers to; `others`: those that it
-    may not refer to."""
+    """Yields possible overflows. `referred`: buckets that `extra` refers to; `others`: those that it may not
+    refer to."""
     for flag in _flags(referred, others):
         for samples in _most_first(extra):
             if samples != ref_field:

@@ -13,7 +13,7 @@ from buckets.inferring.notes import Notes, listed
 from buckets.inferring.times import Time, times_in
 from buckets.inferring.values import Columns, offset_field, zone_fields
 
-#: A field counts as always there if so many of the documents have it: some may be broken.
+#: Share of documents that need to have a field for it to count as always there: some may be broken.
 NEARLY_ALL = 0.9
 
 
@@ -30,7 +30,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was seen of a collection: some of its documents, and the fields of each of its indexes."""
+    """What was read of a collection: some of its documents, and the fields of each of its indexes."""
 
     fields: Fields
     indexes: Sequence[Sequence[str]] = ()

@@ -46,7 +46,7 @@ def propose(seen: Evidence) -> Iterator[Proposal]:
 
 
 def propose_native(seen: Evidence, options: Mapping[str, str]) -> Iterator[Proposal]:
-    """Yields what a native time-series collection is. `options`: its timeField and metaField."""
+    """Yields policies for a native time-series collection. `options`: its timeField and metaField."""
     time, meta = options["timeField"], options.get("metaField")
     inside = [it for it in seen.fields.single if it == meta or it.startswith(f"{meta}.")]
     is_whole = meta is not None and not (inside and set(inside) <= set(seen.fields.always()))

@@ -13,9 +13,9 @@ from buckets.inferring.times import Time, times_in
 from buckets.inferring.values import numeric, total
 from buckets.inferring.words import BOOKS, COUNT, END, START, hints
 
-#: A count or a sum agrees in so many documents: those with overflow may count that too.
+#: Share of documents in which a count or sum has to agree: those with overflow may count that too.
 _MOSTLY = 0.6
-#: A sum may differ so much, by the sum of magnitudes.
+#: Difference of a sum that is allowed, relative to the sum of magnitudes.
 _ROUNDING = 1e-9
 
 
@@ -163,7 +163,7 @@ def _totals(values: list[Any], samples: _Samples) -> list[tuple[float, float]]:
 
 
 def _agrees(held: list[Any], totals: list[tuple[float, float]]) -> bool:
-    """Whether a field holds these sums; zeros prove nothing."""
+    """Returns whether a field holds these sums; zeros prove nothing."""
     pairs = [
         (total([it])[0], *both)
         for it, both in zip(held, totals, strict=True)

@@ -14,9 +14,9 @@ from buckets.inferring.fields import is_text, is_whole, there
 from buckets.inferring.notes import Notes, quoted
 from buckets.inferring.words import SERIES, hints
 
-#: Characters of a text that may be a name; a longer one is prose.
+#: Characters of a text that may be a name; a longer text is prose.
 _LONGEST = 100
-#: So many rows have to differ before a field is taken for one that differs in each.
+#: Rows that have to differ before a field is taken to differ in each.
 _TELLING = 20
 _KEY = "series_fields"
 _TEXTS = (ObjectId, UUID, Binary)
@@ -51,7 +51,7 @@ def choose(columns: Columns, times: Sequence[int | None], indexed: Sequence[str]
 
 
 def _without_unique(likely: list[str], columns: Columns, notes: Notes) -> list[str]:
-    """Without those that differ in each row, if there are others: they name rows."""
+    """Returns the fields without those that differ in each row, if there are others: they name rows."""
     unique = [it for it in likely if _counts(columns[it]) == len(columns[it]) >= _TELLING]
     if len(unique) == len(likely):
         return likely
@@ -63,7 +63,7 @@ def _without_unique(likely: list[str], columns: Columns, notes: Notes) -> list[s
 def _telling_apart(
     chosen: list[str], others: list[str], columns: Columns, times: Sequence[int | None]
 ) -> list[str]:
-    """Of the others those that tell most rows of one series and time apart."""
+    """Returns those of the others that tell most rows of one series and time apart."""
     added: list[str] = []
     twice = _repeated([*chosen], columns, times)
     for it in others:
@@ -75,7 +75,7 @@ def _telling_apart(
 
 
 def _repeated(fields: list[str], columns: Columns, times: Sequence[int | None]) -> int:
-    """How many rows have series and time of another one."""
+    """Returns how many rows have series and time of another one."""
     rows = zip(times, *(map(_same, columns[it]) for it in fields), strict=True)
     return sum(count - 1 for count in Counter(rows).values())
 

@@ -26,7 +26,7 @@ _MINUTE, _HOUR, _DAY = 60_000, 3_600_000, 86_400_000
 _QUARTER = 15 * _MINUTE
 #: A shorter array of numbers is more likely a point on a map.
 _FEWEST_PLACES = 4
-#: So many starts tell how far buckets are apart.
+#: Starts that are needed to tell how far buckets are apart.
 _TELLING = 3
 
 
@@ -39,7 +39,7 @@ class _Kind(NamedTuple):
     words: str
 
 
-#: From short to long where they have as many slots.
+#: Units; those with equally many slots from short to long.
 _KINDS = [
     _Kind((24,), _DAY, {"slot_levels": ["hour"]}, "hours of a day"),
     _Kind((60,), _MINUTE, {"slot": "second"}, "seconds of a minute"),
@@ -59,7 +59,7 @@ _KINDS = [
 
 @dataclass
 class _Slots:
-    """What one field holds in all documents."""
+    """The contents of one field in all documents."""
 
     highest: list[int] = field(default_factory=list)  # key, level by level
     depths: Counter[int] = field(default_factory=Counter)
@@ -145,7 +145,7 @@ def _kinds(fields: dict[str, _Slots], time: Time) -> list[_Kind]:
 
 
 def _start(starts: list[int], length: int) -> bool:
-    """Whether buckets of this length start at these instants, side by side in any time zone."""
+    """Returns whether buckets of this length start at these instants, side by side in any time zone."""
     whole = sum(it % min(length, _QUARTER) == 0 for it in starts) >= NEARLY_ALL * len(starts)
     # Days are up to an hour shorter where clocks change.
     least = length - _HOUR if length == _DAY else length

@@ -16,9 +16,9 @@ from buckets.inferring.fields import as_float, is_number, is_whole, there
 from buckets.inferring.words import BOOKS, TIME, hints
 from config.policies import TimeUnit
 
-#: Seconds since 1970 between which a number is taken for a time: the years 1980 to 2100.
+#: Seconds since 1970 between which a number may be a time: the years 1980 to 2100.
 _EARLIEST, _LATEST = 315_532_800, 4_102_444_800
-#: A field holds times if so many of its values are some.
+#: Share of a field's values that have to be times.
 _NEARLY_ALL = 0.9
 _PER_SECOND: dict[TimeUnit, int] = dict(PER_SECOND.items())
 

@@ -1,4 +1,4 @@
-"""A proposal tried on documents: what is read by it, and what it says of that."""
+"""Tries a proposal on documents: what is read by it, and how well it fits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from buckets.fields.selectors import extended_json
 from buckets.inferring.notes import Notes, quoted
 from config.policies import Policy
 
-#: Keys that a policy may do without, in the order in which they are given up.
+#: Optional keys of a policy, in the order in which they are given up.
 _OPTIONAL = (("sum_fields",), ("count_field",), ("end_field",), ("sum_fields", "count_field"))
 
 
@@ -31,8 +31,7 @@ class Trial:
         return sum(int((kinds == Kind.FINITE).sum()) for kinds in self.seen.columns.kinds.values())
 
     def note(self, what: str, documents: str, notes: Notes) -> None:
-        """Puts what was read into the notes. `what`: how readings lie in a document; `documents`: which were
-        read."""
+        """Notes what was read. `what`: how readings lie in a document; `documents`: which were read."""
         sound, readings = len(self.seen.units), len(self.seen.columns.time)
         notes.evidence["model"] = [
             f"{sound:,} of {len(self.batch):,} {documents}: {what}: {readings:,} readings"
@@ -66,8 +65,8 @@ class Trial:
 
 
 def try_out(keys: dict[str, Any], batch: Batch) -> Trial:
-    """Returns what the keys of a policy make of documents, without those of its optional keys that some
-    documents disagree with."""
+    """Returns the reading of documents by a policy's keys, without those optional keys that some documents
+    disagree with."""
     found = _read(keys, {}, batch)
     for names in _OPTIONAL:
         if found.seen.quarantined and all(it in keys for it in names):

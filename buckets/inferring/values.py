@@ -13,7 +13,7 @@ from buckets.inferring.words import OFFSET, hints, words
 from config.zones import is_zone
 
 _KEY = "value_fields"
-#: Names that summaries and parts of the archive have for themselves.
+#: Names that summaries and parts of the archive use themselves.
 _TAKEN = {"_id", "start", "end", "count", "timezone", "hours", "time", "dt"}
 _NO_VALUES = {"id", "uuid", "guid", "serial", "version", "schema"}
 #: Minutes that a clock may be from UTC; all of them are whole quarters of an hour.
@@ -38,7 +38,7 @@ def numeric(columns: Columns, notes: Notes) -> list[str]:
 
 
 def usable(paths: list[str], notes: Notes) -> list[str]:
-    """Returns those that can have their own column, and a place in summaries; all if there is no other."""
+    """Returns the fields that can have a column of their own, and a place in summaries; all if none can."""
     free: dict[str, str] = {}
     for path in paths:
         name = path.rpartition("*.")[2]
@@ -59,7 +59,7 @@ def _column(name: str) -> str:
 
 
 def _apart(paths: list[str]) -> list[str]:
-    """Without those inside of another."""
+    """Returns the paths without those inside of another."""
     return [it for it in paths if not any(it.startswith(f"{other}.") for other in paths)]
 
 

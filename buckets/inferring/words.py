@@ -1,4 +1,4 @@
-"""What the names of fields hint at. A hint breaks ties; documents have the first say."""
+"""Hints from the names of fields. A hint breaks ties; documents count first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TIME = _set(
     "t d ts time times timestamp timestamps date datetime day hour minute at when instant epoch "
     "start started begin from first since end ended last until to stop"
 )
-#: Times of a writer's book-keeping, not of a reading.
+#: Names of times when a document was written, not of a reading.
 BOOKS = _set("created updated inserted modified received ingested expire expires expiry deleted")
 START = _set("start started begin from first since min day hour date open opened")
 END = _set("end ended last until to stop max close closed")

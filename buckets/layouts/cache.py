@@ -1,4 +1,4 @@
-"""What was made of late, and may serve again."""
+"""A cache of recent objects, bounded by their bytes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Sized(Protocol):
+    """Anything that knows its size."""
+
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """Returns the size in bytes."""
 
 
 T = TypeVar("T", bound=Sized)
@@ -28,7 +31,7 @@ class ByteLimitedCache(Generic[T]):
         return iter(self._held)
 
     def put(self, it: T) -> None:
-        """To the front."""
+        """Adds an item to the front, or moves it there."""
         held, left = [], self._most
         for other in (it, *(other for other in self._held if other is not it)):
             if other.size <= left:

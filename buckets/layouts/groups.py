@@ -14,22 +14,22 @@ from buckets.layouts.layout import Bytes2D, Group, Layout, NamesIn, slabs
 from buckets.layouts.merge import Containers, union_of
 from buckets.layouts.union import Union
 
-#: A layout that fewer than one in so many documents share.
+#: A layout is rare if fewer than one in so many documents share it.
 _FEW = 128
-#: Documents that fewer are like look for a union.
+#: Documents with fewer like them are tried as a union.
 _COMPANY = 4
-#: So do those of a length that fewer than this share have; and after so many lengths without company, all.
+#: So are those of a length that fewer than this share have; and, after so many lone lengths, all.
 _RARE, _FRUITLESS = 1 / 32, 4
-#: To walk one document takes as long as to decode so many.
+#: Reading one document's structure takes as long as decoding so many.
 _WALK = 64
-#: So few documents are walked one by one sooner than a union is made for them.
+#: Fewer documents are read one by one faster than a union is made for them.
 _LEAST = 8
-#: A union that takes a smaller share of the documents is the last.
+#: If a union takes a smaller share of the documents, it is the last.
 _SHARE = 1 / 32
 
-#: All padded documents together take at most so many times their bytes.
+#: All padded documents together may take so many times their bytes.
 _MOST = 4
-#: Bytes of the layouts, and of the unions, that are remembered. Their elements take some sixty times as much.
+#: Bytes of the layouts, and of the unions, that are cached. Their elements take some sixty times as much.
 _LAYOUTS, _UNIONS = 1 << 16, 1 << 15
 
 Members = NDArray[np.int64]
@@ -57,12 +57,13 @@ class Unions:
         self._by_rules: WeakKeyDictionary[UnionRules, ByteLimitedCache[Union]] = WeakKeyDictionary()
 
     def of(self, rules: UnionRules) -> ByteLimitedCache[Union]:
+        """Returns the cache of the unions that were made under these rules."""
         return self._by_rules.setdefault(rules, ByteLimitedCache(_UNIONS))
 
 
 def group(docs: Docs, rules: UnionRules | None = None, unions: Unions | None = None) -> Iterator[Group]:
-    """The documents by their layouts. Where they are `rules`, those that are like few others are tried
-    together; what fits into no union is walked one by one."""
+    """Yields the documents by their layouts. With `rules`, documents that few others are like are tried
+    together as a union; what fits into no union is read one by one."""
     everything = np.arange(len(docs))
     names = rules.containers.names if rules else None
     if rules is None or not rules.containers.paths or len(docs) < _LEAST:
@@ -81,7 +82,8 @@ def _by_length(
     lonely: list[Members] | None = None,
     names: NamesIn | None = None,
 ) -> Iterator[Group]:
-    """The most frequent lengths first. What finds no company is left in `lonely`, where that is given."""
+    """Yields groups, the most frequent lengths first. Documents that are like no others are left in `lonely`,
+    if it is given."""
     lengths = np.diff(docs.offsets)[members]
     by_length = members[np.argsort(lengths, kind="stable")]
     found, counts = np.unique(lengths, return_counts=True)
@@ -123,7 +125,7 @@ def _of_one_length(
         members, matrix = members[~alike], matrix[~alike]
         if lonely is None and count * _FEW < len(members):
             break
-    # So few are alike that to compare each with all others takes longer than to walk each.
+    # So few are alike that comparing each with all others takes longer than reading each.
     layouts: dict[bytes, tuple[Layout, list[int]]] = {}
     for row, document in enumerate(matrix):
         layout = Layout(document.tobytes(), names=names)
@@ -133,8 +135,8 @@ def _of_one_length(
 
 
 def _alike(matrix: Bytes2D, layout: Layout) -> NDArray[np.bool_]:
-    """Which rows equal the layout in every byte outside its holes. All mostly do: then the bits that are set
-    in any row, and those that are in every row, are the layout's."""
+    """Returns which rows equal the layout in every byte outside its holes. Mostly all do: then the bits that
+    are set in any row, and those that are in every row, are the layout's."""
     alike = np.ones(len(matrix), dtype=np.bool_)
     for slab in slabs(len(matrix), layout.size):
         rows = matrix[slab]
@@ -150,7 +152,8 @@ def _layout_of(document: bytes, rules: UnionRules | None, names: NamesIn | None)
 
 
 def _united(docs: Docs, rest: Members, rules: UnionRules, known: ByteLimitedCache[Union]) -> Iterator[Group]:
-    """Those that fit into unions: known ones, then such as are made of some of them; and all others."""
+    """Yields groups of documents that fit into unions: known ones, then new ones made of some of them; then
+    all others."""
     tried, most = iter(known), _MOST * docs.size
     taken: list[tuple[int, Union]] = []
     while len(rest) >= _LEAST:

@@ -1,10 +1,9 @@
 """Layouts: what all documents of one shape have in common.
 
-A layout is a document with the bytes of its scalar values (its holes) cut out. Buckets of one policy
-mostly share a few layouts, so that the structure is walked once and numpy reads and writes the values
-of all documents at fixed offsets. Two documents share a layout only when every byte outside the holes is
-the same; nothing is assumed. A union is a layout too, of which parts may be absent: see
-`buckets/layouts/union.py`.
+A layout is a document with the bytes of its scalar values (its holes) cut out. Buckets of one policy mostly
+share a few layouts, so that the structure is read once, and numpy reads and writes the values of all
+documents at fixed offsets. Two documents share a layout only when every byte outside the holes is the same;
+nothing is assumed. A union is also a layout, of which parts may be absent: see `buckets/layouts/union.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Flags = NDArray[np.bool_]
 
 #: The flag of what is always there.
 ALWAYS = -1
-#: So many bytes are worked on at once: some fit into a cache, and few calls do for many.
+#: Bytes that are worked on at once: they fit into a cache, and few calls suffice for many.
 SLAB = 1 << 21
 
 
@@ -41,12 +40,12 @@ class Element(NamedTuple):
     flag: int = ALWAYS  # of a union: which flag of a document says that the element is there
 
 
-#: What may stand in one place: one element, or none; in a union, one of several.
+#: The elements of one place: one, or none; in a union, several alternatives.
 Cell = tuple[Element, ...]
 
 
 class Variants(NamedTuple):
-    """What of a union need not be there."""
+    """The elements of a union that may be absent."""
 
     #: Of the document and each element in it: its flag; may its length differ? Then that is part of its hole.
     marks: list[tuple[int, bool]]
@@ -62,6 +61,7 @@ class NamesIn(NamedTuple):
     key: Path  # inside each document
 
     def has(self, path: Path) -> bool:
+        """Returns whether the path is that of such a name, in any element of the array."""
         depth = len(self.array)
         return path[:depth] == self.array and path[depth + 1 :] == self.key
 
@@ -91,22 +91,22 @@ class Layout:
         self.skeleton = np.frombuffer(document, dtype=np.uint8) & self.mask
 
     def fits(self, document: bytes) -> bool:
-        """Whether this is a document's layout: equal in every byte outside the holes."""
+        """Returns whether a document has this layout: it is equal in every byte outside the holes."""
         if len(document) != self.size:
             return False
         wrong = (np.frombuffer(document, dtype=np.uint8) ^ self.skeleton) & self.mask
         return not wrong.any()
 
     def get(self, path: Path) -> Element | None:
-        """What stands there; the first where a field is repeated."""
+        """Returns the element at this path; the first where a field is repeated, None where there is none."""
         return self._cells[path][0] if path in self._cells else None
 
     def cell(self, path: Path) -> Cell:
-        """The same, and in a union all that may stand there."""
+        """Returns the element at this path; in a union, all that may stand there."""
         return self._cells.get(path, ())
 
     def may_lack(self, parent: Path, path: Path) -> bool:
-        """Whether this is absent from some documents where the parent is there."""
+        """Returns whether some documents lack this element where its parent is there."""
         doubtful = self.variants.doubtful if self.variants else ()
         return any(path[:depth] in doubtful for depth in range(len(parent) + 1, len(path) + 1))
 
@@ -116,6 +116,7 @@ class Layout:
         return raw.decode("utf-8", "backslashreplace")
 
     def children(self, path: Path) -> list[Element]:
+        """Returns the elements of the document or array at this path; none where there is no such path."""
         return self._children.get(path, [])
 
     def _walk(self, document: bytes, position: int, end: int, parent: Path) -> None:
@@ -139,7 +140,7 @@ class Layout:
                 self._walk(document, start + 4, position - 1, path)
 
     def _vary(self, variants: Variants) -> None:
-        """What is repeated are alternatives. Lengths that may differ are holes."""
+        """Applies variants: repeated fields are alternatives, and lengths that may differ are holes."""
         whole = Element((), DOCUMENT, 0, self.size, 0, 0)
         self.elements = [
             it._replace(flag=flag, hole=it.start, width=it.width + 4) if varies else it._replace(flag=flag)
@@ -155,12 +156,12 @@ class Layout:
 
 @lru_cache(maxsize=1 << 16)
 def _path(parent: Path, name: bytes) -> Path:
-    """Shared by all layouts: there may be one a document."""
+    """Returns a path that all layouts share: there may be one a document."""
     return (*parent, name.decode("utf-8", "backslashreplace"))
 
 
 def spread(starts: NDArray[np.integer], widths: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Every position in these spans."""
+    """Returns every position in these spans."""
     ends = np.cumsum(widths, dtype=np.int64)
     return np.repeat(starts - ends + widths, widths) + np.arange(ends[-1] if len(ends) else 0)
 
@@ -174,7 +175,7 @@ class Group(NamedTuple):
     present: Flags | None = None  # of a union, n × (its flags and a last one for what is always there)
 
     def raw(self, row: int, element: Element) -> bytes:
-        """The value of a document as it lies there."""
+        """Returns the bytes of an element's value in one document."""
         span = slice(element.start, element.start + element.size)
         if self.present is None or self.layout.variants is None:
             return self.matrix[row, span].tobytes()
@@ -182,7 +183,7 @@ class Group(NamedTuple):
         return bytes(self.matrix[row, span][there])
 
     def holds(self, cells: Sequence[Cell]) -> Flags | None:
-        """n × cells: is something there? None: everywhere."""
+        """Returns where a cell has a value, (n, cells); None where all have one."""
         if self.present is None or all(element.flag == ALWAYS for cell in cells for element in cell):
             return None if all(cells) else np.tile([bool(cell) for cell in cells], (len(self.members), 1))
         if all(len(cell) == 1 for cell in cells):
@@ -194,16 +195,17 @@ class Group(NamedTuple):
         return found
 
     def where(self, cell: Cell) -> Flags:
-        """n: is something there?"""
+        """Returns which documents have a value in the cell, (n,)."""
         found = self.holds([cell])
         return np.ones(len(self.members), dtype=np.bool_) if found is None else found[:, 0]
 
     def read(self, elements: Sequence[Element], dtype: str) -> NDArray[Any]:
-        """Their values as n × k of a little-endian numpy type."""
+        """Returns the values of elements, (n, k), in a little-endian numpy type."""
         return read_holes(self.matrix, np.array([it.hole for it in elements], dtype=np.int64), dtype)
 
     def of_one_type(self, cells: Sequence[Cell]) -> tuple[int, list[Element]] | None:
-        """The type, and an element a cell, where every document holds such a one in each; else None."""
+        """Returns the type, and an element for each cell, where every document has one of this type in each;
+        else None."""
         types = by_type(cells)
         if self.present is not None or len(types) != 1 or len(types[0][1]) < len(cells):
             return None
@@ -211,7 +213,7 @@ class Group(NamedTuple):
         return kind, elements
 
     def put(self, target: NDArray[Any], at: list[int], values: NDArray[Any], elements: list[Element]) -> None:
-        """Write n × some values into these columns of n × k, where the elements are there."""
+        """Writes values into columns of (n, k), where the elements are there."""
         columns = steps(at)
         if self.present is None or all(element.flag == ALWAYS for element in elements):
             target[:, columns] = values
@@ -224,7 +226,8 @@ class Group(NamedTuple):
 
 
 def steps(numbers: list[int]) -> list[int] | slice:
-    """Numbers equally far apart as a slice, which numpy takes without a copy."""
+    """Returns numbers that are equally far apart as a slice, which numpy takes without a copy; others as they
+    are."""
     step = numbers[1] - numbers[0] if len(numbers) > 1 else 1
     if step < 1 or numbers[0] < 0 or any(b - a != step for a, b in itertools.pairwise(numbers)):
         return numbers
@@ -236,14 +239,16 @@ ByType = list[tuple[int, list[int], list[Element]]]
 
 
 class Cells(list[Cell]):
-    """Those of all readings of a layout, which are asked for again with each batch."""
+    """The cells of all readings of a layout, which are read again for each batch."""
 
     @cached_property
     def by_type(self) -> ByType:
+        """Returns the cells by their BSON type, computed once."""
         return _by_type(self)
 
 
 def by_type(cells: Sequence[Cell]) -> ByType:
+    """Returns cells by their BSON type, in the form in which columns are read."""
     return cells.by_type if isinstance(cells, Cells) else _by_type(cells)
 
 
@@ -273,13 +278,13 @@ def read_bytes(matrix: Bytes2D, starts: Sequence[int], width: int) -> Bytes2D:
 
 
 def slabs(rows: int, size: int) -> Iterator[slice]:
-    """Some rows of so many bytes at a time, for the cache."""
+    """Yields rows in slices that fit the processor's cache. `size`: bytes of a row."""
     step = max(1, SLAB // max(1, size))
     return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
 
 
 def read_holes(matrix: Bytes2D, holes: NDArray[np.int64], dtype: str) -> NDArray[np.generic]:
-    """The holes at these offsets as n × k values of a little-endian numpy type."""
+    """Returns the holes at these offsets as n × k values of a little-endian numpy type."""
     values = np.empty((len(matrix), len(holes)), dtype)
     for at, view in _views(matrix, holes, values.dtype):
         values[:, at] = view
@@ -287,7 +292,8 @@ def read_holes(matrix: Bytes2D, holes: NDArray[np.int64], dtype: str) -> NDArray
 
 
 def write_holes(matrix: Bytes2D, holes: NDArray[np.int64], values: NDArray[np.generic]) -> None:
-    """The reverse of `read_holes`; values are n × k, already of the holes' type."""
+    """Writes values, (n, k), already of the holes' type, into the holes at these offsets. Reverses
+    `read_holes`."""
     for at, view in _views(matrix, holes, values.dtype):
         view[:] = values[:, at]
 
@@ -295,8 +301,8 @@ def write_holes(matrix: Bytes2D, holes: NDArray[np.int64], values: NDArray[np.ge
 def _views(
     matrix: Bytes2D, holes: NDArray[np.int64], dtype: np.dtype[Any]
 ) -> Iterator[tuple[slice, NDArray[Any]]]:
-    """The holes as they lie in the matrix. Those of a bucket mostly lie equally far apart, but where a key
-    takes another digit, so that a few strides say where all are."""
+    """Yields the holes as they lie in the matrix. Those of a bucket mostly lie equally far apart, except
+    where a key takes another digit, so that a few strides say where all are."""
     steps = np.diff(holes)
     at = 0
     for end in [*(np.flatnonzero(np.diff(steps)) + 1).tolist(), len(holes) - 1]:

@@ -15,19 +15,19 @@ from buckets.layouts.layout import Element, Layout, NamesIn, Path
 from buckets.layouts.plan import Alternative, Field, UnionPlan
 from buckets.layouts.union import Union
 
-#: A union is made of so many documents, spread over all lengths that there are: of fewer where they are long.
+#: Documents that a union is made of, spread over all lengths that there are: fewer where they are long.
 _SAMPLES, _LEAST, _BYTES = 24, 4, 1 << 14
-#: Bytes of the unions that are remembered.
+#: Bytes of the unions that are cached.
 _REMEMBERED = 1 << 15
-#: What fewer than this share hold has no place in a union that would be too long with it.
+#: Elements that fewer than this share hold are left out of a union that would be too long with them.
 _RARE = (0.0, 1 / 32)
 
-#: An array may be longer by one in so many than the longest that a union is made of.
+#: An array may be longer than the longest that a union is made of: by one in so many elements.
 _MORE = 32
 
 
 _DOCUMENTS = (DOCUMENT, ARRAY)
-#: Texts of up to so many bytes may be of any length.
+#: Texts of up to so many bytes may differ in length.
 _SHORT = 64
 
 
@@ -59,7 +59,7 @@ class _Held(NamedTuple):
 
     @property
     def form(self) -> bytes:
-        """All but the values in it."""
+        """Returns all but the values in it."""
         return self.layout.skeleton[self.element.start : self.element.start + self.element.size].tobytes()
 
 
@@ -80,8 +80,8 @@ known_merges: ByteLimitedCache[_Made] = ByteLimitedCache(_REMEMBERED)
 def union_of(
     docs: Docs, containers: Containers, is_sound: Callable[[Layout], bool], most: int
 ) -> Union | None:
-    """The union of some of these documents that are equal outside the containers, but for their values.
-    None where there is none that is sound, and under which all take at most so many bytes."""
+    """Returns the union of some of these documents that, outside the containers, differ in their values
+    alone. None where there is no sound one of at most `most` bytes for all together."""
     held = []
     for document in _spread(docs):
         layout = Layout(document)
@@ -108,7 +108,7 @@ def _merged(held: list[_Held], containers: Containers, longest: int) -> Union | 
 
 
 def _written(whole: Alternative, longest: int) -> Union | None:
-    """None where nothing may be absent, and where it would be longer."""
+    """Returns the union; None where nothing may be absent, and where it would be longer."""
     found = next((made for made in known_merges if made.whole == whole), None)
     if found is None:
         plan = UnionPlan(whole)
@@ -120,7 +120,7 @@ def _written(whole: Alternative, longest: int) -> Union | None:
 
 
 def _spread(docs: Docs) -> Iterator[bytes]:
-    """Some documents, the shortest and the longest among them."""
+    """Yields some documents, the shortest and the longest among them."""
     by_length = np.argsort(np.diff(docs.offsets), kind="stable")
     samples = min(max(_BYTES * len(docs) // max(1, docs.size), _LEAST), _SAMPLES)
     for at in np.unique(np.linspace(0, len(docs) - 1, samples).astype(int)).tolist():
@@ -128,7 +128,7 @@ def _spread(docs: Docs) -> Iterator[bytes]:
 
 
 def _outside(layout: Layout, containers: Containers) -> tuple[tuple[Path, int, int], ...]:
-    """The elements outside the containers: paths, types and lengths."""
+    """Returns the elements outside the containers: paths, types and lengths."""
     found: list[tuple[Path, int, int]] = []
     inner: list[Path] = [()]
     while inner:
@@ -140,14 +140,14 @@ def _outside(layout: Layout, containers: Containers) -> tuple[tuple[Path, int, i
 
 
 def _kind(element: Element) -> tuple[int, int]:
-    """Type and length; 0 where that may differ."""
+    """Returns type and length; 0 where that may differ."""
     is_text = element.type in (STRING, SYMBOL, CODE) and element.width <= _SHORT
     return element.type, 0 if is_text or element.type in _DOCUMENTS else element.size
 
 
 def _alternative(held: list[_Held], inside: _Inside) -> Alternative:
-    """Of values of one type. What is inside a container may differ, whatever its name is where that is a
-    number: siblings with such names are slots or samples, and what one has another may have."""
+    """Returns the alternative of values of one type. Inside a container, elements may differ if their name is
+    a number: siblings with such names are slots or samples, and what one has another may have."""
     element = held[0].element
     if element.type not in _DOCUMENTS:
         longest = max(held, key=lambda it: it.element.size)  # the first, but of texts of any length
@@ -177,7 +177,7 @@ def _alternative(held: list[_Held], inside: _Inside) -> Alternative:
 
 
 def _and_more(fields: list[Field]) -> tuple[Field, ...]:
-    """Where arrays are of different lengths, others than these may be longer."""
+    """Returns the fields and some more: where arrays are of different lengths, others may be longer."""
     more = range(len(fields), len(fields) + 1 + len(fields) // _MORE)
     return (*fields, *(fields[0]._replace(name=b"%d" % number) for number in more))
 
@@ -190,7 +190,7 @@ def _alternatives(held: list[_Held], inside: _Inside) -> tuple[Alternative, ...]
 
 
 def _children(held: _Held) -> Iterator[tuple[bytes, _Held]]:
-    """The elements of a document by their names."""
+    """Yields the elements of a document by their names."""
     at = held.element.start + 4
     for child in held.layout.children(held.element.path):
         yield held.document[at + 1 : child.start - 1], _Held(held.document, held.layout, child)
@@ -198,8 +198,8 @@ def _children(held: _Held) -> Iterator[tuple[bytes, _Held]]:
 
 
 def _in_order(rows: list[dict[bytes, _Held]]) -> list[bytes]:
-    """All names, each behind those that it follows anywhere. Where documents disagree, those fit that have
-    the order which is found."""
+    """Returns all names, each behind those that it follows anywhere. Where documents disagree, only those fit
+    that have the order found."""
     before: dict[bytes, set[bytes]] = {}
     for names in dict.fromkeys(map(tuple, rows)):
         for name in names:

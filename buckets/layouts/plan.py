@@ -1,4 +1,4 @@
-"""A union written down: what may stand in each place, as a template with flags and the steps through it."""
+"""The plan of a union: what may stand in each place, as a template with flags and the steps through it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from buckets.layouts.layout import ALWAYS, Flags, Path, Variants
 from buckets.layouts.steps import Choice, Close, Each, Open, Skip, Step, Test, Text, words_of
 
 _DOCUMENTS = (DOCUMENT, ARRAY)
-#: With more flags than these, what is in a document is not told by its length.
+#: With more flags than these, the length of a document does not tell what is in it.
 _TELLING = 6
 
 
 class Alternative(NamedTuple):
-    """What may stand in a place: a value of this type."""
+    """A type of value that an element may have."""
 
     kind: int
     value: bytes  # zeros in its holes; of a text of any length the longest
@@ -27,11 +27,12 @@ class Alternative(NamedTuple):
 
     @property
     def varies(self) -> bool:
+        """Returns whether documents may differ in which bytes they have here, not only in values."""
         return self.is_text or any(it.is_choice or it.alternatives[0].varies for it in self.fields)
 
     @property
     def is_each(self) -> bool:
-        """Whether it is an array of documents of one kind."""
+        """Returns whether it is an array of documents of one kind."""
         if self.kind != ARRAY or not self.alike or not self.fields:
             return False
         names = [it.name for it in self.fields]
@@ -40,12 +41,15 @@ class Alternative(NamedTuple):
 
 
 class Field(NamedTuple):
+    """A field of a union: the types of value it may have, and whether it may be absent."""
+
     name: bytes
     alternatives: tuple[Alternative, ...]
     optional: bool
 
     @property
     def is_choice(self) -> bool:
+        """Returns whether documents may differ in this field's presence or type, so that it takes flags."""
         return self.optional or len(self.alternatives) > 1
 
 
@@ -68,6 +72,7 @@ class UnionPlan:
 
     @property
     def variants(self) -> Variants:
+        """Returns which flag each byte of the template depends on."""
         return Variants(self._marks, np.array(self._flag, dtype=np.int32), self._count, self._doubtful)
 
     def _document(self, it: Alternative, flag: int, path: Path) -> None:
@@ -111,7 +116,8 @@ class UnionPlan:
             self.steps.append(Choice(parent, flags, not field.optional))
 
     def _each(self, fields: tuple[Field, ...], parent: int, above: Path) -> None:
-        """Documents of one kind side by side: what one is like is written down once, and once for each."""
+        """Adds an array of documents of one kind: the steps of one are written once, the flags once for
+        each."""
         (alternative,), optional = fields[0].alternatives, fields[0].optional
         kind = bytes([alternative.kind])
         inside, headers = UnionPlan(alternative), [kind + field.name + b"\0" for field in fields]
@@ -135,8 +141,8 @@ class UnionPlan:
             self._count += inside._count
 
     def by_length(self) -> Flags | None:
-        """What a document holds, by its length: as `Each` has it. None where two would be as long, or where
-        there are too many that might be."""
+        """Returns the flags of a document by its length, as `Each` uses them. None where two would be as
+        long, or where too many might be."""
         parents = {step.flag: step.parent for step in self.steps if isinstance(step, Test)}
         choices = [step for step in self.steps if isinstance(step, Choice)]
         if len(parents) < self._count or self._count > _TELLING:

@@ -1,7 +1,7 @@
-"""How a union is followed through documents: step by step, all of them at once.
+"""The steps that match a union with documents: step by step, all documents at once.
 
-A step looks at what comes next in each document, says which flags it has, and goes on behind what is there.
-It guesses: names and types are compared, values aren't.
+A step looks at what comes next in each document, sets its flags, and moves behind what is there. It guesses:
+names and types are compared, values aren't.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from buckets.layouts.layout import ALWAYS, Flags, slabs
 
-#: Bytes in 8 at a time: offset, mask, and what has to be there.
+#: Bytes, 8 at a time: offset, mask, and what has to be there.
 Words = tuple[tuple[int, int, int], ...]
 Places = NDArray[np.int64]
 
 WORD = 8
 _LENGTH = np.uint64(0xFFFFFFFF)
-#: Of what is in front of a length so many bytes are looked at, with the length in one word.
+#: Bytes in front of a length that are compared, in one word with the length.
 _SEEN = 4
 _SHIFT = np.uint64(8 * _SEEN)
 
@@ -53,11 +53,14 @@ class Walk:
 
 
 class Step(Protocol):
-    def follow(self, walk: Walk) -> None: ...
+    """One step through the documents of a union."""
+
+    def follow(self, walk: Walk) -> None:
+        """Takes the step in all documents at once: sets flags, and moves the positions on."""
 
 
 class Test(NamedTuple):
-    """Does this name with this type come next? If so, go on behind the element's bytes."""
+    """Tests whether this name with this type comes next. If so, moves behind the element's bytes."""
 
     flag: int
     parent: int
@@ -65,6 +68,7 @@ class Test(NamedTuple):
     width: int
 
     def follow(self, walk: Walk) -> None:
+        """Sets the flag where the bytes match, and moves behind them there."""
         hit = walk.flags[self.flag]
         for number, (offset, mask, wanted) in enumerate(self.words):
             found = walk.words[walk.at + offset if offset else walk.at]
@@ -79,12 +83,13 @@ class Test(NamedTuple):
 
 
 class Skip(NamedTuple):
-    """Go on behind bytes that are there if the flag is set."""
+    """Moves behind bytes that are there if the flag is set."""
 
     flag: int
     width: int
 
     def follow(self, walk: Walk) -> None:
+        """Moves behind the bytes where the flag is set."""
         if self.flag == ALWAYS:
             walk.at += self.width
         else:
@@ -92,13 +97,15 @@ class Skip(NamedTuple):
 
 
 class Text(NamedTuple):
-    """A text of up to so many bytes, which it says in front. Each byte has a flag: is the text as long?"""
+    """A text of up to so many bytes, preceded by its length. Each byte has a flag: whether the text is that
+    long."""
 
     flag: int
     first: int  # flag of its first byte
     most: int
 
     def follow(self, walk: Walk) -> None:
+        """Sets a flag for each byte of the text that is there. A longer text does not fit."""
         there = walk.flags[self.flag]
         size = (walk.words[walk.at] & _LENGTH).astype(np.int64) - 1  # a zero byte ends it
         walk.fits &= ((size >= 0) & (size <= self.most)) | ~there
@@ -110,37 +117,40 @@ class Text(NamedTuple):
 
 
 class Open(NamedTuple):
-    """A document whose length may differ has begun with the 4 bytes that say it."""
+    """Begins a document whose length may differ, with the 4 bytes that tell it."""
 
     def follow(self, walk: Walk) -> None:
+        """Remembers where the document begins."""
         walk.begun.append(walk.at.copy())
 
 
 class Close(NamedTuple):
-    """It ends. Whether it is as long as it says is looked at last."""
+    """Ends a document. Whether it is as long as it says is checked last."""
 
     flag: int
 
     def follow(self, walk: Walk) -> None:
+        """Records where the document began and where it ends."""
         walk.closed.append((self.flag, walk.begun.pop(), walk.at.copy()))
 
 
 class Choice(NamedTuple):
-    """Of these no document has two; where `certain`, it has one."""
+    """Alternatives, of which no document has two; where `certain`, it has one."""
 
     parent: int
     flags: list[int]
     certain: bool
 
     def follow(self, walk: Walk) -> None:
+        """Rejects documents that have several of the alternatives, or none where there must be one."""
         held = walk.flags[self.flags].sum(axis=0)
         none_is_right = ~walk.flags[self.parent] if self.certain else True
         walk.fits &= (held == 1) | ((held == 0) & none_is_right)
 
 
 class Each(NamedTuple):
-    """An array of documents, alike but for their names. Each says how long it is, so that where they lie is
-    found first, one after another; then the same steps lead through all of them at once."""
+    """An array of documents that are alike but for their names. Each tells its length, so that their places
+    are found first, one after another; then the same steps lead through all of them at once."""
 
     parent: int
     first: int  # flag of the first: others follow, those inside of each behind its own
@@ -148,11 +158,13 @@ class Each(NamedTuple):
     headers: list[bytes]
     steps: list[Step]
     inside: int  # how many flags
-    #: May there be one of this length (bytes), and the flags inside of it: 1 + i × lengths. None where a
-    #: length does not tell.
+    #: By length in bytes: may an element be so long, and its flags: 1 + i × lengths. None where a length
+    #: does not tell.
     by_length: Flags | None
 
     def follow(self, walk: Walk) -> None:
+        """Finds the elements of the array in each document, then follows the inner steps through all of
+        them."""
         count, own, at = len(self.headers), int(self.optional), walk.at
         held = walk.flags[self.first : self.first + count * (own + self.inside)].reshape(count, -1, len(at))
         places, heads = self._places(walk)
@@ -205,7 +217,7 @@ class Each(NamedTuple):
 
 
 def words_of(header: bytes) -> Words:
-    """A header as numbers of 8 bytes, the last with the mask of what belongs to it."""
+    """Returns a header as numbers of 8 bytes, the last with the mask of what belongs to it."""
     return tuple(
         (at, (1 << 8 * len(part)) - 1, int.from_bytes(part, "little"))
         for at in range(0, len(header), WORD)

@@ -1,8 +1,8 @@
 """Documents of a union in both of their forms: back to back as they lie, and padded, each a row.
 
-What is there of a document, and what isn't, are stretches of bytes that take turns. Those of many documents
-are found at once by comparing flags, and then copied one by one: a byte is never looked at by itself. Arrow
-copies them, as texts of an array of texts.
+The bytes that a document has, and those that it lacks, alternate in stretches. The stretches of many
+documents are found at once by comparing flags, and then copied one by one: no byte is looked at by itself.
+Arrow copies them, as texts of an array of texts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from buckets.layouts.layout import Bytes2D, Flags
 
 
 class _Stretches(NamedTuple):
-    """Of some padded documents, one after another."""
+    """Stretches of padded documents, one after another."""
 
     edges: NDArray[np.int64]  # s + 1: where each begins, and the last ends
     there: Flags  # s: by turns
@@ -38,8 +38,8 @@ class _Stretches(NamedTuple):
 
 
 def pad(data: NDArray[np.uint8], present: Flags, flag: NDArray[np.integer], empty: Bytes2D) -> Bytes2D:
-    """n documents back to back, each with the flags that it has, put into n `empty` ones. Raises ValueError
-    where they are not as long together as their flags say."""
+    """Writes n documents that lie back to back into the n `empty` ones, each by its flags. Raises ValueError
+    where their length is not what their flags say."""
     edges, there = _Stretches.of(present, flag)
     within = np.zeros(len(edges), dtype=np.int64)
     np.cumsum(np.diff(edges) * there, out=within[1:])
@@ -52,8 +52,8 @@ def pad(data: NDArray[np.uint8], present: Flags, flag: NDArray[np.integer], empt
 
 
 def cut(matrix: Bytes2D, present: Flags, flag: NDArray[np.integer]) -> NDArray[np.uint8]:
-    """The reverse: of padded documents what is there, back to back. Raises ValueError where these are no
-    documents of such flags."""
+    """Returns what is there of padded documents, back to back: reverses `pad`. Raises ValueError where these
+    are no documents with such flags."""
     edges, there = _Stretches.of(present, flag)
     if edges[-1] != matrix.size:
         raise ValueError(f"{matrix.size} bytes where {len(present)} documents of {len(flag)} are to be cut")

@@ -1,15 +1,15 @@
-"""Unions: one layout for documents of which each lacks something else.
+"""Unions: one layout for documents that each lack something else.
 
-Where slots are missing here and there, or ints stand among doubles, nearly every document has a layout of
-its own. A union has room for all that any of them holds: each element that may be absent, and each type
-that it may have, at its own place. A document is *padded* to the union: its bytes in their places, zeros
-where something is absent. Then a matrix with holes at fixed offsets holds all of them, as with documents
-that are alike, and flags say what is there.
+Where slots are missing here and there, or ints stand among doubles, nearly every document has a layout of its
+own. A union has room for all that any of them holds: each element that may be absent, and each type that it
+may have, at its own place. A document is *padded* to the union: its bytes in their places, zeros where
+something is absent. Then a matrix with holes at fixed offsets holds all of them, as with documents that are
+alike, and flags say what is there.
 
-Which flags a document has is a guess, made by comparing names and types step by step in all documents
-at once. The proof comes after: every byte that is there, outside the holes, equals the union's. Lengths of
-sub-documents are holes, since they differ, and each is compared with what lies there. What does not fit to
-the last byte is not taken.
+The flags of a document are a guess, made by comparing names and types step by step in all documents at once.
+The proof follows: every byte that is there, outside the holes, equals the union's. Lengths of sub-documents
+are holes, since they differ, and each is compared with what lies there. A document that does not fit to the
+last byte is not taken.
 """
 
 from __future__ import annotations
@@ -25,20 +25,23 @@ from buckets.layouts.layout import Bytes2D, Flags, Layout, slabs
 from buckets.layouts.steps import WORD, Step, Walk
 from buckets.layouts.stretches import pad
 
-#: So many documents are followed at once: of longer ones, such as take so many bytes.
+#: Documents that are matched at once; of longer ones, as many as take so many bytes.
 AT_ONCE, _BYTES = 4096, 1 << 23
 
 
 class Union(NamedTuple):
+    """A layout of which parts may be absent, with the steps that match documents against it."""
+
     layout: Layout
     steps: Sequence[Step]
 
     @property
     def size(self) -> int:
+        """Returns the size of its layout in bytes, for caches."""
         return self.layout.size
 
     def take(self, docs: Docs) -> tuple[NDArray[np.int64], Flags, Bytes2D]:
-        """The rows of the documents that fit, the flags of each, and each padded."""
+        """Returns the rows of the documents that fit, the flags of each, and each one padded."""
         variants, size = self.layout.variants, self.layout.size
         assert variants is not None
         fits, present = self._guess(docs)
@@ -61,7 +64,7 @@ class Union(NamedTuple):
         return rows[proven], present[proven], matrix[proven]
 
     def _guess(self, docs: Docs) -> tuple[Flags, Flags]:
-        """Which documents seem to fit, and the flags of all."""
+        """Returns which documents seem to fit, and the flags of all."""
         count = self.layout.variants.flags if self.layout.variants else 0
         present = np.empty((len(docs), count + 1), dtype=np.bool_)
         fits = np.empty(len(docs), dtype=np.bool_)

@@ -13,8 +13,8 @@ from config.policies import Policy
 
 
 def first_and_last(policy: Policy) -> tuple[str, str]:
-    """Returns the fields with a bucket's first and last time; of all models but `samples`, and where no field
-    tells the last, they are one."""
+    """Returns the fields with a bucket's first and last time. They are the same field in all models but
+    `samples`, and there where no field tells the last."""
     if policy.model == "samples":
         return str(policy.start_field), policy.end_field or str(policy.start_field)
     return str(policy.time_field), str(policy.time_field)
@@ -28,8 +28,8 @@ def span_fields(policy: Policy) -> tuple[str, str]:
 
 
 def sample_index(policy: Policy) -> str | None:
-    """Returns the field of which an index tells where samples lie, where no field tells a bucket's last time.
-    It has an entry for each sample, and there is none for pairs."""
+    """Returns the field of an index that tells where samples lie, where no field tells a bucket's last time.
+    It has an entry for each sample. None for pairs, which have no such field."""
     if policy.model != "samples" or policy.end_field or policy.samples_as == "pairs":
         return None
     return f"{policy.samples_field}.{policy.sample_time_field}"
@@ -43,8 +43,8 @@ def covered_span(policy: Policy, document: bytes) -> tuple[int, int] | None:
 
 
 def covered(policy: Policy, first: object, last: object) -> tuple[int, int] | None:
-    """Returns the same from the values of the two fields; samples may be given as they are, or by their times
-    alone."""
+    """Returns the span [start, end) in milliseconds from the values of the two fields; None where they give
+    none. Samples may be given as they are, or by their times alone."""
     form = own_form(policy)
     start = form.milliseconds(first)
     end = _latest(policy, last, start) if isinstance(last, list) else form.milliseconds(last)
@@ -58,7 +58,7 @@ def covered(policy: Policy, first: object, last: object) -> tuple[int, int] | No
 
 
 def _latest(policy: Policy, samples: list[Any], start: int | None) -> int | None:
-    """The time of the last sample; that of the bucket's start where there is none before."""
+    """Returns the time of the last sample; that of the bucket's start where there is none before."""
     times = (sample_form(policy).milliseconds(_time_of(policy, it)) for it in samples)
     return max((time for time in (start, *times) if time is not None), default=None)
 
@@ -70,7 +70,7 @@ def _time_of(policy: Policy, sample: Any) -> Any:
 
 
 def value_at(document: object, dotted: str) -> Any:
-    """What stands at a dotted path; None where nothing does."""
+    """Returns the value at a dotted path; None where there is none."""
     for part in dotted.split("."):
         if not isinstance(document, dict):
             return None

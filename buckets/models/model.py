@@ -13,14 +13,14 @@ from buckets.models import reading, samples, slots, timeseries
 from buckets.models.shape import Breach, Shape, split
 from config.policies import Policy
 
-#: Of so many policies something is remembered.
+#: Policies for which something is cached.
 _POLICIES = 8
 
 Shaper = Callable[[Layout, Policy], Shape]
 
 
 def _once(shaper: Shaper) -> Shaper:
-    """A layout's shape is made once for a policy, and kept as long as the layout is."""
+    """Returns a shaper that makes a layout's shape once for a policy, and keeps it as long as the layout."""
     made: WeakKeyDictionary[Layout, tuple[Policy, Shape]] = WeakKeyDictionary()
 
     def shape(layout: Layout, policy: Policy) -> Shape:
@@ -43,7 +43,8 @@ OVERFLOW_SHAPES = {"slots": _once(slots.overflow_shape), "samples": _once(sample
 
 @lru_cache(_POLICIES)
 def union_rules(policy: Policy) -> UnionRules | None:
-    """Of a bucket's own documents: slots, or samples; attributes by their names."""
+    """Returns the rules for unions of a bucket's own documents: slots or samples, and attributes by their
+    names. None: no unions."""
     paths = slots.containers(policy)
     if policy.model == "samples":
         paths = [split(policy.samples_field or "")]
@@ -54,7 +55,8 @@ def union_rules(policy: Policy) -> UnionRules | None:
 
 @lru_cache(_POLICIES)
 def overflow_union_rules(policy: Policy) -> UnionRules | None:
-    """Of its overflow: samples, or slots under the value fields or inside the samples field."""
+    """Returns the rules for unions of overflow: samples, or slots under the value fields or inside the
+    samples field. None: no unions."""
     if policy.overflow is None:
         return None
     paths = [split(policy.overflow.samples_field), *slots.containers(policy)]

@@ -20,7 +20,8 @@ _FLAGS = {BOOL: "u1", INT32: "<i4", INT64: "<i8", DOUBLE: "<f8"}
 
 
 def flagged(found: Group, policy: Policy) -> NDArray[np.bool_]:
-    """Which documents of a group say that they have overflow: the flag is true (or a number, not 0)."""
+    """Returns which documents of a group say that they have overflow: the flag is true, or a number other
+    than 0."""
     nobody = np.zeros(len(found.members), dtype=np.bool_)
     if policy.overflow is None:
         return nobody
@@ -35,7 +36,7 @@ def flagged(found: Group, policy: Policy) -> NDArray[np.bool_]:
 
 
 def flagged_buckets(main: Docs, policy: Policy) -> NDArray[np.int64]:
-    """Indices of all flagged documents."""
+    """Returns the indices of all flagged documents."""
     flags = np.zeros(len(main), dtype=np.bool_)
     for found in group(main, union_rules(policy)):
         with suppress(Breach):  # decoding reports it
@@ -44,8 +45,8 @@ def flagged_buckets(main: Docs, policy: Policy) -> NDArray[np.int64]:
 
 
 def attach(main: Docs, extra: Docs, policy: Policy) -> Batch:
-    """Buckets and overflow documents made one batch by the overflow's `ref_field`. Overflow of no
-    bucket here is left out; that of one bucket is put in `_id` order."""
+    """Joins buckets and overflow documents by the overflow's `ref_field`. Overflow of no bucket here is left
+    out; that of one bucket is put in `_id` order."""
     assert policy.overflow is not None
     place: dict[bytes, int] = {}
     for found in group(main, union_rules(policy)):

@@ -15,6 +15,8 @@ from config.policies import Policy
 
 
 def shape(layout: Layout, policy: Policy) -> Shape:
+    """Returns where the reading's time and values lie in a layout. Raises Breach where one has no valid
+    place."""
     form = own_form(policy)
     time = need_all(layout, (), split(policy.time_field or ""), form.types, "time")
     if policy.attributes_field is None:
@@ -49,5 +51,5 @@ def _attributes(layout: Layout, array: Path, policy: Policy) -> dict[str, Cell]:
 
 
 def holding(policy: Policy, form: TimeForm, start_ms: int, end_ms: int) -> dict[str, Any]:
-    """A query for every bucket that may hold a reading in [start, end)."""
+    """Returns a query for every bucket that may hold a reading in [start, end)."""
     return any_of(form.ranges(str(policy.time_field), start_ms, end_ms - 1))

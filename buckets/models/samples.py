@@ -24,6 +24,8 @@ PAIR_TIME = "0"
 
 
 def shape(layout: Layout, policy: Policy) -> Shape:
+    """Returns where times, values, bounds, count and sums lie in a layout. Raises Breach where one is
+    missing."""
     own = own_form(policy)
     first = need(layout, split(policy.start_field or ""), own.types, "time")
     last = need(layout, split(policy.end_field), own.types, "time") if policy.end_field else None
@@ -38,17 +40,19 @@ def shape(layout: Layout, policy: Policy) -> Shape:
 
 
 def overflow_shape(layout: Layout, policy: Policy) -> Shape:
-    """Of an overflow document: an array of samples like those of its bucket."""
+    """Returns the shape of an overflow document: an array of samples like those of its bucket. Raises
+    Breach."""
     assert policy.overflow is not None
     return sampled(layout, split(policy.overflow.samples_field), time_in_sample(policy), policy)
 
 
 def time_in_sample(policy: Policy) -> Path:
+    """Returns the path of a sample's time within the sample."""
     return (PAIR_TIME,) if policy.samples_as == "pairs" else split(policy.sample_time_field or "")
 
 
 def sampled(layout: Layout, array: Path, time: Path, policy: Policy, form: TimeForm | None = None) -> Shape:
-    """The readings of an array of samples, each with its time, in the samples' form or another one."""
+    """Returns the readings of an array of samples, each with its time, in the samples' form or in `form`."""
     need(layout, array, (ARRAY,), "array of samples")
     form = form or sample_form(policy)
     times = Cells()
@@ -75,7 +79,7 @@ def values_in_sample(policy: Policy) -> list[Path]:
 
 
 def holding(policy: Policy, form: TimeForm, start_ms: int, end_ms: int) -> Document:
-    """A query for every bucket that may hold a reading in [start, end)."""
+    """Returns a query for every bucket that may hold a reading in [start, end)."""
     starts = form.ranges(str(policy.start_field), FIRST_MS, end_ms - 1)
     if policy.end_field:
         ends = form.ranges(policy.end_field, start_ms, LAST_MS, is_end=True)
@@ -86,7 +90,8 @@ def holding(policy: Policy, form: TimeForm, start_ms: int, end_ms: int) -> Docum
 
 
 def running(policy: Policy, form: TimeForm, at_ms: int) -> Document:
-    """A query for every bucket that starts before the instant, and may hold a reading at it or after."""
+    """Returns a query for every bucket that starts before the instant, and may hold a reading at or after
+    it."""
     if policy.end_field:
         return holding(policy, form, at_ms, at_ms + 1)
     starts = any_of(form.ranges(str(policy.start_field), FIRST_MS, at_ms))
@@ -94,8 +99,8 @@ def running(policy: Policy, form: TimeForm, at_ms: int) -> Document:
 
 
 def _sampled_in(policy: Policy, first_ms: int, last_ms: int) -> Document:
-    """A query for buckets with a sample from first to last. MongoDB has indexes on fields of samples, and
-    none on what is in pairs."""
+    """Returns a query for buckets with a sample from first to last. MongoDB has indexes on fields of samples,
+    and none on what is in pairs."""
     form, array = sample_form(policy), str(policy.samples_field)
     if policy.samples_as == "documents":
         time = str(policy.sample_time_field)

@@ -1,4 +1,4 @@
-"""What is measured: the values of the series fields, made one where MongoDB holds them equal."""
+"""Series: the values of the series fields, one series where MongoDB holds them equal."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from buckets.layouts.layout import Cell, Element, Flags, Group, Path, by_size, b
 from buckets.models.shape import Breach, Shape, need, split
 from config.policies import Policy
 
-#: Those that a sample may have as well.
+#: Types that a series field in a sample may have.
 SERIES_TYPES_IN_SAMPLE = (STRING, INT32, INT64, DOUBLE, BOOL, OBJECT_ID, DATE, BINARY)
-#: Bytes that such a one may have.
+#: Bytes of such a value, at most.
 _MOST_IN_SAMPLE = 512
 _TYPES = (*SERIES_TYPES_IN_SAMPLE, DOCUMENT)
 #: Summaries hold it twice, and reports as text. A document there lies two levels deeper than in its bucket.
@@ -48,6 +48,7 @@ class SeriesTable:
         self._shared: list[Values] = []
 
     def index(self, series: Series) -> int:
+        """Returns the index of a series, and adds the series if it is new."""
         key = series_key(series)
         if key not in self._index:
             self._index[key] = len(self.series)
@@ -55,8 +56,8 @@ class SeriesTable:
         return self._index[key]
 
     def of_group(self, group: Group, policy: Policy) -> tuple[NDArray[np.int32], dict[int, Breach]]:
-        """The series of each document, and what is wrong with whose (by row in the group). Where samples tell
-        series of their own, what the document adds to these: see `of_readings`."""
+        """Returns the series of each document, and the faults by row of the group. Where samples tell their
+        own series, gives what the document adds to these: see `of_readings`."""
         values, of_row, breaches = _of_documents(group, policy)
         if policy.sample_series:
             self._shared += values
@@ -66,8 +67,8 @@ class SeriesTable:
     def of_readings(
         self, group: Group, shape: Shape, there: Flags | None, shared: NDArray[np.int32], policy: Policy
     ) -> tuple[NDArray[np.int32], dict[int, Breach]]:
-        """The series of each document's readings, n × k, where samples tell their own; `shared` is what
-        `of_group` gave for the bucket of each document. And what is wrong with whose."""
+        """Returns the series of each document's readings, (n, k), where samples tell their own, and the
+        faults by row. `shared`: what `of_group` gave for the bucket of each document."""
         inner, of_reading, breaches = _of_samples(group, shape, there)
         pairs = shared[:, None].astype(np.int64) * len(inner) + of_reading
         used, which = distinct_numbers(pairs, len(self._shared) * len(inner))
@@ -90,8 +91,8 @@ _NONE: Values = {}
 
 
 def _of_documents(group: Group, policy: Policy) -> tuple[list[Values], NDArray[np.int64], dict[int, Breach]]:
-    """What the documents of a group hold in series fields of their own: all distinct, which of them each row
-    has, and what is wrong with whose."""
+    """Returns the values of series fields in the documents of a group: all distinct ones, which of them each
+    row has, and the faults by row."""
     named = zip(policy.series_names, policy.series_fields, strict=True)
     fields = {name: path for name, path in named if name not in policy.sample_series}
     elements = {name: need(group.layout, split(path), _TYPES, "series") for name, path in fields.items()}
@@ -118,8 +119,8 @@ def _of_documents(group: Group, policy: Policy) -> tuple[list[Values], NDArray[n
 def _of_samples(
     group: Group, shape: Shape, there: Flags | None
 ) -> tuple[list[Values], NDArray[np.int64], dict[int, Breach]]:
-    """What samples hold in series fields of their own: all distinct, which of them each reading has (n × k),
-    and what is wrong with whose, by row."""
+    """Returns the values of series fields in samples: all distinct ones, which of them each reading has, (n,
+    k), and the faults by row."""
     parts = [_typed(group, cells) for cells in shape.series.values()]
     keys, which = distinct_rows(np.concatenate(parts, axis=2))
     found: list[Values] = []
@@ -140,7 +141,7 @@ def _of_samples(
 
 
 def _typed(group: Group, cells: Sequence[Cell]) -> NDArray[np.uint8]:
-    """n × k × width: type and value of what stands in these cells, with zeros behind shorter ones."""
+    """Returns type and value of what stands in these cells, (n, k, width), with zeros behind shorter ones."""
     widest = max((element.size for cell in cells for element in cell), default=0)
     if widest > _MOST_IN_SAMPLE:
         path = next(".".join(it.path) for cell in cells for it in cell if it.size == widest)
@@ -184,7 +185,8 @@ def _decoded(element: Element, raw: bytes) -> Any:
 
 
 def _check_storable(name: str, value: Any, level: int = 1) -> None:
-    """A summary's `_id` holds the document, and may hold less than a bucket."""
+    """Raises Breach where a value can't be in a summary's `_id`: it is too deep, or a name in it begins with
+    $."""
     if level > _MOST_LEVELS:
         raise Breach(name[:80], f"no series: the document is more than {_MOST_LEVELS} levels deep")
     if isinstance(value, dict):
@@ -198,7 +200,7 @@ def _check_storable(name: str, value: Any, level: int = 1) -> None:
 
 
 def series_key(series: Series) -> bytes:
-    """Equal for equal series."""
+    """Returns bytes that are equal for equal series."""
     return bson.encode({str(i): _keyed(value) for i, value in enumerate(series)}, codec_options=_CODEC)
 
 
@@ -210,7 +212,7 @@ def _keyed(value: Any) -> Any:
 
 
 def _canonical(name: str, value: Any) -> Any:
-    """Whole numbers are ints, whatever their BSON type."""
+    """Returns whole numbers as ints, whatever their BSON type."""
     if isinstance(value, float):
         if not math.isfinite(value):
             raise Breach(name, f"no series: {value} is not a finite number")

@@ -1,4 +1,4 @@
-"""What a bucket model makes of a layout: which holes are times and values, and what must hold."""
+"""How a bucket model reads a layout: which holes are times and values, and what must hold."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class Breach(Exception):
 
 @dataclass(frozen=True)
 class Shape:
-    """The k readings of a document. Times lie in it (`times`), or follow from its start (`offsets`)."""
+    """Where the k readings of a document lie. Times lie in it (`times`), or follow from its start
+    (`offsets`)."""
 
     values: Mapping[str, Sequence[Cell]]  # value field -> k
     times: Sequence[Cell] | None = None  # k
@@ -45,6 +46,7 @@ class Shape:
 
     @property
     def readings(self) -> int:
+        """Returns how many readings a document of this shape has room for."""
         return len(self.times) if self.times is not None else len(self.offsets)  # type: ignore[arg-type]
 
     def read_times(self, found: Group) -> NDArray[np.int64] | None:
@@ -52,14 +54,14 @@ class Shape:
         return None if self.times is None else self.form.read(found, self.times)
 
     def after(self, starts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the same where they follow from each document's start."""
+        """Returns the times of readings that follow from each document's start, (n, k), milliseconds."""
         assert self.offsets is not None
         times = starts[:, None] + self.offsets
         times[starts == NO_TIME] = NO_TIME
         return times
 
     def there(self, found: Group) -> Flags | None:
-        """n × k: which documents hold which readings; None: each holds all."""
+        """Returns which documents hold which readings, (n, k); None where each holds all."""
         if self.times is not None:
             return found.holds(self.times)
         columns = list(self.values.values())
@@ -67,16 +69,17 @@ class Shape:
 
 
 def split(dotted: str) -> Path:
+    """Returns a dotted name as a path."""
     return tuple(dotted.split("."))
 
 
 def find(layout: Layout, path: Path) -> Element | None:
-    """The element there; absent, null and undefined are all nothing."""
+    """Returns the element at this path. None where it is absent, null or undefined."""
     return next(iter(find_all(layout, path)), None)
 
 
 def find_all(layout: Layout, path: Path) -> Cell:
-    """The same, and in a union all that may stand there."""
+    """Returns the element at this path; in a union, all that may stand there."""
     for depth in range(1, len(path) + 1) if layout.repeated else ():
         if path[:depth] in layout.repeated:
             raise Breach(".".join(path[:depth]), "the field appears twice")
@@ -84,12 +87,14 @@ def find_all(layout: Layout, path: Path) -> Cell:
 
 
 def need(layout: Layout, path: Path, types: tuple[int, ...], what: str) -> Element:
-    """The element there, of one of these types; `what` names it in the message ("no time")."""
+    """Returns the element at this path, of one of these types; else raises Breach. `what` names it in the
+    message ("no time")."""
     return need_all(layout, (), path, types, what)[0]
 
 
 def need_all(layout: Layout, parent: Path, path: Path, types: tuple[int, ...], what: str) -> Cell:
-    """The same, and in a union all that may stand there: one of them wherever the parent is."""
+    """Returns the element at this path; in a union, all that may stand there, one of them wherever the parent
+    is. Raises Breach."""
     path = (*parent, *path)
     cell = find_all(layout, path)
     name = ".".join(path)

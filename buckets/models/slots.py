@@ -20,7 +20,7 @@ from config.policies import Policy
 
 _MS = {"second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
 _NEXT = {"second": "minute", "minute": "hour", "hour": "day"}
-#: The start of a minute is whole. Hours and days of zones with quarter-hour offsets are served as well.
+#: Starts are multiples of these. Hours and days of zones with quarter-hour offsets work as well.
 _QUARTER_MS = 900_000
 
 
@@ -62,21 +62,24 @@ class _Field(NamedTuple):
 
 
 def containers(policy: Policy) -> list[Path]:
-    """Returns what holds the slots of each value field; nothing where the model has none."""
+    """Returns the path of what holds the slots of each value field; none in other models."""
     if policy.model != "slots":
         return []
     return list(dict.fromkeys(_Field.of(path).slots for path in policy.value_fields))
 
 
 def shape(layout: Layout, policy: Policy) -> Shape:
+    """Returns where the start and the values of all slots lie in a layout. Raises Breach where one has no
+    valid place."""
     form = own_form(policy)
     start = need(layout, split(policy.time_field or ""), form.types, "time")
     return _slotted(layout, policy, {name: _Field.of(path) for name, path in policy.named_values}, start)
 
 
 def overflow_shape(layout: Layout, policy: Policy) -> Shape:
-    """Of an overflow document: an array of readings (their time under `time_field`), or further slots
-    of its bucket: under the value fields, or under those inside `samples_field`."""
+    """Returns the shape of an overflow document: an array of readings (their time under `time_field`), or
+    further slots of its bucket, under the value fields or under those inside `samples_field`. Raises
+    Breach."""
     assert policy.overflow is not None
     path = split(policy.overflow.samples_field)
     held = find(layout, path)
@@ -112,8 +115,8 @@ def _slotted(layout: Layout, policy: Policy, fields: dict[str, _Field], start: E
 
 
 def _slots(layout: Layout, field: _Field, outer: list[Level]) -> dict[int, Cell]:
-    """The slots that hold something, by their milliseconds from the bucket's start; a slot that is missing or
-    null is no reading."""
+    """Returns the slots that hold something, by their milliseconds from the bucket's start. A missing or null
+    slot is no reading."""
     slots: dict[int, Cell] = {}
     held = find_all(layout, field.slots)
     for offset, path in _paths(layout, held, outer, 0) if held else ():
@@ -126,7 +129,7 @@ def _slots(layout: Layout, field: _Field, outer: list[Level]) -> dict[int, Cell]
 
 
 def _paths(layout: Layout, cell: Cell, rest: list[Level], offset: int) -> Iterator[tuple[int, Path]]:
-    """Each slot's milliseconds from the bucket's start, and its path."""
+    """Yields each slot's milliseconds from the bucket's start, and its path."""
     level, *inner = rest
     name = ".".join(cell[0].path)
     for element in cell:
@@ -145,7 +148,7 @@ def _paths(layout: Layout, cell: Cell, rest: list[Level], offset: int) -> Iterat
 
 
 def _value(layout: Layout, slot: Path, inside: Path) -> Cell:
-    """What a slot holds."""
+    """Returns the value in a slot."""
     for element in find_all(layout, slot) if inside else ():
         if element.type != DOCUMENT:
             where = f"a sub-document with {'.'.join(inside)} is needed"
@@ -154,6 +157,6 @@ def _value(layout: Layout, slot: Path, inside: Path) -> Cell:
 
 
 def holding(policy: Policy, form: TimeForm, start_ms: int, end_ms: int) -> dict[str, Any]:
-    """A query for every bucket that may hold a reading in [start, end)."""
+    """Returns a query for every bucket that may hold a reading in [start, end)."""
     first = start_ms - length_ms(policy) + 1
     return any_of(form.ranges(str(policy.time_field), first, end_ms - 1))

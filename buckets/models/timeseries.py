@@ -1,8 +1,8 @@
 """The `timeseries` model: MongoDB's native time-series collection, read through its view.
 
-The view gives one document a measurement, so it is decoded as the `reading` model is. What differs is
-what can't be done there: such collections take no part in transactions and know no unique `_id`, so
-that a guarded delete isn't possible and bucketwise never deletes from them.
+The view gives one document a measurement, so it is decoded as the `reading` model is. But such collections
+take no part in transactions and know no unique `_id`. So a guarded delete isn't possible, and bucketwise
+never deletes from them.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _LOOKED_UP = as_ms(datetime(1972, 1, 1, tzinfo=UTC)), as_ms(datetime(2100, 1, 1,
 
 
 def holding(policy: Policy, _form: TimeForm, start_ms: int, end_ms: int) -> dict[str, Any]:
-    """A query for every measurement in [start, end)."""
+    """Returns a query for every measurement in [start, end)."""
     return between(str(policy.time_field), start_ms, end_ms - 1)
 
 
 def between(field: str, first_ms: int, last_ms: int) -> dict[str, Any]:
-    """A query for first <= field <= last. A negation is not turned into a range of `_id`s."""
+    """Returns a query for first <= field <= last. As a negation it is not turned into a range of `_id`s."""
     low, high = _LOOKED_UP
     query: dict[str, Any] = {"$and": [], "$nor": []}
     for bound, inside, outside in ((first_ms, "$gte", "$lt"), (last_ms, "$lte", "$gt")):
@@ -49,7 +49,7 @@ def between(field: str, first_ms: int, last_ms: int) -> dict[str, Any]:
 
 
 def made_with(database: Database[dict[str, Any]], collection: str) -> dict[str, str] | None:
-    """The options of a native time-series collection; None where it is none, or not there."""
+    """Returns the options of a native time-series collection; None where it is none, or absent."""
     for info in database.list_collections(filter={"name": collection, "type": "timeseries"}):
         options = info["options"]["timeseries"]
         return {key: options[key] for key in ("timeField", "metaField", "granularity") if key in options}
@@ -57,6 +57,6 @@ def made_with(database: Database[dict[str, Any]], collection: str) -> dict[str, 
 
 
 def measurement(document: bytes) -> bytes:
-    """The same for the same measurement: the server gives its fields in any order, another one after each
-    insert or restore."""
+    """Returns equal bytes for equal measurements. The server gives their fields in any order, and in another
+    one after each insert or restore."""
     return b"".join(sorted(document[start:end] for start, _, end in elements(document)))

@@ -113,6 +113,8 @@ class Rows:
 
 @dataclass(frozen=True)
 class Packed:
+    """Buckets taken apart: readings as rows, and all other bytes as groups."""
+
     rows: Rows
     groups: list[PackedGroup]
     first: int  # what the buckets cover, milliseconds: their first and last reading; where a bucket
@@ -120,7 +122,8 @@ class Packed:
 
 
 def pack(lot: Lot) -> Packed:
-    """The lot must hold a bucket, and sound ones alone (`decode` quarantines none); else ValueError."""
+    """Takes the buckets of a lot apart. Raises ValueError unless it holds a bucket, and sound ones alone
+    (`decode` quarantines none)."""
     policy, decoded = lot.policy, lot.decoded
     if decoded.quarantined:
         raise ValueError(f"a bucket that breaks its model can't be packed: {decoded.quarantined[0]}")
@@ -145,7 +148,7 @@ def pack(lot: Lot) -> Packed:
 
 
 def _there(readings: Order, kinds: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """n, row by row: is there a number?"""
+    """Returns, row by row, where there is a number, (n,)."""
     numbers = is_number(kinds)
     return numbers if numbers.all() else readings.take(numbers)  # all are in any order
 
@@ -179,14 +182,14 @@ def _pack_group(piece: Piece, rows: NDArray[np.int64], policy: Policy) -> Packed
 
 
 def _bits(present: Flags) -> bytes:
-    """The flags of n documents, but for that of what is always there: flag by flag."""
+    """Returns the flags of n documents, without that of what is always there: flag by flag."""
     return np.packbits(np.ascontiguousarray(present.T[:-1]), axis=1).tobytes()
 
 
 def _residue(
     matrix: Bytes2D, hole: NDArray[np.int32], width: NDArray[np.int32], sequence: NDArray[np.int64]
 ) -> bytes:
-    """What these holes hold, byte by byte, of the documents in this sequence."""
+    """Returns the bytes in these holes, byte by byte, of the documents in this sequence."""
     parts = []
     for some in np.split(np.arange(len(hole)), np.flatnonzero(np.diff(width)) + 1):
         if len(some):  # as wide as each other
@@ -196,8 +199,8 @@ def _residue(
 
 
 def _carried(piece: Piece, policy: Policy) -> dict[int, tuple[Source, int, int]]:
-    """The holes that the rows carry: offset -> source, reading, field. A hole that is absent holds zeros,
-    which a row gives back."""
+    """Returns the holes that the rows carry: offset -> source, reading, field. A hole that is absent holds
+    zeros, which a row gives back."""
     times = {DATE: Source.TIME_DATE, **_TIME_SOURCES[piece.shape.form.unit]}
     cells = [(times, 0, piece.shape.times or [])]
     cells += [(_VALUE_SOURCES, i, piece.shape.values[name]) for i, name in enumerate(policy.value_names)]
@@ -220,8 +223,8 @@ def _carried(piece: Piece, policy: Policy) -> dict[int, tuple[Source, int, int]]
 
 
 def _exact(raw: NDArray[Any], source: Source) -> Flags:
-    """n × h -> h: whether a row's double (value) or milliseconds (time) give the bits of a hole back, in each
-    document."""
+    """Returns whether a row's double (value) or milliseconds (time) give the bits of a hole back in each
+    document, (n, h) → (h,)."""
     if source == Source.VALUE_DOUBLE:
         # -0.0 and NaN survive in Parquet, but a dictionary may take one NaN, or zero, for another
         same = ~(np.isnan(raw) | (raw.view("<i8") == _MINUS_ZERO))
@@ -234,7 +237,7 @@ def _exact(raw: NDArray[Any], source: Source) -> Flags:
 
 
 def as_held(rows: NDArray[Any], source: Source) -> NDArray[Any]:
-    """Returns what rows hold (milliseconds, doubles) as documents hold it."""
+    """Returns values of rows (milliseconds, doubles) in the type in which documents hold them."""
     if source == Source.TIME_DOUBLE:
         rows = rows / 1000.0
     elif source in UNITS:

@@ -1,4 +1,4 @@
-"""Packed documents put together again, to the bit: to have them, or to see that others are the same."""
+"""Rebuilds packed documents to the bit: to return them, or to prove that others are the same."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Readings(NamedTuple):
 
 
 def unpack(readings: Readings, groups: Sequence[PackedGroup]) -> Batch:
-    """The batch again, as it lay."""
+    """Returns the batch, as it was packed."""
     main, extra = _Side.both(readings, groups)
     return Batch(main.docs(), extra.docs(), extra.owner)
 
 
 def gives(readings: Readings, groups: Sequence[PackedGroup], batch: Batch) -> bool:
-    """Whether `unpack` gives this very batch, byte for byte. Documents are rebuilt some at a time, and not
-    kept: in half of the time, and without memory for all of them."""
+    """Returns whether `unpack` gives this very batch, byte for byte. Rebuilds some documents at a time and
+    keeps none, which takes half the time, and no memory for all of them."""
     main, extra = _Side.both(readings, groups)
     whole = np.arange(len(batch), dtype=np.int32)
     return main.are(batch.main, whole) and extra.are(batch.extra, batch.owner)
@@ -66,7 +66,8 @@ class _Side:
         return docs if (np.diff(self._sequence) > 0).all() else docs.take(self._sequence)
 
     def are(self, docs: Docs, owner: NDArray[np.int32]) -> bool:
-        """Of the same buckets, where each starts and ends, and every byte in between."""
+        """Returns whether these are the same buckets: where each starts and ends, and every byte in
+        between."""
         if not np.array_equal(self.owner, owner):
             return False
         if not np.array_equal(self._lengths[self._sequence], np.diff(docs.offsets)):
@@ -79,8 +80,8 @@ class _Side:
         )
 
     def _rebuilt(self) -> Iterator[tuple[slice, NDArray[np.uint8]]]:
-        """Some documents at a time, back to back, and which these are, group by group. What is given may be
-        written over by the next."""
+        """Yields some documents at a time, back to back, and which these are, group by group. The next step
+        may overwrite what was yielded."""
         start = 0
         for group, present in self._groups:
             for slab, held in _of_group(group, present, self._readings):
@@ -93,14 +94,15 @@ def _joined(parts: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
 
 
 def _back_to_back(docs: Docs, chosen: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """At least one document; where they lie side by side, these are not copied."""
+    """Returns the chosen documents, at least one, back to back; without a copy where they lie so."""
     if (np.diff(chosen) == 1).all():
         return np.frombuffer(docs.data, np.uint8)[docs.offsets[chosen[0]] : docs.offsets[chosen[-1] + 1]]
     return np.frombuffer(docs.take(chosen).data, np.uint8)
 
 
 def _flags(group: PackedGroup) -> Flags | None:
-    """n × (1 + its flags), the first for what is always there; None where nothing may be absent."""
+    """Returns the flags, (n, 1 + flags), the first for what is always there; None where nothing may be
+    absent."""
     if not len(group.flag):
         return None
     bits = np.frombuffer(group.present, dtype=np.uint8).reshape(int(group.flag.max()), -1)
@@ -110,7 +112,7 @@ def _flags(group: PackedGroup) -> Flags | None:
 
 
 def _lengths(group: PackedGroup, present: Flags | None) -> NDArray[np.int64]:
-    """n: of the documents, bytes."""
+    """Returns the lengths of the documents in bytes, (n,)."""
     if present is None:
         return np.full(len(group.units), len(group.skeleton))
     of_flag = np.bincount(group.flag)  # bytes that each flag tells of
@@ -121,8 +123,8 @@ def _lengths(group: PackedGroup, present: Flags | None) -> NDArray[np.int64]:
 def _of_group(
     group: PackedGroup, present: Flags | None, readings: Readings
 ) -> Iterator[tuple[slice, NDArray[np.uint8]]]:
-    """Its documents back to back, some at a time, which stay in the cache until all is filled in: into the
-    same skeletons, since every hole is written each time."""
+    """Yields a group's documents back to back, some at a time, so that they stay in the cache until all is
+    filled in: into the same skeletons, since every hole is written each time."""
     n, skeleton = len(group.units), np.frombuffer(group.skeleton, dtype=np.uint8)
     fill, skeletons = _filler(group, readings), np.zeros((0, 0), dtype=np.uint8)
     for slab in slabs(n, len(skeleton)):
@@ -134,7 +136,7 @@ def _of_group(
 
 
 def _filler(group: PackedGroup, readings: Readings) -> Callable[[Bytes2D, slice], None]:
-    """What fills skeletons of some of the documents; those may be of what is absent."""
+    """Returns a function that fills skeletons of some of the documents, also those of what is absent."""
     whole = group.source == Source.KEPT
     kept = spread(group.hole[whole], group.width[whole])
     residue = np.frombuffer(group.residue, dtype=np.uint8).reshape(len(kept), len(group.units))
@@ -156,7 +158,7 @@ def _filler(group: PackedGroup, readings: Readings) -> Callable[[Bytes2D, slice]
 def _taker(
     group: PackedGroup, at: NDArray[np.int64], column: NDArray[Any]
 ) -> Callable[[slice], NDArray[Any]]:
-    """What the rows of these holes hold: a row for each of some documents."""
+    """Returns a function that gives the values of these holes: a row for each of some documents."""
     reading = group.reading[at]
     if group.rows.ndim == 2:
         return lambda some: column[group.rows[some][:, reading]]

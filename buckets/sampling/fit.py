@@ -1,4 +1,4 @@
-"""What a policy makes of a few buckets: do its fields name what is in them?"""
+"""How a policy reads a few buckets: do its fields name what is in them?"""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Fit:
-    """What was found in some buckets. Value fields go by their names."""
+    """What a policy finds in sampled buckets. Value fields go by their names."""
 
     sampled: int  # buckets
     buckets: int  # of these, that keep to the model
@@ -40,6 +40,7 @@ class Fit:
 
     @property
     def readings_a_bucket(self) -> float | None:
+        """Returns the mean number of readings per bucket; None without buckets."""
         return self.readings / self.buckets if self.buckets else None
 
     @property
@@ -54,6 +55,7 @@ class Fit:
 
 
 def fit_of(batch: Batch, policy: Policy) -> Fit:
+    """Returns the fit of the policy with these buckets."""
     decoded, fields = decode(batch, policy), fields_of(batch.main, policy)
     columns = decoded.columns
     return Fit(
@@ -91,8 +93,8 @@ def _example(columns: Columns, row: int) -> Example:
 
 
 def _is_hollow(decoded: Decoded, fields: Fields, policy: Policy) -> bool:
-    """Whether buckets hold no reading as they have none of the sub-documents of slots. Slots that wait for
-    their readings are another matter, and so is an array that is empty."""
+    """Returns whether buckets hold no reading because they have none of the sub-documents of slots. Slots
+    that wait for their readings don't count, nor does an empty array."""
     places = containers(policy)
     if not places or not len(decoded.units) or len(decoded.columns.time):
         return False

@@ -1,4 +1,4 @@
-"""A few buckets of a collection, however large it is: to see what a policy makes of them."""
+"""Samples a few buckets of a collection, however large it is, to see how a policy reads them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _kind(source: Source) -> str:
 
 
 def _is_in_order(source: Source) -> bool:
-    """Whether MongoDB finds buckets in the order of time without looking at all of them."""
+    """Returns whether MongoDB finds buckets in the order of time without looking at all of them."""
     kind = _kind(source)
     return kind == "timeseries" or (kind == "collection" and has_index(source.collection, source.last_field))
 
@@ -61,7 +61,7 @@ def _by_time(source: Source) -> Iterator[Docs]:
 
 
 def has_index(collection: Collection[Document], field: str) -> bool:
-    """Whether an index finds all documents in the order of this field."""
+    """Returns whether an index gives all documents in the order of this field."""
     for index in collection.list_indexes():
         first = next(iter(index["key"]))
         usable = not index.get("hidden") and "partialFilterExpression" not in index

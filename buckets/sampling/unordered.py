@@ -1,4 +1,4 @@
-"""A few documents of a collection of which nothing is known yet."""
+"""Samples a few documents of a collection of which nothing is known yet."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def fields_of(documents: Iterable[bytes], policy: Policy) -> Fields:
 
 
 def _attributes(document: bytes, policy: Policy, field: str) -> Iterator[str]:
-    """The names of the attributes that the policy doesn't use."""
+    """Yields the names of the attributes that the policy doesn't use."""
     array = first_at(document, split(field))
     for start, value, end in elements(array[1:]) if array[:1] == bytes([ARRAY]) else ():
         if array[1 + start] == DOCUMENT:
@@ -77,7 +77,7 @@ def used_paths(policy: Policy) -> list[Path]:
 
 
 def _walk(document: bytes, parent: Path, used: list[Path], found: Fields) -> None:
-    """`used`: the rest of each path that leads through here."""
+    """Adds fields that no path uses. `used`: the rest of each path that leads through here."""
     numbered = 0
     for start, value, end in elements(document):
         name, kind = document[start + 1 : value - 1].decode("utf-8", "backslashreplace"), document[start]

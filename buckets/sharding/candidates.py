@@ -1,4 +1,4 @@
-"""Shard keys that come into question for a collection."""
+"""Candidates for the shard key of a collection."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _PLACES = _set(
     "location place region country state city site zone area plant building floor room datacenter dc rack "
     "store branch gateway tenant customer account org group"
 )
-#: Fields beside those of the policy are looked at, so many of each kind.
+#: Fields beside those of the policy that are looked at, of each kind.
 _FURTHER = 2
-#: So many documents share a value of a coarse time.
+#: Documents that share a value of a coarse time.
 _COARSE = 5
 
 
@@ -32,7 +32,8 @@ def candidates(policy: Policy, documents: Sequence[Document]) -> list[ShardKey]:
 
 
 def _native(policy: Policy) -> Iterator[ShardKey]:
-    """A native time-series collection takes its metaField, or what is in it, and its timeField last."""
+    """Yields keys of a native time-series collection: its metaField, or a field in it, and its timeField
+    last."""
     series, time = list(policy.series_fields), str(policy.time_field)
     if series:
         yield ShardKey.of(*series)
@@ -67,6 +68,7 @@ def _keys(policy: Policy, documents: Sequence[Document]) -> Iterator[ShardKey]:
 
 
 def _is_coarse(held: Sequence[object]) -> bool:
-    """Whether a field holds days, months or the like: dates or whole numbers that many documents share."""
+    """Returns whether a field holds days, months or the like: dates or whole numbers that many documents
+    share."""
     times = [it for it in held if hasattr(it, "utcoffset") or (is_number(it) and float(str(it)).is_integer())]
     return len(times) == len(held) and 1 < len(set(times)) * _COARSE <= len(held)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 import numpy as np
-from bson.binary import Binary
+from bson.code import Code
 from bson.decimal128 import Decimal128
 from bson.int64 import Int64
 from bson.max_key import MaxKey
@@ -51,7 +51,7 @@ def sharding(study: Study, namespace: str, names: Sequence[str], *, is_native: b
 
 
 def _splits(study: Study, space: str, names: Sequence[str]) -> list[str]:
-    """The ranges that the documents suggest, each on its shard."""
+    """Returns the ranges that the documents suggest, each on its shard."""
     bounds = []
     if any(is_hashed for _, is_hashed in study.key.fields):
         return []  # a hash has to be asked for
@@ -91,7 +91,7 @@ def tiering(
 
 
 def _instant(drawn: Drawn, ms: int) -> Any:
-    """An instant, as the documents tell times."""
+    """Returns an instant as the documents write times."""
     held = drawn.value(drawn.time_field, 0)
     if isinstance(held, str):
         return date_text(ms)
@@ -107,30 +107,39 @@ def _collection(namespace: str) -> str:
 
 def js(value: Any) -> str:
     """Returns a value as mongosh reads it. Raises UnwrittenError."""
-    if isinstance(value, RawBSONDocument | Mapping):
-        return "{ " + ", ".join(f"{json.dumps(name)}: {js(it)}" for name, it in value.items()) + " }"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(js, value)) + "]"
-    if isinstance(value, MinKey | MaxKey):
-        return f"{type(value).__name__}()"
-    if isinstance(value, datetime):
-        return f'ISODate("{value.isoformat(timespec="milliseconds").removesuffix("+00:00")}Z")'
-    if isinstance(value, ObjectId):
-        return f'ObjectId("{value}")'
-    if isinstance(value, Decimal128):
-        return f'NumberDecimal("{value}")'
-    if isinstance(value, UUID):
-        return f'UUID("{value}")'
-    if isinstance(value, Binary):
-        return f'BinData({value.subtype}, "{base64.b64encode(value).decode()}")'
-    if isinstance(value, bytes):
-        return f'BinData(0, "{base64.b64encode(value).decode()}")'
-    if isinstance(value, Timestamp):
-        return f"Timestamp({value.time}, {value.inc})"
+    for kinds, text in _TEXTS:
+        if isinstance(value, kinds) and not isinstance(value, Code):
+            return text(value)
+    raise UnwrittenError(type(value).__name__)
+
+
+def _object(value: Mapping[str, Any]) -> str:
+    return "{ " + ", ".join(f"{json.dumps(name)}: {js(it)}" for name, it in value.items()) + " }"
+
+
+def _number(value: float) -> str:
     if isinstance(value, Int64) or (isinstance(value, int) and abs(value) >= _SAFE):
         return f'NumberLong("{int(value)}")'
-    if isinstance(value, float) and not math.isfinite(value):
+    if not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if value is None or type(value) in (str, bool, int, float):
-        return json.dumps(value)
-    raise UnwrittenError(type(value).__name__)
+    return json.dumps(value)
+
+
+def _binary(value: bytes) -> str:
+    return f'BinData({getattr(value, "subtype", 0)}, "{base64.b64encode(value).decode()}")'
+
+
+#: The first that fits.
+_TEXTS: tuple[tuple[Any, Callable[[Any], str]], ...] = (
+    ((RawBSONDocument, Mapping), _object),
+    (list, lambda it: "[" + ", ".join(map(js, it)) + "]"),
+    ((MinKey, MaxKey), lambda it: f"{type(it).__name__}()"),
+    (datetime, lambda it: f'ISODate("{it.isoformat(timespec="milliseconds").removesuffix("+00:00")}Z")'),
+    (ObjectId, lambda it: f'ObjectId("{it}")'),
+    (Decimal128, lambda it: f'NumberDecimal("{it}")'),
+    (UUID, lambda it: f'UUID("{it}")'),
+    (bytes, _binary),
+    (Timestamp, lambda it: f"Timestamp({it.time}, {it.inc})"),
+    ((bool, str, type(None)), json.dumps),
+    ((int, float), _number),
+)

@@ -1,4 +1,4 @@
-"""Documents drawn at random: of each its size, when it arrived, and what shard keys are made of."""
+"""Documents drawn at random: the size of each, when it arrived, and its values for shard keys."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from buckets.models.shape import split
 from buckets.sharding.keys import ShardKey, part_of
 from config.policies import Policy
 
-#: The field of a drawn document that tells the size of the whole.
+#: The field of a drawn document with the size of the whole document.
 SIZE = "_bytes"
 #: `_id`s tell when documents arrived if they span this share of what the times span: else all came at once.
 _TELLING = 0.5
@@ -28,7 +28,7 @@ _TELLING = 0.5
 
 @dataclass(frozen=True)
 class Column:
-    """What the documents hold in one field. `raws`: type and bytes; empty where there is nothing."""
+    """The values of documents in one field. `raws`: type and bytes; empty where there is nothing."""
 
     raws: list[bytes]
     has_arrays: bool
@@ -47,7 +47,7 @@ class Column:
 
     @cached_property
     def numbers(self) -> NDArray[np.int64]:
-        """n: the place of each value among the distinct ones, in MongoDB's order."""
+        """Returns the rank of each value among the distinct ones, (n,), in MongoDB's order."""
         return numbered(self._plain)
 
     @cached_property
@@ -68,12 +68,13 @@ class Drawn:
     def __init__(
         self, docs: Docs, policy: Policy, paths: Sequence[str], documents: int, data: float | None
     ) -> None:
-        self.columns = {path: _column(docs, path) for path in dict.fromkeys((*paths, "_id"))}
         sizes = [first_at(document, (SIZE,)) for document in docs]
         self.sizes = np.array([decode_value(it[0], it[1:]) for it in sizes], dtype=np.int64)
         self.documents = documents
         self.data = documents * float(self.sizes.mean()) if data is None else data
         self.time_field, _ = first_and_last(policy)
+        wanted = dict.fromkeys((*paths, self.time_field, "_id"))
+        self.columns = {path: _column(docs, path) for path in wanted}
         self.form = own_form(policy)
         times = [self.form.milliseconds(as_queried(it)) for it in self.columns[self.time_field].raws]
         self.times = np.array([NO_TIME if it is None else it for it in times], dtype=np.int64)
@@ -93,7 +94,7 @@ class Drawn:
         return {path: rank_correlation(it.numbers, self.arrived) for path, it in self.columns.items()}
 
     def value(self, path: str, row: int) -> Any:
-        """Returns what a document holds in a field, as pymongo gives it."""
+        """Returns the value of a document's field, as pymongo gives it."""
         return as_queried(self.columns[path].raws[row])
 
     def _arrival(self) -> tuple[str, NDArray[np.int64]]:
@@ -127,7 +128,7 @@ def rank_correlation(some: NDArray[np.int64], others: NDArray[np.int64]) -> floa
 
 
 def _ranks(values: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The rank of each value; equal ones share the middle of theirs."""
+    """Returns the rank of each value; equal ones share the middle of theirs."""
     _, numbers, counts = np.unique(values, return_inverse=True, return_counts=True)
     middles = np.cumsum(counts) - (counts - 1) / 2
     return np.asarray(middles[numbers], dtype=np.float64)

@@ -28,15 +28,17 @@ class ShardKey:
 
     @property
     def document(self) -> dict[str, int | str]:
-        """Returns it as `sh.shardCollection` takes it."""
+        """Returns the key as `sh.shardCollection` takes it."""
         return {path: "hashed" if is_hashed else 1 for path, is_hashed in self.fields}
 
     @property
     def paths(self) -> list[str]:
+        """Returns the dotted names of the fields, in their order."""
         return [path for path, _ in self.fields]
 
     @property
     def is_hashed_first(self) -> bool:
+        """Returns whether the first field is hashed."""
         return self.fields[0][1]
 
 

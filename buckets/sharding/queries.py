@@ -17,7 +17,7 @@ from config.policies import Policy
 Query = Mapping[str, Any]
 Span = tuple[bytes, bytes]  # of the bytes of keys: from, and up to
 _EVERYTHING: list[Span] = [(b"", ABOVE)]
-#: A query of more values in `$in`, of all fields together, is taken for one that meets everything.
+#: A query with more values in `$in`, of all fields together, is taken to match everything.
 _MOST = 1000
 _EXAMPLES = 20
 _DAY_MS = 86_400_000
@@ -67,7 +67,7 @@ def _narrowed(key: ShardKey, conditions: Mapping[str, list[Any]]) -> list[Span]:
 
 
 def _equal(condition: Any) -> list[Any] | None:
-    """The values that a condition allows; None where these are not told one by one."""
+    """Returns the values that a condition allows; None where it does not list them."""
     if not _is_operators(condition):
         return None if isinstance(condition, bson.Regex) or hasattr(condition, "finditer") else [condition]
     if "$eq" in condition:
@@ -80,7 +80,7 @@ def _is_operators(condition: Any) -> bool:
 
 
 def _bounds(conditions: list[Mapping[str, Any]]) -> Span:
-    """A comparison meets values of its own type alone."""
+    """Returns the bounds of a comparison, which matches values of its own type alone."""
     low, high = b"", ABOVE
     for condition in conditions:
         for name, value in condition.items():
@@ -97,7 +97,7 @@ def _raw(value: Any) -> bytes:
 
 
 def usual_queries(policy: Policy, drawn: Drawn) -> list[Query]:
-    """Returns what is usually asked of time series, a third each: a day of one series, a day of all, the last
+    """Returns the usual queries of time series, a third each: a day of one series, a day of all, the last
     value of one. Values are those of some of the documents."""
     series = [it for it in policy.series_fields if it in drawn.columns and "*" not in it]
     by_time = drawn.times.argsort(kind="stable")

@@ -1,4 +1,4 @@
-"""What MongoDB asks of a shard key, and what is costly about one."""
+"""MongoDB's rules for a shard key, and what is costly about one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from config.policies import Policy
 
 
 class Rule(NamedTuple):
-    """`severity`: "error" where MongoDB refuses the key, "warning" where it is costly, else "note"."""
+    """A remark on a key. `severity`: "error" where MongoDB refuses the key, "warning" where it is costly,
+    else "note"."""
 
     rule: str
     severity: str
@@ -48,7 +49,8 @@ def _native(key: ShardKey, time: str, meta: str | None) -> Iterator[Rule]:
 
 
 def remarks(study: Study, policy: Policy) -> Iterator[Rule]:
-    """Yields what the documents tell of a key that MongoDB would take; first of all arrays."""
+    """Yields what is to be known of a key that MongoDB would take, by these documents; first of all
+    arrays."""
     key, distinct = study.key, len(study.counts)
     for path in key.paths:
         if study.drawn.columns[path].has_arrays:
@@ -57,12 +59,13 @@ def remarks(study: Study, policy: Policy) -> Iterator[Rule]:
             message = f"{missing:.1%} of the documents have no {path}: these all lie under null"
             yield Rule("missing", "warning", message)
     if not study.is_growing and distinct < study.shards:
-        message = f"{distinct} values: no more than so many of {study.shards} shards can have data"
+        message = f"distinct values: {distinct}. No more of the {study.shards} shards can have data"
         yield Rule("cardinality", "warning", message)
     if study.placed.jumbo:
         message = f"{study.placed.jumbo} values have more data than a range may have: jumbo, they can't move"
         yield Rule("jumbo", "warning", message)
-    if written := [it for it in key.paths if it in _written(policy)]:
+    changing = _written(policy)
+    if written := [it for it in key.paths if any(f"{it}.".startswith(f"{path}.") for path in changing)]:
         message = (
             f"{', '.join(written)} changes as buckets fill: allowed since 4.2, but each change may move it"
         )
@@ -71,11 +74,13 @@ def remarks(study: Study, policy: Policy) -> Iterator[Rule]:
         yield Rule("unique-id", "note", UNIQUE)
 
 
-def _written(policy: Policy) -> set[str | None]:
+def _written(policy: Policy) -> set[str]:
+    if policy.model == "slots":
+        return set(policy.value_fields)
     if policy.model != "samples":
         return set()
     last = policy.end_field if policy.end_field != policy.start_field else None
-    return {last, policy.count_field, *policy.sum_fields.values()}
+    return {it for it in (last, policy.count_field, *policy.sum_fields.values()) if it}
 
 
 UNIQUE = (

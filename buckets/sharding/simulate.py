@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 RANGE_BYTES = 128 << 20
 _THRESHOLD = 3
-#: Of more data than so many ranges, several are moved as one: it takes no longer.
+#: With more data than so many ranges, several are moved as one: it takes no longer.
 _MOST_RANGES = 5000
 
 
 @dataclass(frozen=True)
 class Flow:
-    """What arrives where. `solid`: k, the cells of one value each; `cuts`: cells at which ranges begin when
-    the collection is sharded, each range on the next shard."""
+    """The documents of a simulation, and where they belong. `solid`: k, the cells of one value each; `cuts`:
+    cells at which ranges begin when the collection is sharded, each range on the next shard."""
 
     writes: Floats  # w windows × k cells: documents
     data: Floats  # w × k: bytes
@@ -36,7 +36,7 @@ class Flow:
 
 @dataclass(frozen=True)
 class Placed:
-    """What came of it. `starts` and `owners` are the ranges at the end."""
+    """The result of a simulation. `starts` and `owners` are the ranges at the end."""
 
     writes: Floats  # w × shards: documents
     data: Floats  # w × shards: bytes that a shard has after each window
@@ -59,7 +59,7 @@ class Placed:
 
 
 def simulate(flow: Flow, shards: int, range_bytes: float = RANGE_BYTES) -> Placed:
-    """Returns where the documents come to lie."""
+    """Returns on which shards the documents end up."""
     count, cells = flow.data.shape
     ranges = _Ranges(flow, shards, range_bytes)
     writes, data = np.zeros((count, shards)), np.zeros((count, shards))
@@ -94,7 +94,7 @@ class _Ranges:
         return np.array(starts), np.array([self._owners[it] for it in starts], dtype=np.int64)
 
     def per_shard(self, cells: Floats) -> Floats:
-        """Returns of what is in the cells how much each shard has."""
+        """Returns how much of what is in the cells each shard has."""
         starts, owners = self.bounds()
         below = _interpolated(np.append(starts, len(cells)), _summed(cells))
         return np.bincount(owners, np.diff(below), self._shards).astype(np.float64)
@@ -151,7 +151,7 @@ class _Ranges:
         return 0.0
 
     def _reach(self, start: float, below: Floats) -> float:
-        """How far a range reaches that begins there and is as large as one may be."""
+        """Returns how far a range reaches that begins there and is as large as one may be."""
         target = float(_interpolated(np.array([start]), below)[0]) + self.size
         cell = int(np.searchsorted(below, target, side="right")) - 1
         if cell >= len(self._solid):
@@ -171,5 +171,5 @@ def _summed(cells: Floats) -> Floats:
 
 
 def _interpolated(places: Floats, below: Floats) -> Floats:
-    """What lies below each place, in cells; inside a cell it is even."""
+    """Returns how much lies below each place, in cells; evenly spread inside a cell."""
     return np.interp(places, np.arange(len(below)), below)

@@ -1,4 +1,4 @@
-"""One shard key on drawn documents: its values, its pattern, and where documents come to lie by it."""
+"""One shard key on drawn documents: its values, its pattern, and on which shards documents end up."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ from buckets.sharding.simulate import RANGE_BYTES, Flow, Placed, simulate
 _MONOTONIC, _GROWING, _UNIQUE = 0.9, 0.1, 0.5
 #: A field that ascends is coarse where so many documents share a value.
 _COARSE = 20
-#: A window has so many of the drawn documents, and there are at most so many windows.
+#: Drawn documents in a window, and windows at most.
 _A_WINDOW, _MOST_WINDOWS = 500, 48
-#: So many documents of one value say how large its share is.
+#: Documents of one value that are needed to tell its share.
 _CERTAIN = 5
-#: Where hashes are all different, so many slices stand for them.
+#: Slices that stand for hashes, where these are all different.
 _SLICES = 512
 
 
 @dataclass(frozen=True)
 class Study:
-    """`growth`: how many times the documents of the collection there are to be."""
+    """A shard key on drawn documents. `growth`: how many times the documents of the collection there are to
+    be."""
 
     drawn: Drawn
     key: ShardKey
@@ -63,6 +64,8 @@ class Study:
 
     @property
     def is_monotonic(self) -> bool:
+        """Returns whether values of the key rise or fall with the order of inserts, so that inserts go to one
+        shard."""
         return abs(self.correlation) >= _MONOTONIC
 
     @cached_property
@@ -110,7 +113,7 @@ class Study:
 
     @cached_property
     def _is_even(self) -> bool:
-        """Whether hashes are all different, so that each slice of them has as much as any other."""
+        """Returns whether hashes are all different, so that each slice of them has as much as any other."""
         return self.key.is_hashed_first and self.drawn.columns[self.key.paths[0]].single >= _UNIQUE
 
     @cached_property
@@ -121,7 +124,7 @@ class Study:
 
     @cached_property
     def placed(self) -> Placed:
-        """Returns where the documents come to lie."""
+        """Returns on which shards the documents end up."""
         return simulate(self._flow, self.shards)
 
     @cached_property
@@ -181,7 +184,7 @@ class Study:
                 data[window] = np.bincount(self._numbers[rows], sizes[rows], shape[1])
         solid = np.full(shape[1], not self.is_growing)
         if self.is_growing and not self._is_even:
-            # However much comes, a value has as many documents as now.
+            # However many documents come, each value has as many as now.
             solid = (self.counts >= _CERTAIN) & (
                 self.counts / len(self.drawn) * self.drawn.data > RANGE_BYTES
             )

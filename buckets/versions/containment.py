@@ -40,7 +40,7 @@ class Containment:
 
 @dataclass(frozen=True)
 class _Documents:
-    """Those of buckets, or of their overflow."""
+    """Compares the documents of buckets, or those of their overflow."""
 
     overlay: Overlay
     samples: frozenset[Path]  # an array of them
@@ -55,7 +55,8 @@ class _Documents:
         )
 
     def _field(self, newer: Typed, older: Typed, path: Path) -> bool:
-        """`newer` is empty where the field is missing."""
+        """Returns whether the newer field holds all of the older. `newer` is empty where the field is
+        missing."""
         if newer == older or (path in self.kept and newer):
             return True
         if path in self.overlay.slots:
@@ -65,7 +66,7 @@ class _Documents:
         return newer[:1] == older[:1] == bytes([DOCUMENT]) and self.contain(newer[1:], older[1:], path)
 
     def _slots(self, newer: Typed, older: Typed, levels: int, path: Path) -> bool:
-        """Slots and what holds them: one that is null holds nothing."""
+        """Returns whether the newer slots hold all of the older. A null slot holds nothing."""
         if newer == older or older[0] in NOTHING:
             return True
         if levels == 0:
@@ -84,7 +85,7 @@ def _paths(*fields: str | None) -> frozenset[Path]:
 
 
 def _by_id(bucket: Batch) -> dict[bytes, bytes]:
-    """Its overflow documents."""
+    """Returns a bucket's overflow documents by their `_id`s."""
     ids = (first_at(document, ("_id",)) for document in bucket.extra)
     return {sort_key(it[0], it[1:]): document for it, document in zip(ids, bucket.extra, strict=True)}
 

@@ -1,4 +1,4 @@
-"""What documents hold, so that versions of a bucket can be compared: readings by time and series."""
+"""The readings of documents by time and series, so that versions of a bucket can be compared."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ Held = dict[tuple[Key, str], bytes]
 
 
 def held_by(policy: Policy, documents: Docs) -> list[Held]:
-    """Returns what each document holds; nothing of one that breaks its model."""
+    """Returns the readings of each document; none of one that breaks its model."""
     versions = Holdings(policy.model_copy(update={"overflow": None}), Batch.of(documents))
     return [versions.held(i) if versions.fault(i) is None else {} for i in range(len(documents))]
 
 
 def lacks(policy: Policy, older: Batch, newer: Batch) -> list[bool]:
-    """Returns of each bucket of `newer` whether it does not contain all of the one in its place in `older`:
-    every field, slot and sample with the same bytes. Of one that can't be told, that it does not."""
+    """Returns, for each bucket of `newer`, whether it lacks something of the one in its place in `older`: a
+    field, slot or sample with the same bytes. Also true where that can't be told."""
     containment = Containment(policy)
     return [not containment.contains(newer.slice(i, i + 1), older.slice(i, i + 1)) for i in range(len(newer))]
 
 
 def faults_of(decoded: Decoded, size: int) -> dict[int, str]:
-    """Returns what is wrong with which bucket."""
+    """Returns the faults of buckets, by index."""
     wrong = np.setdiff1d(np.arange(size), decoded.units).tolist()
     return {i: f"{it.field}: {it.reason}" for i, it in zip(wrong, decoded.quarantined, strict=True)}
 
 
 class Holdings:
-    """What buckets hold: they are decoded whatever their counts and sums say."""
+    """The readings of buckets, which are decoded whatever their counts and sums say."""
 
     def __init__(self, policy: Policy, batch: Batch) -> None:
         self._policy = policy
@@ -59,6 +59,7 @@ class Holdings:
         self._own_at = {unit: i for i, unit in enumerate(self.own.units.tolist())}
 
     def fault(self, index: int) -> str | None:
+        """Returns why the bucket at this index breaks its model; None where it is sound."""
         return self._faults.get(index)
 
     def series(self, index: int) -> bytes:
@@ -69,7 +70,7 @@ class Holdings:
         return series_key(columns.series[columns.bucket_series[self._whole_at[index]]])
 
     def keys(self, index: int) -> list[Key]:
-        """Returns what tells the readings of a bucket's own document apart, in their order."""
+        """Returns the keys that tell readings of a bucket's own document apart, in their order."""
         columns, span = self.own.columns, self._readings(index, is_own=True)
         series = columns.series_of_readings[span].tolist()
         times = columns.time[span].tolist()
@@ -77,7 +78,7 @@ class Holdings:
         return [(*time, self._names[one]) for *time, one in zip(times, finer, series, strict=True)]
 
     def _finer(self, index: int, times: list[int]) -> list[int]:
-        """By how many nanoseconds each sample's own time is apart from the millisecond that it counts for."""
+        """Returns the nanoseconds between each sample's own time and the millisecond that it counts for."""
         policy = self._policy
         if policy.model != "samples" or policy.sample_time_unit == "date":
             return [0] * len(times)
@@ -106,7 +107,7 @@ class Holdings:
         return int(span.stop - span.start)
 
     def sum(self, index: int, name: str, *, is_own: bool) -> float:
-        """Returns what the finite values of a field add up to."""
+        """Returns the sum of the finite values of a field."""
         columns = (self.own if is_own else self.whole).columns
         span = self._readings(index, is_own=is_own)
         finite = columns.kinds[name][span] == Kind.FINITE

@@ -1,8 +1,8 @@
-"""Versions of a bucket made one: slot by slot, sample by sample, the later version wins.
+"""Merges versions of a bucket: slot by slot, sample by sample, the later version wins.
 
-A writer with `_id`s of its own making upserts a late reading after its bucket has gone: the new document is a
-later version of the bucket. Versions are merged as BSON, so that what is kept keeps its type and its bits.
-What comes of it is decoded, and has to hold what the versions hold: else they are not merged.
+An application that makes its own `_id`s upserts a late reading after its bucket has gone: the new document is
+a later version of the bucket. Versions are merged as BSON, so that what is kept keeps its type and its bits.
+The merged bucket is decoded, and must hold what the versions hold: else they are not merged.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def merge(policy: Policy, older: Batch, newer: Batch) -> Merged:
 def _checked(
     policy: Policy, merger: _Merger, newer: Batch, made: list[_Made | None], faults: dict[int, str]
 ) -> Merged:
-    """With totals, and with what comes out wrong as faults."""
+    """Returns the merge with totals, and with faults where it is not sound."""
     untold = _batch(newer, made)
     found = Holdings(policy, untold)
     for i, bucket in enumerate(made):
@@ -86,7 +86,7 @@ def _checked(
 
 
 def _batch(newer: Batch, made: list[_Made | None]) -> Batch:
-    """What was made; where nothing was, the newer version."""
+    """Returns the merged bucket; where there is none, the newer version."""
     whole = [_of(newer, i) if bucket is None else bucket for i, bucket in enumerate(made)]
     owner = [i for i, bucket in enumerate(whole) for _ in bucket.extra]
     extra = list(itertools.chain.from_iterable(bucket.extra for bucket in whole))
@@ -147,13 +147,13 @@ class _Merger:
         return with_field(main, path, kind + array_of([sample for _, sample in joined]))
 
     def _timed(self, document: bytes, path: tuple[str, ...], index: int) -> list[tuple[Key, Typed]]:
-        """The samples, each with its time and series."""
+        """Returns the samples, each with its time and series."""
         array = first_at(document, path)[1:]
         samples = [array[start : start + 1] + array[value:end] for start, value, end in elements(array)]
         return list(zip(self._versions.keys(index), samples, strict=True))
 
     def _with_bounds(self, main: bytes, older: bytes, newer: bytes) -> bytes:
-        """From the earlier of the starts to the later of the ends, as the newer version writes times."""
+        """Sets the bounds from the earlier start to the later end, as the newer version writes times."""
         for field, end in ((self._policy.start_field, 0), (self._policy.end_field, 1)):
             if field is not None:
                 values = [first_at(document, split(field)) for document in (older, newer)]
@@ -177,7 +177,7 @@ class _Merger:
         return number(like[0], float(scaled // 1000) if is_whole else scaled / 1000)
 
     def _with_flag(self, main: bytes, older: _Made, newer: _Made) -> bytes:
-        """Where overflow is left, the flag that says so."""
+        """Sets the flag where overflow is left."""
         if self._policy.overflow is None or not older.extra or newer.extra:
             return main
         path = split(self._policy.overflow.flag_field)
@@ -195,7 +195,7 @@ class _Merger:
         return main
 
     def _counts_own(self, index: int) -> bool:
-        """Whether the versions count their own documents' readings alone."""
+        """Returns whether the versions count their own documents' readings alone."""
         return all(
             _said(self._versions.batch.main[at], self._policy.count_field or "")
             == self._versions.count(at, is_own=True)
@@ -220,7 +220,7 @@ def is_sorted(timed: list[tuple[Key, Typed]]) -> bool:
 
 
 def _by_id(older: list[bytes], newer: list[bytes]) -> list[bytes]:
-    """Documents of both, the newer one where they share an `_id`, in the order of their `_id`s."""
+    """Returns documents of both, the newer one where they share an `_id`, in the order of their `_id`s."""
     found: dict[bytes, bytes] = {}
     for document in (*older, *newer):
         raw_id = first_at(document, ("_id",))

@@ -1,7 +1,7 @@
-"""One BSON document laid over another: fields of the upper one win, what only the lower one has stays.
+"""Lays one BSON document over another: fields of the upper one win, those that only the lower one has stay.
 
-Values go over as they are, with their types and bits. Where a policy has slots, these are laid over one by
-one, at any depth, and a slot that is null does not hide one that is not.
+Values are copied as they are, with their types and bits. Where a policy has slots, these are laid over one by
+one, at any depth, and a null slot does not hide one that is not.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Unmergeable(Exception):
 
 
 def fields_of(document: bytes) -> dict[str, Typed]:
-    """Returns what stands on top of a document, by name. Raises Unmergeable where a name appears twice."""
+    """Returns the top-level fields of a document, by name. Raises Unmergeable where a name appears twice."""
     found: dict[str, Typed] = {}
     for start, value, end in elements(document):
         name = document[start + 1 : value - 1].decode("utf-8", "surrogateescape")
@@ -77,7 +77,7 @@ def with_field(document: bytes, path: Path, value: Typed) -> bytes:
 
 @dataclass(frozen=True)
 class Overlay:
-    """How the versions of one policy's buckets are laid over one another."""
+    """How the versions of one policy's buckets are merged: one laid over another."""
 
     slots: frozenset[Path]  # what holds slots
     levels: int  # so many lie inside each other
@@ -85,6 +85,7 @@ class Overlay:
 
     @classmethod
     def of(cls, policy: Policy) -> Overlay:
+        """Returns how buckets of the policy's model are laid over one another."""
         slots = frozenset(containers(policy))
         mine = slots or {split(policy.samples_field or "")}
         above = {path[:depth] for path in mine for depth in range(1, len(path) + 1)}

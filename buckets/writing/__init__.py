@@ -1,1 +1,1 @@
-"""Readings written as documents of another bucket model: to the bit, or told what can't be carried."""
+"""Writes readings as documents of another bucket model: to the bit, or reports what can't be carried."""

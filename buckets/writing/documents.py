@@ -67,7 +67,7 @@ class Writer:
             yield _nested({**identity, **_series(self.target, self.series[of[start]]), **body})
 
     def _firsts(self, exact: Exact) -> NDArray[np.bool_]:
-        """n: with which readings a document begins."""
+        """Returns with which readings a document begins, (n,)."""
         if not len(exact) or self.target.policy.model in ("reading", "timeseries"):
             return np.ones(len(exact), dtype=np.bool_)
         if self.target.policy.model == "samples":
@@ -77,8 +77,8 @@ class Writer:
 
 
 def updates(target: Target, series: Sequence[Series], exact: Exact) -> Iterator[Operation]:
-    """Yields what an application writes as readings come in, in the order of time: an insert a reading, or an
-    update of its bucket."""
+    """Yields the writes of an application as readings come in, in the order of time: an insert for each
+    reading, or an update of its bucket."""
     policy, writer = target.policy, Writer(target, series)
     for i in np.argsort(exact.time, kind="stable").tolist():
         one = exact.take(slice(i, i + 1))
@@ -171,7 +171,8 @@ def _nested(dotted: Document) -> Document:
 
 
 def _within(of: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """n: the place of each reading among those of its series that lie together, and how many these are."""
+    """Returns the place of each reading among those of its series that lie together, (n,), and how many these
+    are."""
     starts = np.append(0, np.flatnonzero(np.diff(of)) + 1)
     lengths = np.diff(np.append(starts, len(of)))
     return np.arange(len(of)) - np.repeat(starts, lengths), np.repeat(lengths, lengths)

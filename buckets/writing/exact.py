@@ -95,7 +95,7 @@ def joined(parts: Sequence[Exact]) -> Exact:
 
 @dataclass
 class Losses:
-    """What no target carries, or not this one."""
+    """What no target can hold, or this one can't."""
 
     fields: Counter[str] = field(default_factory=Counter)  # that no reading has -> documents
     readings: Counter[str] = field(default_factory=Counter)  # what is wrong with them -> how many
@@ -168,7 +168,7 @@ def _note(piece: Piece, policy: Policy, losses: Losses, buckets: int, span: tupl
 
 
 def _finer(piece: Piece, span: tuple[int, int]) -> Iterator[int]:
-    """How many times in the span say more than milliseconds do, type by type."""
+    """Yields how many times in the span say more than milliseconds do, type by type."""
     group, form = piece.group, piece.shape.form
     times = form.read(group, piece.shape.times or ())
     times[(times < span[0]) | (times >= span[1])] = NO_TIME
@@ -190,7 +190,7 @@ def _finer(piece: Piece, span: tuple[int, int]) -> Iterator[int]:
 
 
 def _unused(layout: Layout, policy: Policy, is_overflow: bool) -> Iterator[str]:
-    """The fields of a layout that hold nothing of a reading: an outer one stands for all inside."""
+    """Yields the fields of a layout that hold nothing of a reading: an outer one stands for all inside."""
     used = _in_overflow(policy) if is_overflow else used_paths(policy)
     if policy.local_offset_field is not None and not is_overflow:
         yield policy.local_offset_field
@@ -224,7 +224,7 @@ def _attributes(layout: Layout, policy: Policy) -> Iterator[str]:
 
 
 def _meets(path: Path, other: Path) -> bool:
-    """Whether one of the two is the other, or leads to it."""
+    """Returns whether one of the two is the other, or leads to it."""
     return all(ours == theirs or theirs == "*" for ours, theirs in zip(path, other, strict=False))
 
 

@@ -33,8 +33,8 @@ def stretches(
     check: Callable[[], None],
     at_most: int = AT_MOST,
 ) -> Iterator[Stretch]:
-    """Yields them in the order of time; none is empty. The same for the same documents. `check` is called
-    before each, and raises where to stop."""
+    """Yields stretches of the source in the order of time; none is empty, and they are always the same for
+    the same documents. `check` is called before each, and raises where to stop."""
     length, at = DAY_MS, source.earliest(FIRST_MS)
     while at is not None and at <= LAST_MS:
         check()

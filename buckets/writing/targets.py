@@ -1,4 +1,4 @@
-"""What a collection may be rewritten as: bucket models with their sizes, and the policy of each."""
+"""The models that a collection may be rewritten in, with their sizes, and the policy of each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from buckets.writing.exact import Exact
 from config.policies import Policy
 
 Document = dict[str, Any]
-#: By what people name them, in the order in which they are told.
+#: Targets by name, in the order in which they are shown.
 MODELS = (
     "reading",
     "slots-minute",
@@ -28,8 +28,8 @@ MODELS = (
 ALIASES = {"slots": "slots-minute", "samples": "samples-200", "native": "timeseries"}
 _MOST_SAMPLES = 10_000
 _META = "meta"
-#: In memory at once as Python's objects, to be written.
-_DOCUMENTS, _READINGS = 2_000, 100_000
+#: Documents and readings in memory at once as Python's objects, to be written.
+AT_ONCE, _READINGS = 2_000, 100_000
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Target:
     def at_once(self) -> int:
         """Returns how many documents are written before it is noted how far that came."""
         size = self.size or (self.span_ms // self.slot_ms if self.policy.model == "slots" else 1)
-        return max(1, min(_DOCUMENTS, _READINGS // size))
+        return max(1, min(AT_ONCE, _READINGS // size))
 
     @property
     def slot_ms(self) -> int:
@@ -121,7 +121,8 @@ def target_of(name: str, policy: Policy, collection: str, *, is_whole_minutes: b
 
 
 def misfits(target: Target, exact: Exact) -> Iterator[tuple[str, int]]:
-    """Yields what the model has no place for, and of how many readings. `exact`: by series, then time."""
+    """Yields what the model has no place for, and how many readings have it. `exact`: by series, then
+    time."""
     if target.policy.model != "slots":
         return
     step = target.slot_ms

@@ -1,4 +1,4 @@
-"""Do the interval that a policy expects and the holes that it allows make sense?"""
+"""Checks the interval that a policy expects, and the holes that it allows."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ _MEND = 'write a length that divides an hour, such as "1s", "10s", "1m", "15m" o
 
 
 def check_completeness(policy: Policy, report: Report) -> None:
+    """Reports an `expected_interval` that tiles no hour, and one or a `max_hole` that contradicts the
+    policy."""
     at: Key = ("policies", policy.name)
     expected, allowed = (*at, "expected_interval"), (*at, "max_hole")
     interval, hole = policy.expected_interval, policy.max_hole
@@ -42,7 +44,7 @@ def check_completeness(policy: Policy, report: Report) -> None:
 
 
 def _cuts(interval: timedelta, zone: str) -> bool:
-    """Whether some day of the zone, since 1980, begins in the middle of an interval."""
+    """Returns whether some day of the zone, since 1980, begins in the middle of an interval."""
     if not is_zone(zone):
         return False  # told where the zone is checked
     clock, fortnight = ZoneInfo(zone), timedelta(days=14)

@@ -1,4 +1,4 @@
-"""Are there archives to drill, and are drills asked for that can be done?"""
+"""Checks that there are archives to drill, and that the drills asked for can be done."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ SHORTEST = timedelta(days=1)
 
 
 def check_drill(settings: Settings, report: Report) -> None:
+    """Reports drills that are too small or too frequent, and a `drill` table without an offline archive."""
     drill = settings.drill
     if drill.days < 1:
         report.add(("drill", "days"), Fault("a drill takes at least one day", "write 1 or more"))

@@ -1,4 +1,4 @@
-"""Does the end that a policy sets for its archive make sense?"""
+"""Checks the end that a policy sets for its archive."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ SHORTEST_GRACE = timedelta(days=1)
 
 
 def check_ending(policy: Policy, report: Report) -> None:
+    """Reports a `retain.archive` or `retain.archive_grace` that is too short or contradicts the policy."""
     if policy.retain is None:
         return
     at: Key = ("policies", policy.name)

@@ -1,4 +1,4 @@
-"""Do a policy's fields fit its bucket model, its summaries, and the columns of its archive?"""
+"""Checks a policy's fields against its bucket model, its summaries, and the columns of its archive."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _OPTIONAL = {
     ),
 }
 _BY_MODEL = sorted({key for keys in (*_REQUIRED.values(), *_OPTIONAL.values()) for key in keys})
-#: Names at the top of every summary, of a day's, and of one that tells what is missing.
+#: Top-level names of every summary, of a day's, and of one that tells what is missing.
 _SUMMARY_FIELDS = ("_id", "start", "end", "count")
 _DAY_FIELDS = ("timezone", "hours")
 _COMPLETENESS_FIELDS = ("expected", "missing", "longest_hole", "longest_hole_at", "coverage")
-#: Columns that every part has, or that its path gives it.
+#: Columns that every part has, or gets from its path.
 _COLUMNS = ("time", "dt")
 
 #: A field's key and its path.
@@ -40,6 +40,7 @@ Role = tuple[Key, str]
 
 
 def check_fields(policy: Policy, report: Report) -> None:
+    """Reports fields that are missing, invalid or in each other's way in a policy's bucket model."""
     at: Key = ("policies", policy.name)
     _check_model(policy, at, report)
     check_shape(policy, report)
@@ -88,7 +89,7 @@ def _check_model(policy: Policy, at: Key, report: Report) -> None:
             )
 
 
-#: What says that another key is not needed.
+#: Keys that make another key unnecessary.
 _INSTEAD = {"slot": "slot_levels", "sample_time_field": "samples_as"}
 
 
@@ -98,7 +99,7 @@ def _not_needed(policy: Policy) -> set[str]:
 
 
 def _roles(policy: Policy, at: Key) -> list[Role]:
-    """Every field that the policy names."""
+    """Returns every field that the policy names."""
     overflow = policy.overflow
     in_overflow = (
         [("ref_field", overflow.ref_field), ("samples_field", overflow.samples_field)] if overflow else []
@@ -147,7 +148,7 @@ def _values(policy: Policy, at: Key) -> list[Role]:
 
 
 def _names(policy: Policy, at: Key) -> list[Role]:
-    """What summaries and columns call the series fields and value fields."""
+    """Returns the names of the series fields and value fields in summaries and columns."""
     return [
         *(((*at, "series_fields"), name) for name in policy.series_names),
         *(((*at, "value_fields"), name) for name in policy.value_names),
@@ -201,7 +202,7 @@ def _check_columns(policy: Policy, at: Key, report: Report) -> None:
     roles = list(dict.fromkeys(_names(policy, at)))
     columns = Counter(map(_column, {path for _, path in roles}))
     for key, path in roles:
-        # Readers such as DuckDB do not tell columns apart by case.
+        # Readers such as DuckDB do not distinguish columns by case.
         fault = None
         if _column(path) in _COLUMNS:
             fault = Fault(f"every part of the archive has its own column `{_column(path)}`", _RENAME)

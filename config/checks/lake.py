@@ -1,4 +1,4 @@
-"""Are there archives to register, and in a catalog that can be named? Nothing is connected to."""
+"""Checks that there are archives to register, and the names of the catalog. Connects to nothing."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ _NAMED = "use 1 to 64 letters, digits, `_` and `-`"
 
 
 def check_lake(settings: Settings, report: Report) -> None:
+    """Reports invalid catalog names and namespaces, and a `lake` table without an offline archive."""
     lake = settings.lake
     if lake is None:
         return

@@ -1,4 +1,4 @@
-"""How long is it remembered what each run did?"""
+"""Checks how long the ledger keeps entries."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ SHORTEST = timedelta(days=1)
 
 
 def check_ledger(ledger: RunLedger, report: Report) -> None:
+    """Reports a `ledger.keep` that is too short."""
     if ledger.keep is not None and ledger.keep < SHORTEST:
         shortest = format_duration(SHORTEST)
         fault = Fault(f"it is shorter than {shortest}", f'write "{shortest}" or longer, or "forever"')

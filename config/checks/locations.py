@@ -1,4 +1,4 @@
-"""Where data lies: is it a MongoDB URI, a store URL, an endpoint that could work? Nothing is connected to."""
+"""Checks where data lies: MongoDB URI, store URL, and endpoint. Connects to nothing."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ _CREDENTIALS = Fault(
 
 
 def check_mongodb(mongodb: MongoDB, report: Report) -> None:
+    """Reports a MongoDB URI or database name that is not valid. Connects to nothing."""
     if fault := _uri_fault(mongodb.uri.get_secret_value()):
         report.add(("mongodb", "uri"), fault)
     if unnamed := database_fault(mongodb.database):
@@ -30,6 +31,7 @@ def check_mongodb(mongodb: MongoDB, report: Report) -> None:
 
 
 def check_store(store: Store, report: Report) -> None:
+    """Reports a store URL, endpoint, region or signing key that is not valid. Connects to nothing."""
     for fault in _url_faults(store.url):
         report.add(("store", "url"), fault)
     if store.endpoint_url is not None and (misplaced := _endpoint_fault(store.endpoint_url)):

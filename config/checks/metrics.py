@@ -1,4 +1,4 @@
-"""Where metrics are written: can node_exporter read a file of that name?"""
+"""Checks the path of the metrics file: node_exporter must be able to read it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ EXAMPLE = "/var/lib/prometheus/node-exporter/bucketwise.prom"
 
 
 def check_metrics_file(top: TopLevel, report: Report) -> None:
+    """Reports a `metrics_file` that node_exporter would not read, or whose path is relative."""
     if top.metrics_file is None:
         return
     if fault := metrics_file_fault(top.metrics_file):

@@ -1,4 +1,4 @@
-"""Which names MongoDB, the ledger and the store can take."""
+"""Checks names: those that MongoDB, the ledger and the store can take."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ _OPERATOR = Fault(
 
 
 def policy_fault(name: str) -> Fault | None:
+    """Returns why a policy can't have this name; None where it can."""
     if re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):
         return None
     return Fault("a policy's name is a folder in the store", "use 1 to 64 letters, digits, `_` and `-`")
 
 
 def database_fault(name: str) -> Fault | None:
+    """Returns why MongoDB or bucketwise can't use a database of this name; None where they can."""
     if name in ("admin", "local", "config"):
         return Fault("this database is MongoDB's own", "name the database that holds the collections")
     if re.fullmatch(r"[^\x00-\x20/\\.\"$*<>:|?]+", name) and len(name.encode()) <= 63:
@@ -29,6 +31,7 @@ def database_fault(name: str) -> Fault | None:
 
 
 def collection_fault(name: str, database: str) -> Fault | None:
+    """Returns why a policy can't use a collection of this name in that database; None where it can."""
     if not name:
         return Fault("it is empty", "name a collection")
     if any(part.startswith("$") for part in name.split(".")):
@@ -48,6 +51,7 @@ def collection_fault(name: str, database: str) -> Fault | None:
 
 
 def field_fault(path: str) -> Fault | None:
+    """Returns why this dotted path names no field; None where it can name one."""
     parts = path.split(".")
     if not all(parts):
         return Fault("a part of the field's path is empty", "write a name on each side of every dot")

@@ -1,4 +1,4 @@
-"""Who is told how runs end: are these URLs that can be called? Nothing is connected to."""
+"""Checks the URLs that are notified how runs end. Connects to nothing."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ _MEND = 'write "https://host/path", such as the monitoring service shows it'
 
 
 def check_notify(notify: Notify, report: Report) -> None:
+    """Reports URLs that can't be called, and a `notify.on` without a `notify.url`. Connects to nothing."""
     for key, url in notify.urls.items():
         if message := _fault(url.get_secret_value()):
             report.add(("notify", key), Fault(message, _MEND))

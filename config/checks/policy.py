@@ -1,4 +1,4 @@
-"""Does one policy hold together? What contradicts itself is an error before it is a loss."""
+"""Checks that a policy does not contradict itself: that is an error before it is a loss."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ _ABOVE_ZERO = Fault("it has to be longer than zero", 'write a duration such as "
 
 
 def check_policy(policy: Policy, has_store: bool, report: Report) -> None:
+    """Reports whatever in one policy is not valid or contradicts itself. `has_store`: whether a store is
+    configured."""
     at: Key = ("policies", policy.name)
     if fault := policy_fault(policy.name):
         report.add(at, fault, value=policy.name)
@@ -119,7 +121,7 @@ def _check_archive(policy: Policy, at: Key, has_store: bool, report: Report) -> 
 
 
 def _check_deletes(archive: Archive, at: Key, report: Report) -> None:
-    """What is said of deletes makes sense where there are any."""
+    """Reports settings of deletes where there are no deletes."""
     if archive.to != "none" and archive.delete:
         return
     why = 'to = "none"' if archive.to == "none" else "delete = false"
@@ -200,7 +202,7 @@ def _check_retain(policy: Policy, at: Key, report: Report) -> None:
 
 
 def _check_outlives(kept: timedelta, after: timedelta | None, key: Key, at: Key, report: Report) -> None:
-    """Summaries go after the raw readings that they tell of."""
+    """Reports summaries that would go before the raw readings that they are made of."""
     if after is None or kept < after:
         shown = format_duration(after)
         message = f"summaries would go before the raw readings do (archive.after: {shown})"

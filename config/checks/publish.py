@@ -1,4 +1,4 @@
-"""Can summaries be published as the policy file says? Nothing is connected to."""
+"""Checks that summaries can be published as the policy file says. Connects to nothing."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ _LATEST = {"latest_hours": "hourly", "latest_days": "daily"}
 
 
 def check_publish(settings: Settings, report: Report) -> None:
+    """Reports whatever can't be published as configured, of the whole file and of each policy."""
     redis, policies = settings.publish.redis, settings.policies.values()
     if redis is not None:
         _check_redis(redis, report)

@@ -1,4 +1,4 @@
-"""Do the keys that say how readings lie in a document agree with each other?"""
+"""Checks that the keys which say how readings lie in a document agree with each other."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ _UNITS = ("second", "minute", "hour", "day")
 
 
 def check_shape(policy: Policy, report: Report) -> None:
+    """Reports keys that contradict each other on how readings lie in a document."""
     at: Key = ("policies", policy.name)
     if policy.model == "slots":
         _check_levels(policy, at, report)
@@ -62,7 +63,8 @@ def _check_attributes(policy: Policy, at: Key, report: Report) -> None:
 
 
 def _check_stars(policy: Policy, at: Key, report: Report) -> None:
-    """A `*` stands for each slot in a value field, and for each sample in a series field."""
+    """Reports stars in other places: a `*` stands for each slot in a value field, and for each sample in a
+    series field."""
     for path in policy.value_fields:
         if "*" in path.split(".") and not (policy.model == "slots" and _is_starred(path)):
             message = "`*` stands for each slot of a sub-document of slots"
@@ -79,5 +81,5 @@ def _check_stars(policy: Policy, at: Key, report: Report) -> None:
 
 
 def _is_starred(path: str) -> bool:
-    """Whether there is one star, between two names."""
+    """Returns whether there is one star, between two names."""
     return path.split(".").count("*") == 1 and ".*." in path.strip(".")

@@ -1,4 +1,4 @@
-"""Can parts have the storage class that a policy names, where its store is? Can they be locked?"""
+"""Checks storage classes and object locks against the store."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ _REFUSED = {
 
 
 def check_object_lock(store: Store, report: Report) -> None:
+    """Reports an object lock of an invalid length, and one for a store that can't lock files."""
     if store.object_lock is None:
         return
     if not 1 <= store.object_lock.days <= MOST_DAYS:
@@ -35,6 +36,7 @@ def check_object_lock(store: Store, report: Report) -> None:
 
 
 def check_storage_class(policy: Policy, store: Store | None, report: Report) -> None:
+    """Reports a storage class that parts can't have: unknown, unsuitable, or without an S3 store."""
     if policy.archive is None or policy.archive.storage_class is None:
         return
     at: Key = ("policies", policy.name, "archive")

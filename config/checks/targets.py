@@ -1,4 +1,4 @@
-"""Who reads, writes and deletes in which collection: no two may be at odds."""
+"""Checks who reads, writes and deletes in which collection: no two policies may conflict."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ class _Use(NamedTuple):
 
 
 def check_targets(policies: Iterable[Policy], database: str, report: Report) -> None:
+    """Reports invalid collection names, and collections that policies would use in conflicting ways."""
     policies = list(policies)
     sources = [use for policy in policies for use in _sources(policy)]
     targets = [use for policy in policies for use in _targets(policy)]
@@ -44,8 +45,15 @@ def check_targets(policies: Iterable[Policy], database: str, report: Report) -> 
             report.add(use.key, fault, rests_on=[(*it, key) for it in at for key in ("to", "delete")])
 
 
+def reserved(policies: Iterable[Policy]) -> dict[str, str]:
+    """Returns the collections that policies write, or that hold the overflow of their buckets: name, and the
+    key that says so."""
+    uses = [use for policy in policies for use in (*_targets(policy), *list(_sources(policy))[1:])]
+    return {use.collection: dotted(use.key) for use in uses}
+
+
 def overflow_archive(collection: str) -> str:
-    """Where the overflow of an online archive goes."""
+    """Returns where the overflow of an online archive goes."""
     return f"{collection}_overflow"
 
 
@@ -80,7 +88,7 @@ def _targets(policy: Policy) -> Iterator[_Use]:
 
 
 def _clashes(uses: list[_Use]) -> Iterator[tuple[_Use, _Use]]:
-    """Each two uses of one collection, the later first. An empty name is no collection."""
+    """Yields each two uses of one collection, the later first. An empty name is no collection."""
     for earlier, use in itertools.combinations(uses, 2):
         if use.collection == earlier.collection != "":
             yield use, earlier

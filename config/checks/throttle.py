@@ -1,4 +1,4 @@
-"""Can a secondary ever be within the lag that a run waits for?"""
+"""Checks that a secondary can ever be within the lag that a run waits for."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ _LEAST_LAG = timedelta(seconds=1)
 
 
 def check_throttle(throttle: Throttle, at: Key, report: Report) -> None:
+    """Reports a `max_lag` shorter than secondaries normally are behind. `at`: the key of the table."""
     if throttle.max_lag is not None and throttle.max_lag < _LEAST_LAG:
         fault = Fault("no secondary is always that close", 'write "1s" or more, such as "10s", or "forever"')
         report.add((*at, "max_lag"), fault)

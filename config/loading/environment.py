@@ -1,4 +1,4 @@
-"""What the environment says: overrides of connection keys, and `${NAME}` in strings."""
+"""Values from the environment: overrides of connection keys, and `${NAME}` in strings."""
 
 from __future__ import annotations
 
@@ -34,10 +34,9 @@ UNEXPANDED: Final = Unexpanded()
 
 
 def override(document: dict[str, Any], environ: Mapping[str, str]) -> tuple[dict[str, Any], dict[Key, str]]:
-    """The document with the environment's own values in place, and which variable each came from.
+    """Returns the document with the environment's own values in place, and which variable each came from.
 
-    An empty variable overrides nothing.
-    """
+    An empty variable overrides nothing."""
     document = copy.deepcopy(document)
     variables = {key: name for key, name in OVERRIDES.items() if environ.get(name)}
     for (table, key), name in list(variables.items()):
@@ -53,10 +52,9 @@ def override(document: dict[str, Any], environ: Mapping[str, str]) -> tuple[dict
 def expand(
     document: dict[str, Any], environ: Mapping[str, str], literal: Mapping[Key, str], report: Report
 ) -> dict[str, Any]:
-    """The document with every `${NAME}` replaced, but at the keys in `literal`.
+    """Returns the document with every `${NAME}` replaced, but at the keys in `literal`.
 
-    What cannot be replaced is reported, and UNEXPANDED stands in its place.
-    """
+    What cannot be replaced is reported, and UNEXPANDED stands in its place."""
 
     def of(value: Any, key: Key) -> Any:
         if isinstance(value, dict):

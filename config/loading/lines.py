@@ -1,4 +1,4 @@
-"""On which line of a TOML file a key stands, near enough to find it by eye."""
+"""Finds the line of a TOML file on which a key stands, near enough to find it by eye."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _LONG_STRING = re.compile(r'"""|\'\'\'')
 
 
 def lines_of(text: str) -> dict[Key, int]:
-    """The line, from 1, of every table and key that starts one. Keys inside `{…}` have none. Tables of a list
-    are counted from 1."""
+    """Returns the line, from 1, of every table and key that begins one. Keys inside `{…}` have none. Tables
+    of a list are counted from 1."""
     lines: dict[Key, int] = {}
     counted: Counter[Key] = Counter()
     table: Key = ()

@@ -1,4 +1,4 @@
-"""The policy file into settings: every problem of it found in one pass, before anything is touched."""
+"""Loads the policy file into settings. Finds every problem in one pass, before anything is touched."""
 
 from __future__ import annotations
 
@@ -33,10 +33,9 @@ DEFAULT_PATH = Path("bucketwise.toml")
 
 
 def load(path: Path | None, environ: Mapping[str, str], *, needs_policies: bool = True) -> Settings:
-    """The settings in the file at `path`, or else BUCKETWISE_CONFIG, or else ./bucketwise.toml.
+    """Returns the settings in the file at `path`, or else BUCKETWISE_CONFIG, or else ./bucketwise.toml.
 
-    Raises ConfigError, which holds every problem.
-    """
+    Raises ConfigError, which holds every problem."""
     path = path or (Path(environ[PATH_VARIABLE]) if environ.get(PATH_VARIABLE) else DEFAULT_PATH)
     return settings_in(_read(path), path, environ, needs_policies=needs_policies)
 
@@ -143,7 +142,7 @@ def _settings(document: dict[str, Any], path: Path, report: Report, *, needs_pol
 
 
 def _table(tables: dict[str, Any], key: Key, report: Report) -> dict[str, Any] | None:
-    """The table that stands at `key`; None, and a problem, where something else does."""
+    """Returns the table that stands at `key`; None, and a problem, where something else does."""
     value = tables.get(key[-1])
     if value is None or isinstance(value, dict):
         return value

@@ -1,4 +1,4 @@
-"""TOML tables into settings models. pydantic validates; its errors are put into words here."""
+"""Loads TOML tables into settings models. pydantic validates; its errors are put into words here."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _table_in(annotation: Any) -> type[Table] | None:
 
 
 def _tell(detail: ErrorDetails, key: Key, report: Report) -> None:
-    """Report what pydantic found at a key, in an item of its list, or in a key of its table."""
+    """Reports what pydantic found at a key, in an item of its list, or in a key of its table."""
     name, *inside = detail["loc"]
     at: Key = (*key, str(name))
     if detail["input"] is UNEXPANDED:

@@ -6,33 +6,32 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pymongo.database import Database
-
 from buckets.decoding.decode import decode
 from buckets.health.finding import Finding
 from buckets.health.lasting import together
+from buckets.health.late import by_ids, of_late
 from buckets.health.sampled import Sampled, findings
 from buckets.sampling.fit import fit_of
 from buckets.sampling.sample import sample
 from jobs.advising.candidates import measured, scaled
 from jobs.advising.extract import Extract, extract
-from jobs.advising.scratch import scratch_database
+from jobs.advising.oplog import by_oplog
+from jobs.advising.scratch import Scratch, scratch_database
 from jobs.advising.server import Standing, hot_share, of_indexes, standing, working_set
 from jobs.advising.subject import Subject, subject_of
 from jobs.advising.summaries import from_summaries
 from jobs.advising.told import advice_lines, advice_page
 from jobs.call import Call
-from jobs.output.progress import Progress
 from jobs.output.report import Report
 from jobs.output.streams import appearing
-from jobs.stopping import Stop
 
 Body = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Options:
-    """What is asked for. `scratch`: a database to make on the server; `readings`: so many are tried."""
+    """The options of `advise`. `scratch`: a database to make on the server; `readings`: how many are
+    tried."""
 
     scratch: str | None
     readings: int
@@ -52,16 +51,19 @@ def advise_on(call: Call, name: str, options: Options) -> Report:
             series = sampled.decoded.columns.series
             part = extract(subject.source, series, options.readings, each, call.stop.check)
             hot = hot_share(subject.policy, sampled.fit.span)
+            arrival = by_ids(sampled.batch.main, sampled.decoded) or by_oplog(subject, sampled.policy)
             found = [
                 *findings(sampled),
+                *of_late(arrival, subject.policy, sampled.of_all),
                 *together(part.exact, subject.policy),
                 *of_indexes(subject, there),
                 *working_set(there, hot),
             ]
         body = _body(subject, there, sampled, part, found)
+        body["arrival"] = {"by": arrival.by, "writes": len(arrival.late), "told": arrival.told}
         if options.candidates and len(part.exact):
             with scratch_database(database, options.scratch) as scratch:
-                body |= _candidates(scratch, part, body, call.stop, progress)
+                body |= _candidates(scratch, part, body, call)
             body["candidates"].append(_with_archive(body, hot))
     report = Report(call.command, call.now, [], advice_lines(body), None, 0, body)
     if options.html is not None:
@@ -96,6 +98,7 @@ def _body(subject: Subject, there: Standing, sampled: Sampled, part: Extract, fo
             "readings_a_bucket": each,
             "capacity": sampled.capacity,
             "fill": sampled.fill,
+            "bucket_bytes": sampled.bucket_bytes,
             "tried_readings": len(part.exact),
             "tried": part.how,
             "uncarried": part.losses.told(),
@@ -106,23 +109,31 @@ def _body(subject: Subject, there: Standing, sampled: Sampled, part: Extract, fo
     }
 
 
-def _candidates(scratch: Database[Body], part: Extract, body: Body, stop: Stop, progress: Progress) -> Body:
+def _candidates(scratch: Scratch, part: Extract, body: Body, call: Call) -> Body:
+    database, held = scratch
+    progress = call.progress
+
+    def check() -> None:
+        call.stop.check()
+        held()
+
     readings = body["current"]["readings"] or len(part.exact)
     factor = readings / len(part.exact)
     found = []
     with progress.step(f"trying {len(part.exact):,} readings in each model"):
-        for it in measured(scratch, part, stop.check):
+        for it in measured(database, part, check):
             found.append(scaled(it, factor))
             progress("models", 1)
-        stop.check()
-        summaries = from_summaries(scratch, part, stop)
+        check()
+        summaries = from_summaries(database, part, call.stop)
     if "data_bytes" in summaries:
         summaries["data_bytes"] = round(summaries["data_bytes"] * factor)
     return {"candidates": found, "summaries": summaries}
 
 
 def _with_archive(body: Body, hot: float) -> Body:
-    """The model as it is, with what is no longer in use in a collection of its own: by its sizes now."""
+    """Returns the model as it is, with what is no longer in use in a collection of its own: by its sizes
+    now."""
     current = body["current"]
 
     def part(share: float) -> Body:

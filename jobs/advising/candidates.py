@@ -26,17 +26,18 @@ from buckets.writing.documents import Writer, updates
 from buckets.writing.exact import CARRIED, Exact
 from buckets.writing.targets import MODELS, Target, misfits, target_of
 from jobs.advising.extract import Extract
+from jobs.advising.scratch import TRY
 
 Document = dict[str, Any]
 Body = dict[str, Any]
-#: Of what is asked about one series, up to its last reading: milliseconds.
+#: Spans of the queries for one series, up to its last reading: milliseconds.
 SPANS = {"hour": 3_600_000, "day": DAY_MS, "month": 30 * DAY_MS}
 _INSERTED, _UPDATED, _ROUNDS = 1_000, 3_000, 3
 
 
 @dataclass
 class Measured:
-    """What some readings take in one model. Bytes; readings a second; milliseconds a query."""
+    """Measurements of some readings in one model. Bytes; readings a second; milliseconds a query."""
 
     model: str
     documents: int = 0
@@ -57,7 +58,7 @@ def measured(
     for model in models:
         check()
         whole = extract.is_whole_minutes
-        target = target_of(model, extract.policy, f"try_{model}", is_whole_minutes=whole)
+        target = target_of(model, extract.policy, TRY + model, is_whole_minutes=whole)
         wrong = [f"{count:,} {what}" for what, count in misfits(target, extract.exact) if count]
         if wrong:
             yield Measured(model, unfit="; ".join(wrong))
@@ -123,7 +124,7 @@ def _update(database: Database[Document], target: Target, extract: Extract, foun
 
 
 def _queries(database: Database[Document], target: Target, extract: Extract) -> Iterator[tuple[str, float]]:
-    """Raw: what is found is fetched, and not decoded."""
+    """Yields how long each query takes. Documents are fetched, and not decoded."""
     source = Source(database, target.policy)
     of_one = extract.exact.of == extract.busiest
     last = int(extract.exact.time[of_one].max())
@@ -155,7 +156,7 @@ def timed(action: Callable[[], object]) -> float:
 
 
 def _parquet(extract: Extract) -> Measured:
-    """A part a day, as an archive has them."""
+    """Returns the size of the extract as Parquet, a part a day, as an archive has them."""
     exact, names = extract.exact, extract.policy.series_names
     columns = ["time", *map(column_name, (*names, *exact.bits))]
     if len(set(columns)) < len(columns):
@@ -193,7 +194,7 @@ def rows_of(exact: Exact, extract: Extract) -> Rows:
 
 
 def scaled(found: Measured, factor: float) -> Body:
-    """Returns what the JSON says of a candidate: sizes as they would be of the whole collection."""
+    """Returns the JSON of a candidate: sizes as they would be for the whole collection."""
     grown = None if found.storage_bytes is None else round(found.storage_bytes * factor)
     return {
         "model": found.model,

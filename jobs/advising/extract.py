@@ -54,8 +54,8 @@ def extract(
     source: Source, series: Sequence[Series], readings: int, a_bucket: float, check: Callable[[], None]
 ) -> Extract:
     """Returns about so many of the last readings, of some series where an index finds these. `a_bucket`:
-    readings in a bucket, as a sample tells it; `series`: those in that sample. It takes a few commands; none
-    looks at more than some times what it gives."""
+    readings in a bucket of the sample; `series`: those in the sample. It takes a few commands, and none reads
+    more than a few times what it returns."""
     table, losses = SeriesTable(), Losses()
     chosen = series[:: math.ceil(len(series) / _SERIES)] if series else []
     if chosen and _finds_series(source):
@@ -74,7 +74,7 @@ def extract(
 
 
 def _finds_series(source: Source) -> bool:
-    """Whether an index finds the last buckets of one series."""
+    """Returns whether an index finds the last buckets of one series."""
     if source.policy.model == "timeseries" or source.policy.sample_series:
         return False
     wanted = {*source.policy.stored_series.values()}
@@ -106,7 +106,7 @@ def _found(
 def _last(
     source: Source, readings: int, table: SeriesTable, losses: Losses, check: Callable[[], None]
 ) -> Exact:
-    """The readings before the last time, as far back as it takes."""
+    """Returns the readings before the last time, as far back as it takes."""
     rough = source.rough
     latest, earliest = rough.latest(), rough.earliest()
     best = Exact.none(source.policy.value_names)

@@ -1,33 +1,50 @@
-"""A database to try things in: of an embedded mongod, or of the server that is asked; dropped in the end."""
+"""A scratch database: of an embedded mongod, or of the server that is asked; dropped in the end.
+
+On the server a lease in it is written before anything else. It says who made the database, when, and whether
+they still work there; without it nothing is dropped.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from pydantic import SecretStr
 from pymongo.database import Database
 
+from buckets.writing.targets import MODELS
 from config.checks.names import database_fault
 from config.errors import UsageError
 from config.tables import MongoDB
 from jobs import connect
 from jobs.embedded import EmbeddedMongodError, embedded_mongod
+from jobs.running import lease
+from jobs.running.lease import Lease
 
 Document = dict[str, Any]
+Scratch = tuple[Database[Document], Callable[[], None]]
 _EMBEDDED = "scratch"
-#: How the names begin of what models and summaries are tried in.
-_OWN = ("try_", "rolled", "bucketwise_")
+#: In which collections models and summaries are tried.
+TRY, ROLLED, HOURLY, DAILY = "try_", "rolled", "rolled_hourly", "rolled_daily"
+_OWN = {*(TRY + it for it in MODELS), ROLLED, HOURLY, DAILY}
+#: The policy of these summaries: no policy file can name one so.
+SUMMARIES = "advise summaries"
+_BOOKS = "bucketwise_"
+#: The lease that marks a database as made here.
+_MARK = "advise --scratch"
 
 
 @contextmanager
-def scratch_database(database: Database[Document], name: str | None) -> Iterator[Database[Document]]:
-    """Gives a new database of this name on the same server; without a name, one of a mongod of its own. It is
-    gone once the block has ended, however it ends. Raises UsageError."""
+def scratch_database(database: Database[Document], name: str | None) -> Iterator[Scratch]:
+    """Gives a new database of this name on the same server; without a name, one of a mongod of its own; and a
+    check, which raises LeaseLostError once another has taken it over. It is gone once the block has ended,
+    however it ends. Raises UsageError, and LeaseHeldError where another process tries models in it."""
     with ExitStack() as held:
         if name is not None:
-            yield held.enter_context(_beside(database, name))
+            if fault := database_fault(name):
+                raise UsageError(f"--scratch {name}: {fault.message}; {fault.mend}")
+            yield held.enter_context(_beside(database.client[name]))
             return
         try:
             mongod = held.enter_context(embedded_mongod())
@@ -37,29 +54,43 @@ def scratch_database(database: Database[Document], name: str | None) -> Iterator
                 "server itself: --scratch DATABASE. Or leave it out: --no-candidates"
             ) from error
         settings = MongoDB(uri=SecretStr(mongod.uri), database=_EMBEDDED)
-        yield held.enter_context(connect.connect(settings))[_EMBEDDED]
+        yield held.enter_context(connect.connect(settings))[_EMBEDDED], lambda: None
 
 
 @contextmanager
-def _beside(database: Database[Document], name: str) -> Iterator[Database[Document]]:
-    if fault := database_fault(name):
-        raise UsageError(f"--scratch {name}: {fault.message}; {fault.mend}")
-    if database.client[name].list_collection_names():
+def _beside(scratch: Database[Document]) -> Iterator[Scratch]:
+    if scratch[lease.COLLECTION].find_one({"_id": _MARK}):
+        with Lease(scratch, _MARK):  # whoever made it was killed
+            if _held(scratch) <= {*_made(scratch)}:
+                _clear(scratch)
+    if scratch.list_collection_names():
         raise UsageError(
-            f"--scratch {name}: there is such a database already. Name a new one: it is dropped in the end"
+            f"--scratch {scratch.name}: there is such a database already. Name a new one: it is dropped in "
+            "the end"
         )
-    try:
-        yield database.client[name]
-    finally:
-        _clear(database.client[name])
+    with Lease(scratch, _MARK) as mine:
+        try:
+            yield scratch, mine.check
+        finally:
+            if mine.taken() is None:
+                _clear(scratch)
+
+
+def _held(scratch: Database[Document]) -> set[str]:
+    return {it for it in scratch.list_collection_names() if not it.startswith("system.")}
+
+
+def _made(scratch: Database[Document]) -> list[str]:
+    """What was made here, the mark last. The books are not where policies of others have runs in them."""
+    leases = {it["_id"] for it in scratch[lease.COLLECTION].find({}, {"_id": 1})}
+    books = () if leases - {_MARK, SUMMARIES} else (_BOOKS,)
+    made = (it for it in _held(scratch) if it in _OWN or it.startswith(books))
+    return sorted(made, key=lease.COLLECTION.__eq__)
 
 
 def _clear(scratch: Database[Document]) -> None:
     """Drops what was made, and the database with it unless somebody else has made something there since."""
-    held = scratch.list_collection_names()
-    own = [it for it in held if it.startswith(_OWN)]
-    if all(it in own or it.startswith("system.") for it in held):
+    for it in _made(scratch):
+        scratch.drop_collection(it)
+    if not _held(scratch):  # of time series MongoDB keeps `system.views`
         scratch.client.drop_database(scratch.name)
-    else:
-        for it in own:
-            scratch.drop_collection(it)

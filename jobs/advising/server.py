@@ -1,4 +1,4 @@
-"""What MongoDB tells of a collection: its sizes, how its indexes are used, and the cache that they need."""
+"""What MongoDB knows of a collection: its sizes, how its indexes are used, and the cache that they need."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from pymongo.database import Database
 from pymongo.errors import ExecutionTimeout, OperationFailure
 
 from buckets.fields.times import as_text
@@ -18,14 +19,15 @@ from jobs.advising.subject import Subject
 from jobs.output.text.tables import size
 
 Document = dict[str, Any]
-#: Milliseconds: measurements of a native time-series collection are counted one by one.
-_LONGEST = 10_000
+#: Milliseconds: measurements of a native time-series collection are counted one by one; of more buckets than
+#: these, only those in so many of them.
+_LONGEST, _BUCKETS = 10_000, 1_000
 _HOT_DAYS = 30
 
 
 @dataclass(frozen=True)
 class Standing:
-    """What there is. Bytes; None: the server does not tell."""
+    """The size of a collection. Bytes; None: the server does not tell."""
 
     documents: int | None
     data_bytes: int
@@ -40,20 +42,34 @@ def standing(subject: Subject) -> Standing:
     database, name = subject.database, subject.policy.collection
     native = subject.kind == "timeseries"
     stats = database.command("collStats", f"system.buckets.{name}" if native else name)
-    documents: int | None = stats.get("count")
-    if native:
-        try:
-            documents = database[name].count_documents({}, maxTimeMS=_LONGEST)
-        except ExecutionTimeout:
-            documents = None
     return Standing(
-        documents,
+        measurements(database, subject.policy) if native else stats.get("count"),
         stats["size"],
         stats["storageSize"],
         stats["totalIndexSize"],
         dict(stats["indexSizes"]),
         _cache(subject),
     )
+
+
+def measurements(database: Database[Document], policy: Policy) -> int | None:
+    """Returns how many documents there are; of a native time-series collection measurements, where there are
+    many buckets about. None where that takes too long."""
+    collection, buckets = database[policy.collection], database[f"system.buckets.{policy.collection}"]
+    held = {"$ifNull": ["$control.count", {"$size": {"$objectToArray": f"$data.{policy.time_field}"}}]}
+    group: Document = {"$group": {"_id": None, "each": {"$avg": held}}}
+    try:
+        count = buckets.estimated_document_count()
+        if count > _BUCKETS:
+            sample: Document = {"$sample": {"size": _BUCKETS}}
+            (found,) = buckets.aggregate([sample, group], maxTimeMS=_LONGEST)
+            return round(count * float(found["each"]))
+    except OperationFailure:  # no right to look into buckets, or too slow
+        pass
+    try:
+        return collection.estimated_document_count(maxTimeMS=_LONGEST)
+    except ExecutionTimeout:
+        return None
 
 
 def _cache(subject: Subject) -> int | None:
@@ -89,7 +105,7 @@ def of_indexes(subject: Subject, there: Standing) -> Iterator[Finding]:
         if longer and not has_duty:
             message = f"the index {name} is the beginning of {longer[0]}, which serves for it"
             yield Finding("index-redundant", keys[0][0], message, cost, drop)
-        elif uses.get(name, (1, ""))[0] == 0 and not has_duty and keys[0][0] not in needed:
+        elif uses.get(name, (1, ""))[0] == 0 and not has_duty and not needed & {field for field, _ in keys}:
             message = f"no query has used the index {name} on this server since {uses[name][1]}"
             yield Finding(
                 "index-unused", keys[0][0], message, cost, f"look at the other servers too, then {drop}"
@@ -114,7 +130,7 @@ def _missing(subject: Subject, there: Standing) -> Iterator[Finding]:
     held = [tuple(it["key"]) for it in collection.list_indexes()]
     for fields, what in wanted.items():
         single = len(fields) == 1
-        if has_index(collection, fields[0]) if single else any(it[: len(fields)] == fields for it in held):
+        if has_index(collection, fields[0]) if single else any(_finds(it, fields) for it in held):
             continue
         keys = ", ".join(f"{quoted(it)}: 1" for it in fields)
         yield Finding(
@@ -124,6 +140,14 @@ def _missing(subject: Subject, there: Standing) -> Iterator[Finding]:
             f"each such query reads all {size(there.data_bytes)}",
             f"db.getCollection({quoted(collection.name)}).createIndex({{{keys}}})",
         )
+
+
+def _finds(held: tuple[str, ...], fields: tuple[str, ...]) -> bool:
+    """Returns whether an index begins with series fields and then has the last time. `fields`: all of
+    these."""
+    *series, time = fields
+    before = held[: held.index(time)] if time in held else ()
+    return bool(before) and set(before) <= set(series)
 
 
 def working_set(there: Standing, hot: float) -> Iterator[Finding]:

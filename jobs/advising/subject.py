@@ -1,4 +1,4 @@
-"""The collection that is asked about, and the policy that reads it."""
+"""The collection to advise on, and the policy that reads it."""
 
 from __future__ import annotations
 

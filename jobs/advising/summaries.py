@@ -16,6 +16,7 @@ from buckets.writing.targets import target_of
 from config.policies import Rollup
 from jobs.advising.candidates import SPANS, made, timed
 from jobs.advising.extract import Extract
+from jobs.advising.scratch import DAILY, HOURLY, ROLLED, SUMMARIES
 from jobs.output.progress import Progress
 from jobs.running.runner import Runner
 from jobs.steps.working import ROLLUP
@@ -29,14 +30,14 @@ Document = dict[str, Any]
 def from_summaries(database: Database[Document], extract: Extract, stop: Stop) -> Document:
     """Returns the milliseconds that an hour, a day and a month of one series take, and the bytes of all
     summaries of the readings."""
-    rollup = Rollup(hourly="rolled_hourly", daily="rolled_daily")
+    rollup = Rollup(hourly=HOURLY, daily=DAILY)
     # A document a reading: buckets of sparse readings would be long, and be read for each of their days.
-    target = target_of("reading", extract.policy, "rolled", is_whole_minutes=False)
-    policy = target.policy.model_copy(update={"rollup": rollup})
+    target = target_of("reading", extract.policy, ROLLED, is_whole_minutes=False)
+    policy = target.policy.model_copy(update={"name": SUMMARIES, "rollup": rollup})
     made(database, target)
     written = Writer(target, extract.series).add(extract.exact, None)
     while some := list(islice(written, 10_000)):
-        database["rolled"].insert_many(some, ordered=False)
+        database[ROLLED].insert_many(some, ordered=False)
     last = as_date(int(extract.exact.time[extract.exact.of == extract.busiest].max()))
     now = last + timedelta(days=2)
     quiet = Progress(quiet=True)
@@ -56,7 +57,7 @@ def from_summaries(database: Database[Document], extract: Extract, stop: Stop) -
 
 
 def _window(last: datetime, name: str) -> tuple[datetime, datetime]:
-    """Whole hours or days up to the one with the last reading."""
+    """Returns whole hours or days up to the one with the last reading."""
     if name == "hour":
         since = last.replace(minute=0, second=0, microsecond=0)
         return since, since + timedelta(hours=1)

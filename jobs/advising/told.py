@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich import box
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from jobs.output.page.template import render
-from jobs.output.text.tables import printable, size
+from jobs.output.text.tables import plain_table, printable, size
 
 Body = dict[str, Any]
 QUERIES = ("last", "hour", "day", "month")
@@ -19,12 +17,12 @@ _HEADS += [f"{it} ms" for it in QUERIES]
 
 
 def advice_lines(body: Body) -> list[RenderableType]:
-    """Returns what people see."""
+    """Returns what `advise` prints."""
     return [Text(printable(it)) for it in _head(body)] + [_findings(body), *_candidates(body)]
 
 
 def _head(body: Body) -> list[str]:
-    now, sample = body["current"], body["sample"]
+    now, sample, arrival = body["current"], body["sample"], body["arrival"]
     by = f"policy {body['policy']}" if body["policy"] else "; ".join(body["evidence"][:1])
     fill = "" if sample["fill"] is None else f"; buckets are filled to {sample['fill']:.0%} on average"
     return [
@@ -32,14 +30,16 @@ def _head(body: Body) -> list[str]:
         f"{_count(now['documents'])} documents, {_count(now['readings'])} readings; "
         f"data {size(now['data_bytes'])}, on disk {size(now['storage_bytes'])}, "
         f"indexes {size(now['index_bytes'])}",
-        f"sampled: {sample['buckets']:,} buckets with {sample['readings']:,} readings{fill}",
+        f"sampled: {sample['buckets']:,} buckets with {sample['readings']:,} readings{fill}; bytes a bucket: "
+        + ", ".join(f"{told} {count:,}" for told, count in sample["bucket_bytes"].items()),
+        f"arrival: {arrival['writes']:,} writes, {arrival['told']}"
+        if arrival["by"]
+        else f"arrival is not known: {arrival['told']}",
     ]
 
 
 def _findings(body: Body) -> RenderableType:
-    table = Table(title="Findings", title_justify="left", box=box.SIMPLE_HEAD)
-    for head in ("code", "field", "what", "cost", "remedy"):
-        table.add_column(head, overflow="fold")
+    table = plain_table("Findings", "code", "field", "what", "cost", "remedy")
     for it in body["findings"]:
         table.add_row(
             *(Text(printable(it[key] or "–")) for key in ("code", "field", "message", "cost", "remedy"))
@@ -50,9 +50,7 @@ def _findings(body: Body) -> RenderableType:
 def _candidates(body: Body) -> list[RenderableType]:
     if not body["candidates"]:
         return []
-    table = Table(title="Models", title_justify="left", box=box.SIMPLE_HEAD)
-    for head in _HEADS:
-        table.add_column(head, justify="left" if head == "model" else "right")
+    table = plain_table("Models", *_HEADS, right=_HEADS[1:])
     for row in candidate_rows(body):
         table.add_row(*row)
     sample = body["sample"]
@@ -66,20 +64,24 @@ def _candidates(body: Body) -> list[RenderableType]:
 
 
 def candidate_rows(body: Body) -> list[list[str]]:
-    """Returns a row a model that was measured, and one for summaries."""
+    """Returns a row a model that was measured, one for what an archive beside today's takes, and one for
+    summaries."""
     rows = []
     for it in body["candidates"]:
         if it["unfit"] is None:
-            speeds, sizes = it["readings_per_second"], ("data_bytes", "storage_bytes", "index_bytes")
-            told = [_count(speeds.get(key)) for key in ("inserts", "updates")]
-            rows.append(
-                [it["model"], _count(it["documents"]), *(_size(it[key]) for key in sizes), *told, *_ms(it)]
-            )
+            told = [_count(it["readings_per_second"].get(key)) for key in ("inserts", "updates")]
+            rows.append([it["model"], *_sizes(it), *told, *_ms(it)])
+        if "archive" in it:
+            rows.append(["  its archive", *_sizes(it["archive"]), *["–"] * (2 + len(QUERIES))])
     if body["summaries"] and "query_ms" in body["summaries"]:
         rows.append(
             ["summaries", "–", size(body["summaries"]["data_bytes"]), *["–"] * 4, *_ms(body["summaries"])]
         )
     return rows
+
+
+def _sizes(it: Body) -> list[str]:
+    return [_count(it["documents"]), *(_size(it[f"{key}_bytes"]) for key in ("data", "storage", "index"))]
 
 
 def _ms(it: Body) -> list[str]:
@@ -95,7 +97,7 @@ def _size(number: int | None) -> str:
 
 
 def advice_page(report: Body) -> str:
-    """Returns the page of a report, as its JSON tells it."""
+    """Returns the page of a report, made of its JSON."""
     page, _ = render(
         "advice.html", {}, report=report, head=_head(report), rows=candidate_rows(report), heads=_HEADS
     )

@@ -22,7 +22,7 @@ GROUP BY ALL ORDER BY ALL"""
 
 
 def summaries(stage: Stage) -> None:
-    """Each is held against the readings that it stands for."""
+    """Shows summaries, each compared with the readings that it stands for."""
     about = "A document an hour and series, and one a day, in the policy's own time zone."
     stage.show.act("Summaries", about)
     for policy in stage.policies:
@@ -57,7 +57,7 @@ def _at(document: Any, path: str) -> Any:
 
 
 def _candles(stage: Stage) -> None:
-    """The last hours of trading, as prices are looked at."""
+    """Shows the last hours of trading as prices."""
     hours, figures = stage.database["ticks_hourly"], ("first", "max", "min", "last", "avg")
     rows = []
     for it in hours.find({"symbol": "ACME"}).sort("start", -1).limit(5):
@@ -67,7 +67,7 @@ def _candles(stage: Stage) -> None:
 
 
 def _rooms(stage: Stage) -> None:
-    """The last whole day, hour by hour."""
+    """Shows the last whole day, hour by hour."""
     end, rows = stage.ago(timedelta(0)) // DAY * DAY, []
     for fields in stage.made["temperature"].series:
         window = {"$gte": DatetimeMS(end - DAY), "$lt": DatetimeMS(end)}
@@ -81,7 +81,7 @@ def _rooms(stage: Stage) -> None:
 
 
 def query(stage: Stage) -> None:
-    """DuckDB reads the archive, as anything that reads Parquet can."""
+    """Queries the archive in DuckDB, as anything that reads Parquet can."""
     import duckdb
 
     about = "Nothing of bucketwise takes part: DuckDB reads the files where they lie."

@@ -1,4 +1,4 @@
-"""The act in which archived buckets come back, and are held against the originals."""
+"""The act in which archived buckets are restored, and compared with the originals."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from jobs.verbs.returning.restore import restore
 
 
 def back(stage: Stage) -> None:
+    """Restores archived buckets, and compares them with the originals."""
     stage.show.act("bucketwise restore", "The last archived day of each policy, into a new collection.")
     rows = [_restore(stage, policy) for policy in stage.policies]
     stage.show.table(("Policy", "Into", "Day", "Buckets", "Readings", "Equal"), rows, left=3)
@@ -51,7 +52,8 @@ def _restore(stage: Stage, policy: Policy) -> list[str]:
 
 
 def _last_day(stage: Stage, policy: Policy) -> tuple[Integers, int]:
-    """The archived buckets with a reading on the last day that is archived whole, and the day's start."""
+    """Returns the archived buckets with a reading on the last day that is archived whole, and the day's
+    start."""
     assert policy.archive is not None
     made = stage.made[policy.name]
     day = made.time // DAY
@@ -61,7 +63,7 @@ def _last_day(stage: Stage, policy: Policy) -> tuple[Integers, int]:
 
 
 def _one_bucket(stage: Stage) -> None:
-    """The first restored minute of ticks, next to the original."""
+    """Shows the first restored minute of ticks, next to the original."""
     chosen, _ = _last_day(stage, stage.call.settings.policies["ticks"])
     original = stage.made["ticks"].documents[int(chosen[0])]
     fields = bson.decode(original)

@@ -1,4 +1,4 @@
-"""The acts in which readings come, are rolled up and archived: the cycle, what it takes up, and the audit."""
+"""The acts of the cycle: readings come, are rolled up and archived; how much space all takes; the audit."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Body = dict[str, Any]
 
 
 def load(stage: Stage) -> None:
-    """The readings go into MongoDB as an application would have written them."""
+    """Writes the readings into MongoDB as an application would have written them."""
     stage.show.act("Load", f"{DAYS} days of invented readings, in each way in which readings lie in MongoDB.")
-    # By default mongod keeps what was deleted for five minutes more, for readers of the past.
+    # By default mongod keeps deleted data for five more minutes, for snapshot reads.
     stage.database.client.admin.command({"setParameter": 1, "minSnapshotHistoryWindowInSeconds": 0})
     rows = []
     for policy in stage.policies:
@@ -48,7 +48,7 @@ def load(stage: Stage) -> None:
 
 
 def _make_collections(stage: Stage, policy: Policy) -> None:
-    """With the indexes that an application has: by series and time, and by time."""
+    """Creates the collections with an application's indexes: by series and time, and by time."""
     collection = stage.database[policy.collection]
     if policy.model == "timeseries":
         options = {"timeField": policy.time_field, "metaField": "meta", "granularity": "minutes"}
@@ -63,7 +63,7 @@ def _make_collections(stage: Stage, policy: Policy) -> None:
 
 
 def _described(policy: Policy) -> tuple[str, str]:
-    """What a document is, and where it goes."""
+    """Returns what a document is, and where it goes."""
     assert policy.archive is not None
     shapes = {
         "slots": "a minute, its seconds as keys",
@@ -76,6 +76,7 @@ def _described(policy: Policy) -> tuple[str, str]:
 
 
 def first_run(stage: Stage) -> None:
+    """Runs all policies, and shows what was rolled up, archived and deleted."""
     about = "Rolls up; archives what is older than 14 days; deletes what it has verified."
     stage.show.act("bucketwise run", about)
     report = run(stage.command("run"))
@@ -118,7 +119,7 @@ def _check_run(stage: Stage, policy: Policy, rolled: Body, archived: Body) -> No
 
 
 def space(stage: Stage) -> None:
-    """What everything takes up, before and after."""
+    """Shows how much space everything takes, before and after."""
     about = "Disk and indexes are the blocks in use; what a delete frees in a file waits there for new data."
     stage.show.act("What it takes up", about)
     rows: list[list[str]] = []
@@ -138,7 +139,7 @@ def space(stage: Stage) -> None:
 
 
 def _archived(stage: Stage, policy: Policy, body: Body) -> tuple[int, str]:
-    """The bytes in the archive, and how to show them."""
+    """Returns the bytes in the archive, and how to show them."""
     assert policy.archive is not None
     if policy.archive.to == "offline":
         files = {
@@ -154,6 +155,7 @@ def _archived(stage: Stage, policy: Policy, body: Body) -> tuple[int, str]:
 
 
 def second_run(stage: Stage) -> None:
+    """Runs all policies again, and shows that nothing changes."""
     stage.show.act("bucketwise run, once more", "What is done is done: the same command finds nothing to do.")
     before = _state(stage)
     report = run(stage.command("run"))
@@ -173,7 +175,7 @@ def second_run(stage: Stage) -> None:
 
 
 def _did(result: Result) -> dict[str, int | None]:
-    """What a run says it did; None where it says nothing."""
+    """Returns what a run says it did; None where it says nothing."""
     rolled, archived = result.body.get("rollup", {}), result.body.get("archive", {})
     return {
         "hours written": rolled.get("hourly", {}).get("written"),
@@ -185,7 +187,8 @@ def _did(result: Result) -> dict[str, int | None]:
 
 
 def _state(stage: Stage) -> dict[str, object]:
-    """A digest of every collection that isn't bookkeeping, and size and time of every file of the store."""
+    """Returns a digest of every collection that isn't bookkeeping, and size and time of every file of the
+    store."""
     state: dict[str, object] = dict(stage.files())
     for name in stage.database.list_collection_names():
         if not name.startswith(("system.", "bucketwise_")):
@@ -195,6 +198,7 @@ def _state(stage: Stage) -> dict[str, object]:
 
 
 def audited(stage: Stage) -> None:
+    """Audits all policies, and shows that there are no findings."""
     about = "Re-reads every part, recomputes every summary, looks for what is overdue."
     stage.show.act("bucketwise audit", about)
     report = audit(stage.command("audit"), html=stage.place.page)

@@ -1,6 +1,5 @@
-"""The act about evidence: where each day is, a hold, an erasure that the hold forbids and that is done then,
-and a drill.
-"""
+"""The act about evidence: where each day is, a hold, an erasure that waits for the hold to be released, and a
+drill."""
 
 from __future__ import annotations
 
@@ -27,6 +26,7 @@ _LETTERS = {"live": "L", "archived": "A", "both": "B", "gap": "·"}
 
 
 def evidence(stage: Stage) -> None:
+    """Covers, holds and erases one series, then drills, and shows what each did."""
     about = f"Where each day of {_SYMBOL} is; a hold on it; its erasure; and a drill of the rest."
     stage.show.act("bucketwise coverage, hold, erase, drill", about)
     _cover(stage)

@@ -1,7 +1,7 @@
-"""Invents readings that look like life: the same ones for the same present.
+"""Invents readings that look real: the same ones for the same present.
 
-Each function gives the readings as columns, which is what the demo holds every result against, and the
-documents in which an application would have written them.
+Each function gives the readings as columns, with which the demo compares every result, and the documents in
+which an application would have written them.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ class Invented:
 
     @property
     def last(self) -> Integers:
-        """b: when the last reading of each bucket was."""
+        """Returns when the last reading of each bucket was, (b,)."""
         last = np.zeros(len(self.documents), np.int64)
         np.maximum.at(last, self.bucket, self.time)
         return last
 
     def some(self, which: NDArray[np.bool_]) -> list[bytes]:
-        """The documents where `which`, of all of them, is true."""
+        """Returns the documents where `which`, one flag for each of all, is true."""
         return [document for document, wanted in zip(self.documents, which.tolist(), strict=True) if wanted]
 
     def add(self, series: int, buckets: Integers, times: Integers, **values: Floats) -> None:
-        """Readings of one series. `buckets`: which of the documents still to come each is in, from 0."""
+        """Adds readings of one series. `buckets`: which of the documents still to come each is in, from 0."""
         self.of = np.append(self.of, np.full(len(times), series))
         self.bucket = np.append(self.bucket, len(self.documents) + buckets)
         self.time = np.append(self.time, times)
@@ -62,20 +62,20 @@ class Invented:
             self.values[name] = np.append(self.values.get(name, []), column)
 
     def write(self, ms: int, document: dict[str, Any]) -> ObjectId:
-        """A document as an application would have written it then; returns its `_id`."""
+        """Adds a document as an application would have written it then. Returns its `_id`."""
         identity = _id(ms, len(self.documents))
         self.documents.append(bson.encode({"_id": identity, **document}))
         return identity
 
 
 def invent(now: datetime) -> list[Invented]:
-    """Four weeks of everything, up to `now`."""
+    """Invents four weeks of everything, up to `now`."""
     end = int(now.astimezone(UTC).timestamp()) * SECOND
     return [ticks(end), iot(end), temperature(end), metrics(end), sales(end)]
 
 
 def ticks(end: int) -> Invented:
-    """`slots`: a price each second of the trading hours, a document a minute; the feed hiccups at times."""
+    """Invents `slots`: a price each second of the trading hours, a document a minute, with gaps at times."""
     rng, made = np.random.default_rng(1), Invented("ticks", [{"symbol": name} for name in ("ACME", "BOLT")])
     keys = [str(second) for second in range(60)]
     for series, price in enumerate((56.0, 131.5)):
@@ -96,7 +96,7 @@ def ticks(end: int) -> Invented:
 
 
 def _openings(end: int) -> Iterator[int]:
-    """When the exchange opened, on weekdays: 9:30 in New York."""
+    """Yields when the exchange opened, on weekdays: 9:30 in New York."""
     first = datetime.fromtimestamp((end - DAYS * DAY) / SECOND, UTC).date()
     for day in (first + timedelta(days=after) for after in range(1, DAYS + 1)):
         opening = int(datetime.combine(day, time(9, 30), _EXCHANGE).timestamp()) * SECOND
@@ -105,7 +105,8 @@ def _openings(end: int) -> Iterator[int]:
 
 
 def iot(end: int) -> Invented:
-    """`samples` closed by size: a vibration sensor's level about every five minutes, in epoch seconds."""
+    """Invents `samples` closed by size: a vibration sensor's level about every five minutes, in epoch
+    seconds."""
     size, count, rng = 200, DAYS * 288, np.random.default_rng(2)
     places = [(device, sensor) for device in (1234, 1240) for sensor in (1, 3)]
     made = Invented("iot", [{"deviceid": device, "sensorid": sensor} for device, sensor in places])
@@ -125,7 +126,7 @@ def iot(end: int) -> Invented:
 
 
 def temperature(end: int) -> Invented:
-    """`reading`: a document a minute and room, with two values."""
+    """Invents `reading`: a document a minute and room, with two values."""
     rng = np.random.default_rng(3)
     made = Invented("temperature", [{"room": room} for room in ("cellar", "kitchen")])
     at = end // MINUTE * MINUTE - np.arange(DAYS * 1440, 0, -1) * MINUTE
@@ -139,7 +140,7 @@ def temperature(end: int) -> Invented:
 
 
 def metrics(end: int) -> Invented:
-    """`timeseries`: what three machines report every five minutes."""
+    """Invents `timeseries`: what three machines report every five minutes."""
     rng, hosts = np.random.default_rng(4), ("web-1", "web-2", "db-1")
     made = Invented("metrics", [{"meta.host": host} for host in hosts])
     at = end // MINUTE * MINUTE - np.arange(DAYS * 288, 0, -1) * 5 * MINUTE
@@ -152,14 +153,15 @@ def metrics(end: int) -> Invented:
 
 
 def _write_each(made: Invented, series: int, fields: dict[str, Any], at: Integers, **values: Floats) -> None:
-    """A document a reading."""
+    """Writes a document for each reading."""
     made.add(series, np.arange(len(at)), at, **values)
     for when, *numbers in zip(at.tolist(), *(column.tolist() for column in values.values()), strict=True):
         made.write(when, {**fields, "at": DatetimeMS(when), **dict(zip(values, numbers, strict=True))})
 
 
 def sales(end: int) -> Invented:
-    """`samples` closed by time: a document an hour and shop. In rush hours it overflows into a second one."""
+    """Invents `samples` closed by time: a document an hour and shop. In rush hours it overflows into a second
+    one."""
     room, rng = 60, np.random.default_rng(5)
     made = Invented("sales", [{"shop": shop} for shop in ("harbour", "station")])
     for start in range(end // HOUR * HOUR - DAYS * DAY, end // HOUR * HOUR, HOUR):
@@ -182,5 +184,5 @@ def sales(end: int) -> Invented:
 
 
 def _id(ms: int, number: int) -> ObjectId:
-    """An ObjectId as a driver would have made it then, but the same in every demo."""
+    """Returns an ObjectId as a driver would have made it then, but the same in every demo."""
     return ObjectId((ms // SECOND).to_bytes(4, "big") + b"demo\0" + number.to_bytes(3, "big"))

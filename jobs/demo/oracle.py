@@ -1,4 +1,4 @@
-"""What must come out, computed from the invented readings alone: no code of the suite takes part."""
+"""The expected results, computed from the invented readings alone: no code of the suite takes part."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Expected(NamedTuple):
 
 
 def hours(made: Invented) -> Integers:
-    """The edges of all UTC hours that hold a reading, and of those between."""
+    """Returns the edges of all UTC hours that hold a reading, and of those between."""
     return np.arange(made.time.min() // HOUR, made.time.max() // HOUR + 2, dtype=np.int64) * HOUR
 
 
 def days(made: Invented, zone: str) -> Integers:
-    """The same for calendar days."""
+    """Returns the edges of all calendar days in a zone that hold a reading, and of those between."""
     tz = ZoneInfo(zone)
     first, last = (
         datetime.fromtimestamp(at / SECOND, tz).date() for at in (made.time.min(), made.time.max())
@@ -39,7 +39,7 @@ def days(made: Invented, zone: str) -> Integers:
 
 
 def windows(made: Invented, edges: Integers, due: int) -> Iterator[Expected]:
-    """What the summaries of all windows that end by `due` must stand for."""
+    """Yields what the summaries of all windows that end by `due` must stand for."""
     window = np.searchsorted(edges, made.time, side="right") - 1
     order = np.lexsort((made.time, window, made.of))
     order = order[edges[window[order] + 1] <= due]
@@ -50,7 +50,7 @@ def windows(made: Invented, edges: Integers, due: int) -> Iterator[Expected]:
 
 
 def wrong(expected: Expected, summary: dict[str, Any]) -> str | None:
-    """How a summary's sub-document differs from its readings; None where it doesn't."""
+    """Returns how a summary's sub-document differs from its readings; None where it doesn't."""
     values, ranked, count = expected.values, np.sort(expected.values), len(expected.values)
     exact = {"count": count, "min": ranked[0], "max": ranked[-1], "first": values[0], "last": values[-1]}
     within = {key: (wanted, wanted) for key, wanted in exact.items()}
@@ -68,5 +68,5 @@ def wrong(expected: Expected, summary: dict[str, Any]) -> str | None:
 
 
 def expired(made: Invented, cutoff: datetime) -> NDArray[np.bool_]:
-    """b: which buckets have their last reading before the cutoff."""
+    """Returns which buckets have their last reading before the cutoff, (b,)."""
     return made.last < int(cutoff.astimezone(UTC).timestamp()) * SECOND

@@ -30,7 +30,7 @@ ACTS = (load, first_run, space, summaries, query, back, second_run, evidence, au
 
 
 def play(call: Call, *, keep: bool) -> Report:
-    """`call.now` is the present of the demo: its readings end there. Ends with 1 where a check failed."""
+    """Plays the demo. `call.now` is its present: its readings end there. Ends with 1 where a check failed."""
     if call.config is not None or call.names:
         raise UsageError("demo takes neither --config nor --policy: it brings its own policy file")
     if importlib.util.find_spec("duckdb") is None:
@@ -54,7 +54,8 @@ def play(call: Call, *, keep: bool) -> Report:
 
 
 def _perform(stage: Stage) -> Report:
-    """All acts, or those up to the first that finds a fault: what comes after it would only fail in turn."""
+    """Performs all acts, or those up to the first that finds a fault: those after it would only fail in
+    turn."""
     for act in ACTS:
         act(stage)
         if stage.show.failed:
@@ -70,7 +71,7 @@ def _gone() -> str:
 
 
 def _program() -> str:
-    """What to type: the environment's own, where it is not on PATH."""
+    """Returns what to type: the path of the environment's own program, where it is not on PATH."""
     return "bucketwise" if shutil.which("bucketwise") else str(Path(sys.prefix, "bin", "bucketwise"))
 
 

@@ -1,4 +1,4 @@
-"""What every act of the demo works with."""
+"""What all acts of the demo share."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ class DemoCall(Call):
 
     @cached_property
     def settings(self) -> Settings:
+        """Returns the settings of the demo's policy file."""
         settings = load(self.config, {})
         self.hosts = connect.hosts(settings.mongodb)
         return settings
@@ -60,8 +61,8 @@ class Place:
 
 @contextmanager
 def place(*, keep: bool) -> Iterator[Place]:
-    """A folder with an embedded mongod, a store and a policy file. It is there inside the block; with `keep`
-    also after it, unless the block raised."""
+    """Yields a folder with an embedded mongod, a store and a policy file. It exists inside the block; with
+    `keep` also after it, unless the block raised."""
     with ExitStack() as leaving:
         folder = Path(mkdtemp(prefix="bucketwise-demo-"))
         leaving.callback(rmtree, folder, ignore_errors=True)
@@ -87,6 +88,8 @@ class Size(NamedTuple):
 
 @dataclass
 class Stage:
+    """What the acts share: the call, the database, the readings invented, and what was found so far."""
+
     call: DemoCall
     place: Place
     database: Database[Document]
@@ -98,36 +101,38 @@ class Stage:
 
     @property
     def now(self) -> datetime:
+        """Returns the instant at which the demo is taken to happen."""
         return self.call.now
 
     @property
     def policies(self) -> list[Policy]:
+        """Returns the policies of the demo, in the order of the file."""
         return self.call.policies
 
     def ago(self, span: timedelta | None) -> int:
-        """Milliseconds: so long before the present of the demo."""
+        """Returns the instant so long before the present of the demo, in milliseconds."""
         assert span is not None
         return int((self.now - span).timestamp()) * SECOND
 
     def command(self, name: str, *policies: str) -> DemoCall:
-        """The call that `bucketwise NAME --policy …` would be."""
+        """Returns the call that `bucketwise NAME --policy …` would be."""
         return replace(self.call, command=name, names=policies)
 
     def expired(self, policy: Policy) -> NDArray[np.bool_]:
-        """Which of the policy's buckets must be in the archive now."""
+        """Returns which of the policy's buckets must be in the archive now."""
         assert policy.archive is not None and policy.archive.after is not None
         return oracle.expired(self.made[policy.name], self.now - policy.archive.after)
 
     def documents(self, collection: str) -> list[bytes]:
-        """Every document of a collection, as the server holds it. Measurements of a native time-series
-        collection come as `measurement` gives them."""
+        """Returns every document of a collection, as the server holds it. Measurements of a native
+        time-series collection come as `measurement` gives them."""
         batches = self.database[collection].find_raw_batches({})
         found = [document for batch in batches for document in Docs.split(cast(bytes, batch))]
         native = {"name": collection, "type": "timeseries"}
         return list(map(measurement, found)) if any(self.database.list_collections(filter=native)) else found
 
     def size_of(self, collections: Iterable[str]) -> Size:
-        """Of all of them together; a collection that isn't there counts nothing."""
+        """Returns the size of all these collections together. An absent one counts nothing."""
         self.database.client.admin.command("fsync")  # sizes on disk are those of the last checkpoint
         kinds = {it["name"]: it["type"] for it in self.database.list_collections()}
         sizes = [self._size(name, kinds[name]) for name in collections if name in kinds]
@@ -142,13 +147,13 @@ class Stage:
         return Size(self.database[name].count_documents({}), stats["size"], disk, indexes)
 
     def files(self) -> dict[str, tuple[int, int]]:
-        """Every file of the store: its size, and when it was written last, in nanoseconds."""
+        """Returns every file of the store: its size, and when it was written last, in nanoseconds."""
         root = self.place.store
         stats = {str(it.relative_to(root)): it.stat() for it in sorted(root.rglob("*")) if it.is_file()}
         return {name: (it.st_size, it.st_mtime_ns) for name, it in stats.items()}
 
     def succeeded(self, report: Report) -> None:
-        """Check that a command went well for every policy."""
+        """Checks that a command went well for every policy."""
         for it in report.results:
             claim = f"{report.command}, policy {it.policy}: exit code {it.exit_code}, {it.error}"
             self.show.holds(claim, it.exit_code == 0)
@@ -156,5 +161,6 @@ class Stage:
 
 
 def measurement(document: bytes) -> bytes:
-    """With its fields by name: MongoDB gives them in any order, and another one next time."""
+    """Returns a measurement with its fields by name. MongoDB gives them in any order, and in another one next
+    time."""
     return bson.encode(dict(sorted(bson.decode(document).items())))

@@ -1,1 +1,1 @@
-"""Work done in further processes or on a cluster."""
+"""Executes tasks in further processes or on a cluster."""

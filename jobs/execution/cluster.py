@@ -1,4 +1,4 @@
-"""Tasks done by a dask.distributed cluster."""
+"""Executes tasks on a dask.distributed cluster."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ def check_client(url: str) -> None:
 
 @contextmanager
 def cluster(url: str, where: Where, memory: int) -> Iterator[DaskExecutor]:
-    """Raises BucketwiseError where no scheduler with workers answers."""
+    """Yields an executor on a dask cluster. Raises BucketwiseError where no scheduler with workers
+    answers."""
     library, parts = distributed(), urlsplit(url)
     address = f"{SCHEMES[parts.scheme]}://{parts.netloc}"
     try:
@@ -78,8 +79,7 @@ def cluster(url: str, where: Where, memory: int) -> Iterator[DaskExecutor]:
 
 @dataclass
 class DaskExecutor:
-    """Does tasks on a cluster. A worker that dies is none of our business: the scheduler gives its tasks to
-    others."""
+    """Executes tasks on a cluster. If a worker dies, the scheduler gives its tasks to others."""
 
     url: str
     client: Any
@@ -90,10 +90,11 @@ class DaskExecutor:
     _asked_at: float = 0.0
 
     def __post_init__(self) -> None:
-        # Not pure: to dask equal tasks would be one, whose result may be from an earlier roll-up.
+        # Not pure: dask would take equal tasks for one, whose result may be from an earlier roll-up.
         self._executor = self.client.get_executor(pure=False)
 
     def wait_for_workers(self) -> None:
+        """Waits for a worker, and counts their threads. Raises where none comes."""
         try:
             self.client.wait_for_workers(1, timeout=_SECONDS_TO_CONNECT)
             threads = sum(self.client.nthreads().values())
@@ -104,13 +105,14 @@ class DaskExecutor:
         self._seen_at = self._asked_at = clock.steady()
 
     def submit(self, task: Task[P, T], *plain: P.args, **named: P.kwargs) -> Future[T]:
+        """Sends the task to the cluster. Returns a future of its outcome."""
         outer: Future[T] = Future()
         inner = self._executor.submit(partial(do, self.where, task, *plain, **named))
         inner.add_done_callback(lambda inner: settle(outer, self._result, inner))
         return outer
 
     def check(self) -> None:
-        """Tasks wait for ever where all workers have gone, and for nothing where the scheduler has."""
+        """Raises where all workers have gone, or the scheduler has: tasks would wait forever."""
         now = clock.steady()
         if now - self._asked_at < _SECONDS_BETWEEN_CHECKS:
             return

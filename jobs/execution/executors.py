@@ -1,4 +1,4 @@
-"""Who does the tasks of a run: this process, further ones, or a cluster."""
+"""Chooses what executes the tasks of a run: this process, further ones, or a cluster."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from contextlib import closing, contextmanager
 
 from archivers.tasks import Connections, Executor, LocalExecutor
 from config.policies import Settings
+from config.tables import USUAL_MEMORY
 from jobs.execution.cluster import cluster
 from jobs.execution.processes import ProcessExecutor
 from jobs.execution.worker import Where
 
 
 @contextmanager
-def local(connections: Connections) -> Iterator[Executor]:
-    """For what has no tasks, or few."""
-    yield LocalExecutor(connections)
+def local(connections: Connections, memory: int = USUAL_MEMORY) -> Iterator[Executor]:
+    """Yields an executor in this process, for work that has no tasks, or few."""
+    yield LocalExecutor(connections, memory=memory)
 
 
 @contextmanager
 def executor_for(settings: Settings, connections: Connections) -> Iterator[Executor]:
-    """For one run of one policy, as its settings say. Raises BucketwiseError where the cluster can't be
-    reached."""
+    """Yields an executor for one run of one policy, as its settings say. Raises BucketwiseError where the
+    cluster can't be reached."""
     work = settings.work
     if work.executor is not None:
         with cluster(work.executor, Where.of(settings), work.memory) as found:

@@ -1,4 +1,4 @@
-"""Tasks done in further processes of this machine."""
+"""Executes tasks in further processes of this machine."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from jobs.execution.worker import Outcome, Where, do, serve
 P = ParamSpec("P")
 T = TypeVar("T")
 _TRIES = 3
-#: Longer than a worker takes that leaves by itself.
+#: Longer than a worker takes to end by itself.
 SECONDS_TO_LEAVE = 5
-#: Each worker is forked from a process that has imported all, set up its memory first, and opened nothing.
+#: Each worker is forked from a process that has set up its memory, imported everything, and opened nothing.
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["jobs.cli"])
 
@@ -55,12 +55,11 @@ class _Worker:
 
 @dataclass
 class ProcessExecutor:
-    """Does tasks in processes of this machine, started when there is work for them. The task of one that dies
+    """Executes tasks in processes of this machine, started when there is work for them. If one dies, its task
     is tried again.
 
     A thread waits for each task that is under way; one more has the next task ready while an outcome is
-    unpickled. To leave, workers are told by a pipe whose other end is closed: also where this process is
-    killed.
+    unpickled. Workers end when the other end of a pipe is closed: also where this process is killed.
     """
 
     workers: int
@@ -77,10 +76,11 @@ class ProcessExecutor:
             self._idle.put(None)
 
     def submit(self, task: Task[P, T], *plain: P.args, **named: P.kwargs) -> Future[T]:
+        """Queues the task for a worker process. Returns a future of its outcome."""
         return self._threads.submit(self._do, partial(do, self.where, task, *plain, **named))
 
     def check(self) -> None:
-        """Where all die, new ones are started."""
+        """Does nothing: where all workers die, new ones are started."""
 
     def close(self) -> None:
         """Ends the workers, whatever they are at."""

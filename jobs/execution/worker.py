@@ -1,4 +1,4 @@
-"""A task, in the process that does it: connects to MongoDB and the store, once, and reads."""
+"""A task, in the process that executes it: connects to MongoDB and the store, once, and reads."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from jobs.version import VERSION
 
 T = TypeVar("T")
 _SECONDS_TO_LEAVE = 3
-#: Of what decides on the bytes of a part: a task that is done twice writes the same files.
+#: Versions that decide on the bytes of a part: a task that is executed twice writes the same files.
 _VERSIONS = f"bucketwise {VERSION} with {WRITTEN_BY}"
 
 
 @dataclass(frozen=True)
 class Where:
-    """All that a worker has to know. Its text hides the password; the signing key is not in it: what is
-    signed, the run signs."""
+    """All that a worker has to know. Its text hides the password. It lacks the signing key: only the run
+    signs."""
 
     mongodb: MongoDB
     store: Store | None
@@ -42,13 +42,14 @@ class Where:
 
     @classmethod
     def of(cls, settings: Settings) -> Where:
+        """Returns what a worker needs of the settings, without signing keys."""
         store = settings.store and settings.store.model_copy(update={"signing_key": ()})
         return cls(settings.mongodb, store, _VERSIONS)
 
 
 @dataclass(frozen=True)
 class Outcome(Generic[T]):
-    """What a task gave or raised. It is handed back, not raised: a cluster logs what is raised."""
+    """What a task returned or raised. It is handed back, not raised: a cluster logs what is raised."""
 
     value: T | None = None
     error: BucketwiseError | None = None
@@ -65,7 +66,7 @@ class Outcome(Generic[T]):
         return cls(error=told)
 
     def get(self) -> T:
-        """Returns what the task gave, in the run that asked for it. Raises what it raised."""
+        """Returns what the task returned, in the run that submitted it. Raises what it raised."""
         if self.error is not None:
             raise self.error
         return cast(T, self.value)
@@ -92,7 +93,7 @@ def _connections(where: Where) -> Connections:
 
 
 def serve(where: Where, calls: Connection, parent: Connection) -> None:
-    """Does what comes over `calls`, one after another, until the process is told to leave."""
+    """Executes the tasks that come over `calls`, one after another, until the process is told to leave."""
     enter(parent)
     try:
         while True:
@@ -124,7 +125,8 @@ def _leave(*_: object) -> None:
 
 
 def _leave_from_where_nothing_is_raised(found: sys.UnraisableHookArgs) -> None:
-    """In an object's `__del__`, for one, where the worker would tell of the exit and work on."""
+    """Ends the process where an exception could not: in an object's `__del__`, for one, the worker would
+    report the exit and work on."""
     if issubclass(found.exc_type, SystemExit):
         os._exit(1)
     sys.__unraisablehook__(found)

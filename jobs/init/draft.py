@@ -1,4 +1,4 @@
-"""From guesses to whole policies: names, summaries, and an archive that begins carefully."""
+"""Turns guesses into whole policies: names, summaries, and an archive that begins carefully."""
 
 from __future__ import annotations
 
@@ -88,5 +88,5 @@ def _told(problem: Problem) -> str:
 
 
 def reason(guess: Guess) -> str:
-    """Returns in a line why a collection has no policy."""
+    """Returns, in a line, why a collection has no policy."""
     return f"{quoted(guess.collection)}: {'; '.join(guess.evidence)}"

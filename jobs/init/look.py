@@ -11,6 +11,7 @@ from typing import Any
 
 from pymongo.collection import Collection
 from pymongo.database import Database
+from pymongo.errors import OperationFailure
 
 from buckets.bson.raw import Docs
 from buckets.inferring.guess import Guess, guess
@@ -21,13 +22,14 @@ from jobs.init.overflow import find_overflow
 Document = dict[str, Any]
 #: What an online archive calls its collections; see config.checks.targets.
 _ARCHIVE = re.compile(r"(?P<source>.+?)_archive(_overflow|_versions)?")
-#: So many other collections are looked at for overflow.
+#: Other collections that are searched for overflow.
 _OTHERS = 8
+_UNAUTHORIZED = 13
 
 
 @dataclass
 class Looker:
-    """What is in a database; each collection is looked at once."""
+    """Looks at the collections of a database, each once."""
 
     database: Database[Document]
 
@@ -36,7 +38,7 @@ class Looker:
 
     @cached_property
     def listed(self) -> dict[str, Document]:
-        """Returns what MongoDB tells of each collection, but for its own and bucketwise's."""
+        """Returns the collections as MongoDB lists them, without its own and bucketwise's."""
         found = {info["name"]: dict(info) for info in self.database.list_collections()}
         return {
             name: info
@@ -64,8 +66,8 @@ class Looker:
         return self._samples[name]
 
     def look(self, name: str, policy: str, *, is_named: bool) -> Guess:
-        """Returns what a collection is taken for. `policy`: what its policy is to be called;
-        `is_named`: it was asked for by its name."""
+        """Returns the guess for a collection. `policy`: what its policy will be called; `is_named`: the
+        collection was named in the command."""
         info = self.listed[name]
         if info["type"] == "view":
             return Guess(name, reasons=["it is a view. Name the collection behind it"])
@@ -80,10 +82,17 @@ class Looker:
         return find_overflow(self.database[name], found, self.sample(name), self._others(name))
 
     def _others(self, name: str) -> Iterable[tuple[str, Docs]]:
-        """Yields samples of the collections that may hold overflow, those with a like name first."""
+        """Yields samples of the collections that may hold overflow and may be read, those with a like name
+        first."""
         others = [it for it, info in self.listed.items() if info["type"] == "collection" and it != name]
         for other in difflib.get_close_matches(name, others, n=_OTHERS, cutoff=0):
-            yield other, self.sample(other)
+            try:
+                found = self.sample(other)
+            except OperationFailure as error:
+                if error.code != _UNAUTHORIZED:
+                    raise
+            else:
+                yield other, found
 
 
 def _indexes(collection: Collection[Document]) -> list[list[str]]:

@@ -15,7 +15,7 @@ from buckets.inferring.notes import quoted
 from buckets.inferring.overflow import overflows, references
 
 Document = dict[str, Any]
-#: So many buckets are looked up by the references to them.
+#: Buckets that are looked up by the references to them.
 _REFERRED = 50
 
 

@@ -59,7 +59,7 @@ def mongodb_at(call: Call, uri: str) -> MongoDB:
 
 
 def _databases(mongodb: MongoDB) -> str:
-    """What there is to choose from, if the server tells."""
+    """Returns the names of the databases to choose from, if the server tells."""
     try:
         with connect.connect(mongodb) as client:
             names = [it for it in client.list_database_names() if it not in ("admin", "local", "config")]
@@ -131,13 +131,13 @@ def _guesses(call: Call, database: Database[Document], names: Sequence[str]) -> 
 
 
 def _settings(text: str, path: Path, mongodb: MongoDB) -> Settings:
-    """The policy file as it is read later, in an environment that has its variable."""
+    """Returns the policy file as it is read later, in an environment that has its variable."""
     environ = {name: it for name, it in os.environ.items() if name not in OVERRIDES.values()}
     return settings_in(text, path, environ | {"MONGODB_URI": mongodb.uri.get_secret_value()})
 
 
 def _checked(database: Database[Document], settings: Settings, name: str) -> Result:
-    """What `check` says of a policy."""
+    """Returns what `check` says of a policy."""
     policy = settings.policies[name]
     found = check(database, policy, OWN_COLLECTIONS)
     fit = None if found.fit is None else fit_body(found.fit, policy, found.misfits)

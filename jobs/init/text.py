@@ -159,7 +159,7 @@ def _name(key: str) -> str:
 
 
 def _text(value: str) -> str:
-    """A text as TOML writes it: as JSON does, but for DEL."""
+    """Returns a text as TOML writes it: as JSON does, but for DEL."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -168,5 +168,5 @@ def _question(text: str) -> list[str]:
 
 
 def _comment(text: str) -> list[str]:
-    """Comment lines of text that may hold anything."""
+    """Returns text, which may hold anything, as comment lines."""
     return [f"# {line}" for line in textwrap.wrap(printable(text), _WIDTH - 2, break_on_hyphens=False)]

@@ -1,4 +1,4 @@
-"""What `init` tells: for machines, and for people."""
+"""The output of `init`, as JSON and as text."""
 
 from __future__ import annotations
 
@@ -7,20 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from buckets.inferring.guess import Guess
 from jobs.output.report import Result
-from jobs.output.text.tables import findings_table, fit_lines, printable
+from jobs.output.text.tables import findings_table, fit_lines, plain_table, printable
 
 Body = dict[str, Any]
 
 
 def guess_body(guess: Guess) -> Body:
-    """Returns what the JSON says of a collection."""
+    """Returns the JSON of a collection."""
     return {
         "collection": guess.collection,
         "model": guess.policy and guess.policy.model,
@@ -32,12 +30,12 @@ def guess_body(guess: Guess) -> Body:
 def init_tables(
     guesses: Sequence[Guess], results: Sequence[Result], general: list[Body], text: str, output: Path | None
 ) -> list[RenderableType]:
-    """Returns what people see: of a file what is in it and what is next; without one, its text alone."""
+    """Returns what `init` prints: with a file, what is in it and what comes next; without one, only its
+    text."""
     if output is None:
         return [Text(text.rstrip("\n"))]
-    table = Table(title="Collections", title_justify="left", box=box.SIMPLE_HEAD)
-    for head in ("collection", "model", "questions", "evidence"):
-        table.add_column(head, justify="right" if head == "questions" else "left", overflow="fold")
+    heads = ("collection", "model", "questions", "evidence")
+    table = plain_table("Collections", *heads, right=["questions"])
     for guess in guesses:
         model = Text(guess.policy.model if guess.policy else "none", style="" if guess.policy else "yellow")
         seen = printable(guess.evidence[0])

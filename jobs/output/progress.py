@@ -25,7 +25,7 @@ log = structlog.get_logger()
 
 
 class Estimate:
-    """How long what is under way is going to take, told by the share of it that is done. Pure: `now` are
+    """Estimates how long the step under way will take, by the share of it that is done. Pure: `now` are
     seconds of a steady clock."""
 
     def __init__(self, now: float) -> None:
@@ -34,17 +34,19 @@ class Estimate:
         self._began = self._heard = now
 
     def hear(self, what: str, share: float | None, now: float) -> None:
-        """`what` tells one part of a step from the next: each has a share of its own."""
+        """Takes the share that is done. `what` tells one part of a step from the next: each has a share of
+        its own."""
         if what != self._what:
             self._what, self._began = what, self._heard
         self._share, self._heard = share, now
 
     @property
     def share(self) -> float | None:
+        """Returns the share that is done, 0 to 1; None where it is not known."""
         return self._share
 
     def left(self, now: float) -> str | None:
-        """Returns such as "42 %, about 3 min left"; None while too little is known."""
+        """Returns text such as "42 %, about 3 min left"; None while too little is known."""
         elapsed = now - self._began
         if self._share is None or not _LEAST_SHARE <= self._share < 1 or elapsed < _LEAST_SECONDS:
             return None
@@ -53,7 +55,7 @@ class Estimate:
 
 
 def _duration(seconds: float) -> str:
-    """As people say it: such as 45 s, 12 min, 3 h 20 min."""
+    """Returns a duration as people say it: such as 45 s, 12 min, 3 h 20 min."""
     if seconds < 60:
         return f"{math.ceil(seconds)} s"
     minutes = math.ceil(seconds / 60)
@@ -77,12 +79,13 @@ class Progress:
         self._task: TaskID | None = None
 
     def __call__(self, what: str, count: int, share: float | None = None, /) -> None:
+        """Adds to the count of what was done, and shows it. `share`: how much of all is done, 0 to 1."""
         self._counts[what] += count
         self._estimate.hear(what, share, clock.steady())
         self._show()
 
     def wait(self, reason: str | None, /) -> None:
-        """Say why work waits; None: it goes on. Where quiet, log lines tell of it, if there are any."""
+        """Shows why work waits; None: it goes on. Where quiet, logs it, if there are log lines."""
         if self._quiet and reason is not None and self._waits is None:
             log.info("run waits", **self._fields, reason=reason)
         self._waits = reason
@@ -90,7 +93,7 @@ class Progress:
 
     @contextmanager
     def step(self, title: str, policy: str | None = None) -> Iterator[None]:
-        """What is counted inside the block belongs to this step of a policy."""
+        """Counts what is done inside the block for this step of a policy."""
         number, of = self.among
         self._fields = {"step": title}
         if policy is not None:
@@ -129,7 +132,8 @@ class Progress:
                 self._bar = self._task = None
 
     def told(self) -> str:
-        """Returns the step in hand, what is done of it, and how long it will take. Another thread may ask."""
+        """Returns the step in hand, how much of it is done, and how long it will take. Safe to call from
+        another thread."""
         return ": ".join(filter(None, (self._title, self._summary())))
 
     def _summary(self) -> str:

@@ -1,4 +1,4 @@
-"""What a command tells: one JSON object, or tables for people, and its exit code."""
+"""The report of a command: one JSON object, or tables for people, and its exit code."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ PRECEDENCE = (5, 130, 1, 2, 11, 4, 3, 0)
 
 
 def worst(codes: Iterable[int]) -> int:
-    """The exit code of a command whose policies ended with `codes`."""
+    """Returns the exit code of a command whose policies ended with `codes`."""
     return min(codes, key=PRECEDENCE.index, default=0)
 
 
 @dataclass
 class Result:
-    """How one policy fared. `body` is its part of the JSON, beside name, exit code and error. `paused`: the
-    pause that kept it from being worked on. `stopped`: its window was over, or had not opened, and
+    """The result of one policy. `body` is its part of the JSON, beside name, exit code and error. `paused`:
+    the pause that kept it from being worked on. `stopped`: its window was over, or had not opened, and
     `next_window` is when it opens. `late_since`: the first firing of its schedule that was missed before.
     `measures` are for the metrics."""
 
@@ -50,8 +50,8 @@ class Result:
 
     @property
     def outcome(self) -> str:
-        """Returns what its exit code is called; "paused", or what stopped it, where that is why nothing was
-        done, or not all."""
+        """Returns the exit code as a word; "paused", or what stopped it, where that is why not all was
+        done."""
         if self.exit_code == 0 and self.paused:
             return "paused"
         return self.stopped if self.exit_code == 0 and self.stopped else OUTCOMES[self.exit_code]
@@ -62,6 +62,7 @@ class Result:
         return self.outcome in ("paused", "outside window")
 
     def as_dict(self) -> dict[str, Any]:
+        """Returns the policy's part of the JSON."""
         error = {} if self.error is None else {"error": self.error}
         beside = {"paused": self.paused, "stopped": self.stopped, "next_window": self.next_window}
         beside["late_since"] = self.late_since
@@ -71,7 +72,7 @@ class Result:
 
 @dataclass
 class Report:
-    """How a command fared. `tables` are what people see; `error` is what kept it from working at all."""
+    """The result of a command. `tables` are what people see; `error` is what kept it from working at all."""
 
     command: str | None
     now: datetime
@@ -83,9 +84,11 @@ class Report:
 
     @property
     def exit_code(self) -> int:
+        """Returns the worst exit code of all policies and of the command itself."""
         return worst([*(result.exit_code for result in self.results), self.error_code])
 
     def as_dict(self) -> dict[str, Any]:
+        """Returns the JSON object of the command."""
         error = {} if self.error is None else {"error": self.error}
         return {
             "schema": SCHEMA,
@@ -98,17 +101,17 @@ class Report:
         }
 
     def as_json(self) -> str:
-        """One object on one line. Instants are ISO 8601; `_id`s that JSON lacks are extended JSON."""
+        """Returns one object on one line. Instants are ISO 8601; `_id`s that JSON lacks are extended JSON."""
         return json.dumps(self.plain(), ensure_ascii=False, allow_nan=False)
 
     def plain(self) -> dict[str, Any]:
-        """Returns the same object, made of what JSON has; secrets are hidden."""
+        """Returns the JSON object with plain types only; secrets are hidden."""
         plain: dict[str, Any] = _plain(self.as_dict())
         return plain
 
     @property
     def complaints(self) -> list[str]:
-        """A line for each error, for people."""
+        """Returns a line for each error, for people."""
         of_policies = [
             f"policy {result.policy}: {result.error.removeprefix(f'policy {result.policy}: ')}"
             for result in self.results
@@ -118,7 +121,7 @@ class Report:
 
 
 def _plain(value: Any) -> Any:
-    """`value` as JSON can hold it, secrets hidden."""
+    """Returns `value` as JSON can hold it, secrets hidden."""
     if isinstance(value, Mapping):
         return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

@@ -29,7 +29,7 @@ MOST_SHOWN = 1_000
 
 
 class Format(StrEnum):
-    """How rows are written."""
+    """The format of rows."""
 
     table = "table"
     csv = "csv"
@@ -39,7 +39,7 @@ class Format(StrEnum):
 
 
 def write(reader: pa.RecordBatchReader, form: Format, file: IO[bytes], *, is_stream: bool) -> Iterator[int]:
-    """Write all rows; yields how many after each piece. Nothing is written before there are any, or it is
+    """Writes all rows; yields how many after each piece. Nothing is written before there are any, or it is
     known that there are none. `is_stream`: Arrow as its stream, else as its file, with an index at its end.
     Raises UsageError where two columns would have one name in JSON, Parquet or Arrow."""
     names = reader.schema.names
@@ -105,7 +105,7 @@ def shown(columns: list[str], rows: list[list[Any]]) -> list[RenderableType]:
 
 
 def explained_lines(body: dict[str, Any]) -> Iterator[str]:
-    """Yields what a query would read, in words."""
+    """Yields lines on what a query would read."""
     for read in body["reads"]:
         yield f"{read['view']}: columns {', '.join(read['columns'])}"
         spans = [_span(it["since"], it["until"]) for it in read["ranges"]]

@@ -1,6 +1,6 @@
-"""stdout and stderr that nobody reads any more, that lie on a full disk, or that were closed at the start.
+"""stdout and stderr that are no longer read, lie on a full disk, or were closed at the start.
 
-What a run does to data matters more than the telling of it: nothing is cut off because stderr fails.
+The work of a run matters more than its output: nothing is cut off because stderr fails.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import IO, Any, TextIO
 
 
 def secure() -> None:
-    """From here on both streams are there, and what is written to stderr fails nobody."""
+    """Makes sure that both streams exist, and that a failing write to stderr raises nothing."""
     if sys.stdout is None:
         sys.stdout = _nowhere()
     sys.stderr = _Forgiving(sys.stderr or _nowhere())
 
 
 def abandon(stream: TextIO) -> None:
-    """Let what is left in its buffer go nowhere: Python would try to write it at its end."""
+    """Discards what is left in a stream's buffer: Python would try to write it at its end."""
     with Path(os.devnull).open("wb") as nowhere:
         os.dup2(nowhere.fileno(), stream.fileno())
 
@@ -57,7 +57,7 @@ class _Forgiving:
 
 @contextmanager
 def appearing(path: Path) -> Iterator[IO[bytes]]:
-    """A file that has its name once it is whole. A link, a pipe or a device is written as it is."""
+    """Yields a file that gets its name once it is whole. A link, a pipe or a device is written as it is."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
         with path.open("wb") as file:
             yield file

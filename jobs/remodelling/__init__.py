@@ -1,1 +1,1 @@
-"""A collection rewritten in another bucket model: looked through, written, and held against its source."""
+"""Rewrites a collection in another bucket model: reads it, writes it, and compares the two."""

@@ -24,7 +24,7 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True)
 class Bookmark:
-    """What is written where."""
+    """The record of a rewritten collection: what is written where."""
 
     database: Database[Document]
     into: str
@@ -49,7 +49,7 @@ class Bookmark:
                 f"--into {self.into}: it was begun with another {' and '.join(other)}. Give the same, or "
                 "drop it to begin anew"
             )
-        # A run that was cut off right after it had made the target left it empty.
+        # A run that was cut off right after it had created the target left it empty.
         if found.get("target") != known and (found.get("target") or self.database[self.into].find_one()):
             raise self._not_own()
         return Mark(int(found["documents"]), bool(found["done"]))
@@ -58,8 +58,8 @@ class Bookmark:
         return UsageError(f"--into {self.into}: there is such a collection already. Name a new one")
 
     def _target(self) -> str | None:
-        """What tells the target from another collection of its name; None where there is none. The UUID of a
-        native time-series collection is that of its buckets; a view has none."""
+        """Returns what tells the target from another collection of its name; None where there is none. The
+        UUID of a native time-series collection is that of its buckets; a view has none."""
         named = {"name": {"$in": [self.into, f"system.buckets.{self.into}"]}}
         found = list(self.database.list_collections(filter=named))
         return next((str(it["info"]["uuid"]) for it in found if "uuid" in it["info"]), "" if found else None)
@@ -74,5 +74,6 @@ class Bookmark:
         self._marks.update_one({"_id": self.into}, {"$set": {"target": self._target()}})
 
     def set(self, documents: int, *, done: bool = False) -> None:
-        """Writes down where the task stands."""
-        self._marks.update_one({"_id": self.into}, {"$set": {"documents": documents, "done": done}})
+        """Writes down where the task stands, unless another run, which took the lease, came further."""
+        behind = {"_id": self.into, "documents": {"$lte": documents}}
+        self._marks.update_one(behind, {"$set": {"documents": documents, "done": done}})

@@ -1,4 +1,4 @@
-"""Carries `remodel` out, and tells what it did."""
+"""Carries `remodel` out, and reports what it did."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def remodel_collection(call: Call, name: str, model: str, into: str, *, dry_run:
 
 
 def _policy(task: Remodel, taken: list[str]) -> str:
-    """The policy for what is written, as text; a comment says why there is none."""
+    """Returns the policy for what is written, as text; a comment says why there is none."""
     name = policy_names([task.into])[task.into]
     found = Guess(task.into, task.target.policy.model_copy(update={"name": name}))
     made = drafted(found, task.subject.database.name, taken)
@@ -74,7 +74,7 @@ def _report(call: Call, task: Remodel, policy: str, differing: int | None) -> Re
 
 
 def _complaint(task: Remodel, differing: int | None) -> str | None:
-    """What kept the readings from being written, or from being the same."""
+    """Returns what kept the readings from being written, or from being the same."""
     if task.survey.uncarried:
         return (
             f"nothing was written: {task.model} has no place for {told(task.survey.uncarried)}. Mend or "

@@ -1,4 +1,4 @@
-"""Looks a collection through, writes it in another model, and compares the two reading by reading."""
+"""Reads a collection, writes it in another model, and compares the two reading by reading."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 
 from pymongo.collection import Collection
+from pymongo.errors import BulkWriteError
 
 from buckets.fields.times import FIRST_MS, LAST_MS
 from buckets.models.series import SeriesTable
@@ -17,7 +18,7 @@ from buckets.writing.documents import Writer
 from buckets.writing.exact import Losses
 from buckets.writing.stretches import held_in, stretches
 from buckets.writing.targets import Target, misfits, target_of
-from config.errors import BucketwiseError
+from config.errors import BucketwiseError, LeaseLostError
 from config.fingerprint import layout_fingerprint
 from jobs.advising.subject import Subject
 from jobs.output.progress import Progress
@@ -30,7 +31,7 @@ _MOST_MS = 60_000
 
 @dataclass
 class Survey:
-    """What a look at all readings has found."""
+    """The result of a look at all readings."""
 
     readings: int = 0
     is_whole_minutes: bool = True
@@ -71,7 +72,7 @@ class Remodel:
 
     @cached_property
     def target(self) -> Target:
-        """Returns what is written; known once all was looked at."""
+        """Returns the documents to write; known once all readings were looked at."""
         whole = self.survey.is_whole_minutes
         return target_of(self.model, self.subject.policy, self.into, is_whole_minutes=whole)
 
@@ -86,7 +87,7 @@ class Remodel:
             check()
 
     def look(self) -> None:
-        """Reads all, and notes what can't be carried."""
+        """Reads all readings, and notes what the target model can't hold."""
         survey, source = self.survey, self.subject.source
         strictest = target_of(self.model, self.subject.policy, self.into, is_whole_minutes=False)
         source.look_at_texts()
@@ -100,7 +101,7 @@ class Remodel:
             self.progress("readings", len(stretch.exact))
 
     def write(self, *, is_begun: bool) -> None:
-        """Writes what is not there yet: the first `documents` are. `is_begun`: there is a target."""
+        """Writes what is not there yet: the first `documents` are. `is_begun`: the target exists."""
         if not is_begun:
             self.bookmark.begin()
             self.subject.database.create_collection(self.into, **self.target.options)
@@ -117,11 +118,28 @@ class Remodel:
                 there = self._target.find({"_id": {"$in": [it["_id"] for it in some]}}, {"_id": 1})
                 present = {it["_id"] for it in there}
             if new := [it for it in some if it["_id"] not in present]:
-                self._target.insert_many(new, ordered=False)
+                self._insert(new)
             at += len(some)
             self.bookmark.set(at)
             self.progress("documents", len(some))
         self.documents = at
+
+    def _insert(self, documents: list[Document]) -> None:
+        """If this run fell asleep before and lost its lease, another has written these. MongoDB then refuses
+        their `_id`s, but takes them once more in a native time series."""
+        try:
+            self._target.insert_many(documents, ordered=False)
+        except BulkWriteError:
+            self.check()
+            raise
+        if self.target.policy.model == "timeseries":
+            try:
+                self.check()
+            except LeaseLostError as error:
+                raise LeaseLostError(
+                    f"{error}. What it wrote last may be in {self.into} twice: running again compares, and "
+                    "tells"
+                ) from error
 
     def _documents(self) -> Iterator[Document]:
         writer = Writer(self.target, self._table.series)

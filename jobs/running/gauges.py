@@ -1,4 +1,4 @@
-"""How a policy stands after a run, for the metrics: how late it is, and what is live."""
+"""The state of a policy after a run, for the metrics: how late it is, and what is live."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rollups.calendar.due import Calendar
 from rollups.calendar.windows import HIGHEST, LOWEST, span_ms
 from rollups.progress import load
 
-#: Seconds: a server that does not answer holds a run up no longer for the sake of metrics.
+#: Seconds that a server which does not answer may hold up a run for its metrics.
 _PATIENCE = 5
 
 

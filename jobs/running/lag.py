@@ -29,6 +29,7 @@ class Lag(NamedTuple):
     seconds: float | None
 
     def exceeds(self, most: float) -> bool:
+        """Returns whether the lag is longer than so many seconds, or not known."""
         return self.seconds is None or self.seconds > most
 
     def __str__(self) -> str:
@@ -64,8 +65,9 @@ class Members:
     _config: dict[int, Document] = field(default_factory=dict)
 
     def lag(self) -> Lag | None:
-        """Raises BucketwiseError where the user may not ask, or this is no replica set. A primary that gives
-        no answer, as while another one is elected, is told as one that cannot be reached."""
+        """Returns the largest lag of a secondary; None where there is no secondary. A primary that gives no
+        answer, as during an election, counts as one that cannot be reached. Raises BucketwiseError where the
+        user may not ask, or this is no replica set."""
         admin = self.database.client.admin
         try:
             status = admin.command("replSetGetStatus")["members"]
@@ -84,7 +86,7 @@ class Members:
 
 
 def lag_findings(turn: Turn) -> list[Finding]:
-    """Returns what keeps the lag from being told, or that it is too large, where the policy has a limit."""
+    """Returns why the lag can't be told, or that it is too large, where the policy has a limit."""
     most = turn.policy.throttle.max_lag
     if most is None:
         return []

@@ -1,7 +1,7 @@
 """The lease of a policy: one run at a time works on it, decided by MongoDB on the server's clock.
 
-The lease keeps two runs from doing the same work twice. What is deleted never rests on it alone: a run that
-lost its lease without knowing finds out in `guard`, inside the transaction that deletes.
+The lease keeps two runs from doing the same work twice. Deletes never rest on it alone: a run that lost its
+lease without noticing finds out in `guard`, inside the transaction that deletes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rollups.guarded import Guard, majority
 
 COLLECTION = "bucketwise_lease"
 TTL = timedelta(seconds=60)
-#: A run whose lease was taken from it may still be at work, or asleep, for so long.
+#: How long a run may still work, or sleep, after its lease was taken from it.
 _MAY_LIVE = timedelta(days=1)
 
 Document = dict[str, Any]
@@ -38,10 +38,10 @@ log = structlog.get_logger()
 class Lease:
     """The right to work on one policy, renewed in the background until the block ends.
 
-    `with Lease(database, policy) as lease:` raises LeaseHeldError where another run holds it.
-    `fence` grows by one with each taking: the later holder has the higher one. `taken_at` is when that was,
-    by the server's clock. `is_clean`: those that held it before have come to their end, and left nothing.
-    `pausable`: it is not taken while the policy is paused, and `check` ends the run once it is; both raise
+    `with Lease(database, policy) as lease:` raises LeaseHeldError where another run holds it. `fence` grows
+    by one each time it is acquired: the later holder has the higher one. `taken_at` is when that was, by the
+    server's clock. `is_clean`: those that held it before have come to their end, and left nothing.
+    `pausable`: it is not acquired while the policy is paused, and `check` ends the run once it is; both raise
     PausedError.
     """
 
@@ -89,15 +89,15 @@ class Lease:
             log.warning("lease not released", policy=self.policy, reason=str(failure))
 
     def leave_clean(self) -> None:
-        """Tell the next holder that the run has come to its end, and that nothing half-done is left by it or
-        by those before it."""
+        """Tells the next holder that the run has come to its end, and that neither it nor those before it
+        left anything half-done."""
         self._leaves_clean = True
 
     def _may_another_live(self, taken_over_at: datetime | None) -> bool:
         return taken_over_at is not None and self.taken_at < _utc(taken_over_at) + _MAY_LIVE
 
     def check(self) -> None:
-        """Raise LeaseLostError unless the lease is still ours, and PausedError once the policy is paused.
+        """Raises LeaseLostError unless the lease is still ours, and PausedError once the policy is paused.
         Cheap; call it before every step."""
         if taken := self.taken():
             raise taken
@@ -107,28 +107,27 @@ class Lease:
             raise self._paused(self._pause)
 
     def taken(self) -> LeaseLostError | None:
-        """What to raise where another run has the lease by now; None where that is not known."""
+        """Returns the error to raise where another run has the lease by now; None where that is not known."""
         if not self._lost and clock.steady() >= self._good_until:
             self._renew_once()  # asleep, stopped or cut off for long: the server knows
         return self._loss("another run took it") if self._lost else None
 
     def guard(self, session: ClientSession) -> None:
-        """Make the transaction of `session` fail if the lease went to another holder.
+        """Makes the transaction of `session` fail if the lease went to another holder.
 
-        It writes to the lease, so a taking that comes after it conflicts with the transaction instead of
-        slipping past it. Raises LeaseLostError.
-        """
+        It writes to the lease, so that one who takes it later conflicts with the transaction instead of
+        slipping past it. Raises LeaseLostError."""
         if not self._leases.update_one(self._mine(), {"$inc": {"guards": 1}}, session=session).matched_count:
             self._lost = True
             raise self._loss("another run took it")
 
     def _take(self) -> Document:
-        """The lease as it is now: ours, or that of one who may be alive."""
+        """Returns the lease as it is now: ours, or that of a holder who may be alive."""
         document = self._ask()
         if self._pausable and (pause := document.get("paused")):
             raise self._paused(pause)
         if document["holder"] != self.holder and machine.surely_gone(document["host"]):
-            # The very holder we were told of, and not one that came after it.
+            # The same holder as in the reply, and not one that came after it.
             dead = [document["holder"], document["fence"]]
             document = self._ask({"$eq": [["$holder", "$fence"], dead]})
         return document
@@ -196,14 +195,14 @@ class Lease:
     def _paused(self, pause: Document) -> PausedError:
         pause = {**pause, "since": _utc(pause["since"])}
         return PausedError(
-            f"policy {self.policy}: paused since {clock.iso(pause['since'])} by {pause['by']}: "
+            f"{_what(self.policy)}: paused since {clock.iso(pause['since'])} by {pause['by']}: "
             f"{pause['reason']}. The step in hand was finished; `bucketwise resume` lets it go on",
             pause,
         )
 
     def _loss(self, reason: str) -> LeaseLostError:
         return LeaseLostError(
-            f"policy {self.policy}: the lease is lost ({reason}). The run stopped before its next step; "
+            f"{_what(self.policy)}: the lease is lost ({reason}). The run stopped before its next step; "
             "it is safe to run again"
         )
 
@@ -212,9 +211,15 @@ def _who(document: Document) -> str:
     host = document["host"]
     since, until = (clock.iso(_utc(document[key])) for key in ("taken_at", "expires_at"))
     return (
-        f"policy {document['_id']}: another run holds the lease: pid {host['pid']} on {host['name']}, "
+        f"{_what(document['_id'])}: another run holds the lease: pid {host['pid']} on {host['name']}, "
         f"since {since}, until {until} unless renewed. Wait for it to end, or stop it"
     )
+
+
+def _what(name: str) -> str:
+    """Returns the words for a lease: of a policy, or of a command that has one of its own; only that has a
+    blank in its name."""
+    return name if " " in name else f"policy {name}"
 
 
 def _utc(told: datetime) -> datetime:
@@ -222,7 +227,7 @@ def _utc(told: datetime) -> datetime:
 
 
 def fence_of(database: Database[Document], policy: str) -> int | None:
-    """That of the last one who took a policy's lease; None where nobody has."""
+    """Returns the fence of the last one who took a policy's lease; None where nobody has."""
     found = database[COLLECTION].find_one({"_id": policy}, {"fence": 1})
     return None if found is None else int(found["fence"])
 

@@ -35,14 +35,14 @@ from rollups.guarded import transaction
 
 COLLECTION = "bucketwise_runs"
 RUNNING, DIED = "running", "died"
-#: So many runs of a policy rely on the index that the one before them has seen.
+#: Runs of a policy that rely on the index that an earlier run has checked.
 _RUNS_PER_LOOK = 100
-#: One run of so many removes old entries; a prime, so that each of the verbs that take turns comes to it.
+#: One run in so many removes old entries; a prime, so that verbs that take turns all get to it.
 _RUNS_PER_REMOVAL = 11
 MOST_REMOVED = 1000
 #: The verb that a schedule runs: the last one that was completed stays.
 SCHEDULED = "run"
-#: Verbs whose work it does as well.
+#: Verbs whose work a scheduled run does as well.
 COVERED = ("rollup", "archive")
 COMPLETED = (0, 3)  # exit codes of runs after which nothing due was left undone
 
@@ -102,8 +102,8 @@ class Ledger:
         held: lease.Lease,
         arguments: Sequence[str] | None = (),
     ) -> ObjectId:
-        """Enter a run before its first step, and mark those that died before it. `arguments`: what was given
-        with the verb; None: it named series, which the ledger does not keep."""
+        """Enters a run before its first step, and marks those that died before it. `arguments`: what was
+        given with the verb; None: it named series, which the ledger does not keep."""
         if held.fence % _RUNS_PER_LOOK == 1:  # a policy's first, and now and then: they are there, mostly
             self._create_indexes()
         self._mark_died(policy, held.fence)
@@ -147,16 +147,16 @@ class Ledger:
         self._runs.create_index([("policy", 1), ("open", 1)], partialFilterExpression={"open": True})
 
     def _mark_died(self, policy: str, fence: int) -> None:
-        """A run under an older fence works no more. One that slept meanwhile still says how it ended."""
+        """Marks runs under an older fence as died. One that only slept still records how it ended."""
         unended = {"policy": policy, "outcome": RUNNING, "fence": {"$lt": fence}}
-        # Seldom more than one. The driver tries again what changes one document, and not what changes many.
+        # Rarely more than one. The driver retries writes of one document, and not those of many.
         while self._runs.update_one(unended, {"$set": {"outcome": DIED}}).modified_count:
             pass
 
     def finish(
         self, entry: ObjectId, exit_code: int, outcome: str, counts: Document, error: str | None
     ) -> None:
-        """Say how the run ended; `counts` is the policy's part of the report."""
+        """Records how the run ended; `counts` is the policy's part of the report."""
         is_completed = exit_code in COMPLETED
         self._close_earlier(entry, is_completed)
         said = {
@@ -176,7 +176,7 @@ class Ledger:
             self._join(entry)
 
     def _close_earlier(self, entry: ObjectId, is_completed: bool) -> None:
-        """Earlier runs of the same kind need not be given again."""
+        """Closes earlier runs of the same kind: they need not be repeated."""
         if (same := self._begun.get(entry)) is None:  # with series, or begun elsewhere
             return
         verbs = (SCHEDULED, *COVERED) if is_completed and same["verb"] == SCHEDULED else (same["verb"],)
@@ -186,7 +186,7 @@ class Ledger:
             pass
 
     def _join(self, entry: ObjectId) -> None:
-        """Let this entry stand for the one before it as well, if that was of its verb and did nothing."""
+        """Merges this entry with the one before it, if that was of its verb and did nothing."""
 
         def step(session: ClientSession) -> None:
             own = self._runs.find_one({"_id": entry}, session=session)
@@ -204,8 +204,8 @@ class Ledger:
         return self._runs.find_one(earlier, sort=[("fence", DESCENDING)], session=session)
 
     def remove_old(self, verb: str, held: lease.Lease, keep: timedelta | None) -> None:
-        """Now and then, for a run that was completed: remove some entries that are older than `keep`, the
-        oldest first. Those of other verbs are left to `run`; None: they stay forever."""
+        """Removes now and then, for a completed run, some entries that are older than `keep`, the oldest
+        first. Those of other verbs are left to `run`; None: they stay forever."""
         if keep is None or held.fence % _RUNS_PER_REMOVAL:
             return
         present = min(clock.current(), held.taken_at)  # by the clock that is behind
@@ -214,27 +214,27 @@ class Ledger:
             old["verb"] = verb
         found = self._runs.find(old, {"_id": 1}, batch_size=MOST_REMOVED)
         some = found.sort("started", ASCENDING).limit(MOST_REMOVED)
-        # The driver tries again what removes one document, and not what removes many.
+        # The driver retries deletes of one document, and not those of many.
         if gone := [DeleteOne({"_id": it["_id"]}) for it in some]:
             self._runs.bulk_write(gone, ordered=False)
 
     def knows(self, policy: str, fence: int, now: datetime) -> bool:
-        """Whether there was a run under this fence, at this instant."""
+        """Returns whether there was a run under this fence, at this instant."""
         return self._runs.find_one({"policy": policy, "fence": fence, "now": now}) is not None
 
     def under(self, policy: str, fences: Collection[int]) -> dict[int, tuple[str, str]]:
-        """The run and the verb of each of these fences, as far as their entries are there."""
+        """Returns the run and the verb of each of these fences whose entries are there."""
         query = {"policy": policy, "fence": {"$in": list(fences)}}
         return {it["fence"]: (it["run"], it["verb"]) for it in self._runs.find(query)}
 
     def last_runs(self, policy: str, count: int) -> list[Run]:
-        """The latest entries of the policy, the newest first."""
+        """Returns the latest entries of the policy, the newest first."""
         found = self._runs.find({"policy": policy}).sort([("started", DESCENDING), ("_id", DESCENDING)])
         return [self._read(document) for document in found.limit(count)]
 
     def to_repeat(self, policies: Sequence[str]) -> dict[str, list[Repeat]]:
-        """Returns what was not completed, by policy, the newest first: runs that failed or died with none of
-        the same arguments after them that was completed, nor one at work."""
+        """Returns the runs to repeat, by policy, the newest first: those that failed or died, and after which
+        none with the same arguments has completed or is running."""
         found = self._runs.find({"policy": {"$in": list(policies)}, "open": True}).sort("started", DESCENDING)
         open_: dict[str, list[Repeat]] = {}
         for it in found:
@@ -254,10 +254,9 @@ class Ledger:
         return {it["_id"]: (it.get("paused"), [self._read(run) for run in it["runs"]]) for it in found}
 
     def last_completed(self, policy: str, verb: str) -> datetime | None:
-        """When the latest run that came to its end without failing began.
+        """Returns when the latest run began that came to its end without failing; None without one.
 
-        One that began in the future had a wrong clock, and does not count.
-        """
+        One that began in the future had a wrong clock, and does not count."""
         past = {"$lte": clock.current() + clock.MAX_SKEW}
         query = {"policy": policy, "verb": verb, "exit_code": {"$in": COMPLETED}, "started": past}
         found = self._runs.find_one(query, sort=[("started", DESCENDING)])
@@ -280,7 +279,7 @@ class Ledger:
 
 
 def _unguarded(_session: ClientSession) -> None:
-    """A run says how it ended even where it has lost its lease."""
+    """Stands in for a guard: a run records how it ended even where it has lost its lease."""
 
 
 def _did_nothing(entry: Document) -> bool:
@@ -288,10 +287,12 @@ def _did_nothing(entry: Document) -> bool:
 
 
 def _counted(counts: Document) -> bool:
-    """Whether any number is not zero."""
+    """Returns whether any number is not zero. That of a snapshot tells where a table is, not what was
+    done."""
     return any(
         _counted(it) if isinstance(it, dict) else isinstance(it, int | float) and it != 0
-        for it in counts.values()
+        for name, it in counts.items()
+        if name != "snapshot"
     )
 
 

@@ -1,4 +1,4 @@
-"""Which process on which machine: what a lease and a ledger entry name as their holder."""
+"""The identity of a process and its machine, for the holder of a lease and of a ledger entry."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ Host = dict[str, Any]
 
 
 def this_process() -> Host:
-    """What tells this process from every other, also after its pid is used again.
+    """Returns what tells this process from every other, also after its pid is used again.
 
-    `{name, boot_id, pid_namespace, pid, pid_started}`; what comes from /proc is None where there is none.
-    """
+    `{name, boot_id, pid_namespace, pid, pid_started}`; what comes from /proc is None where there is none."""
     return {
         "name": socket.gethostname(),
         "boot_id": machine_boot_id(),
@@ -59,6 +58,7 @@ def surely_gone(host: Host) -> bool:
 
 
 def machine_boot_id() -> str | None:
+    """Returns the id of this boot of the machine; None where Linux does not tell it."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -73,7 +73,8 @@ def _pid_namespace() -> int | None:
 
 
 def _started(pid: int) -> int | None:
-    """Clock ticks from boot to the start of the process; -1 once it has ended and only awaits its parent."""
+    """Returns the clock ticks from boot to the start of the process; -1 once it has ended and only awaits its
+    parent."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

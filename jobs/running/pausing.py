@@ -1,6 +1,7 @@
 """Pauses: no verb works on a policy while it is paused.
 
-A pause is a field of the policy's lease. So the commands that take and renew the lease tell a run of it.
+A pause is a field of the policy's lease. So the commands that acquire and renew the lease also tell a run of
+a pause.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def resume_step(reason: str | None, by: str) -> Step:
 
 
 def pauses(turn: Turn) -> Document:
-    """Returns what the JSON tells: the pause that stands, and how the last one ended."""
+    """Returns the JSON of pauses: the one that stands, and how the last one ended."""
     found = _leases(turn).find_one({"_id": turn.policy.name}, ["paused", "resumed"]) or {}
     return {key: found.get(key) for key in ("paused", "resumed")}
 

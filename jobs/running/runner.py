@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property, partial
@@ -21,6 +21,7 @@ from archivers.tasks import Connections, Executor, LocalExecutor
 from buckets.fields.times import EVER, TimeRange
 from config.errors import InterruptedRun, PausedError, WindowOverError
 from config.policies import Policy
+from config.tables import USUAL_MEMORY
 from jobs import clock
 from jobs.call import Call
 from jobs.execution.executors import local
@@ -33,31 +34,33 @@ from jobs.running.lateness import missed_since
 from jobs.running.lease import Lease
 from jobs.running.ledger import COMPLETED, SCHEDULED, Ledger
 from jobs.running.pausing import PAUSABLE
-from jobs.running.throttle import Throttle
+from jobs.running.throttle import Gate
 from jobs.running.turn import Document, Follower, Step, Turn
 from jobs.stopping import Stop
 from rollups.changes.shared import SharedChanges
 from rollups.context import freely, unheard
 from rollups.guarded import dry
 
-#: Who does the tasks, for one policy's turn.
+#: Opens the executor for one policy's turn.
 Staff = Callable[[Connections], AbstractContextManager[Executor]]
-#: What was read of the changes of several policies is read on after so many seconds.
+#: Seconds after which a shared read of the changes of several policies is continued.
 _FRESH_S = 60
+#: … and for which a run may go on after its steps once its window is over, to publish what it has written.
+_LEEWAY_S = 60
 WINDOW_OVER: Final = "window over"  # what the ledger says of a run that ended for it
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What is asked of a run, whatever its steps. `dry_run`: it changes nothing, and takes no lease.
-    `allow_large`: it may delete more than `max_delete` says. `follower`: what comes after all steps."""
+    """The options of a run, whatever its steps. `dry_run`: it changes nothing, and takes no lease.
+    `allow_large`: it may delete more than `max_delete` says. `followers`: what follows all steps."""
 
     within: TimeRange = EVER
     dry_run: bool = False
-    staff: Staff = local
+    staff: Staff | None = None
     allow_large: bool = False
-    follower: Follower | None = None
+    followers: Sequence[Follower] = ()
 
 
 @dataclass
@@ -77,6 +80,7 @@ class Runner:
     keys: Keys = UNSIGNED
     arguments: Sequence[str] | None = ()  # given with the verb; None: they name series
     known: Sequence[Policy] = ()  # all policies of the file
+    memory: int = USUAL_MEMORY  # of this process, where nobody else does the tasks
     keep: timedelta | None = None  # entries of the ledger; None: forever
     tells_late: bool = False  # whether a firing was missed before
     is_measured: bool = False  # for metrics
@@ -109,6 +113,7 @@ class Runner:
             keys=call.keys,
             arguments=call.arguments,
             known=tuple(call.settings.policies.values()),
+            memory=call.settings.work.memory,
             keep=call.settings.ledger.keep,
             tells_late=call.command == SCHEDULED and call.settings.notify.tells_late,
             is_measured=call.metrics_file is not None,
@@ -116,12 +121,11 @@ class Runner:
         )
 
     def run_all(self, policies: Sequence[Policy]) -> list[Result]:
-        """A policy that fails keeps none of the others from running; an interruption does."""
+        """Runs each policy. One that fails keeps none of the others from running; an interruption does."""
         results = []
         self._shared = self._sharing(policies)
         for number, policy in enumerate(policies, start=1):
             self.progress.among = number, len(policies)
-            self._read_on()
             results.append(self.run_one(policy))
             if self._shared is not None:
                 self._shared.leave_out(policy)
@@ -139,29 +143,32 @@ class Runner:
         return SharedChanges(self.database, working, RECEIPTS, leaves_marks=not self.options.dry_run)
 
     def _read_on(self) -> None:
-        """What was read is good for a while: what came in since is for the next run."""
+        """Reads the change stream, under a lease, since it leaves a mark. The result is good for a while:
+        what has come in since is for the next run."""
         if self._shared is not None and clock.steady() >= self._read_again_at:
             self._shared.read_on(self.stop.check)
             self._read_again_at = clock.steady() + _FRESH_S
 
     def run_one(self, policy: Policy) -> Result:
-        """Raises nothing: what went wrong is in the result."""
+        """Returns the result of one policy. Raises nothing: errors are in the result."""
         result = self.run_if(policy, lambda: True)
         assert result is not None
         return result
 
     def run_if(self, policy: Policy, is_wanted: Callable[[], bool]) -> Result | None:
-        """`is_wanted` is asked once the lease is held; None where it says no, and nothing was done."""
+        """Runs a policy if it `is_wanted`, which is asked once the lease is held. Returns None, and does
+        nothing, where it is not."""
         result = Result(policy.name)
         try:
             self.stop.check()
             if not self.is_now_given and any(step.by_present for step in self.steps):
                 clock.check_skew(self.now, self._server_now)
             result.late_since = self._late_since(policy)
-            if (throttle := self._throttle(policy)) is not None:
-                throttle.see_window()
-            with self.options.staff(Connections(self.database, self.store)) as executor:
+            if (gate := self._gate(policy)) is not None:
+                gate.see_window(self._present())
+            with self._staff(Connections(self.database, self.store)) as executor:
                 if self.options.dry_run:
+                    self._read_on()
                     self._do(result, self._turn(policy, None, executor))
                     return result
                 with Lease(self.database, policy.name, pausable=self.verb in PAUSABLE) as lease:
@@ -169,7 +176,7 @@ class Runner:
                         if lease.is_clean:
                             lease.leave_clean()
                         return None
-                    self._do_recorded(result, lease, self._turn(policy, lease, executor, throttle))
+                    self._do_recorded(result, lease, self._turn(policy, lease, executor, gate), gate)
         except PausedError as error:  # before its first step: there was nothing to do
             result.paused = error.pause
         except WindowOverError as error:
@@ -184,10 +191,10 @@ class Runner:
         if not self.tells_late or policy.schedule is None:
             return None
         completed = Ledger(self.database).last_completed(policy.name, SCHEDULED)
-        return missed_since(policy.schedule, completed, self.now)
+        return missed_since(policy.schedule, completed, self.now, policy.throttle.window)
 
     def _measure(self, result: Result, policy: Policy) -> None:
-        """See when it ended, what the store was asked, and how the policy stands now."""
+        """Measures when it ended, the requests to the store, and how the policy stands now."""
         result.measures.ended = clock.current()
         if self.store is not None:
             result.measures.requests, result.measures.retries = self.store.requests.take()
@@ -196,32 +203,36 @@ class Runner:
 
     @cached_property
     def _server_now(self) -> datetime:
-        """Asked once, at the start: `now` is that of the first policy for all of them."""
+        """Returns the server's clock, asked once at the start: all policies share the `now` of the first."""
         return clock.of_server(self.database)
 
-    def _throttle(self, policy: Policy) -> Throttle | None:
+    def _gate(self, policy: Policy) -> Gate | None:
         if not self.is_throttled or self.options.dry_run or self.verb not in PAUSABLE:
             return None
-        return Throttle(policy, Members(self.database).lag, self._present, self.progress.wait)
+        return Gate(policy.throttle, Members(self.database).lag, clock.steady())
 
     def _may_work(self, policy: Policy) -> bool:
-        throttle = self._throttle(policy)
-        return throttle is None or throttle.is_open
+        gate = self._gate(policy)
+        return gate is None or gate.opens(self._present()) is None
 
     def _present(self) -> datetime:
         return self.now + timedelta(seconds=clock.steady() - self.begun)
 
-    def _do_recorded(self, result: Result, lease: Lease, turn: Turn) -> None:
+    def _do_recorded(self, result: Result, lease: Lease, turn: Turn, gate: Gate | None) -> None:
         ledger = Ledger(self.database)
         entry = ledger.start(self.run, self.verb, turn.policy.name, self.now, lease, self.arguments)
         try:
+            self._read_on()
             self._do(result, turn)
             if result.exit_code in COMPLETED:
                 ledger.remove_old(self.verb, lease, self.keep)
         except Exception as error:  # noqa: BLE001  # whatever it is, the ledger says it
-            # Once another run has the lease, what was found changed or missing is its doing.
+            # Once another run has the lease, that run has caused what was found changed or missing.
             self._fail(result, lease.taken() or error)
-        self._follow(result, turn, lease)
+        if gate is not None:
+            gate.finish_by = clock.steady() + _LEEWAY_S
+        for follower in self.options.followers:
+            self._follow(result, turn, lease, follower)
         code = InterruptedRun.exit_code if result.stopped else result.exit_code  # not all that is due is done
         if code in COMPLETED and turn.context.state.is_clean:
             lease.leave_clean()
@@ -231,23 +242,33 @@ class Runner:
     def _do(self, result: Result, turn: Turn) -> None:
         for step in self.steps:
             turn.context.check()
-            with self.progress.step(step.name, turn.policy.name), _timed(result, step):
+            with self.progress.step(step.name, turn.policy.name), result.measures.timed(step.name):
                 done = step.do(turn)
             result.body.update(done.body if len(self.steps) == 1 else {step.name: done.body})
             result.exit_code = worst([result.exit_code, done.exit_code])
 
-    def _follow(self, result: Result, turn: Turn, lease: Lease) -> None:
-        if (follower := self.options.follower) is None:
+    def _follow(self, result: Result, turn: Turn, lease: Lease, follower: Follower) -> None:
+        if (result.error or result.stopped) and not follower.always:
             return
+        name, policy = follower.name, turn.policy.name
         try:
             turn.context.check()
-            body = follower.follow(turn)
-            result.body.update({} if body is None else {follower.name: body})
-        except Exception as error:  # noqa: BLE001  # as above
-            self._fail(result, lease.taken() or error)
+            with self.progress.step(name, policy), result.measures.timed(name):
+                body = follower.do(turn)
+        except Exception as error:  # noqa: BLE001  # whatever it is: what the steps did is done
+            if (taken := lease.taken()) or isinstance(error, InterruptedRun):
+                self._fail(result, taken or error)
+                return
+            body = {"error": explain(error, self.hosts).message}
+            log.warning(f"{name} failed", policy=policy, reason=body["error"])
+        result.body.update({} if body is None else {name: body})
+
+    @property
+    def _staff(self) -> Staff:
+        return self.options.staff or partial(local, memory=self.memory)
 
     def _turn(
-        self, policy: Policy, lease: Lease | None, executor: Executor, throttle: Throttle | None = None
+        self, policy: Policy, lease: Lease | None, executor: Executor, gate: Gate | None = None
     ) -> Turn:
         """Returns a policy's turn; without a lease it can't write."""
 
@@ -259,25 +280,25 @@ class Runner:
 
         def check() -> None:
             may_go_on()
-            if throttle is not None:
-                throttle.check(may_go_on)
+            if gate is not None:
+                gate.check(may_go_on, self._present, self.progress.wait)
 
-        follower = self.options.follower
+        hearing = [it.hear for it in self.options.followers if it.hear and lease]
         context = ArchiveContext(
             self.database,
             policy,
             self.now,
             dry if lease is None else lease.guard,
             check,
-            self.progress if throttle is None else throttle.noting(self.progress),
-            spend=freely if throttle is None else throttle.hear,
+            self.progress if gate is None else gate.noting(self.progress),
+            spend=freely if gate is None else gate.hear,
             store=self.store,
             executor=executor,
             keys=self.keys,
             fence=0 if lease is None else lease.fence,
             knows_run=partial(Ledger(self.database).knows, policy.name),
             state=ArchiveState(is_clean=lease is not None and lease.is_clean),
-            heard=follower.hear(self.database, policy) if follower and lease else unheard,
+            heard=hearing[0](self.database, policy) if hearing else unheard,
         )
         others = [it for it in self.known if it.collection == policy.collection and it.name != policy.name]
         return Turn(
@@ -293,7 +314,7 @@ class Runner:
         )
 
     def _fail(self, result: Result, error: BaseException) -> None:
-        """The first failure is the cause; what follows from it must not hide it."""
+        """Records a failure. The first one is the cause; what follows from it must not hide it."""
         if isinstance(error, WindowOverError):
             result.stopped, result.next_window = WINDOW_OVER, error.opens
             return
@@ -304,18 +325,20 @@ class Runner:
         result.error = result.error or failure.message
 
 
-@contextmanager
-def _timed(result: Result, step: Step) -> Iterator[None]:
-    """Notes how long the step takes, also where it fails."""
-    begun = clock.steady()
-    try:
-        yield
-    finally:
-        result.measures.seconds[step.name] = clock.steady() - begun
+def perform(
+    call: Call,
+    steps: Sequence[Step],
+    options: RunOptions = RunOptions(),
+    policies: Sequence[Policy] | None = None,
+) -> list[Result]:
+    """Runs the steps of a verb for these policies, or those that the command line names."""
+    chosen = call.policies if policies is None else policies
+    with call.database() as database:
+        return Runner.of(call, database, steps, options).run_all(chosen)
 
 
 def _counts(body: Document) -> Document:
-    """The numbers of a body: lists belong into the report, and the ledger stays small."""
+    """Returns the numbers of a body. Lists belong in the report, so that the ledger stays small."""
     return {
         key: _counts(value) if isinstance(value, dict) else value
         for key, value in body.items()

@@ -1,7 +1,7 @@
-"""Gentle on the cluster: between pieces of work a run waits, or ends, as the table `throttle` says.
+"""Limits the load on the cluster: between pieces of work a run waits, or ends, by the table `throttle`.
 
 It waits where the run may stop, in the thread of the run alone. No transaction is open there. The lease is
-renewed in the background, and cursors that are open are kept alive by who reads ahead.
+renewed in the background, and the prefetching reader keeps open cursors alive.
 """
 
 from __future__ import annotations
@@ -16,38 +16,40 @@ import structlog
 
 from config.durations import format_duration
 from config.errors import BucketwiseError, WindowOverError
-from config.policies import Policy
 from config.tables import Throttle as Limits
 from config.throttling import Rate, Window, parse_rate, parse_window
 from jobs import clock
 from jobs.running.lag import Lag
 from rollups.context import Progress
 
-#: Seconds: the lag is asked for this often at most.
+#: Seconds between two queries of the lag, at least.
 _BETWEEN_ASKS = 1.0
-#: … and a run whose wait for a secondary takes this long fails: somebody has to look.
+#: … and seconds of waiting for a secondary after which a run fails: somebody has to look.
 LONGEST_WAIT = 900.0
 _TICK = 0.2
 log = structlog.get_logger()
 
 
 class Wait(NamedTuple):
-    """For so many seconds; then it is to be asked again."""
+    """How long to wait before asking again, and why."""
 
     seconds: float
     reason: str
 
 
 class Teller(Protocol):
-    """Says why a run waits; None: it goes on."""
+    """Takes the reason for which a run waits; None: it goes on."""
 
-    def __call__(self, reason: str | None, /) -> None: ...
+    def __call__(self, reason: str | None, /) -> None:
+        """Takes the reason for which a run waits; None once it goes on."""
 
 
 class Gate:
-    """Decides whether a run may go on. `now` are seconds of a steady clock; nothing here sleeps."""
+    """Holds one run of one policy to its limits. `now` are seconds of a steady clock. The window may be over
+    until `finish_by`."""
 
     def __init__(self, limits: Limits, ask: Callable[[], Lag | None], now: float) -> None:
+        """`ask`: the largest lag of a secondary."""
         self._limits = limits
         self._rate: Rate | None = None if limits.max_rate is None else parse_rate(limits.max_rate)
         self._window: Window | None = None if limits.window is None else parse_window(limits.window)
@@ -57,10 +59,12 @@ class Gate:
         self._lag: Lag | None = None  # where it is too large
         self._lags_since = now
         self._begun = self._paid_at = now
+        self._thread = threading.get_ident()
+        self.finish_by = float("-inf")
 
     def hear(self, buckets: int, size: int) -> None:
-        """So many buckets, of so many bytes, were read or deleted. They are paid for by time from when the
-        run was let go on: what it saves while it does something else is not kept."""
+        """Counts buckets and bytes that were read or deleted. They are paid for by time since the run was let
+        go on: time that it spends on something else is not saved up."""
         self._has_worked = True
         if self._rate is not None:
             cost = (size if self._rate.is_bytes else buckets) / self._rate.amount
@@ -69,7 +73,8 @@ class Gate:
     def wait(self, now: float, at: datetime) -> Wait | None:
         """Returns how long to wait, and why; None: go on. `at`: the run's present. Raises WindowOverError,
         and BucketwiseError where a secondary stays behind for too long."""
-        self.see_window(at)
+        if now >= self.finish_by:
+            self.see_window(at)
         if now < self._paid_at:
             return Wait(self._paid_at - now, f"max_rate is {self._limits.max_rate}")
         if (behind := self._wait_for_secondaries(now)) is not None:
@@ -87,7 +92,8 @@ class Gate:
             raise WindowOverError(f"the window {self._limits.window} is over", opens)
 
     def _wait_for_secondaries(self, now: float) -> Wait | None:
-        """The lag is asked for where something was done since, and no more often than it has to be."""
+        """Returns how long to wait for secondaries; None: no wait. Asks for the lag only where something was
+        done since, and no more often than it has to."""
         most = self._limits.max_lag
         if most is None or not (self._has_worked or self._lag):
             return None
@@ -106,32 +112,8 @@ class Gate:
             raise BucketwiseError(f"{reason}: waited for {minutes} minutes. It is safe to run again")
         return Wait(self._asked_at + _BETWEEN_ASKS - now, reason)
 
-
-class Throttle:
-    """Holds one run of one policy to its limits."""
-
-    def __init__(
-        self, policy: Policy, ask: Callable[[], Lag | None], present: Callable[[], datetime], tell: Teller
-    ) -> None:
-        """`ask`: the largest lag of a secondary. `present`: the run's. `tell` hears why it waits."""
-        self._policy = policy.name
-        self._gate = Gate(policy.throttle, ask, clock.steady())
-        self._present = present
-        self._tell = tell
-        self._thread = threading.get_ident()
-        self.hear = self._gate.hear
-
-    @property
-    def is_open(self) -> bool:
-        """Returns whether this is a time to work."""
-        return self._gate.opens(self._present()) is None
-
-    def see_window(self) -> None:
-        """Raises WindowOverError unless this is a time to work."""
-        self._gate.see_window(self._present())
-
     def noting(self, progress: Progress) -> Progress:
-        """Returns what tells of progress, which is work."""
+        """Returns a progress function that also counts progress as work."""
 
         def told(what: str, count: int, share: float | None = None, /) -> None:
             self.hear(0, 0)
@@ -139,16 +121,16 @@ class Throttle:
 
         return told
 
-    def check(self, may_go_on: Callable[[], None]) -> None:
-        """Wait as long as it takes. `may_go_on` raises meanwhile where the run must stop. Raises what
-        `Gate.wait` does."""
+    def check(self, may_go_on: Callable[[], None], present: Callable[[], datetime], tell: Teller) -> None:
+        """Waits as long as the limits ask for. `may_go_on` raises meanwhile where the run must stop.
+        `present` is the run's own. `tell` is told why it waits. Raises what `wait` does."""
         if threading.get_ident() != self._thread:  # those that copy wait for the run in any case
             return
         waits = False
-        while (wait := self._gate.wait(clock.steady(), self._present())) is not None:
+        while (wait := self.wait(clock.steady(), present())) is not None:
             waits = True
-            self._tell(wait.reason)
+            tell(wait.reason)
             sleep(min(wait.seconds, _TICK))
             may_go_on()
         if waits:
-            self._tell(None)
+            tell(None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 from pymongo.database import Database
 
@@ -38,26 +38,17 @@ class Turn:
         return self.context.policy
 
 
-class Follower(Protocol):
-    """What is done for a policy after the steps of a run, also where one has failed."""
-
-    @property
-    def name(self) -> str:
-        """Returns the name of its part of the JSON."""
-
-    def hear(self, database: Database[Document], policy: Policy) -> Heard:
-        """Returns what hears of the summaries that the steps write."""
-
-    def follow(self, turn: Turn) -> Document | None:
-        """Does it, and returns its part of the JSON; None where there is nothing to say."""
-
-
 @dataclass(frozen=True)
 class Done:
-    """What a step did: its part of the JSON, and its exit code, 0 or that of what it found."""
+    """The result of a step: its part of the JSON, and its exit code: 0, or that of its findings."""
 
     body: Document
     exit_code: int = 0
+
+
+def pick(found: Any, *names: str) -> Document:
+    """Returns these attributes by their names, as JSON."""
+    return {name: getattr(found, name) for name in names}
 
 
 @dataclass(frozen=True)
@@ -69,3 +60,16 @@ class Step:
     do: Callable[[Turn], Done]
     by_present: bool = False
     follows_changes: bool = False
+
+
+@dataclass(frozen=True)
+class Follower:
+    """Something that follows the steps of a run, with what they have changed. If it fails, that is reported
+    under its name, and the run has not failed. `do` returns its part of the JSON; None where there is nothing
+    to say. `hear` returns what takes the summaries that the steps write. `always`: also where a step failed
+    or the run was stopped."""
+
+    name: str
+    do: Callable[[Turn], Document | None]
+    hear: Callable[[Database[Document], Policy], Heard] | None = None
+    always: bool = False

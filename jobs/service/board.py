@@ -1,4 +1,4 @@
-"""The page of the service: what it knows of each policy, and what MongoDB says. A page waits for nobody."""
+"""The page of the service: the state of each policy here and in MongoDB. A page never waits long."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from jobs.failures import explain
 from jobs.output.page.service import service_page
 from jobs.output.report import Report, Result
 from jobs.running.ledger import RUNNING, Ledger, Run
-from jobs.running.turn import Document
+from jobs.running.turn import Document, pick
 from jobs.service.judge import Seen, troubles
 from jobs.service.metrics import Metrics
 from jobs.service.scheduler import Service
@@ -39,7 +39,7 @@ Body = dict[str, Any]
 
 @dataclass
 class Looked:
-    """What MongoDB said, and when. `failing`: since when it says nothing, and why."""
+    """The last answer of MongoDB, and when. `failing`: since when it gives none, and why."""
 
     at: datetime | None = None
     latest: Mapping[str, tuple[Document | None, list[Run]]] = field(default_factory=dict)
@@ -92,7 +92,7 @@ class Board:
         return service_page(Report("schedule", now, extra=body).plain())
 
     def _refresh(self) -> None:
-        """Look anew, unless that was just done. One looks at a time, whoever asks."""
+        """Looks again, unless that was just done. Only one thread looks at a time."""
         with self._lock:
             is_idle = self._look is None or not self._look.is_alive()
             if is_idle and clock.steady() - self._asked >= FRESH:
@@ -123,7 +123,7 @@ class Board:
             )
 
     def _look_at(self, policy: Policy, last: str | None) -> None:
-        """Where it stands, unless that is known: it takes some commands."""
+        """Looks up where a policy stands, unless that is known: it takes some commands."""
         known = self._places.get(policy.name)
         if known is None or known[1] != last or clock.current() - known[0] > _PLACE_LASTS:
             result = self.place(policy)
@@ -131,7 +131,7 @@ class Board:
             self._places[policy.name] = clock.current(), last, body
 
     def _audits(self) -> Mapping[str, Mapping[str, float]]:
-        """What the last audits found, where they leave metrics."""
+        """Returns what the last audits found, where they leave metrics."""
         metrics = Metrics()
         if self.metrics_file is not None and self.metrics_file.is_file():
             metrics.restore(self.metrics_file.read_text(encoding="utf-8"))
@@ -180,7 +180,7 @@ class Board:
 
 
 def pages(board: Board, metrics: Metrics) -> Pages:
-    """Returns what the service answers."""
+    """Returns the pages that the service serves."""
 
     def health() -> Answer:
         if board.service.is_alive():
@@ -195,12 +195,12 @@ def pages(board: Board, metrics: Metrics) -> Pages:
 
 
 def _left(run: Run) -> int | None:
-    """How many expired buckets a run of the archive left."""
+    """Returns how many expired buckets a run of the archive left."""
     counts = run.counts.get("archive", run.counts)
     left = counts.get("left") if isinstance(counts, Mapping) else None
     return left if isinstance(left, int) else None
 
 
 def _of_run(run: Run) -> Body:
-    told = {key: getattr(run, key) for key in ("policy", "verb", "started", "ended", "outcome", "runs")}
+    told = pick(run, "policy", "verb", "started", "ended", "outcome", "runs")
     return {**told, "error": (run.error or "").partition("\n")[0], "good": run.exit_code in (None, 0, 3)}

@@ -1,4 +1,4 @@
-"""Is all well with a policy? What is wrong, and what to type. Pure."""
+"""Judges a policy: what is wrong, and what to type. Pure."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from config.policies import Policy
+from config.throttling import parse_window
 from jobs import clock
 from jobs.output.report import Result
 from jobs.output.text.failed import UNTOLD
@@ -17,7 +18,7 @@ from jobs.running.ledger import COMPLETED, RUNNING, SCHEDULED, Run
 from jobs.running.runner import WINDOW_OVER
 from jobs.steps.failed import command
 
-#: An audit calls it overdue after as long.
+#: How long expired buckets may wait: then audits call them overdue, too.
 _OVERDUE = timedelta(days=1)
 _FAILED = (1, 2, 5)
 Body = Mapping[str, Any]
@@ -25,8 +26,8 @@ Body = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Seen:
-    """What is known of a policy. `place`: the JSON of where it stands. `failed`: as `status --failed` lists
-    it. `audit`: findings by severity. `ended`: its last turn here, and when that was."""
+    """The state of a policy. `place`: the JSON of how far it is. `failed`: as `status --failed` lists it.
+    `audit`: findings by severity. `ended`: its last turn here, and when that was."""
 
     paused: Body | None = None
     runs: Sequence[Run] = ()
@@ -38,7 +39,7 @@ class Seen:
 
 
 class Trouble(NamedTuple):
-    """`command`: what to type; None where that is not known."""
+    """Something that is wrong. `command`: what to type; None where that is not known."""
 
     severity: str
     text: str
@@ -46,7 +47,8 @@ class Trouble(NamedTuple):
 
 
 def troubles(policy: Policy, seen: Seen, now: datetime, config: Path | None) -> list[Trouble]:
-    """Returns what is wrong, errors first. `config`: that of --config, which the commands have as well."""
+    """Returns what is wrong, errors first. `config`: that of --config, which the suggested commands
+    repeat."""
 
     def typed(verb: str) -> str:
         return command(verb, policy.name, (), config)
@@ -64,10 +66,20 @@ def troubles(policy: Policy, seen: Seen, now: datetime, config: Path | None) -> 
         completed = next(
             (it.started for it in seen.runs if it.verb == SCHEDULED and it.exit_code in COMPLETED), None
         )
-        if late := missed_since(policy.schedule, completed, now):
-            text = f"late: no run was completed since it was due at {clock.iso(late)}"
-            found.append(Trouble("error", text, typed("run")))
+        if late := missed_since(policy.schedule, completed, now, policy.throttle.window):
+            found.append(
+                _late(policy, f"no run was completed since it was due at {clock.iso(late)}", now, config)
+            )
     return sorted(found, key=lambda it: it.severity)
+
+
+def _late(policy: Policy, text: str, now: datetime, config: Path | None) -> Trouble:
+    window = parse_window(policy.throttle.window or "always")
+    if window is None or window.is_open(now):
+        return Trouble("error", f"late: {text}", command("run", policy.name, (), config))
+    opens = clock.iso(window.next_open(now))
+    anyway = command("run", policy.name, ["--no-throttle"], config)
+    return Trouble("warning", f"waits for its window, which opens at {opens}: {text}", anyway)
 
 
 def _of_runs(seen: Seen, again: str) -> Iterator[Trouble]:

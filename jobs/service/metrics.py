@@ -1,4 +1,4 @@
-"""Numbers for Prometheus about runs."""
+"""Prometheus metrics about runs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from prometheus_client import (
 )
 from prometheus_client.parser import text_string_to_metric_families
 
+from config.errors import InterruptedRun
 from jobs import clock
 from jobs.failures import OUTCOMES
 from jobs.output.measures import Measures
 from jobs.output.report import Result
 from jobs.running.ledger import SCHEDULED
+from jobs.running.pausing import PAUSABLE
 
 _SUCCESSES = (0, 3)
 _PREFIX = "bucketwise_"
@@ -27,7 +29,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # a series more for 
 
 
 class Metrics:
-    """The numbers, by policy. A registry of its own: nothing of this process itself is told."""
+    """The metrics, by policy. They have a registry of their own, without metrics of this process."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -51,6 +53,7 @@ class Metrics:
         self._quarantined = self._gauge("quarantined_buckets", "Buckets that break their model, last run")
         self._findings = self._gauge("audit_findings", "Findings of the last audit", "severity")
         self._differing = self._gauge("drill_differing_buckets", "Buckets that the last drill found changed")
+        self._waits = self._gauge("waits_for_window", "Whether the next run waits for its window to open")
         self._standing = {
             name: self._gauge(name, text)
             for name, text in {
@@ -62,15 +65,19 @@ class Metrics:
         }
 
     def record(self, verb: str, result: Result) -> None:
-        """Count one run of one policy; of none, where it is called "": the command could not start."""
+        """Counts one run of one policy; of none, where it is called "": the command could not start."""
         policy, now = result.policy, (result.measures.ended or clock.current()).timestamp()
+        if policy and verb in PAUSABLE:
+            self._waits.labels(policy).set(result.next_window is not None)
         if result.is_idle:  # no run, but its lags grow
             self._record_measures(policy, result.measures)
             return
-        self._runs.labels(policy, verb, OUTCOMES[result.exit_code]).inc()
+        # A run that its window ended has the outcome of its ledger entry.
+        code = InterruptedRun.exit_code if result.stopped else result.exit_code
+        self._runs.labels(policy, verb, OUTCOMES[code]).inc()
         self._last_run.labels(policy, verb).set(now)
         self._exit_code.labels(policy, verb).set(result.exit_code)
-        if result.exit_code in _SUCCESSES:
+        if code in _SUCCESSES:
             self._last_success.labels(policy, verb).set(now)
         if policy:  # the last command did start
             self._last_run.remove("", verb)
@@ -112,7 +119,7 @@ class Metrics:
                 gauge.remove(policy)
 
     def restore(self, text: str) -> None:
-        """Go on from what `text()` gave, that of another release among it. Raises ValueError where it is
+        """Continues from what `text()` gave, also that of another release. Raises ValueError where it is
         something else."""
         for family in text_string_to_metric_families(text):
             if not family.name.startswith(_PREFIX):
@@ -136,7 +143,7 @@ class Metrics:
         return {name: {**it, "at": it["audit"]} for name, it in found.items() if "audit" in it}
 
     def text(self) -> bytes:
-        """The numbers in Prometheus' text format."""
+        """Returns the metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
     def _counter(self, name: str, help_text: str, *labels: str) -> Counter:

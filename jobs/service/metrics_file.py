@@ -1,6 +1,6 @@
-"""The metrics in a file, for node_exporter's textfile collector: what cron runs, one after another, add up.
+"""The metrics in a file, for node_exporter's textfile collector: runs that cron starts add up in it.
 
-The file is read, the run is added, and another takes its place: who reads it sees one or the other. Runs that
+The file is read, the run is added, and a new file takes its place: a reader sees one or the other. Runs that
 end together wait for each other. Series of policies that this run did not work on stay as they are.
 """
 
@@ -24,7 +24,7 @@ _MODE = 0o644  # node_exporter is another user
 
 
 def add(file: Path, verb: str, results: Sequence[Result]) -> str | None:
-    """Add how a run of `verb` went. Returns a complaint where that can't be written: nothing else depends on
+    """Adds how a run of `verb` went. Returns a complaint where that can't be written: nothing else depends on
     it."""
     try:
         path = file.resolve()
@@ -53,7 +53,8 @@ def _complaint(file: Path, reason: str) -> str:
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """In the block, no other run writes metrics into the folder. Raises OSError; TimeoutError in time."""
+    """Keeps other runs from writing metrics into the folder inside the block. Raises OSError; TimeoutError
+    after a while."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         until = clock.steady() + _PATIENCE
@@ -71,7 +72,7 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 
 def _replace(path: Path, data: bytes, mode: int) -> None:
-    """Put `data` in the file's place, whole. Others don't read what is not called `.prom`."""
+    """Puts `data` in the file's place, whole. Others don't read what is not called `.prom`."""
     temporary = path.with_name(f".{path.name}.new")
     temporary.unlink(missing_ok=True)  # of a run that was killed
     try:

@@ -1,6 +1,7 @@
-"""Tells others how runs end: a POST of the report where something is wrong, pings for a dead man's switch.
+"""Notifies others how runs end: a POST of the report where something is wrong, pings for a dead man's switch.
 
-A receiver that is down, slow or wrong holds nothing up and changes no exit code: that is told as a complaint.
+A receiver that is down, slow or wrong holds nothing up and changes no exit code: it is reported as a
+complaint.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from jobs import clock
 from jobs.output.report import Report, Result
 from jobs.version import VERSION
 
-#: Exit codes of runs that are done, and of those that somebody must look at. Whether the work was done is not
-#: known of the others: another run had the lease, or this one was interrupted.
+#: Exit codes of runs that are done, and of those that somebody must look at. Of the others it is not known
+#: whether the work was done: another run had the lease, or this one was interrupted.
 DONE, FAILED = (0, 3), (1, 2, 4, 5)
 _SECONDS = 5.0  # for one try
 _TRIES = 2
-#: All that is under way at the end may take so long: two pings one after another.
+#: Seconds that notifications under way at the end may take: two pings one after another.
 _PATIENCE = 2 * _TRIES * _SECONDS + 1
 
 
 def events_of(exit_code: int, results: Iterable[Result]) -> list[str]:
-    """Returns what happened, of what `notify.on` may name."""
+    """Returns the events that happened, of those that `notify.on` may name."""
     found = {
         "failed": exit_code in FAILED and exit_code != HaltedError.exit_code,
         "halted": exit_code == HaltedError.exit_code,
@@ -41,7 +42,7 @@ def events_of(exit_code: int, results: Iterable[Result]) -> list[str]:
 
 
 class Notifier:
-    """Sends in threads of its own. `complain` hears of what could not be delivered."""
+    """Sends notifications in threads of its own. `complain` takes what could not be delivered."""
 
     def __init__(self, notify: Notify, complain: Callable[[str], None]) -> None:
         self._urls = {key: url.get_secret_value() for key, url in notify.urls.items()}
@@ -51,11 +52,11 @@ class Notifier:
         self._last_ping: threading.Thread | None = None
 
     def started(self) -> None:
-        """Say that a run begins."""
+        """Says that a run begins."""
         self._ping("ping_start")
 
     def ended(self, report: Report) -> None:
-        """Say how it has ended."""
+        """Says how it has ended."""
         code = report.exit_code
         if code in DONE:
             self._ping("ping_success")
@@ -66,7 +67,7 @@ class Notifier:
             self._send("url", _with(report, events).as_json().encode(), None)
 
     def wait(self) -> None:
-        """Wait until all is delivered or given up, 21 seconds at most."""
+        """Waits until all is delivered or given up, 21 seconds at most."""
         deadline = clock.steady() + _PATIENCE
         for thread in self._sending:
             thread.join(max(0.0, deadline - clock.steady()))
@@ -78,7 +79,7 @@ class Notifier:
             self._last_ping = self._send(key, None, self._last_ping)
 
     def _send(self, key: str, body: bytes | None, before: threading.Thread | None) -> threading.Thread:
-        """`before`: what has to arrive first, if it does at all."""
+        """Sends in a thread. `before`: the thread that has to end first."""
         url = self._urls[key]
 
         def deliver() -> None:
@@ -98,7 +99,7 @@ def _with(report: Report, events: Sequence[str]) -> Report:
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    """A redirect would take the report to where nobody said."""
+    """Follows no redirects: they would take the report to a place that nobody named."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -125,7 +126,7 @@ def _deliver(url: str, body: bytes | None) -> str | None:
 
 
 def _request(url: str, body: bytes | None) -> Request:
-    """urllib takes no user and password in a URL."""
+    """Returns a request with user and password in a header: urllib takes none in a URL."""
     parts = urlsplit(url)
     user_info, _, place = parts.netloc.rpartition("@")
     request = Request(parts._replace(netloc=place, fragment="").geturl(), data=body)
@@ -139,7 +140,7 @@ def _request(url: str, body: bytes | None) -> Request:
 
 
 def _reason(error: Exception) -> str:
-    """Without what may quote the URL."""
+    """Returns the reason of an error without parts that may quote the URL."""
     cause = getattr(error, "reason", error)
     if isinstance(cause, TimeoutError):
         return f"no answer within {_SECONDS:.0f} seconds"
@@ -147,6 +148,6 @@ def _reason(error: Exception) -> str:
 
 
 def _shown(url: str) -> str:
-    """Where it goes, without the rest: paths of such URLs are secrets."""
+    """Returns the host of a URL, without the rest: paths of such URLs are secrets."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"

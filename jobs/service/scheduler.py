@@ -1,7 +1,7 @@
 """The service: runs policies by their cron expressions.
 
-A firing only asks what is due; the ledger knows. So what was missed while nothing ran is made up for by
-one run at the start, and of two services side by side one does the work and the other finds it done.
+A firing only asks what is due; the ledger knows. So one run at the start makes up for what was missed while
+nothing ran, and of two services side by side one does the work and the other finds it done.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from jobs.running.runner import Runner
 from jobs.service.notify import Notifier
 from jobs.stopping import Stop
 
-#: What failed, was held by another run, or is paused, is asked for again after this long, if no firing comes
-#: before.
+#: Policies whose run failed, whose lease another run had, or that are paused, are tried again after this
+#: long, if no firing comes before.
 AGAIN = timedelta(minutes=5)
-#: So many runs work at a time, since each takes memory of its own; the others wait. What was missed is all
+#: Runs at a time, since each takes memory of its own; the others wait. At the start, all that was missed is
 #: due at once.
 _AT_ONCE = 2
 BEAT_SECONDS, _SILENCE_SECONDS = 15, 60.0
@@ -55,14 +55,15 @@ class CronTrigger(BaseTrigger):  # type: ignore[misc]  # APScheduler has no type
         self.cron = cron
 
     def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
-        # What was missed is made up for by one run at the start, which asks the ledger what is due.
+        """Returns the first firing after the previous one, or after now."""
+        # One run at the start, which asks the ledger what is due, makes up for what was missed.
         return self.cron.first_after(previous_fire_time or now)
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is done for one policy when `cron` fires. `runner_at(now)` makes the runner of one turn;
-    `on_result` hears how each went."""
+    """The work on one policy when `cron` fires. `runner_at(now)` makes the runner of one turn; `on_result`
+    takes each result."""
 
     policy: Policy
     cron: Cron
@@ -72,12 +73,13 @@ class Task:
 
     @property
     def name(self) -> str:
+        """Returns the verb and the policy, as logs name the task."""
         return f"{self.verb} {self.policy.name}"
 
 
 @dataclass(frozen=True)
 class Hand:
-    """A run in hand."""
+    """A run under way."""
 
     task: Task
     since: datetime
@@ -101,8 +103,8 @@ class Service:
     _turns: dict[str, threading.Lock] = field(default_factory=lambda: defaultdict(threading.Lock))
 
     def serve(self) -> None:
-        """Work until asked to stop; then finish the steps in hand."""
-        # A run that waits waits here, however long, and asks what is due when its turn comes.
+        """Works until asked to stop, then finishes the steps in hand."""
+        # A run waits here, however long, and asks what is due when its turn comes.
         runs = ThreadPoolExecutor(_AT_ONCE)
         self._scheduler = BackgroundScheduler(
             timezone=UTC,
@@ -155,7 +157,7 @@ class Service:
             return fired is not None and (completed is None or completed < fired)
 
         try:
-            # Asked once more with the lease in hand: another service may have done it meanwhile.
+            # Asked again while holding the lease: another service may have done it meanwhile.
             result = None
             if is_due():
                 self.notifier.started()

@@ -1,4 +1,4 @@
-"""What the service answers over HTTP: reads alone, each in a thread of its own."""
+"""The HTTP server of the service: GET only, each request in a thread of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jobs.failures import explain
 
 
 class Answer(NamedTuple):
-    """What a path gives."""
+    """The response of a path."""
 
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
@@ -34,15 +34,14 @@ _HEADERS = {
 
 class _Server(ThreadingHTTPServer):
     def handle_error(self, *_: Any) -> None:
-        """Who asked has gone: that is no news."""
+        """Ignores errors of clients that have gone."""
 
 
 @contextmanager
 def served(pages: Pages, host: str, port: int) -> Iterator[int]:
-    """In the block, the pages answer; gives the port, which is a free one where `port` is 0.
+    """Serves the pages inside the block. Yields the port, which is a free one where `port` is 0.
 
-    Raises UsageError where the port can't be had.
-    """
+    Raises UsageError where the port can't be had."""
 
     class Handler(BaseHTTPRequestHandler):
         timeout = 10  # seconds: one that says nothing does not stay

@@ -1,4 +1,4 @@
-"""What the comparison of shard keys reads: some documents, the size of the collection, and queries."""
+"""Reads the input of a comparison of shard keys: some documents, the size of the collection, and queries."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from buckets.sharding.drawn import SIZE, Drawn
 from buckets.sharding.queries import Query
 from config.errors import UsageError
 from config.policies import Policy
+from jobs.advising.server import measurements
 from jobs.connect import APPLICATION
 
 Document = dict[str, Any]
-#: So many documents are drawn; of a collection of fewer than twenty times as many, MongoDB reads all for it.
+#: Documents that are drawn. Of a collection with fewer than twenty times as many, MongoDB reads all for it.
 _DOCUMENTS, _FEW = 10_000, 200_000
 _BYTES = 32_000_000
 #: Milliseconds.
@@ -36,7 +37,7 @@ def draw(database: Database[Document], policy: Policy, paths: Sequence[str], tim
     """Returns documents of a collection, at random, with what they hold at these paths. Raises UsageError
     where there are none, or they can't be drawn in time."""
     name = policy.collection
-    stats = _stats(database, name)
+    stats = _stats(database, policy)
     documents = int(stats.get("count") or stats.get("timeseries", {}).get("bucketCount") or 0)
     wanted = {*(it for it in paths if "*" not in it), time, "_id"}
     kept = [it for it in wanted if not any(it.startswith(f"{other}.") for other in wanted)]
@@ -56,21 +57,12 @@ def draw(database: Database[Document], policy: Policy, paths: Sequence[str], tim
     return Drawn(docs, policy, wanted_paths, max(documents, len(docs)), stats.get("size"))
 
 
-def _stats(database: Database[Document], name: str) -> Document:
-    """What MongoDB tells of a collection; its count alone where the user may not ask for more."""
+def _stats(database: Database[Document], policy: Policy) -> Document:
+    """Returns MongoDB's statistics of a collection; only its count where the user has no right to more."""
     try:
-        return database.command("collStats", name)
+        return database.command("collStats", policy.collection)
     except OperationFailure:
-        return {"count": measurements(database[name])}
-
-
-def measurements(collection: Collection[Document]) -> int | None:
-    """Returns how many documents there are, of a native time-series collection measurements; None where that
-    takes too long."""
-    try:
-        return collection.estimated_document_count(maxTimeMS=_LONGEST)
-    except ExecutionTimeout:
-        return None
+        return {"count": measurements(database, policy)}
 
 
 def _drawn(collection: Collection[Document], stages: list[Document]) -> Docs:
@@ -85,8 +77,8 @@ def _drawn(collection: Collection[Document], stages: list[Document]) -> Docs:
 
 
 def profiled(database: Database[Document], collection: str) -> list[Query]:
-    """Returns what was last asked of a collection, as the profiler has it; nothing where it is off, or
-    may not be read."""
+    """Returns the last queries of a collection from the profiler; none where it is off, or may not be
+    read."""
     mine = {"ns": f"{database.name}.{collection}", "appName": {"$ne": APPLICATION}}
     try:
         found = list(database["system.profile"].find(mine, sort=[("$natural", DESCENDING)], limit=_QUERIES))

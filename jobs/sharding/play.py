@@ -26,20 +26,21 @@ from buckets.sharding.simulate import RANGE_BYTES
 from buckets.sharding.study import Study
 from buckets.source import Source
 from config.policies import Policy
+from jobs.advising.server import measurements
 from jobs.advising.subject import subject_of
 from jobs.call import Call
 from jobs.output.report import Report
-from jobs.sharding.drawing import draw, measurements, profiled, queries_of
+from jobs.sharding.drawing import draw, profiled, queries_of
 from jobs.sharding.told import shard_tables
 
 Body = dict[str, Any]
 DEFAULT_SHARDS = 3
-#: So many documents tell which fields there are.
+#: Documents that are read to find the fields.
 _TELLING = 200
 #: The hot zone has this part of what a policy keeps; without an archive, so much.
 _HOT_PART, _HOT = 4, timedelta(days=30)
 _DAY = timedelta(days=1)
-#: What is not told of a key that MongoDB does not take.
+#: Fields of the JSON that a key has only if MongoDB takes it.
 _NUMBERS = (
     "pattern", "cardinality", "most_frequent", "monotonic", "rank_correlation", "hottest_share",
     "targeted_share", "migrations", "jumbo",
@@ -48,7 +49,8 @@ _NUMBERS = (
 
 @dataclass(frozen=True)
 class ShardOptions:
-    """`keys` and `queries` as given; `readings`: how many there are to be in the simulation."""
+    """The options of a comparison. `keys` and `queries` as given; `readings`: how many there are to be in the
+    simulation."""
 
     keys: str | None = None
     shards: int = DEFAULT_SHARDS
@@ -80,13 +82,13 @@ def _compared(
         some = sample(Source(database, policy))
         keys = [*named, *candidates(policy, decoded(list(some.main)[:_TELLING]))]
         native = made_with(database, policy.collection)
-        taken = [it for it in dict.fromkeys(keys) if it in named or not refusals(it, policy, native)]
+        taken = [it for it in dict.fromkeys(keys) if it in named or not _is_refused(it, policy, native)]
         time, _ = first_and_last(policy)
         drawn = draw(database, policy, [*policy.series_fields, *(p for it in taken for p in it.paths)], time)
         queries, asked = _queries(database, policy, drawn, given)
         readings = drawn.documents * (fit_of(some, policy).readings_a_bucket or 1)
         if native:  # its documents are MongoDB's own buckets
-            readings = measurements(database[policy.collection]) or readings
+            readings = measurements(database, policy) or readings
         wanted = options.readings or readings
         place = _Place(policy, drawn, queries, _shard_names(database, options.shards), call, native)
         found = []
@@ -109,10 +111,14 @@ def _compared(
     }
 
 
+def _is_refused(key: ShardKey, policy: Policy, native: Body | None) -> bool:
+    return any(it.severity == "error" for it in refusals(key, policy, native))
+
+
 def _queries(
     database: Database[Body], policy: Policy, drawn: Drawn, given: list[Query]
 ) -> tuple[list[Query], str]:
-    """The queries, and where they are from."""
+    """Returns the queries, and where they are from."""
     if given:
         return given, "file"
     if found := profiled(database, policy.collection):
@@ -121,7 +127,7 @@ def _queries(
 
 
 def _shard_names(database: Database[Body], count: int) -> list[str]:
-    """The names of the cluster's shards, if it is one and tells; invented ones for the rest."""
+    """Returns the names of the cluster's shards, if it is one and tells; invented ones for the rest."""
     try:
         found = [str(it["_id"]) for it in database.client["config"]["shards"].find({}, {"_id": 1})]
     except PyMongoError:
@@ -140,7 +146,7 @@ class _Place:
     native: Body | None
 
     def body(self, key: ShardKey, growth: float) -> Body:
-        """What the JSON says of one key."""
+        """Returns the JSON of one key."""
         rules = refusals(key, self.policy, self.native)
         study = Study(self.drawn, key, len(self.names), growth)
         if all(it.severity != "error" for it in rules):
@@ -189,7 +195,7 @@ class _Place:
 
 
 def _over_time(study: Study) -> list[Body]:
-    """Of each window: from when it is, each shard's share of the writes, and its bytes at the end."""
+    """Returns for each window when it begins, each shard's share of the writes, and its bytes at the end."""
     placed, arrived = study.placed, study.drawn.arrived
     totals = placed.writes.sum(axis=1, keepdims=True)
     return [
@@ -201,7 +207,7 @@ def _over_time(study: Study) -> list[Body]:
 
 
 def _refused(key: ShardKey, rules: list[Rule]) -> Body:
-    """Of a key that MongoDB does not take."""
+    """Returns the JSON of a key that MongoDB does not take."""
     told = next(it.message for it in rules if it.severity == "error")
     return {
         "key": key.document,

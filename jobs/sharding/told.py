@@ -1,15 +1,13 @@
-"""Shard keys, for people."""
+"""Shard keys, as text."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from rich import box
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from jobs.output.text.tables import printable
+from jobs.output.text.tables import plain_table, printable
 
 Body = dict[str, Any]
 _COLUMNS = ("key", "pattern", "values", "hottest shard", "one shard answers", "migrations", "jumbo")
@@ -18,9 +16,7 @@ _COLUMNS = ("key", "pattern", "values", "hottest shard", "one shard answers", "m
 def shard_tables(body: Body) -> list[RenderableType]:
     """Returns a table of the keys, then of each named key, and of the best candidate, the rest."""
     of = body["sharding"]
-    table = Table(title=_title(of), title_justify="left", box=box.SIMPLE_HEAD)
-    for number, head in enumerate(_COLUMNS):
-        table.add_column(head, justify="left" if number < 2 else "right", overflow="fold")
+    table = plain_table(_title(of), *_COLUMNS, right=_COLUMNS[2:])
     for it in body["shard_keys"]:
         table.add_row(Text(_key(it), style="bold" if it["named"] else ""), *_row(it))
     shown: list[RenderableType] = [table]

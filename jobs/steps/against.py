@@ -1,4 +1,4 @@
-"""Two policy files compared over the same buckets, in the words of the JSON."""
+"""Compares two policy files over the same buckets, in the words of the JSON."""
 
 from __future__ import annotations
 
@@ -33,8 +33,7 @@ _NOTHING: Body = {
 
 
 def check_comparable(today: Settings, other: Settings) -> None:
-    """Raises UsageError where the other file is about another database or store: nothing of one tells what
-    becomes of the other."""
+    """Raises UsageError where the other file is about another database or store, which can't be compared."""
     if today.path.resolve() == other.path.resolve():
         raise UsageError(f"--against {other.path}: it is the policy file itself. Name a changed copy of it")
     mine, theirs = _places(today), _places(other)
@@ -115,7 +114,7 @@ def against_step(today: Settings, other: Settings) -> Step:
 
 
 def _all_stops(side: _Side | None, fared: Sequence[Outcome]) -> list[str]:
-    """With the limit on deletes, which a run may be allowed to exceed."""
+    """Returns what stops a run, with the limit on deletes, which a run may be allowed to exceed."""
     if side is None or side.policy.archive is None:
         return []
     written, present = side.policy.archive.max_delete, fared[0]
@@ -124,7 +123,7 @@ def _all_stops(side: _Side | None, fared: Sequence[Outcome]) -> list[str]:
 
 
 def _compared(sides: Sequence[_Side | None], fared: Sequence[Sequence[Outcome]], place: int) -> Body:
-    """What both files have done by one instant, and the difference."""
+    """Returns what both files have done by one instant, and the difference."""
     today, against = (
         _outcome_body(side, outcomes[place], place) if side else _NOTHING
         for side, outcomes in zip(sides, fared, strict=True)
@@ -147,7 +146,7 @@ def _outcome_body(side: _Side, fared: Outcome, place: int) -> Body:
 
 
 def _difference(today: Body, against: Body) -> Body:
-    """Against less today, number by number; what one of them lacks is 0."""
+    """Returns the difference number by number; a missing one is 0."""
     return {
         key: _difference(today.get(key, {}), against.get(key, {}))
         if key == "summaries"
@@ -173,7 +172,7 @@ def _anew_body(it: RollupImpact | None) -> Body | None:
 
 
 def _changed(today: Policy | None, against: Policy | None) -> list[Body]:
-    """The keys that differ as they are written; null: not written."""
+    """Returns the keys that differ as they are written; null: not written."""
     mine, theirs = (dict(_written(it)) for it in (today, against))
     keys = dict.fromkeys([*mine, *theirs])
     found = [{"key": key, "today": mine.get(key), "against": theirs.get(key)} for key in keys]

@@ -1,4 +1,4 @@
-"""What an audit tells beside its findings, in the words of the JSON: where days are, how much, how proven."""
+"""Evidence in an audit, in the words of the JSON: where days are, how much there is, and how it is proven."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _VOLUMES = {"live": "readings", "archived": "readings", "online": "readings", "s
 
 
 def evidence_body(context: ArchiveContext) -> Body:
-    """Returns it for one policy. What can't be told, because the archive is not all there or the range is too
-    long, is null; `untold` says why."""
+    """Returns the evidence of one policy as JSON. Values that can't be told, because the archive is not all
+    there or the range is too long, are null; `untold` says why."""
     untold: list[str] = []
 
     def told(make: Callable[[], T]) -> T | None:

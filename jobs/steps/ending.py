@@ -9,19 +9,14 @@ from archivers.ending.end import end_archive, plan_end, undelete
 from archivers.ending.report import Amount
 from archivers.ending.rule import LIFTED_FOR
 from jobs.running.lease import touching
-from jobs.running.turn import Done, Step, Turn
+from jobs.running.turn import Done, Step, Turn, pick
 
 Body = dict[str, Any]
 
 
 def _end(turn: Turn) -> Done:
     report = (plan_end if turn.dry_run else end_archive)(turn.context)
-    amounts = {
-        "tombstoned": report.tombstoned,
-        "standing": report.standing,
-        "expired": report.expired,
-        "lifted": report.lifted,
-    }
+    amounts = pick(report, "tombstoned", "standing", "expired", "lifted")
     body: Body = {name: _amount(it) for name, it in amounts.items()}
     return Done({**body, "held": dict(sorted(report.held.items())), "live": report.live})
 

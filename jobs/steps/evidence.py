@@ -15,7 +15,7 @@ from buckets.fields.times import DAY_MS, as_date
 from config.errors import HaltedError
 from config.policies import Policy
 from jobs.running.ledger import Ledger
-from jobs.running.turn import Done, Step, Turn
+from jobs.running.turn import Done, Step, Turn, pick
 from jobs.steps.holds import hold_body
 from jobs.steps.working import LEFT_SOMETHING, archivable_through
 from rollups.calendar.windows import HOUR
@@ -42,29 +42,20 @@ def _row_body(row: Row, by: str) -> Body:
     return {
         "day": at.date().isoformat(),
         **({"hour": at.hour} if by == "hour" else {}),
-        "state": row.state,
-        "readings": row.readings,
-        "live": row.live,
-        "archived": row.archived,
-        "online": row.online,
-        "summarised": row.summarised,
-        "live_buckets": row.live_buckets,
-        "pinned": row.pinned,
-        "held": row.held,
-        "quarantined": row.quarantined,
+        **pick(row, "state", "readings", "live", "archived", "online", "summarised"),
+        **pick(row, "live_buckets", "pinned", "held", "quarantined"),
         "expires_at": row.expires,
         "commits": [_commit_body(it) for it in row.commits],
     }
 
 
 def _commit_body(commit: HeldCommit) -> Body:
-    """Whoever only reads records nothing: what is known of its proof is its commit, and drills."""
+    """Returns a commit as JSON. A command that only reads records nothing: its proof is its commit, and
+    drills."""
     proven = [at for at in (commit.committed, commit.drilled) if at is not None]
     return {
-        "commit": commit.commit,
+        **pick(commit, "commit", "buckets", "readings"),
         "committed_at": commit.committed,
-        "buckets": commit.buckets,
-        "readings": commit.readings,
         "verified_at": max(proven),
         "drilled_at": commit.drilled,
         "expires_at": commit.expires,
@@ -94,18 +85,12 @@ def drill_step(days: int, seed: int) -> Step:
 
 
 def _day_body(found: DrilledDay) -> Body:
-    return {
-        "day": found.name,
-        "commits": found.commits,
-        "buckets": found.buckets,
-        "equal": found.equal,
-        "summaries_differing": found.summaries,
-        "drilled_before": found.drilled_before,
-    }
+    told = pick(found, "commits", "buckets", "equal", "drilled_before")
+    return {"day": found.name, **told, "summaries_differing": found.summaries}
 
 
 def explain_step(question: Question) -> Step:
-    """Returns the step that tells what becomes of a bucket, or of those of an instant."""
+    """Returns the step that tells what happens to a bucket, or to those of an instant."""
 
     def do(turn: Turn) -> Done:
         answer = explain(turn.context, question, archivable_through(turn))
@@ -117,7 +102,8 @@ def explain_step(question: Question) -> Step:
 
 
 def _answer_body(answer: Answer, policy: Policy, runs: Runs) -> Body:
-    """Of one bucket, all stands above the list as well; of several, the state that they have in common."""
+    """Returns the answer as JSON. For one bucket, its values also stand above the list; for several, the
+    state that they share."""
     buckets = [_bucket_body(it, policy, runs) for it in answer.buckets]
     states = {it["state"] for it in buckets}
     alone = buckets[0] if len(buckets) == 1 else {}
@@ -138,21 +124,18 @@ def _bucket_body(it: Explained, policy: Policy, runs: Runs) -> Body:
     series = None if it.series is None else dict(zip(policy.series_names, it.series, strict=True))
     return {
         "id": id_as_json(it.id),
+        **pick(it, "readings", "versions"),
         "series": series,
         "first": None if it.first is None else as_date(it.first),
         "last": None if it.last is None else as_date(it.last),
-        "readings": it.readings,
-        "versions": it.versions,
-        "state": it.fate.state,
-        "rule": it.fate.rule,
+        **pick(it.fate, "state", "rule"),
         "history": [_event_body(event, runs) for event in it.history],
-        "next": {"action": it.fate.action, "at": it.fate.at},
+        "next": pick(it.fate, "action", "at"),
         "holds": [hold_body(hold) for hold in it.holds],
     }
 
 
 def _event_body(event: Event, runs: Runs) -> Body:
-    """With the run that did it, as far as the ledger still knows."""
+    """Returns an event as JSON, with the run that did it, if the ledger still knows it."""
     run, verb = runs.get(event.fence, (None, None)) if event.fence is not None else (None, None)
-    told = {"at": event.at, "event": event.event, "commit": event.commit, "receipt": event.receipt}
-    return {**told, "run": run, "verb": verb, "detail": event.detail}
+    return {**pick(event, "at", "event", "commit", "receipt", "detail"), "run": run, "verb": verb}

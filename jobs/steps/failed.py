@@ -1,4 +1,4 @@
-"""What has to be given again: runs that failed or died, with the commands for it."""
+"""Runs that failed or died and have to be repeated, with the commands for it."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def failed_step(config: Path | None) -> Step:
 def failed(
     database: Database[Document], policies: Sequence[str], config: Path | None
 ) -> dict[str, list[Body]]:
-    """Returns what failed, by policy, the newest first. It takes one command, and one more for each run that
-    has not ended."""
+    """Returns the failed runs, by policy, the newest first. It takes one command, and one more for each run
+    that has not ended."""
     found = Ledger(database).to_repeat(policies)
     return {policy: [_body(it, config) for it in some] for policy, some in found.items()}
 

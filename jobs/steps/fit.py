@@ -1,4 +1,4 @@
-"""Does a policy fit its documents? A plan asks, and so does each run until a sample has shown it."""
+"""Checks whether a policy fits its documents: in a plan, and in each run until a sample has shown it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from buckets.sampling.fit import Example, Fit, fit_of
 from buckets.sampling.sample import sample
 from config.errors import BucketwiseError
 from config.policies import Policy
-from jobs.running.turn import Turn
+from jobs.running.turn import Turn, pick
 from rollups.progress import is_fit_proven, note_fit
 
 Body = dict[str, Any]
@@ -44,7 +44,7 @@ def stop_for(fit: Body | None, policy: Policy) -> None:
 
 
 def misfits_of(fit: Body | None) -> list[Body]:
-    """Returns those that concern buckets which are not quarantined anyhow."""
+    """Returns the misfits of buckets that are not quarantined anyhow."""
     return [it for it in (fit["misfits"] if fit else []) if it["code"] in STOPPING]
 
 
@@ -54,32 +54,24 @@ def said(fit: Body | None) -> Body:
 
 
 def fit_body(fit: Fit, policy: Policy, found: Iterable[Finding]) -> Body:
-    """Returns what the JSON says of it."""
+    """Returns the fit as JSON."""
     first, last = fit.span or (None, None)
     return {
-        "sampled": fit.sampled,
-        "buckets": fit.buckets,
+        **pick(fit, "sampled", "buckets", "readings", "readings_a_bucket", "finite", "series"),
         "quarantined": len(fit.quarantined),
-        "readings": fit.readings,
-        "readings_a_bucket": fit.readings_a_bucket,
-        "finite": fit.finite,
-        "series": fit.series,
         "first": None if first is None else as_date(first),
         "last": None if last is None else as_date(last),
         "examples": [_example_body(it, policy) for it in fit.examples],
         "unused_fields": list(fit.fields.unused),
-        "misfits": [{"code": it.code, "message": it.message} for it in found],
+        "misfits": [pick(it, "code", "message") for it in found],
     }
 
 
 def valueless(report: ArchiveReport, policy: Policy) -> list[Body]:
     """Returns which days of which series stay as they hold no number, in the words of the JSON."""
+    names = policy.series_names
     return [
-        {
-            "field": it.field,
-            "series": dict(zip(policy.series_names, it.series, strict=True)),
-            "day": it.date,
-        }
+        {"field": it.field, "series": dict(zip(names, it.series, strict=True)), "day": it.date}
         for it in report.valueless
     ]
 

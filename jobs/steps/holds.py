@@ -11,7 +11,7 @@ from archivers.records.holding import Holding
 from config.errors import UsageError
 from config.policies import Policy
 from jobs.running.lease import touching
-from jobs.running.turn import Document, Done, Step, Turn
+from jobs.running.turn import Document, Done, Step, Turn, pick
 from rollups.holds import Hold, Holds
 
 Body = dict[str, Any]
@@ -45,7 +45,8 @@ LIST = Step("hold", _listed)
 
 
 def _holding(turn: Turn) -> Holding:
-    """A hold is placed while a run works: it takes no lease."""
+    """Returns what places and releases a policy's holds. It takes no lease: a hold is placed while a run
+    works."""
     context = turn.context
     guard = touching(context.database, turn.policy.name)
     return Holding(context.database, turn.policy.name, context.deletions, guard)
@@ -56,16 +57,11 @@ def _list(turn: Turn) -> Body:
 
 
 def hold_body(hold: Hold) -> Body:
-    """Returns a hold as the JSON tells it."""
+    """Returns a hold as JSON."""
     return {
-        "name": hold.name,
+        **pick(hold, "name", "reason", "placed_at", "by", "freeze"),
+        **pick(hold.within, "since", "until"),
         "series": dict(hold.series),
-        "since": hold.within.since,
-        "until": hold.within.until,
-        "reason": hold.reason,
-        "placed_at": hold.placed_at,
-        "by": hold.by,
-        "freeze": hold.freeze,
     }
 
 

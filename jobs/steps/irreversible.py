@@ -1,4 +1,4 @@
-"""What a changed policy file does that changing it back does not undo: a sentence each."""
+"""What a changed policy file does that changing it back does not undo: a sentence for each."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _ended(body: Body) -> Iterator[str]:
 
 
 def _is_shorter(span: str | None, than: str | None) -> bool:
-    """Both as the policy file writes them; None: forever."""
+    """Returns whether a span is shorter, both as the policy file writes them; None: forever."""
     ends, before = (None if it is None else parse_duration(it) for it in (span, than))
     return ends is not None and (before is None or ends < before)
 

@@ -1,10 +1,9 @@
-"""The steps that register archives in Iceberg tables, in the words of the JSON."""
+"""Registers archives in Iceberg tables, in the words of the JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 from archivers.context import ArchiveContext
@@ -12,8 +11,7 @@ from archivers.lake.report import LakeReport
 from archivers.proof.findings import Finding
 from config.errors import UsageError
 from config.tables import Lake
-from jobs.failures import explain
-from jobs.running.turn import Done, Step, Turn
+from jobs.running.turn import Done, Follower, Step, Turn
 from jobs.steps.working import prepare
 
 Body = dict[str, Any]
@@ -21,7 +19,7 @@ Body = dict[str, Any]
 
 @contextmanager
 def installed() -> Iterator[None]:
-    """Raises UsageError where what works with Iceberg can't be imported."""
+    """Makes the block raise UsageError where what works with Iceberg can't be imported."""
     try:
         yield
     except ImportError as error:
@@ -41,20 +39,14 @@ def sync_step(lake: Lake) -> Step:
     return Step("lake sync", do)
 
 
-def registering(lake: Lake | None, steps: Sequence[Step]) -> Sequence[Step]:
-    """Returns these steps, which register in the end what they have changed. That this fails is told, and is
-    no failure of theirs."""
-    if lake is None:
-        return steps
-    if len(steps) > 1:
-        return (*steps, Step("lake", lambda turn: Done(_registered(turn, lake))))
-    (step,) = steps
-
-    def do(turn: Turn) -> Done:
-        done = step.do(turn)
-        return done if turn.dry_run else Done({**done.body, "lake": _registered(turn, lake)}, done.exit_code)
-
-    return (replace(step, do=do),)
+def registering(lake: Lake | None) -> tuple[Follower, ...]:
+    """Returns the follower that registers, at the end, what a run has archived; or none. Where the run failed
+    or was stopped, something may be half-done, and the next one registers it."""
+    return (
+        ()
+        if lake is None
+        else (Follower("lake", lambda turn: _body(_sync(turn.context, lake, whole=False))),)
+    )
 
 
 def lake_findings(lake: Lake | None, turn: Turn) -> list[Finding]:
@@ -76,14 +68,6 @@ def _sync(context: ArchiveContext, lake: Lake, *, whole: bool) -> LakeReport:
     with installed():
         from archivers.lake.sync import sync
     return sync(context, lake, whole=whole)
-
-
-def _registered(turn: Turn, lake: Lake) -> Body:
-    try:
-        return _body(_sync(turn.context, lake, whole=False))
-    except Exception as error:  # noqa: BLE001  # whatever it is: what was archived is archived
-        turn.context.check()  # a run that has to stop stops
-        return {"error": explain(error).message}
 
 
 def _body(report: LakeReport) -> Body:

@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import structlog
 from pymongo.database import Database
 
 from archivers.erasing.report import Remaining
@@ -16,7 +15,7 @@ from buckets.fields.selectors import Selector
 from config.policies import Policy, Settings
 from config.tables import Redis
 from jobs import clock
-from jobs.running.turn import Done, Step, Turn
+from jobs.running.turn import Done, Follower, Step, Turn
 from jobs.steps.redis_link import Link, LinkError, shown
 from rollups.context import Heard, unheard
 from rollups.publishing.bookmark import Bookmarks, Changed
@@ -26,7 +25,6 @@ Body = dict[str, Any]
 T = TypeVar("T")
 #: Seconds that all requests of one policy may take in a run, and for which one that failed stands for others.
 _PATIENCE, _MEMORY = 30.0, 60.0
-log = structlog.get_logger()
 
 
 class Publishing:
@@ -39,23 +37,22 @@ class Publishing:
         self._failed: tuple[float, LinkError] | None = None
 
     def redis_of(self, policy: Policy) -> Redis | None:
-        """Returns what is published of a policy; None where nothing is."""
+        """Returns the table `publish.redis` as it applies to a policy; None where nothing of it is
+        published."""
         return self._settings.redis_of(policy)
 
-    def hear(self, database: Database[Body], policy: Policy) -> Heard:
-        """Returns what hears of the summaries that a run writes."""
-        return unheard if self.redis_of(policy) is None else Changed(database, policy)
+    def follower(self) -> Follower:
+        """Returns the follower that publishes the summaries which a run's steps have changed."""
 
-    def follow(self, turn: Turn) -> Body | None:
-        """Publishes what the steps of a run have changed. Returns what the report says of it; None where
-        the policy publishes nothing."""
-        if self.redis_of(turn.policy) is None:
-            return None
-        try:
+        def hear(database: Database[Body], policy: Policy) -> Heard:
+            return unheard if self.redis_of(policy) is None else Changed(database, policy)
+
+        def do(turn: Turn) -> Body | None:
+            if self.redis_of(turn.policy) is None:
+                return None
             return {"keys": self._with(turn, lambda it: it.publish(_changed(turn)), _PATIENCE)}
-        except PublishError as error:
-            log.warning("not published", policy=turn.policy.name, reason=str(error))
-            return {"error": str(error)}
+
+        return Follower(self.name, do, hear, always=True)
 
     def step(self, *, everything: bool) -> Step:
         """Returns the step of the verb."""
@@ -68,7 +65,7 @@ class Publishing:
         return Step(self.name, do)
 
     def forget(self, turn: Turn, selector: Selector) -> list[Remaining]:
-        """Removes what was erased. Returns what remains, if Redis can't be reached."""
+        """Removes an erased series. Returns what remains, if Redis can't be reached."""
         redis = self.redis_of(turn.policy)
         if redis is None:
             return once_published(turn)
@@ -109,12 +106,17 @@ class Publishing:
 
 
 def publishing(settings: Settings) -> Publishing | None:
-    """Returns what publishes; None where nothing is to be published."""
+    """Returns the publishing that is configured; None where there is none."""
     return None if settings.publish.redis is None else Publishing(settings)
 
 
+def published(settings: Settings) -> tuple[Follower, ...]:
+    """Returns the follower that publishes after the steps of a run, or none."""
+    return () if (found := publishing(settings)) is None else (found.follower(),)
+
+
 def once_published(turn: Turn) -> list[Remaining]:
-    """Returns what may remain in Redis of a policy that is published no more."""
+    """Returns what may remain in Redis of a policy that is no longer published."""
     state = Bookmarks(turn.context.database, turn.policy).load()
     if state.expires is None or state.expires <= clock.current():
         return []

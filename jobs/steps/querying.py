@@ -1,4 +1,4 @@
-"""What a query finds, brought to where it is wanted, and told in the words of the JSON."""
+"""Delivers the rows of a query where they are wanted, and reports them in the words of the JSON."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Answers:
         return Report(self._call.command, self._call.now, results, list(told), extra={"explain": body})
 
     def _results(self) -> list[Result]:
-        """Of the policies that were asked, and what was left out."""
+        """Returns the results of the queried policies, with what was left out."""
         results = []
         for policy in dict.fromkeys(self._engine.asked):
             broken = self._engine.quarantined.get(policy, [])
@@ -87,7 +87,7 @@ class Answers:
         return self._to_stdout
 
     def _to_report(self, reader: pa.RecordBatchReader) -> Found:
-        """All rows for JSON, the first for people."""
+        """Returns all rows for JSON, the first for people."""
         rows = _rows(reader, None if self._call.json else MOST_SHOWN)
         types = [str(it) for it in reader.schema.types]
         tables = shown(reader.schema.names, rows)

@@ -1,4 +1,4 @@
-"""The connection to Redis: requests that end in time, and errors that say where."""
+"""The connection to Redis: requests with time limits, and errors that say where."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where each policy stands: how far it has come, what waits, how its last runs went."""
+"""The state of each policy: how far it is, what waits, and how its last runs went."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def _status(turn: Turn) -> Done:
 
 
 def _place(turn: Turn) -> Done:
-    """A few commands, each of which looks at one document where there is an index; the store is not asked."""
+    """Returns where a policy stands. Takes a few commands, each of which reads one document where there is an
+    index; makes no request to the store."""
     through = rolled_up_through(turn.context.database, turn.policy)
     return Done(
         {
@@ -59,7 +60,7 @@ def _archived_through(turn: Turn) -> datetime | None:
 
 
 def _waiting(turn: Turn) -> int:
-    """Buckets that have expired and are still in the source."""
+    """Returns how many buckets have expired and are still in the source."""
     policy = turn.policy
     if policy.archive is None or policy.archive.to == "none" or policy.archive.after is None:
         return 0

@@ -33,7 +33,7 @@ from jobs import clock
 from jobs.running import lease, ledger
 from jobs.running.lag import lag_findings
 from jobs.running.pausing import pause_findings
-from jobs.running.turn import Done, Step, Turn
+from jobs.running.turn import Done, Step, Turn, pick
 from jobs.steps.audited import evidence_body
 from jobs.steps.ending import ARCHIVE_EXPIRY
 from jobs.steps.fit import archives, fit_body, misfits_of, said, see_fit, stop_for, valueless
@@ -51,7 +51,7 @@ from rollups.rolling.options import RollupOptions, RollupReport, unheard
 
 Body = dict[str, Any]
 LEFT_SOMETHING, NOT_KEPT, FAILED = 3, 4, 1
-#: A write takes no longer; what one left unfinished before that is of no use.
+#: No write takes longer: what was left unfinished before that is of no use.
 ABANDONED = timedelta(days=1)
 #: What a run does in the suite's own collections. Only a restore puts pins.
 OWN_COLLECTIONS = {
@@ -66,20 +66,21 @@ OWN_COLLECTIONS = {
 
 
 def prepare(turn: Turn, keys: Keys | None = None) -> None:
-    """Before summaries are made from it: the archive is all there, and nothing half-done is in it."""
+    """Checks, before summaries are made from it, that the archive is all there, and that nothing half-done is
+    in it."""
     context = turn.context
     check_archived(turn)
     if turn.dry_run:
         return
     if context.store is not None:
-        # By the clock that is behind: a write that another machine is at must not pass for an old one.
+        # By the clock that is behind: a write under way on another machine must not pass for an old one.
         present = min(clock.current(), turn.taken_at)
         context.store.clean_temporaries(present - ABANDONED)
     recover(replace(context, keys=keys or context.keys))
 
 
 def check_archived(turn: Turn) -> None:
-    """Who may write sees to the rest when it recovers."""
+    """Checks that the archive is all there. A step that may write sees to the rest when it recovers."""
     context = turn.context
     if turn.dry_run:
         check_archive(context.database, context.policy, context.store)
@@ -87,13 +88,14 @@ def check_archived(turn: Turn) -> None:
         check_kind(context.database, context.policy)
 
 
-def backfill_step(length: timedelta) -> Step:
-    """Returns the step that rolls up the turn's range in slices of a length, and goes on where an earlier
-    call was cut off."""
+def backfill_step(length: timedelta, *, anew: bool) -> Step:
+    """Returns the step that rolls up the turn's range in slices of a length. Unless it is to begin `anew`, it
+    goes on where an earlier call was cut off."""
 
     def do(turn: Turn) -> Done:
         span = turn.within.start_ms, turn.within.end_ms
-        backfill = Backfill(turn.context.database, turn.policy, span, length // timedelta(milliseconds=1))
+        slice_ms = length // timedelta(milliseconds=1)
+        backfill = Backfill(turn.context.database, turn.policy, span, slice_ms, anew=anew)
         rest = TimeRange(as_date(backfill.begins), turn.within.until)
         done = _roll_up(replace(turn, within=rest), backfill.reach)
         backfill.finish()
@@ -130,13 +132,13 @@ def _roll_up(turn: Turn, reached: Callable[[int], None] = unheard) -> Done:
 
 
 def _by_level(report: RollupReport) -> Body:
-    """What became of the summaries of each level; hours and days are always told."""
+    """Returns the counts of summaries of each level; hours and days are always there."""
     counts = {"hourly": report.hourly, "daily": report.daily, **report.counts}
     return {level: {"written": it.written, "unchanged": it.unchanged} for level, it in counts.items()}
 
 
 def _late_body(late: Late | None) -> Body:
-    """How late readings were looked for; nothing where a range was asked for."""
+    """Returns how late readings were looked for as JSON; nothing where a range was asked for."""
     if late is None:
         return {}
     return {"late": {"mode": late.mode, "events": late.events, "reason": late.reason}}
@@ -160,7 +162,7 @@ def _archive(turn: Turn) -> Done:
 
 
 def archivable_through(turn: Turn) -> int | None:
-    """Up to where readings may be archived (milliseconds); None: no policy rolls them up."""
+    """Returns up to where readings may be archived (milliseconds); None: no policy rolls them up."""
     found = [_through_of(turn, policy) for policy in (turn.policy, *turn.readers)]
     return min((through for through in found if through is not None), default=None)
 
@@ -178,13 +180,7 @@ def _through_of(turn: Turn, policy: Policy) -> int | None:
 
 def _archive_body(report: ArchiveReport, policy: Policy, mended: int) -> Body:
     return {
-        "to": report.to,
-        "buckets": report.buckets,
-        "readings": report.readings,
-        "parts": report.parts,
-        "bytes": report.bytes,
-        "deleted": report.deleted,
-        "left": report.left,
+        **pick(report, "to", "buckets", "readings", "parts", "bytes", "deleted", "left"),
         "reasons": [{"reason": reason, "count": count} for reason, count in report.reasons.items()],
         "summaries": mended,
         "valueless": valueless(report, policy),
@@ -193,7 +189,7 @@ def _archive_body(report: ArchiveReport, policy: Policy, mended: int) -> Body:
 
 
 def _limit_body(limit: DeleteLimit | None) -> Body:
-    """What a plan says of `max_delete`."""
+    """Returns `max_delete` as a plan's JSON."""
     if limit is None:
         return {}
     stops = f"this run would stop: {limit.message}" if limit.is_exceeded else None
@@ -201,12 +197,13 @@ def _limit_body(limit: DeleteLimit | None) -> Body:
 
 
 def quarantine_body(found: list[Quarantined], total: int) -> Body:
-    named = [{"id": id_as_json(it.id), "field": it.field, "reason": it.reason} for it in found]
+    """Returns quarantined buckets as JSON: the total, and those found with their reasons."""
+    named = [{"id": id_as_json(it.id), **pick(it, "field", "reason")} for it in found]
     return {"quarantined": total, "quarantine": named}
 
 
 def _compact(turn: Turn) -> Done:
-    """As a step of a run: what has come to rest, within the budget."""
+    """Merges, as a step of a run, what has come to rest, within the budget."""
     archive, now = turn.policy.archive, turn.context.now
     if archive is None or archive.compact.after is None:
         return Done(asdict(CompactReport()))
@@ -215,7 +212,7 @@ def _compact(turn: Turn) -> Done:
 
 
 def _compact_all(turn: Turn) -> Done:
-    """As a verb: all that lies in the range."""
+    """Merges, as a verb, all that lies in the range."""
     return _compact_as_asked(turn, CompactOptions(turn.within))
 
 
@@ -233,13 +230,13 @@ def _expire(turn: Turn) -> Done:
 
 
 def held_body(held: Mapping[str, int]) -> Body:
-    """How much stays for each hold; nothing where none keeps anything."""
+    """Returns how much stays for each hold as JSON; nothing where no hold keeps anything."""
     return {"held": dict(sorted(held.items()))} if held else {}
 
 
 def _verify(turn: Turn) -> Done:
     report = verify(turn.context, turn.within)
-    damage = [{"code": it.code, "place": it.place, "message": it.message} for it in report.bad]
+    damage = [pick(it, "code", "place", "message") for it in report.bad]
     body = {"parts": report.parts, "readings": report.readings, "bad": len(damage), "damage": damage}
     return Done(body, HaltedError.exit_code if damage else 0)
 
@@ -286,10 +283,9 @@ def audit_step(
     publishing: Publishing | None = None,
     beside: Callable[[Turn], list[Finding]] = nothing_else,
 ) -> Step:
-    """Returns the step that audits. `full`: all parts, whatever the policy says. `evidence`: it also tells
+    """Returns the step that audits. `full`: all parts, whatever the policy says. `evidence`: also reports
     where each day is, how much there is, and how it is proven. `drilled_every`: how long a day may go without
-    a drill; None: forever. `publishing`: what
-    publishes summaries elsewhere. `beside` finds what else there is."""
+    a drill; None: forever. `publishing`: publishes summaries elsewhere. `beside`: finds further problems."""
 
     def do(turn: Turn) -> Done:
         report = audit(turn.context, full=full, drilled_every=drilled_every)
@@ -319,7 +315,8 @@ def _findings(found: Iterable[Any], code: int) -> Done:
 
 
 def finding_body(found: Any) -> Body:
-    return {key: getattr(found, key) for key in ("code", "policy", "place", "severity", "message")}
+    """Returns a finding as JSON."""
+    return pick(found, "code", "policy", "place", "severity", "message")
 
 
 ROLLUP = Step("rollup", _roll_up, by_present=True, follows_changes=True)
@@ -330,5 +327,5 @@ VERIFY, CHECK, UNPIN = Step("verify", _verify), Step("check", _check), Step("unp
 SIGN, RECEIPT_LIST = Step("sign", _sign), Step("receipts", _receipts)
 COMPACT = Step("compact", _compact, by_present=True)
 COMPACT_ALL = Step("compact", _compact_all)
-#: Summaries go last: what they stand for is archived by then.
+#: Summaries go last: their readings are archived by then.
 RUN = (ROLLUP, ARCHIVE, COMPACT, ARCHIVE_EXPIRY, EXPIRY)

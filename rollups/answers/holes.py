@@ -23,7 +23,7 @@ Document = dict[str, Any]
 
 
 class Hole(NamedTuple):
-    """Of one series: no reading in [start, end), milliseconds."""
+    """A span [start, end), milliseconds, without a reading of a series."""
 
     start: int
     end: int
@@ -31,6 +31,8 @@ class Hole(NamedTuple):
     collection: str
 
     def message(self, policy: Policy) -> str:
+        """Returns the hole as a sentence: of which series, from when to when, and the interval that was
+        expected."""
         named = ", ".join(f"{name}={extended_json(_at(self.series, name))}" for name in policy.series_names)
         of = f"of {named} " if named else ""
         mark = " local time" if levels_that_meet(policy)[0].local else "Z"
@@ -41,19 +43,18 @@ class Hole(NamedTuple):
 
 
 class _Heard(NamedTuple):
-    """What summaries have told of a series so far."""
+    """How far the summaries of a series have been read."""
 
-    reached: int  # everything before it is told
+    reached: int  # everything before it has been read
     end: int  # of the last window
 
 
 def longest_holes(database: Database[Document], policy: Policy, at_most: int) -> tuple[list[Hole], int]:
-    """The longest holes, in the order of time, and how many more there are.
+    """Returns the longest holes, in the order of time, and how many more there are.
 
-    Days are read where they are made, and the hours after the last day; of hours and local days the hours.
-    A hole may span windows, and windows without a summary are part of it. Before a series' first reading,
-    and after its last window, there is none.
-    """
+    Reads daily summaries where they are made, and hourly ones after the last day; if days are local, hourly
+    ones alone. A hole may span windows, and windows without a summary are part of it. There is none before a
+    series' first reading, or after its last window."""
     shortest = span_ms(policy.max_hole) if policy.max_hole is not None else 0
     longest: list[tuple[int, int, Hole]] = []
     count = 0
@@ -90,7 +91,7 @@ def _holes(database: Database[Document], policy: Policy, shortest: int) -> Itera
 
 
 def _spans(summary: Mapping[str, Any], window: Span, interval: int) -> list[Span]:
-    """Where readings are known to be. All of the window where that is not known: it is no hole."""
+    """Returns where readings are known to be. All of the window where that is not known: it is no hole."""
     try:
         runs = coverage.unpack(summary.get("coverage"), window[0], interval)
     except ValueError:  # made with other settings, and yet to be made anew
@@ -101,15 +102,15 @@ def _spans(summary: Mapping[str, Any], window: Span, interval: int) -> list[Span
 
 
 def _summaries(database: Database[Document], policy: Policy) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The name of its collection, and the summary: each series' in the order of time."""
+    """Yields each summary with the name of its collection, those of each series in the order of time."""
     after = LOWEST
-    # Days first. Weeks and months do not hold each other: only where there is nothing finer.
+    # Days first. Weeks and months do not contain each other: only where there is nothing finer.
     levels = levels_that_meet(policy)
     for level in reversed([it for it in levels if not it.is_long] or levels[:1]):
         collection: Collection[Document] = database.get_collection(
             level.collection, codec_options=documents.OPTIONS
         )
-        # Where an hour reaches over the last day's end, both tell of it.
+        # An hour that reaches over the last day's end is in both.
         wanted = {"start": {"$gt": DatetimeMS(after - HOUR)}, "_id.series": {"$exists": True}}
         for summary in collection.find(wanted, {"start": 1, "end": 1, "coverage": 1}).sort("start", 1):
             after = max(after, documents.milliseconds(summary["end"]))

@@ -57,10 +57,10 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the summaries of a range tell together.
+    """The merged summaries of a range.
 
     `states`: each series asked for that has a reading, sorted, with its state over the range; where all
-    series were asked for as one, one state of the series () at most. What `tiling.missing` covers is not in.
+    series were asked for as one, at most one state, of the series (). What `tiling.missing` covers is not in.
     """
 
     policy: Policy
@@ -73,11 +73,13 @@ class Answer:
 
     @property
     def is_complete(self) -> bool:
+        """Returns whether summaries cover the whole range."""
         return not self.tiling.missing
 
     def told(self, state: State) -> Document:
-        """A state in the words of a summary: `count`, and in `values` each value field by its name. Where the
-        policy expects an interval, what is missing too; but not of a range that is itself incomplete."""
+        """Returns a state with the names of a summary: `count`, and in `values` each value field by its name.
+        Where the policy expects an interval, also tells what is missing, unless the range itself is
+        incomplete."""
         interval = coverage.interval_of(self.policy)
         found = None
         if interval is not None and self.is_complete:

@@ -1,4 +1,4 @@
-"""What is due: which windows a roll-up looks at, and in which slices of time. Pure."""
+"""Decides which windows a roll-up looks at, and in which slices of time. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rollups.calendar.windows import HIGHEST, LOWEST, day_of, span_ms, to_ms
 
 
 class Spans:
-    """Spans of time: sorted, apart from one another, none empty."""
+    """Sorted spans of time that do not touch. None is empty."""
 
     def __init__(self, spans: Iterable[Span]) -> None:
         merged: list[Span] = []
@@ -29,11 +29,12 @@ class Spans:
         self._starts = [start for start, _ in merged]
 
     def touch(self, start: int, end: int) -> bool:
+        """Returns whether any span overlaps [start, end), milliseconds."""
         before = bisect_left(self._starts, end) - 1
         return before >= 0 and self.spans[before][1] > start
 
     def gaps(self, start: int, end: int) -> Iterator[Span]:
-        """Yields what of [start, end) is in none of them."""
+        """Yields the parts of [start, end) that are in none of them."""
         for first, last in self.spans:
             if start < min(first, end):
                 yield start, min(first, end)
@@ -43,7 +44,7 @@ class Spans:
 
 
 def widened(levels: Sequence[Level], spans: Iterable[Span]) -> Spans:
-    """The spans, widened to the whole windows that they touch."""
+    """Returns the spans, widened to the whole windows that they touch."""
     return Spans(
         (
             min(level.edges(at := max(LOWEST, start - level.reach), at + 1)[0] for level in levels),
@@ -86,13 +87,14 @@ class Calendar:
         }
 
     def slice_at(self, ms: int, after: int) -> Span:
-        """The first slice, from `after` on, with a window that holds the instant."""
+        """Returns the first slice, from `after` on, with a window that holds the instant."""
         first = min((level.edges(ms, ms + 1)[0] for level in self._short if level.step), default=ms)
         start, end = day_of(first, self._zone)
         return (start, end) if start >= after else day_of(ms, self._zone)
 
     def windows(self, level: Level, piece: Span, spans: Spans) -> list[Span]:
-        """The windows of a slice that are over, settled, not past retention, and touched by the spans."""
+        """Returns the windows of a slice that are over, settled, not past retention, and touched by the
+        spans."""
         expired = self._expired[level.name]
         return [
             (start, end)

@@ -34,7 +34,7 @@ MINUTE = HOUR // 60
 
 @dataclass(frozen=True)
 class Row:
-    """What is the same of a level in every policy.
+    """The properties of a level that are the same in every policy.
 
     `step`: the length of its windows, which are counted from the epoch; or `edges`: where they begin and end
     in a time zone. `parts`: the levels whose windows may make its own up, the coarsest first. `is_long`: a
@@ -71,19 +71,23 @@ class Level:
 
     @property
     def row(self) -> Row:
+        """Returns the row of the table of levels that defines its windows."""
         return ROWS[self.name]
 
     @property
     def step(self) -> int | None:
+        """Returns the length of a window in milliseconds; None where it follows the calendar."""
         return self.row.step
 
     @property
     def is_long(self) -> bool:
+        """Returns whether its windows are longer than a day."""
         return self.row.is_long
 
     @property
     def reach(self) -> int:
-        """A window holds instants this many milliseconds before its start, and after its end, at most."""
+        """Returns how many milliseconds before its start, or after its end, a window may hold instants, at
+        most."""
         return LARGEST_MS if self.local else 0
 
     @property
@@ -110,11 +114,12 @@ class Level:
         return (edges[0], edges[-1]) == span
 
     def expired_before(self, now: datetime) -> int | None:
-        """A summary whose window ends before it is past its retention; None: it never is."""
+        """Returns the instant (milliseconds) before which a window must end for its summary to be past its
+        retention; None: it never is."""
         return None if self.retain is None else to_ms(now) - span_ms(self.retain)
 
     def through(self, due_end: int) -> int:
-        """The end of the last window that is over at `due_end`."""
+        """Returns the end of the last window that is over at `due_end`."""
         end = max(LOWEST, min(due_end - self.reach, HIGHEST - 1))
         return self.edges(end, end + 1)[0]
 
@@ -133,8 +138,8 @@ def levels_of(policy: Policy) -> list[Level]:
 
 
 def levels_that_meet(policy: Policy) -> list[Level]:
-    """The levels whose windows tell of one time. Days by the readings' own clocks do not meet UTC hours: of
-    the two the hours."""
+    """Returns the levels whose windows are in one time. Days by the readings' own clocks do not meet UTC
+    hours: then only the hours are returned."""
     levels = levels_of(policy)
     return [level for level in levels if level.local == levels[0].local]
 

@@ -1,4 +1,4 @@
-"""What due windows are made of: finer summaries, standing or of the same run; else readings. Pure."""
+"""Decides what due windows are made of: finer summaries, standing or of the same run; else readings. Pure."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Slice:
         return [part for part in self.parts[level.name] if part.source is None]
 
     def to_read(self, levels: Sequence[Level]) -> dict[bool, list[Span]]:
-        """Returns what to read, by whether it goes by the readings' own clocks."""
+        """Returns the spans to read, by whether they go by the readings' own clocks."""
         found: dict[bool, list[Span]] = {}
         for level in levels:
             if spans := [part.span for part in self.read(level)]:
@@ -62,14 +62,15 @@ class Slice:
 @dataclass(frozen=True)
 class StandingSummaries:
     """Which summaries stand as earlier runs made them: how far each level is rolled up, and before when its
-    summaries have gone by their `retain`, which is asked only where it counts. What is `doubted` may have
-    changed without being told."""
+    summaries are gone by `retain`, which is asked for only where it counts. Those in `doubted` may have
+    changed without any record of it."""
 
     through: Mapping[LevelName, int] = field(default_factory=dict)
     gone: Callable[[], Mapping[LevelName, int]] = dict
     doubted: Spans = Spans(())  # noqa: RUF009  (it never changes)
 
     def has(self, level: Level, window: Span) -> bool:
+        """Returns whether the summaries of a window stand, complete and unchanged."""
         if window[1] > self.through.get(level.name, _NEVER) or self.doubted.touch(*window):
             return False
         return window[1] >= self.gone().get(level.name, _NEVER)
@@ -124,7 +125,7 @@ class Partition:
         return None
 
     def _stands(self, level: Level, window: Span) -> bool:
-        """Whether its summaries are what they should be, and this run does not look at them."""
+        """Returns whether a window's summaries are up to date, and not looked at in this run."""
         start, end = window[0] - level.reach, window[1] + level.reach
         return self.standing.has(level, window) and not self.spans[level.name].touch(start, end)
 

@@ -30,12 +30,13 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Tiling:
-    """Together they are the range, each instant of it once."""
+    """Pieces and gaps that together make up a range, each instant of it once."""
 
-    pieces: Sequence[Piece]  # what there are summaries of
-    missing: Sequence[Piece]  # what there are none of
+    pieces: Sequence[Piece]  # the windows that have summaries
+    missing: Sequence[Piece]  # the gaps without summaries
 
     def windows(self, level: LevelName) -> int:
+        """Returns how many windows of a level the pieces hold."""
         return sum(piece.windows for piece in self.pieces if piece.level == level)
 
 
@@ -51,18 +52,18 @@ class StandingWindows:
 def standing_windows(
     level: Level, through: Mapping[LevelName, int], gone: Mapping[LevelName, int], now: datetime
 ) -> StandingWindows:
-    """`through`: how far each level is rolled up; `gone`: what ended before it has gone."""
+    """Returns the windows whose summaries stand. `through`: how far each level is rolled up; `gone`: what
+    ended before has gone."""
     expired = level.expired_before(now)
     low = max(gone.get(level.name, -_NEVER), -_NEVER if expired is None else expired)
     return StandingWindows(level, low, through.get(level.name, -_NEVER))
 
 
 def tile(stocks: Sequence[StandingWindows], start: int, end: int) -> Tiling:
-    """The fewest windows that make up [start, end) and leave the least of it uncovered.
+    """Returns the fewest windows that make up [start, end) and leave the least of it uncovered.
 
     A day is taken where it fits: where its zone's offset is no whole hour, the hours around it do not meet
-    it. Raises UsageError where no whole windows make up the range.
-    """
+    it. Raises UsageError where no whole windows make up the range."""
     nodes = _nodes(stocks, start, end)
     best: list[_Step | None] = [_Step(0, 0, (), None)]
     steppers = [_Stepper(stock, nodes) for stock in stocks]
@@ -81,8 +82,8 @@ def tile(stocks: Sequence[StandingWindows], start: int, end: int) -> Tiling:
 
 
 def _nodes(stocks: Sequence[StandingWindows], start: int, end: int) -> list[int]:
-    """Where windows of one level may end and those of another begin. Between two nodes all windows of a level
-    of one length stand, or none: so they are taken together."""
+    """Returns where windows of one level may end and those of another begin. Between two nodes all windows of
+    a level of one length stand, or none: so they are taken together."""
     turns = {start, end}
     for stock in stocks:
         if stock.level.step is None:
@@ -139,7 +140,8 @@ class _Stepper:
         return Piece(start, end, name, 0 if reason else 1, reason)
 
     def _run(self, start: int, end: int) -> list[Piece]:
-        """Windows of one length: those that are gone, those that stand, and those that are yet to be made."""
+        """Returns windows of one length: those that are gone, those that stand, and those that are still to
+        be made."""
         name, step = self._stock.level.name, self._stock.level.step
         assert step is not None
         high = max(start, min(end, self._stock.high // step * step))
@@ -153,7 +155,8 @@ class _Stepper:
 
 
 def _joined(pieces: Iterator[Piece]) -> Iterator[Piece]:
-    """Those that adjoin, of one level and reason, as one; a reason joins whatever level."""
+    """Yields pieces, adjoining ones of one level and reason as one; those with a reason are joined whatever
+    their level."""
     for _, run in groupby(pieces, key=lambda it: it.reason or it.level):
         first, *rest = run
         last = rest[-1] if rest else first
@@ -188,6 +191,6 @@ def _around(level: Level, ms: int) -> Span | tuple[int]:
 
 
 def instant(ms: int) -> str:
-    """2018-06-30T00:00:00Z; with milliseconds where there are some."""
+    """Returns milliseconds as 2018-06-30T00:00:00Z, with a fraction where there is one."""
     precision = "milliseconds" if ms % 1000 else "seconds"
     return as_date(ms).isoformat(timespec=precision).replace("+00:00", "Z")

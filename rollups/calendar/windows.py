@@ -24,16 +24,17 @@ HIGHEST = (datetime(9999, 12, 24) - _EPOCH) // _MILLISECOND  # noqa: DTZ001
 
 
 def to_ms(instant: datetime) -> int:
-    """An aware datetime in milliseconds, rounded down."""
+    """Returns an aware datetime in milliseconds, rounded down."""
     return (instant - datetime(1970, 1, 1, tzinfo=UTC)) // _MILLISECOND
 
 
 def span_ms(length: timedelta) -> int:
+    """Returns a length of time in milliseconds, rounded down."""
     return length // _MILLISECOND
 
 
 def step_edges(start_ms: int, end_ms: int, step: int) -> list[int]:
-    """The edges of the whole windows of `step` milliseconds, counted from the epoch, that touch
+    """Returns the edges of the whole windows of `step` milliseconds, counted from the epoch, that touch
     [start_ms, end_ms)."""
     first = start_ms // step
     last = max(first, -(-end_ms // step))
@@ -41,10 +42,9 @@ def step_edges(start_ms: int, end_ms: int, step: int) -> list[int]:
 
 
 def day_edges(start_ms: int, end_ms: int, zone: ZoneInfo) -> NDArray[np.int64]:
-    """The edges of the whole calendar days in `zone` that touch [start_ms, end_ms).
+    """Returns the edges of the whole calendar days in `zone` that touch [start_ms, end_ms).
 
-    Raises ValueError outside LOWEST … HIGHEST.
-    """
+    Raises ValueError outside LOWEST … HIGHEST."""
     first = _local_date(start_ms, zone).toordinal() - 2
     last = _local_date(max(start_ms, end_ms), zone).toordinal() + 3
     # A day that does not exist starts where the next one does: the set leaves no window for it. (`np.unique`
@@ -53,19 +53,20 @@ def day_edges(start_ms: int, end_ms: int, zone: ZoneInfo) -> NDArray[np.int64]:
 
 
 def week_edges(start_ms: int, end_ms: int, zone: ZoneInfo) -> NDArray[np.int64]:
-    """The edges of the whole ISO weeks in `zone`, from Monday on, that touch [start_ms, end_ms)."""
+    """Returns the edges of the whole ISO weeks in `zone`, from Monday on, that touch [start_ms, end_ms)."""
     return _period_edges(start_ms, end_ms, zone, _monday)
 
 
 def month_edges(start_ms: int, end_ms: int, zone: ZoneInfo) -> NDArray[np.int64]:
-    """The edges of the whole calendar months in `zone` that touch [start_ms, end_ms)."""
+    """Returns the edges of the whole calendar months in `zone` that touch [start_ms, end_ms)."""
     return _period_edges(start_ms, end_ms, zone, _first_of_month)
 
 
 def _period_edges(
     start_ms: int, end_ms: int, zone: ZoneInfo, first_day: Callable[[date, int], date]
 ) -> NDArray[np.int64]:
-    """`first_day(day, n)`: where the period that holds the day begins, or the n-th after it."""
+    """Returns the edges of periods. `first_day(day, n)`: where the period that holds the day begins, or the
+    n-th after it."""
     at = first_day(_local_date(start_ms, zone), -1)
     last = first_day(_local_date(max(start_ms, end_ms), zone), 2)
     days = [at]
@@ -87,12 +88,13 @@ def _first_of_month(day: date, later: int) -> date:
 
 
 def _inside(ordinal: int) -> date:
-    """A week or month at the calendar's ends is cut, so that every zone can tell where it begins."""
+    """Returns the date, moved inwards at the calendar's ends: a week or month is cut there, so that every
+    zone can tell where it begins."""
     return date.fromordinal(min(max(ordinal, date.min.toordinal() + 2), date.max.toordinal() - 2))
 
 
 def _around(starts_of: set[int], start_ms: int, end_ms: int) -> NDArray[np.int64]:
-    """Of these starts of windows, those around what touches [start_ms, end_ms)."""
+    """Returns those starts of windows that lie around what touches [start_ms, end_ms)."""
     starts = np.array(sorted(starts_of), dtype=np.int64)
     begin = int(np.searchsorted(starts, start_ms, side="right")) - 1
     stop = max(begin, int(np.searchsorted(starts, end_ms, side="left")))
@@ -100,14 +102,15 @@ def _around(starts_of: set[int], start_ms: int, end_ms: int) -> NDArray[np.int64
 
 
 def day_of(ms: int, zone: ZoneInfo) -> tuple[int, int]:
-    """The day window in `zone` that holds the instant."""
+    """Returns the day window in `zone` that holds the instant."""
     start, end = day_edges(ms, ms + 1, zone).tolist()
     return start, end
 
 
 @lru_cache(maxsize=65_536)
 def _day_start(day: date, zone: ZoneInfo) -> int:
-    """The first instant of a local date; of a repeated midnight the first, of a skipped one the jump."""
+    """Returns the first instant of a local date: of a repeated midnight the first, of a skipped one the
+    jump."""
     wall = datetime(day.year, day.month, day.day)  # noqa: DTZ001
     early, late = (_utc(wall, zone, fold) for fold in (0, 1))
     if early <= late:

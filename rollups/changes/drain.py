@@ -1,12 +1,11 @@
 """Reads the change stream of a database from where it was left, for one policy or for several at once.
 
-The stream tells of the policies' sources, of their overflow, and of two collections of our own: of the
-receipts that archive runs, whichever policy's, write in each transaction that deletes from the sources (its
-deletes move readings, and change none), and of the mark that a run leaves to know when it has read far
-enough.
+The stream covers the policies' sources, their overflow, and two collections of our own. Archive runs of any
+policy write receipts in each transaction that deletes from the sources: such deletes move readings, and
+change none. A run leaves a mark, to know when it has read far enough.
 
-Which deletes are an archive run's, their receipt tells only after them. Where there are many, the receipts
-are read ahead, and the server then leaves out what their transactions deleted.
+The receipt of an archive run comes only after its deletes. Where there are many, the receipts are read ahead,
+and the server then leaves out what their transactions deleted.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ _UNAVAILABLE = {13: "the user lacks the right to it", 40573: "it takes a replica
 _WAIT_MS = 250
 _MOST_WAITS = 480  # two minutes without an event
 _CHANGES = ("insert", "update", "replace", "delete")
-#: After so many deletes of archive runs, receipts are read ahead: of so many transactions.
+#: Deletes of archive runs after which receipts are read ahead; and of how many transactions.
 MANY_DROPPED, READ_AHEAD = 1000, 10_000
-#: Events of a reply, which else has up to 16 MB of what is not wanted any more.
+#: Events of a reply. Otherwise it has up to 16 MB of events that are no longer needed.
 REPLY = 1000
 
 
@@ -61,10 +60,12 @@ class Followed:
 
     @property
     def policy(self) -> Policy:
+        """Returns the policy whose collections are followed."""
         return self.source.policy
 
     @cached_property
     def reader(self) -> EventReader:
+        """Returns the reader that turns the policy's events into changes."""
         return EventReader(self.policy)
 
     def knows(self, event: Document) -> bool:
@@ -74,12 +75,14 @@ class Followed:
 
 @dataclass(frozen=True)
 class End:
-    """How far to read: up to the mark, where one was left; else to what was written after this time."""
+    """How far to read: up to the mark, where one was left; else to events after this time."""
 
     mark: str | None = None
     time: Timestamp | None = None
 
     def is_past(self, event: Document) -> bool:
+        """Returns whether an event is the mark, or was written after the time: all that was asked for is
+        read."""
         if self.mark is not None:
             return bool(event.get("mark") == self.mark)
         return self.time is not None and "clusterTime" in event and bool(event["clusterTime"] > self.time)
@@ -118,7 +121,7 @@ class Drain:
 
         Raises LostError where it tells of none, UnavailableError, and BucketwiseError where it stays silent.
         """
-        # Before the stream is opened: most often its first reply tells of the mark.
+        # Before the stream is opened: then its first reply mostly contains the mark.
         end, archived = self._end(), list[Document]()
         token = min((it.token for it in self._followed), key=lambda token: token["_data"])
         while True:
@@ -174,7 +177,8 @@ class Drain:
         return [{"lsid.id": session, "txnNumber": {"$in": some}} for session, some in numbers.items()]
 
     def _events(self, stream: ChangeStream[Document], end: End) -> Iterator[Document]:
-        """Up to the mark. It was written after all that is to be read, so that the stream tells it last."""
+        """Yields the events up to the mark, which was written after all that is to be read, and so comes
+        last."""
         waits = 0
         while stream.alive and waits < _MOST_WAITS:
             self._check()
@@ -247,6 +251,6 @@ def read_step(step: Callable[[], T], *, is_resumed: bool) -> T:
             raise UnavailableError(_UNAVAILABLE[error.code]) from error
         if not is_resumed:
             raise
-        # The oplog has rolled over, an event is too large … : what it was is told, and a new stream shows
-        # whether it was that.
+        # The oplog has rolled over, an event is too large …: the text of the error says so, and reading
+        # from a new stream shows whether that was it.
         raise LostError((error.details or {}).get("errmsg", str(error))) from error

@@ -1,7 +1,7 @@
 """What the events of a change stream say: which time has changed, as far as an event knows. Pure.
 
-An event names a document's `_id`, and what it is like since; what it was like before only where the
-collection keeps pre-images.
+An event names a document's `_id`, and its state after the change; its state before only where the collection
+keeps pre-images.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Change:
 
 
 class Transaction(NamedTuple):
-    """What tells a transaction from others. Its events come one after the other."""
+    """The identity of a transaction. Its events come one after the other."""
 
     session: Any
     number: int
@@ -58,7 +58,7 @@ class EventReader:
         return told
 
     def new_readings(self, from_ms: int) -> Document:
-        """A query for insertions of buckets that hold nothing before the instant."""
+        """Returns a query for insertions of buckets that hold nothing before the instant."""
         if self.policy.model == "samples" or not own_form(self.policy).is_date:
             return {"operationType": "none"}
         time = f"fullDocument.{self.policy.time_field}"
@@ -66,13 +66,15 @@ class EventReader:
         return {**inserted, time: {"$gte": as_date(from_ms)}}
 
     def read(self, event: Document) -> Change:
-        """Of an insertion, update, replacement or deletion in the source, or in its overflow."""
+        """Returns the change that an insertion, update, replacement or deletion made in the source or its
+        overflow."""
         if event["ns"]["coll"] == self.policy.collection:
             return self._of_bucket(event)
         return self._of_overflow(event)
 
     def operation(self, event: Document) -> str:
-        """insert, delete, move (to another series) or update (replacements among them)."""
+        """Returns the operation of an event: insert, delete, move (to another series) or update (also of
+        replacements)."""
         found, touched = event["operationType"], touched_fields(event)
         is_bucket = event["ns"]["coll"] == self.policy.collection
         fields = (it for it in self.policy.series_fields if ".*." not in it)
@@ -89,7 +91,7 @@ class EventReader:
         first, last = (touches(name, touched_fields(event)) for name in self.fields)
         if is_told or not (first or last):
             return Change(spans, [identity])
-        # With its first time as it was, all that the bucket ever held comes after that: it grows, mostly.
+        # If its first time is unchanged, all that the bucket ever held comes after it: mostly, it grows.
         return Change(spans, [identity], open_ended=not first, unknown=first)
 
     def _of_overflow(self, event: Document) -> Change:
@@ -136,12 +138,12 @@ def _by_source(readers: Sequence[EventReader], document: str) -> Document:
 
 
 def touched_fields(event: Document) -> list[str]:
-    """The dotted names of all that an update set, removed or cut short."""
+    """Returns the dotted names of all that an update set, removed or cut short."""
     return [*(event.get("set") or ()), *(event.get("removed") or ()), *(event.get("cut") or ())]
 
 
 def touches(name: str, touched: Iterable[str]) -> bool:
-    """Whether one of the touched fields is the named one, lies in it, or holds it."""
+    """Returns whether one of the touched fields is the named one, lies in it, or holds it."""
     return any(f"{one}.".startswith(f"{name}.") or f"{name}.".startswith(f"{one}.") for one in touched)
 
 

@@ -18,15 +18,15 @@ from rollups.summaries.documents import OPTIONS
 
 Document = dict[str, Any]
 _AT_ONCE = 1000
-#: Spans are widened to multiples of it, so that few remain. Windows begin and end at such.
+#: Spans are widened to multiples of this, so that few remain. Windows begin and end at such instants.
 _QUARTER_MS = 900_000
 OPERATIONS = ("insert", "update", "move", "delete")
 
 
 @dataclass
 class Changed:
-    """What has changed since the last run: by operation (`EventReader.operation`), the time that was touched,
-    and how many of them don't tell what time that was. `is_anything`: deletes of an archive run count too."""
+    """What has changed since the last run: the spans of time, by operation (`EventReader.operation`), and how
+    many events don't tell which time they changed. `is_anything`: deletes of an archive run count too."""
 
     token: Mapping[str, Any]
     spans: Mapping[str, Spans]
@@ -35,7 +35,7 @@ class Changed:
     is_anything: bool
 
     def then(self, later: Changed) -> Changed:
-        """This, and what has changed after it."""
+        """Returns this, and what has changed after it."""
         spans = {kind: Spans([*some.spans, *later.spans[kind].spans]) for kind, some in self.spans.items()}
         return Changed(
             later.token,
@@ -47,16 +47,17 @@ class Changed:
 
     @property
     def told(self) -> list[Span]:
-        """All spans, whatever the operation."""
+        """Returns all spans, of every operation."""
         return flat(self.spans)
 
 
 def flat(spans: Mapping[str, Spans]) -> list[Span]:
+    """Returns the spans of all kinds in one list."""
     return [span for some in spans.values() for span in some.spans]
 
 
 class Gathering:
-    """What the events add up to. Grows with the spans of time that have changed, not with the changes."""
+    """Adds up events. Grows with the spans of time that have changed, not with the number of changes."""
 
     def __init__(self, source: Source, reader: EventReader) -> None:
         self._source = source
@@ -71,21 +72,23 @@ class Gathering:
         self._most_spans = _AT_ONCE
 
     def add(self, event: Document) -> None:
+        """Takes in the next event of the stream. Deletes of a transaction wait until it is known whose it
+        is."""
         self._is_anything = True
         change, operation = self._reader.read(event), self._reader.operation(event)
         transaction = transaction_of(event)
         if self._deletes is not None and self._deletes[0] != transaction:
             self._keep_deletes()
         if operation == "delete" and transaction is not None:
-            # It may be our own: the books tell, later in the transaction.
+            # It may be our own: then a receipt follows, later in the transaction.
             self._deletes = self._deletes or (transaction, [])
             self._deletes[1].append(change)
         else:
             self._take(change, operation)
 
     def drop(self, receipt: Document) -> int:
-        """The deletes of this transaction are our own: what they took is archived. Returns how many were
-        told."""
+        """Drops the deletes of this transaction, which are our own: what they took is archived. Returns how
+        many there were."""
         self._is_anything = True
         if self._deletes is None or self._deletes[0] != transaction_of(receipt):
             return 0
@@ -93,6 +96,7 @@ class Gathering:
         return dropped
 
     def changed(self, token: Mapping[str, Any]) -> Changed:
+        """Returns what the events add up to. `token`: the resume token behind the last one."""
         self._keep_deletes()
         self._look_up()
         spans = {kind: Spans(spans) for kind, spans in self._spans.items()}
@@ -114,7 +118,8 @@ class Gathering:
             self._look_up()
 
     def _look_up(self) -> None:
-        """What is gone by now has an event of its own, here or in what the next run reads."""
+        """Looks up the times of changed buckets. One that is gone has an event of its own, here or in the
+        next run."""
         for owner in self._source.owners(list(self._overflow.values())):
             self._buckets[_key(owner), "update", False] = owner
         ids: dict[tuple[str, bool], list[Any]] = {}

@@ -1,4 +1,4 @@
-"""Where late and changed readings may be: told by a change stream, or looked for."""
+"""Finds where late and changed readings may be: by a change stream, or by a scan."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rollups.progress import Bookmark, Progress, load, store
 
 Document = dict[str, Any]
 Mode = Literal["stream", "scan"]
-#: Where archived copies lie whose bucket is live.
+#: Spans of archived copies whose bucket is live.
 Superseded = Callable[[], Iterable[Span]]
 _MOST_DAYS = 400  # a query each
 _PRE_IMAGES = (
@@ -34,10 +34,10 @@ _PRE_IMAGES = (
 
 @dataclass(frozen=True)
 class Late:
-    """Spans of time to look at again, in milliseconds, and where to go on from next time.
+    """Spans of time to look at again, in milliseconds, and where to continue next time.
 
-    `changed`: what a stream told, by operation; None where it did not tell of all. `reason`: why it is not
-    just that.
+    `changed`: the spans of a stream, by operation; None where it did not tell of all. `reason`: why more than
+    that is looked at.
     """
 
     mode: Mode
@@ -83,7 +83,7 @@ class LateFinder:
             return self._scan(loaded, f"there is no change stream to read: {error}")
 
     def _scan(self, loaded: Progress, reason: str | None) -> Late:
-        # The bookmark stays: a stream may yet go on from it.
+        # The bookmark stays: a stream may still continue from it.
         span = (self.calendar.recheck_from, HIGHEST)
         return Late("scan", [span], reason=reason, bookmark=loaded.bookmark)
 
@@ -100,7 +100,7 @@ class LateFinder:
                 raise LostError("the collection is another one than it was: dropped, renamed or restored")
             changed = self.told() or self.stream.drain(standing.token, reached, check)
             if changed.is_anything and self.stream.leaves_marks:
-                # Before another mark: what is live at that was live now, or came in since.
+                # Before another mark: what is live at the mark is live now, or came in since.
                 live = live_days(self.source)
                 changed = changed.then(self.stream.drain(changed.token, reached, check))
         except LostError as error:
@@ -112,17 +112,18 @@ class LateFinder:
         return Late("stream", flat(spans), spans, changed.events, reason_, bookmark)
 
     def _looked_for(self, changed: Changed, standing: Bookmark) -> tuple[Mapping[str, Spans], str | None]:
-        """By operation: the spans that were told, and for changes that don't tell, all that was live."""
+        """Returns the spans by operation: those that events tell, and for events that don't, all that was
+        live."""
         spans, unknown = dict(changed.spans), +changed.unknown
         if spans["delete"].spans or unknown["delete"]:
             if self.clears():  # MongoDB's own deletes are no changes of the readings: summaries outlive them
                 spans["delete"] = Spans(())
                 del unknown["delete"]
-            else:  # what such a bucket has left in the archive counts again
+            else:  # the archived copies of such a bucket count again
                 spans["delete"] = Spans([*spans["delete"].spans, *self.superseded()])
         if not unknown:
             return spans, None
-        for operation in unknown:  # where a move went from is not told: no proof against any one summary
+        for operation in unknown:  # where a bucket moved from is not known: no proof for any summary
             told = "update" if operation == "move" else operation
             spans[told] = Spans([*spans[told].spans, *standing.live])
         return spans, (
@@ -131,7 +132,7 @@ class LateFinder:
         )
 
     def _look_back(self, loaded: Progress, reason: str) -> Late:
-        """Over all that is live, or was."""
+        """Looks back over all that is live, or was."""
         bookmark = self._anew()
         was = loaded.bookmark.live if loaded.bookmark else ()
         return Late(
@@ -142,7 +143,7 @@ class LateFinder:
         )
 
     def _anew(self) -> Bookmark:
-        """From here on. What was live before, or after, may be in summaries."""
+        """Returns a bookmark from here on. What was live before, or after, may be in summaries."""
         before = live_days(self.source)
         token, collections = self.stream.token_now(), collections_of(self.source)
         return Bookmark(token, collections, Spans([*before, *live_days(self.source)]).spans)
@@ -165,12 +166,14 @@ class Watch:
 
     @property
     def can_tell(self) -> bool:
+        """Returns whether there is a bookmark to read on from."""
         return self._bookmark is not None
 
     def has_changed(
         self, start_ms: int, end_ms: int, check: Callable[[], None], *, may_have: bool = True
     ) -> bool:
-        """Whether a window that the range touches has; or may have: also where nothing can tell."""
+        """Returns whether a window that the range touches has changed or may have: also where nothing can
+        tell."""
         if self._bookmark is None or self._token is None:
             return may_have
         try:
@@ -188,9 +191,9 @@ class Watch:
 
 
 def read_on(stream: Stream, bookmark: Bookmark, calendar: Calendar, check: Callable[[], None]) -> Bookmark:
-    """The bookmark, once all windows of the calendar are rolled up: behind the summaries that this run has
-    written, if nothing else has happened. They are of the same database, and else each who reads the stream
-    next, the archive among them, reads past every one."""
+    """Returns the bookmark, once all windows of the calendar are rolled up: behind the summaries that this
+    run has written, if nothing else has happened. Summaries are of the same database: without this, whoever
+    reads the stream next would read past each of them."""
     through = {level.name: level.through(calendar.due_end) for level in calendar.levels}
     try:
         changed = stream.drain(bookmark.token, rolled_up_to(stream.policy, through), check)
@@ -200,8 +203,8 @@ def read_on(stream: Stream, bookmark: Bookmark, calendar: Calendar, check: Calla
 
 
 def note_live(database: Database[Document], policy: Policy, live: Sequence[Span]) -> None:
-    """Before summaries are written from what is live now, and the bookmark stays: a bucket that has moved may
-    be gone by the time its changes are read, and these do not tell where it was meanwhile."""
+    """Records what is live before summaries are written from it, while the bookmark stays. A bucket that has
+    moved may be gone by the time its changes are read, and these do not tell where it was meanwhile."""
     standing = load(database, policy)
     if standing.bookmark is not None:
         both = Spans([*standing.bookmark.live, *live]).spans
@@ -209,9 +212,9 @@ def note_live(database: Database[Document], policy: Policy, live: Sequence[Span]
 
 
 def live_days(source: Source) -> Sequence[Span]:
-    """The UTC days that live buckets cover, those that follow each other as one span. Where there are very
-    many, and where a bucket may be of any length, the last span holds the rest. Where times are text, the
-    days beside them count as well: no text need be looked at."""
+    """Returns the UTC days that live buckets cover; days that follow each other make one span. Where there
+    are very many, and where a bucket may be of any length, the last span holds the rest. Where times are
+    text, adjacent days count as well, so that no text need be read."""
     days: list[Span] = []
     beside = DAY_MS if source.has_texts else 0
     source = source.rough

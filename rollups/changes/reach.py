@@ -1,4 +1,4 @@
-"""Which policies are told of changes by a change stream, and from when on what comes in is new. Pure."""
+"""Which policies can use a change stream, and from when on incoming readings are new. Pure."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from rollups.calendar.levels import bases, levels_of
 
 
 def may_stream(policy: Policy) -> bool:
-    """Whether a policy's late readings are told by a change stream, where the server lets us read it."""
+    """Returns whether a change stream tells a policy's late readings, provided that the server lets us read
+    it."""
     return policy.rollup is not None and policy.rollup.late_data != "scan" and policy.model != "timeseries"
 
 
 def rolled_up_to(policy: Policy, through: Mapping[LevelName, int]) -> int:
-    """A reading at or after it lies in no window that is rolled up."""
+    """Returns the instant (milliseconds) from which on a reading lies in no window that is rolled up."""
     return max(through[level.name] + level.reach for level in levels_of(policy) if level.name in through)
 
 

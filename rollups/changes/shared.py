@@ -1,5 +1,4 @@
-"""What one read of a database's change stream tells of several policies: the server reads its oplog once for
-all of them, not once for each."""
+"""Reads a database's change stream once for several policies, so that the server reads its oplog once."""
 
 from __future__ import annotations
 
@@ -21,14 +20,14 @@ from rollups.changes.reach import may_stream, rolled_up_to
 from rollups.progress import Progress, load_all
 
 Document = dict[str, Any]
-#: A policy that is further behind than the one that is least so reads for itself: for the others it would be
-#: a long way.
+#: A policy that is so much further behind than the one in front reads the stream by itself: it would cost
+#: the others a long read.
 MOST_BEHIND_S = 86_400
 
 
 @dataclass(frozen=True)
 class _Told:
-    """What was told of a policy, from where it was rolled up to."""
+    """The changes of a policy since it was rolled up."""
 
     loaded: Progress
     followed: Followed
@@ -61,7 +60,7 @@ class SharedChanges:
             if len(self._told) > 1:
                 self._read(check)
         except (LostError, UnavailableError, BucketwiseError, PyMongoError):
-            self._told = {}  # what it was, each of them will see, and say, in its own turn
+            self._told = {}  # each of them will meet and report the error in its own turn
 
     def _read(self, check: Callable[[], None]) -> None:
         followed = [it.followed for it in self._told.values()]
@@ -77,6 +76,7 @@ class SharedChanges:
     def leave_out(self, policy: Policy) -> None:
         """Reads no further for a policy whose turn is over."""
         self._told.pop(policy.name, None)
+        self._left = [it for it in self._left if it.name != policy.name]
 
 
 def _sharing(database: Database[Document], policies: Sequence[Policy]) -> dict[str, _Told]:

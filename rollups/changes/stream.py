@@ -15,7 +15,7 @@ Document = dict[str, Any]
 
 
 def collections_of(source: Source) -> dict[str, str]:
-    """What the stream is of: the collections that are there, and what tells one from another of its name."""
+    """Returns the collections of the stream that exist, each with what tells it from another of its name."""
     if any(info["type"] != "collection" for info in source.listed):
         raise UnavailableError("views and native time-series collections have none")
     return {info["name"]: str(info["info"]["uuid"]) for info in source.listed}
@@ -32,19 +32,19 @@ class Stream:
         self._books = books
 
     def token_now(self) -> Token:
-        """From here on. Raises UnavailableError."""
+        """Returns a token from which the stream gives all that happens from here on. Raises
+        UnavailableError."""
         pipeline = [{"$match": {"ns.coll": {"$in": self.policy.sources}}}]
         with open_stream(self._database, pipeline, None) as stream:
-            while stream.resume_token is None:  # where something came in just as it was opened
+            while stream.resume_token is None:  # if an event came in just as it was opened
                 read_step(stream.try_next, is_resumed=False)
             return stream.resume_token
 
     def drain(self, token: Token, rolled_up_to: int | None, check: Callable[[], None]) -> Changed:
-        """Read all that has happened up to now. Readings that came in at or after `rolled_up_to`
+        """Reads all that has happened up to now. Readings that came in at or after `rolled_up_to`
         (milliseconds) are left out.
 
-        Raises LostError, UnavailableError, and BucketwiseError where the stream stays silent.
-        """
+        Raises LostError, UnavailableError, and BucketwiseError where the stream stays silent."""
         followed = Followed(self._source, token, rolled_up_to)
         drain = Drain(self._database, self._books, [followed], check, leaves_mark=self.leaves_marks)
         return drain.read()[self.policy.name]

@@ -1,7 +1,7 @@
 """How far publishing has come: one document a policy in `bucketwise_progress`.
 
 While `pending`, a run has written, or is about to write, summaries that Redis may not have. `whole`: the
-number with which a publication of all series began that has not ended.
+number of a publication of all series that has begun and has not ended.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from rollups.progress import books
 from rollups.summaries import documents
 
 Document = dict[str, Any]
-#: Summaries whose changes are kept in memory; where a run writes more, all series are published.
+#: Changes of summaries that are kept in memory; where a run writes more, all series are published.
 _MOST = 100_000
 
 
 @dataclass(frozen=True)
 class Bookmark:
-    """`number` counts publications; `expires`: when the last of what was published goes from Redis."""
+    """How far a policy is published. `number` counts publications; `expires`: when the last of what was
+    published goes from Redis."""
 
     owner: str = ""
     number: int = 0
@@ -100,6 +101,7 @@ class Changed:
         self.is_all = False  # something else is not published yet, or there was too much to remember
 
     def __call__(self, collection: str, put: Iterable[bytes], deleted: Iterable[bytes], /) -> None:
+        """Remembers the `_id`s of summaries that are about to change, for the next publication."""
         if not self.is_noted:
             self.is_all = self._bookmarks.load().pending
             if not self.is_all:

@@ -17,7 +17,7 @@ from rollups.calendar.tiling import instant
 from rollups.summaries.documents import milliseconds, series_of, value_at
 
 Document = dict[str, Any]
-#: Of a summary, what is told beside series and values.
+#: Fields of a summary that are published beside series and values.
 _HEAD = (
     "start", "end", "timezone", "hours", "count", "expected", "missing", "longest_hole", "longest_hole_at",
 )  # fmt: skip
@@ -36,12 +36,12 @@ def told(policy: Policy, summary: Mapping[str, Any]) -> Document:
 
 
 def as_json(document: Document) -> str:
-    """Returns it as one line; doubles read back to the same bits."""
+    """Returns the document as one line of JSON; doubles read back to the same bits."""
     return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def as_fields(document: Document) -> dict[str, str]:
-    """Returns it as the fields of a hash: statistics as `p.avg`. What is null is left out."""
+    """Returns the document as the fields of a hash: statistics as `p.avg`. Nulls are left out."""
     values = document["values"].items()
     flat = {key: value for key, value in document.items() if key not in ("series", "values")}
     flat |= {f"{name}.{key}": it for name, statistics in values for key, it in statistics.items()}
@@ -63,7 +63,7 @@ def _instants(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """As the JSON of all commands has it."""
+    """Returns a value as the JSON of all commands has it."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if value is None or type(value) in (bool, int, float, str):

@@ -14,12 +14,12 @@ from bson.errors import BSONError
 from buckets.columns import Series
 from buckets.fields.selectors import EXTENDED_JSON
 
-#: What separates, opens or closes something in a key, or is no visible character.
+#: Characters that separate, open or close something in a key, or are not visible.
 _UNSAFE = re.compile(r"[%:{}\x00-\x20\x7f-\x9f]")
-#: The beginning of what is JSON and no bare text; all of it where it is a number, a word or nothing.
+#: Matches the beginning of JSON that is no bare text; all of it where it is a number, a word or nothing.
 _JSON = re.compile(r'["\[{]|(-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?|true|false|null)?\Z')
 _LOADED = EXTENDED_JSON.with_options(tz_aware=True)
-#: Of a policy without series fields.
+#: The key of a policy without series fields.
 _ONLY = "all"
 
 

@@ -21,15 +21,15 @@ from rollups.summaries import documents
 from rollups.summaries.targets import ensure_indexes, stored_fields, target
 
 Document = dict[str, Any]
-#: By the name of their level; of each level the last one first.
+#: Summaries by the name of their level; in each level the last one first.
 ByLevel = dict[str, list[Document]]
 _AT_ONCE = 2000  # summaries that one query names
 
 
 @dataclass(frozen=True)
 class Newest:
-    """`levels`: those of the policy, the finest first. `counts`: how many windows of which level are kept; of
-    the finest at least the last one is."""
+    """Finds the newest summaries. `levels`: those of the policy, the finest first. `counts`: how many windows
+    of each level are kept; of the finest, at least the last one."""
 
     context: RunContext
     levels: Sequence[Level]
@@ -51,7 +51,7 @@ class Newest:
         return found
 
     def changed(self, some: Sequence[ChangedSeries]) -> dict[bytes, ByLevel]:
-        """Returns what of the put summaries may be among the newest, by the key of their series."""
+        """Returns the put summaries that may be among the newest, by the key of their series."""
         found: dict[bytes, ByLevel] = {}
         for level in filter(self._count, self.levels):
             put = [it.put.get(level.collection, {}) for it in some]
@@ -90,7 +90,7 @@ class Newest:
                 yield documents.series_of(policy, found)
 
     def _count(self, level: Level) -> int:
-        """How many windows of a level are needed."""
+        """Returns how many windows of a level are needed."""
         return self.counts.get(level.name, 1 if level is self.levels[0] else 0)
 
     def _newest(self, level: Level, series: Series) -> list[Document]:

@@ -1,14 +1,14 @@
 """Brings Redis up to date with the summaries of a policy.
 
 Redis holds nothing that MongoDB doesn't: each key can be written again at any time, and a publication that
-was cut off is begun again, or goes on.
+was cut off is started again, or continues.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import islice
@@ -44,8 +44,8 @@ class Publisher:
     present: datetime
 
     def publish(self, changed: Changed | None = None, *, everything: bool = False) -> int:
-        """Publishes what `changed` has heard of, and what earlier runs have left; or everything. Returns how
-        many keys of series were written or removed. Raises PublishError."""
+        """Publishes the summaries that `changed` names, and those that earlier runs have left; or everything.
+        Returns how many keys of series were written or removed. Raises PublishError."""
         state = self._bookmarks.load()
         is_unknown = state.pending and (changed is None or not changed.is_noted or changed.is_all)
         is_lost = self._is_lost(state) and state.whole is None
@@ -53,7 +53,7 @@ class Publisher:
         some = [] if is_new or changed is None or changed.is_all else list(changed.series.values())
         if not is_new and not some and state.whole is None:
             return self._settle(state, 0)
-        state = self._begin(whole=is_new)
+        state = self._begin(state, whole=is_new)
         writer = self._writer(state.number)
         for at in range(0, len(some), SERIES):
             self.context.check()
@@ -111,7 +111,8 @@ class Publisher:
 
     @cached_property
     def _place(self) -> Place:
-        """A series goes a day after the last window that is kept of it would have been pushed out."""
+        """Returns where series lie. A series expires a day after its last kept window would have been pushed
+        out."""
         finest = self._levels[0]
         window = finest.step or _LONGEST[finest.name] * DAY_MS
         lengths = {"hourly": HOUR, "daily": DAY_MS}
@@ -124,7 +125,7 @@ class Publisher:
 
     @cached_property
     def _settings(self) -> str:
-        """What all keys depend on."""
+        """Returns what all keys depend on."""
         levels = {level.name: level.collection for level in self._levels}
         said = [self._keys.base, self._counts, self._layout, levels, fingerprint(self.context.policy)]
         return json.dumps(said)
@@ -138,7 +139,7 @@ class Publisher:
         return SeriesWriter(newest, self._place, self.ask, publication, as_ms(self.present))
 
     def _is_lost(self, state: Bookmark) -> bool:
-        """Whether Redis has lost what was published, or part of it: more than has gone in its time. Raises
+        """Returns whether Redis has lost what was published, or part of it: more than has expired. Raises
         PublishError where the keys are somebody else's."""
         [[owner, published]] = self.ask([("HMGET", self._keys.meta, "owner", "number")])
         if owner is not None and owner != state.owner:
@@ -147,11 +148,15 @@ class Publisher:
             return False
         return number(published) != state.number
 
-    def _begin(self, *, whole: bool) -> Bookmark:
-        """Says whose keys these are, before the first is written."""
+    def _begin(self, before: Bookmark, *, whole: bool) -> Bookmark:
+        """Says whose keys these are, before the first is written. Those under another prefix go."""
         [[owner, layout]] = self.ask([("HMGET", self._keys.meta, "owner", "layout")])
         if owner is None and (found := next(self._found(), None)):
             raise PublishError(self._others(found))
+        base = json.loads(before.settings)[0] if before.settings else self._keys.base
+        if base != self._keys.base:
+            prefix = base.removesuffix(f":{self.context.policy.name}")
+            replace(self, redis=self.redis.model_copy(update={"prefix": prefix})).remove(before.owner)
         state = self._bookmarks.begin(self._settings, whole=whole)
         if layout is not None and layout != self._layout:
             self._drop_index(*json.loads(layout))
@@ -185,6 +190,18 @@ class Publisher:
             yield found
             if cursor == "0":
                 return
+
+    def remove(self, owner: str) -> None:
+        """Removes all that was published, if this owner published it."""
+        try:
+            [[found, layout]] = self.ask([("HMGET", self._keys.meta, "owner", "layout")])
+        except PublishError:  # not allowed any more, say: it goes in its time
+            return
+        if found == owner:
+            self._drop_index(*json.loads(layout))
+            for members in self._members():
+                self._writer(0).remove(members)
+            self.ask([("UNLINK", self._keys.series, self._keys.expires, self._keys.meta)])
 
     def _drop_index(self, fields: list[str], secondary: str | None) -> None:
         """Removes the index sets that went by other settings."""

@@ -20,7 +20,7 @@ Command = tuple[str | int, ...]
 #: Sends commands in one request and returns the replies. Raises where one was refused.
 Ask = Callable[[Sequence[Command]], list[Any]]
 KINDS = ("last", "hourly", "daily")
-#: Series, and characters, that one request writes at most, or little more.
+#: Series, and characters, that one request writes: at most, or little more.
 SERIES, _SIZE = 100, 1_000_000
 
 
@@ -35,7 +35,7 @@ class Known(NamedTuple):
 @dataclass(frozen=True)
 class Place:
     """Where the series of a policy lie, and for how long (milliseconds since the last write of a series).
-    `fields` are those of its series; of one of them, `secondary`, there is an index."""
+    `fields`: its series fields; `secondary`: the one that has an index."""
 
     keys: Keys
     fields: Sequence[str]
@@ -68,7 +68,7 @@ class SeriesWriter:
     _series: dict[str, Series] = field(default_factory=dict)
 
     def known(self, some: Sequence[Series]) -> list[Known]:
-        """Returns what Redis has of each."""
+        """Returns what Redis holds of each series."""
         keys = [self.place.keys.of("last", member_of(it)) for it in some]
         replies = self.ask([("HMGET", key, "start_ms", "level", "version") for key in keys])
         return [Known(number(start), str(level), number(version) or 0) for start, level, version in replies]
@@ -84,7 +84,7 @@ class SeriesWriter:
         self._flush()
 
     def put(self, some: Iterable[Series]) -> None:
-        """Writes all of these series; removes those that have no summaries."""
+        """Writes these series; removes those that have no summaries."""
         for series in some:
             self._put(series)
         self._flush()

@@ -25,7 +25,7 @@ from rollups.summaries.targets import target
 from rollups.tasks import result_of
 
 Document = dict[str, Any]
-#: So many tell which series there are.
+#: Summaries, the last ones, that tell which series there are.
 _LAST_SUMMARIES = 10_000
 
 
@@ -41,7 +41,8 @@ class SliceFinder:
     def slices(
         self, wanted: Mapping[LevelName, Sequence[Span]], standing: StandingSummaries
     ) -> Iterator[Slice]:
-        """Yields them in the order of time, with the due windows that touch the spans of their level."""
+        """Yields the slices in the order of time, with the due windows that touch the spans of their
+        level."""
         spans = {level: Spans(parts) for level, parts in wanted.items()}
         partition = Partition(self.calendar, spans, standing)
         done = LOWEST
@@ -54,13 +55,14 @@ class SliceFinder:
                 at = self._first_slice(max(at, done))
 
     def _first_slice(self, at: int) -> int | None:
-        """An instant, at or after `at`, in the first slice whose windows may have something in them."""
+        """Returns an instant, at or after `at`, in the first slice whose windows may have something in
+        them."""
         reach = self.calendar.reach
         found = self._next(max(LOWEST, at - reach))
         return None if found is None else max(at, found - reach)
 
     def _next(self, at: int) -> int | None:
-        """The first instant at or after `at` where there is something to look at."""
+        """Returns the first instant at or after `at` where there is something to look at."""
         found = [self.source.earliest(at), self.archived_next(at)]
         for level in self.calendar.levels:
             later = {"start": {"$gte": DatetimeMS(at)}}
@@ -73,10 +75,10 @@ class SliceFinder:
 class ReadAhead:
     """Reads slices, some while an earlier one is written.
 
-    That a reading comes in, or goes, between the read and the write is nothing new: its event is behind the
-    mark up to which the stream was read, which was before all of this, so that the next run hears of it. And
-    all reads are made after this is called: where buckets are to go once it is done, what they held before
-    doesn't count.
+    A reading may come in, or go, between the read and the write, as always: its event is behind the mark up
+    to which the stream was read, which was before all of this, so that the next run finds it. And all reads
+    are made after this is called: where buckets are to go once it is done, what they held before doesn't
+    count.
     """
 
     database: Database[Document]
@@ -87,9 +89,9 @@ class ReadAhead:
     spend: Spend
 
     def read(self, slices: Iterator[Slice]) -> Iterator[tuple[Slice, SliceStates | None]]:
-        """Yields what is in each; None where no readings are needed of it."""
+        """Yields the states of each slice; None where no readings of it are needed."""
         first = list(islice(slices, self.reader.workers))
-        # A run has often no more than one slice to read, and several to read it.
+        # Often a run has only one slice to read, and several workers to read it.
         of_each = -(-self.reader.workers // len(first)) if first else 1
         under_way: deque[tuple[Slice, list[Future[SliceStates]]]] = deque()
         largest = 0
@@ -110,13 +112,13 @@ class ReadAhead:
             del found
 
     def _spend(self, found: SliceStates | None) -> None:
-        """Before anything is written of it."""
+        """Counts what was read, before anything of it is written."""
         if found is not None:
             self.spend(found.buckets_read, found.bytes_read)
             self.check()
 
     def _ask(self, piece: Slice, of_each: int) -> list[Future[SliceStates]]:
-        """To read a slice, in so many shares."""
+        """Submits the reads of a slice, in as many shares."""
         by_clock = piece.to_read(self.calendar.levels)
         if not by_clock:
             return []
@@ -126,8 +128,8 @@ class ReadAhead:
         return [self.reader.read(SliceRequest(edges, share, plain, memory)) for share in shares(bounds)]
 
     def _bounds(self, count: int) -> list[Any]:
-        """Values of the first series field that cut the series in so many parts, each about as large. They
-        are those of the last summaries: whatever they are, no bucket is missed."""
+        """Returns values of the first series field that cut the series into so many parts of about equal
+        size. They are those of the last summaries: whatever they are, no bucket is missed."""
         if not self.source.policy.series_fields or self.source.policy.model == "timeseries":
             return []
         series = f"$_id.series.{self.source.policy.series_names[0]}"
@@ -140,7 +142,7 @@ class ReadAhead:
 
 
 def _joined(parts: list[Future[SliceStates]], check: Callable[[], None]) -> SliceStates | None:
-    """What all shares of a slice hold; None where nothing was asked for."""
+    """Returns what all shares of a slice hold; None where nothing was asked for."""
     if not parts:
         return None
     found, *others = (result_of(part, check) for part in parts)

@@ -14,13 +14,16 @@ from rollups.summaries.documents import milliseconds
 
 
 class Backfill:
-    """How far the summaries of a range are computed anew. Times are in milliseconds.
+    """How far the summaries of a range are computed again. Times are in milliseconds.
 
     `begins`: where this call begins, which is later than the range where an earlier call was cut off.
     """
 
-    def __init__(self, database: Database[Document], policy: Policy, span: Span, length: int) -> None:
-        """`length`: that of a slice; so often it is stored how far the call came."""
+    def __init__(
+        self, database: Database[Document], policy: Policy, span: Span, length: int, *, anew: bool
+    ) -> None:
+        """`length`: that of a slice; so often it is stored how far the call came. `anew`: how far an earlier
+        one came is forgotten."""
         self._books = books(database)
         self._id = {"backfill": policy.name}
         self._asked = {
@@ -35,14 +38,17 @@ class Backfill:
         self.total = self._slices(span[1] - 1) + 1
         self.before = self._slices(self.begins)
         self._stored = self.before
+        if anew and self.before:
+            self.begins, self.before = span[0], 0
+            self._store(span[0])
 
     def reach(self, at: int) -> None:
-        """All windows of the range that end by then are written: stores that, once a slice."""
+        """Stores, once a slice, that all windows of the range that end by then are written."""
         if self._slices(at) > self._stored:
             self._store(min(at, self._span[1]))
 
     def finish(self) -> None:
-        """All are. The next call begins anew."""
+        """Records that all windows are written. The next call starts over."""
         self._store(self._span[1])
 
     def _store(self, at: int) -> None:
@@ -51,5 +57,5 @@ class Backfill:
         self._books.replace_one({"_id": self._id}, document, upsert=True)
 
     def _slices(self, at: int) -> int:
-        """How many are over by then."""
+        """Returns how many slices are over by then."""
         return (at - self._span[0]) // self._length

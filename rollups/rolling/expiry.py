@@ -45,8 +45,8 @@ def expire_summaries(context: RunContext) -> ExpiryReport:
 
 
 def count_expired(context: RunContext, through: Mapping[LevelName, int] | None = None) -> ExpiryReport:
-    """Returns what `expire_summaries` would do. Deletes nothing. `through`: how far each level is rolled up
-    by then; None: as far as it is."""
+    """Returns how many summaries `expire_summaries` would delete. Deletes nothing. `through`: how far each
+    level is rolled up by then; None: as far as it is."""
     expiry = _Expiry(context, through)
     for level, before in expiry.limits.items():
         expiry.count(level, _expired(before))
@@ -98,7 +98,7 @@ class _Expiry:
     def _due(
         self, collection: Collection[RawBSONDocument], level: Level, expired: Document
     ) -> tuple[list[Hold], list[Any]]:
-        """The holds that stand, and some of the summaries that they don't cover."""
+        """Returns the holds that stand, and some of the summaries that they don't cover."""
         holds = self._holds.standing()
         query = without_held(expired, holds, self._names, level.reach)
         return holds, [it["_id"] for it in collection.find(query, {"_id": 1}).limit(_AT_ONCE)]
@@ -120,6 +120,6 @@ class _Expiry:
 
 def _expired(before: int) -> Document:
     limit = {"$lt": DatetimeMS(before)}
-    # A start before the limit is implied; it is there because it has an index. Only summaries have such an
-    # `_id`: were the collection somebody's by mistake, their documents stay.
+    # A start before the limit is implied; it is in the query because it has an index. Only summaries have
+    # such an `_id`: if the collection is somebody else's by mistake, their documents stay.
     return {"start": limit, "end": limit, "_id.series": {"$exists": True}}

@@ -1,4 +1,4 @@
-"""What a roll-up is asked for, what the archive adds to it, and what it reports."""
+"""The options of a roll-up, what the archive adds to it, and what it reports."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class RollupOptions:
     Without a range and without `whole`: what is not rolled up yet, and what has changed since, or may have.
     """
 
-    within: TimeRange = EVER  # where it is bounded: exactly the due windows that touch it
+    within: TimeRange = EVER  # if it is bounded: exactly the due windows that touch it
     whole: bool = False  # all due windows, but for those whose summaries have gone by their `retain`
-    resting: Sequence[Span] = ()  # where windows are not looked at, and taken as they stand
+    resting: Sequence[Span] = ()  # spans whose windows are taken as they stand
     is_cleared: bool = False  # something removes raw data that the reader does not find in an archive
     dry_run: bool = False  # only count what would be written
-    shared: SharedChanges | None = None  # what is known of the policy's changes already
+    shared: SharedChanges | None = None  # the policy's changes, as far as they are known already
     reached: Callable[[int], None] = unheard  # up to which instant all that is asked for is written
 
     @property
@@ -60,7 +60,7 @@ class Archived:
     reader: Reader  # reads slices of what is live and what is archived
     receipts: str  # the collection that gets a receipt in each transaction that deletes
     span: Span | None = None  # holds all archived readings
-    superseded: Callable[[], Iterable[Span]] = tuple  # where copies of live buckets lie
+    superseded: Callable[[], Iterable[Span]] = tuple  # spans of the copies of live buckets
     earliest: Callable[[int], int | None] = as_it_is  # at or after an instant: before it nothing is archived
 
     def next(self, at: int) -> int | None:
@@ -81,25 +81,31 @@ class RollupReport:
     late: Late | None = None  # None: a range was asked for
     quarantined: list[Quarantined] = field(default_factory=list)  # the first thousand
     quarantined_total: int = 0
-    commits: set[str] = field(default_factory=set)  # of the archive, that were read whole
+    commits: set[str] = field(default_factory=set)  # commits of the archive that were read whole
 
     def of(self, level: LevelName) -> Counts:
+        """Returns the counts of a level, which begin at zero."""
         return self.counts.setdefault(level, Counts())
 
     @property
     def hourly(self) -> Counts:
+        """Returns the counts of the hourly level."""
         return self.counts.get("hourly", Counts())
 
     @property
     def daily(self) -> Counts:
+        """Returns the counts of the daily level."""
         return self.counts.get("daily", Counts())
 
     @property
     def written(self) -> int:
+        """Returns how many summaries were written, of all levels."""
         return sum(counts.written for counts in self.counts.values())
 
     @property
     def kept(self) -> int:
+        """Returns how many summaries stay unchecked, of all levels, since something else removed their
+        readings."""
         return sum(counts.kept for counts in self.counts.values())
 
     def empty_fields(self, policy: Policy) -> list[str]:

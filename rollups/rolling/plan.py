@@ -54,34 +54,36 @@ class Planner:
     records: Records
 
     def plan(self) -> RollupPlan:
-        """Returns what is due. Raises BucketwiseError where the policy's changes can't be read."""
+        """Returns the windows that are due. Raises BucketwiseError where the policy's changes can't be
+        read."""
         span = self.options.range
         if span is not None:
             self.records.note_live(self.source)
-            # Of a day that it touches, other hours may have changed: no stream was asked.
+            # Other hours of a day that it touches may have changed: no stream was read.
             standing = replace(self._standing, doubted=self.calendar.days_of([span]))
             return RollupPlan({level.name: [span] for level in self.calendar.levels}, standing)
         if self.options.whole:
             gone, resting = self._gone, Spans(self.options.resting)
             names = [level.name for level in self.calendar.levels]
             wanted = {name: list(resting.gaps(gone.get(name, LOWEST), HIGHEST)) for name in names}
-            # Nothing is taken as it stands where all is looked at.
+            # Where everything is looked at, no summary is taken as it stands.
             return RollupPlan(wanted, self._standing if resting.spans else StandingSummaries())
         return self._catch_up()
 
     @cached_property
     def is_cleared(self) -> bool:
-        """Whether something deletes raw data that no archive of the policy holds by then."""
+        """Returns whether something else deletes raw data before an archive of the policy holds it."""
         return self.options.is_cleared or clears(self.source)
 
     @cached_property
     def stream(self) -> Stream:
+        """Returns the change stream of the source. A dry run leaves no marks in it."""
         leaves_marks = not self.options.dry_run
         return Stream(self.context.policy, self.source, self.archived.receipts, leaves_marks=leaves_marks)
 
     @cached_property
     def _standing(self) -> StandingSummaries:
-        # Clipped: a run with a later `--now` than this one's said more than is true now.
+        # Clipped: a run with a later `--now` than this one's has recorded more than is true now.
         known, ends = self.loaded.through, self._ends
         through = {name: min(known[name], end) for name, end in ends.items() if name in known}
         return StandingSummaries(through, lambda: self._gone)
@@ -92,7 +94,7 @@ class Planner:
 
     @cached_property
     def _ends(self) -> dict[LevelName, int]:
-        """Where the last window that is over ends."""
+        """Returns where the last window of each level that is over ends."""
         return {level.name: level.through(self.calendar.due_end) for level in self.calendar.levels}
 
     def _catch_up(self) -> RollupPlan:
@@ -113,7 +115,7 @@ class Planner:
         quarantine.add(chain.from_iterable(map(self._quarantined_in, self.source.strays())))
         changed = [*late.spans, *quarantine.recheck(self.source)]
         standing = self._standing
-        if late.mode == "scan":  # where it begins to look in the midst of a day
+        if late.mode == "scan":  # if it begins in the middle of a day
             standing = replace(standing, doubted=self.calendar.days_of(late.spans))
         return RollupPlan(
             {name: [(through.get(name, LOWEST), end), *changed] for name, end in self._ends.items()},
@@ -133,7 +135,7 @@ class Planner:
 
 
 class Watermark:
-    """How far the policy is rolled up, as it moves while the plan is carried out."""
+    """How far the policy is rolled up, moved as the plan is carried out."""
 
     def __init__(self, plan: RollupPlan, calendar: Calendar, save: Callable[[Progress], None]) -> None:
         self._through = dict(plan.standing.through)
@@ -144,12 +146,13 @@ class Watermark:
         self._save = save
 
     def begin(self) -> None:
-        """Called before the first summary is written, if there is any."""
+        """Stores the progress so far, with the bookmark to read on from, before the first summary is
+        written."""
         if self._moves and self._through:
             self._save(Progress(self._through, self._bookmark))
 
     def reach(self, end: int) -> None:
-        """Moves it on: all windows that end by then are rolled up."""
+        """Moves the watermark: all windows that end by then are rolled up."""
         if not self._may_save:
             return
         for level in self._calendar.levels:
@@ -158,13 +161,14 @@ class Watermark:
         self._save(Progress(self._through, self._bookmark))
 
     def finish(self, bookmark: Bookmark | None) -> None:
-        """All is done: from here on the next run reads the stream."""
+        """Stores that all is done, with the bookmark from which the next run reads the stream."""
         self._bookmark = bookmark
         self.reach(self._calendar.due_end)
 
 
 def _meanwhile(old: Bookmark | None, new: Bookmark | None) -> Bookmark | None:
-    """Until all is done: the next run has to hear of the same changes, and where what is live now was."""
+    """Returns the bookmark until all is done: the next run must find the same changes, and where what is live
+    now was."""
     if old is None or new is None:
         return old
     return replace(old, live=Spans([*old.live, *new.live]).spans)

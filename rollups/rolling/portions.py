@@ -1,7 +1,7 @@
-"""Series in portions: where a slice has more of them than memory holds, what waits lies in a file.
+"""Series in portions: where a slice has more of them than fit in memory, those that wait lie in a file.
 
-Each series is in one portion, by a hash of its key, and so are its summaries: whatever its fields hold, and
-whoever reads it.
+Each series is in one portion, by a hash of its key, and so are its summaries, whatever its fields hold and
+whichever process reads it.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class Shelf:
         self._sizes = [0] * PORTIONS
 
     def put(self, portion: int, record: bytes) -> None:
+        """Adds a record to a portion. Writes the portion to the file once enough of it waits."""
         self._waiting[portion] += (_LENGTH.pack(len(record)), record)
         self._sizes[portion] += _LENGTH.size + len(record)
         if self._sizes[portion] >= AT_ONCE:
@@ -53,7 +54,7 @@ class Shelf:
                 yield data[at - size : at]
 
     def take(self, other: Shelf) -> None:
-        """Adds all that another one holds."""
+        """Adds all records of another shelf."""
         for portion in ALL:
             for record in other.get(portion):
                 self.put(portion, record)
@@ -80,14 +81,15 @@ class Shelf:
 
 
 class Shelved:
-    """What is read once, whole, and asked for by portions. `portion` tells in which one a record is."""
+    """Records that are read once, whole, and taken by portions. `portion` returns the portion of a record."""
 
     def __init__(self, portion: Callable[[bytes], int]) -> None:
         self._portion = portion
         self._shelves: dict[object, Shelf] = {}
 
     def of(self, name: object, read: Callable[[], Iterable[bytes]], portions: range) -> Iterable[bytes]:
-        """Returns of what `read` gives, or gave under this name, that of some portions."""
+        """Returns the records of some portions, of those that `read` gives, or gave under this name
+        before."""
         if portions == ALL:
             return read()
         if name not in self._shelves:
@@ -98,5 +100,5 @@ class Shelved:
         return chain.from_iterable(map(self._shelves[name].get, portions))
 
     def clear(self) -> None:
-        """Lets all go: from here on, names mean something else."""
+        """Drops all records: from now on, names mean something else."""
         self._shelves.clear()

@@ -28,12 +28,12 @@ from rollups.guarded import majority
 Document = dict[str, Any]
 COLLECTION = "bucketwise_quarantine"
 _AT_ONCE = 500
-#: So many are reported one by one; the rest is counted.
+#: Buckets that are reported one by one; the rest are counted.
 MAX_DETAILS = 1000
 
 
 class Quarantine:
-    """What one run finds broken. Each bucket counts once, however often it is met."""
+    """The broken buckets of one run. Each counts once, however often it is met."""
 
     def __init__(self, database: Database[Document], policy: Policy, now: datetime) -> None:
         self.details: list[Quarantined] = []
@@ -41,13 +41,14 @@ class Quarantine:
         self._now = now
         self._met: set[int] = set()  # hashes: a few bytes a bucket, however many are broken
         self._may_heal = False
-        # As it lies there: an `_id` that is a document must name the same bucket again.
+        # Raw: an `_id` that is a document must name the same bucket again.
         self._collection = database.get_collection(
             COLLECTION, codec_options=TOLERANT, write_concern=majority(database)
         )
 
     @property
     def total(self) -> int:
+        """Returns how many different buckets were found broken."""
         return len(self._met)
 
     def add(self, found: Iterable[Quarantined]) -> None:
@@ -61,7 +62,7 @@ class Quarantine:
         """Reads again what is recorded. What is still broken is added; of what is sound now, the UTC days of
         its readings, which want rolling up."""
         days: set[int] = set()
-        nameless: list[Span] = []  # where those are that can't be looked up by their `_id`
+        nameless: list[Span] = []  # spans of those that can't be looked up by their `_id`
         recorded = self.recorded()
         while some := list(islice(recorded, _AT_ONCE)):
             self._may_heal = True
@@ -76,8 +77,8 @@ class Quarantine:
         return {(day * DAY_MS, (day + 1) * DAY_MS) for day in days}
 
     def forget(self) -> None:
-        """Drops what this run, which rechecked all, did not find broken. A run cut off before leaves the
-        records, so that the next one rolls up the same days."""
+        """Removes the records of buckets that this run, which rechecked all, did not find broken. A run that
+        was cut off leaves them, so that the next one rolls up the same days."""
         if not self._may_heal:
             return
         name = self._policy.name
@@ -116,7 +117,7 @@ class Quarantine:
 
 
 class UnrecordedQuarantine(Quarantine):
-    """What a dry run finds broken: reported, and not recorded."""
+    """The broken buckets of a dry run: reported, and not recorded."""
 
     def forget(self) -> None:
         """Leaves the records of earlier runs as they are."""
@@ -131,5 +132,5 @@ def hash_of(identity: Any) -> int:
 
 
 def _named(bucket: Quarantined) -> Any:
-    """Its `_id`, as it is read again."""
+    """Returns the `_id` of a record, as it is read back."""
     return without_uuid(bucket.name)

@@ -1,4 +1,4 @@
-"""What a roll-up puts down in MongoDB; or, for a dry run, what it leaves as it is."""
+"""What a roll-up records in MongoDB; or, in a dry run, leaves as it is."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rollups.summaries.targets import Changes
 
 
 class Records(Protocol):
-    """Where a run puts what it came to."""
+    """Where a run writes its results."""
 
     @property
     def quarantine(self) -> Quarantine:
@@ -29,7 +29,7 @@ class Records(Protocol):
         """Stores how far the policy is rolled up. What it says must be written by then."""
 
     def note_live(self, source: Source) -> None:
-        """Adds what is live now to what the standing bookmark knows to have been live."""
+        """Adds the days of live buckets to those that the standing bookmark has."""
 
     def read_on(self, stream: Stream, bookmark: Bookmark, calendar: Calendar) -> Bookmark:
         """Returns the bookmark behind the summaries that this run has written."""
@@ -37,30 +37,34 @@ class Records(Protocol):
 
 @dataclass(frozen=True)
 class Written:
-    """Writes everything."""
+    """Records of a run: writes everything."""
 
     context: RunContext
     quarantine: Quarantine
 
     def apply(self, changes: Changes) -> None:
+        """Writes the summaries that differ, and deletes those that have no readings any more."""
         if changes.replaced or changes.deleted:
             put = (bytes(identity.raw) for identity, _ in changes.replaced)
             self.context.heard(changes.collection, put, (bytes(it.raw) for it in changes.deleted))
         changes.apply(self.context.policy, self.context.guard)
 
     def save(self, progress: Progress) -> None:
+        """Stores how far the policy is rolled up."""
         store(self.context.database, self.context.policy, progress)
 
     def note_live(self, source: Source) -> None:
+        """Records on which days there are live buckets."""
         note_live(self.context.database, self.context.policy, live_days(source))
 
     def read_on(self, stream: Stream, bookmark: Bookmark, calendar: Calendar) -> Bookmark:
+        """Reads the change stream on from a bookmark, and returns the bookmark behind it."""
         return read_on(stream, bookmark, calendar, self.context.check)
 
 
 @dataclass(frozen=True)
 class Unwritten:
-    """Writes nothing: what a dry run finds is only counted."""
+    """Records of a dry run: writes nothing, and only counts."""
 
     quarantine: Quarantine
 
@@ -74,11 +78,12 @@ class Unwritten:
         """Leaves the bookmark as it is."""
 
     def read_on(self, _stream: Stream, bookmark: Bookmark, _calendar: Calendar) -> Bookmark:
+        """Returns the bookmark as it is: a dry run does not move it."""
         return bookmark
 
 
 def records_of(context: RunContext, *, dry_run: bool) -> Records:
-    """Returns where a run of this kind puts what it came to."""
+    """Returns the records that a run of this kind writes to."""
     if dry_run:
         return Unwritten(UnrecordedQuarantine(context.database, context.policy, context.now))
     return Written(context, Quarantine(context.database, context.policy, context.now))

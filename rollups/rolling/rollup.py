@@ -16,7 +16,7 @@ from rollups.rolling.worn import Worn
 from rollups.rolling.writing import SummaryWriter
 from rollups.summaries.targets import Counts
 
-#: To read past so many summaries in the change stream takes about as long as one more look at it.
+#: Reading past so many summaries in the change stream takes about as long as reading it once more.
 MANY_WRITTEN = 1000
 
 

@@ -1,7 +1,7 @@
-"""Reading one slice of time into mergeable states: the part of a roll-up that writes nothing.
+"""Reads one slice of time into mergeable states: the part of a roll-up that writes nothing.
 
-So it may be done anywhere, by several at once. What it gives is taken in the order of time, by the run that
-writes: see `rollups.rolling.rollup`.
+So it may run anywhere, several at once. The run that writes takes the results in the order of time: see
+`rollups.rolling.rollup`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from rollups.summaries.summary import State, aggregate, merge, plain, state_of
 
 Document = dict[str, Any]
 Archived = Callable[[int, int], Iterable[Batch]]
-#: Bytes of a state of one value field, and of a bin of it, as Python holds them: about.
+#: Approximate bytes of a state of one value field, and of a bin of it, as Python objects.
 STATE, _BIN = 1000, 100
 #: Buckets that are decoded at once.
 _PIECE = 10_000
-#: Of what a run may take, states of a slice take so much less: documents are made of them, and compared.
+#: States of a slice take one in so many bytes of a run's memory: documents are made of them, and compared.
 _TIMES = 4
 
 
@@ -51,6 +51,7 @@ class Share:
     high: Sequence[Any] = ()  # one value, or none
 
     def query(self, policy: Policy) -> Document | None:
+        """Returns the query that narrows live buckets to this share; None where it is all of them."""
         field_name = f"${policy.series_fields[0]}" if policy.series_fields else ""
         asked = [("$gte", it) for it in self.low] + [("$lt", it) for it in self.high]
         parts = [{"$expr": {operator: [field_name, {"$literal": it}]}} for operator, it in asked]
@@ -61,7 +62,7 @@ WHOLE = Share()
 
 
 def shares(bounds: Sequence[Any]) -> list[Share]:
-    """One more than there are bounds."""
+    """Returns the shares between these bounds: one more than there are bounds."""
     return [Share(bounds[:at], bounds[at : at + 1]) for at in range(len(bounds) + 1)]
 
 
@@ -69,8 +70,8 @@ def shares(bounds: Sequence[Any]) -> list[Share]:
 class SliceRequest:
     """What to read: the readings in the cells between these edges (milliseconds), by whether the cells go by
     the readings' own clocks; of one share of the live buckets, the archived ones with the first. `is_plain`:
-    the times of all live ones are plain, as who asks has seen. See `Source.look_at_texts`. `memory`: what the
-    states may take, see `SliceStates`."""
+    the times of all live ones are plain, as the caller has checked. See `Source.look_at_texts`. `memory`:
+    what the states may take, see `SliceStates`."""
 
     edges: Mapping[bool, Sequence[int]]
     share: Share = WHOLE
@@ -88,6 +89,7 @@ class Cells:
     size: int = 0  # bytes that the states take in memory, about
 
     def add(self, key: bytes, series: Series, cell: int, state: State) -> None:
+        """Adds a state to that of the same series and cell, if there is one. `key`: the series as bytes."""
         self.series.setdefault(key, series)
         standing = self.states.get((key, cell))
         if standing is not None:
@@ -97,7 +99,7 @@ class Cells:
         self.states[key, cell] = state
 
     def entries(self) -> Iterator[tuple[bytes, Series, int, State]]:
-        """Yields what `add` takes."""
+        """Yields the arguments of `add` for each state."""
         for (key, cell), state in self.states.items():
             yield key, self.series[key], cell, state
 
@@ -132,13 +134,13 @@ class Portion:
 
 @dataclass
 class SliceStates:
-    """What a slice holds; by whether its cells go by the readings' own clocks. Where the states take more
-    than `memory` (bytes; 0: any), they are put aside in a file."""
+    """The states of a slice, by whether its cells go by the readings' own clocks. Where they take more than
+    `memory` (bytes; 0: any), they are put aside in a file."""
 
     cells: dict[bool, Cells]
     memory: int = 0
     quarantined: list[Quarantined] = field(default_factory=list)
-    commits: set[str] = field(default_factory=set)  # of the archive, that were read whole
+    commits: set[str] = field(default_factory=set)  # commits of the archive that were read whole
     aside: Shelf | None = None
     filled: dict[bool, set[int]] = field(default_factory=dict)  # starts of the cells of what is put aside
     buckets_read: int = 0  # live ones
@@ -159,7 +161,7 @@ class SliceStates:
                 self._put_aside()
 
     def add(self, other: SliceStates) -> None:
-        """What another share of the same slice holds."""
+        """Adds what another share of the same slice holds."""
         for local, cells in other.cells.items():
             self.take(local, cells.entries())
         if other.aside is not None:
@@ -172,11 +174,11 @@ class SliceStates:
         self.bytes_read += other.bytes_read
 
     def size(self) -> int:
-        """Bytes that it takes in memory, about."""
+        """Returns about how many bytes it takes in memory."""
         return sum(cells.size for cells in self.cells.values())
 
     def portions(self) -> Iterator[Portion]:
-        """Yields all that it holds, by as many portions of the series at once as memory holds."""
+        """Yields all states, in as many portions of the series as memory requires."""
         if self.aside is None:
             yield Portion(ALL, self.cells)
             return
@@ -205,7 +207,7 @@ class SliceStates:
 
 @dataclass(frozen=True)
 class Reader:
-    """How slices are read. `read(asked)` may be under way for several at once; `memory` (bytes) is what those
+    """Reads slices. `read(asked)` may be under way for several at once; `memory` (bytes) is what the slices
     that wait for their turn may take, and what a run may take at all; 0: any."""
 
     read: Callable[[SliceRequest], Future[SliceStates]]
@@ -214,22 +216,24 @@ class Reader:
 
     @property
     def memory_of_each(self) -> int:
-        """Bytes that the states of a slice may take: while they are written, as much again is in hand."""
+        """Returns how many bytes the states of a slice may take. While they are written, as much again is
+        held."""
         return self.memory // (_TIMES * self.workers)
 
     def ahead(self, size: int) -> int:
-        """How many may be under way, where each is of this size."""
+        """Returns how many slices may be under way, where each has this size in bytes."""
         if self.workers == 1:
             return 1
-        most = 2 * self.workers  # while one is written, nobody has to wait
+        most = 2 * self.workers  # while one is written, no worker has to wait
         return max(1, min(most, self.memory // size if size else most))
 
 
 def read(
     source: Source, archived: Archived, policy: Policy, asked: SliceRequest, unions: Unions
 ) -> SliceStates:
-    """Live and archived buckets alike; of one that reaches over a slice's rim, what is inside.
-    `archived(start_ms, end_ms)` gives archived ones that may hold a reading in the range and are not live."""
+    """Reads a slice of live and archived buckets into states; of a bucket that reaches over its edge, what is
+    inside. `archived(start_ms, end_ms)` gives archived buckets that may hold a reading in the range and are
+    not live."""
     found = SliceStates({local: Cells(edges) for local, edges in asked.edges.items()}, asked.memory)
     start = min(edges[0] - local * LARGEST_MS for local, edges in asked.edges.items())
     end = max(edges[-1] + local * LARGEST_MS for local, edges in asked.edges.items())

@@ -1,4 +1,4 @@
-"""What due windows come to: states from readings and from finer summaries, until all parts are there."""
+"""Adds up due windows: states from readings and from finer summaries, until all parts are there."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rollups.summaries import documents
 from rollups.summaries.summary import State, merge
 from rollups.summaries.targets import identity_of, target
 
-#: One series, by its key, in one window.
+#: A series, by its key, and a window.
 Cell = tuple[bytes, Span]
 
 
@@ -39,7 +39,7 @@ class Tally:
     states: dict[Cell, State] = field(default_factory=dict)
     outlived: set[Cell] = field(default_factory=set)  # hold a summary whose readings are gone
     unsound: set[Cell] = field(default_factory=set)  # lack a summary that can't be merged
-    elsewhere: Set[int] = frozenset()  # where series that are not in it have readings: starts of cells
+    elsewhere: Set[int] = frozenset()  # starts of cells in which series that are not in it have readings
 
     def open(self, parts: Iterable[Part]) -> None:
         """Takes note of windows, and where they are made of readings."""
@@ -50,7 +50,7 @@ class Tally:
                 self.merged.add(window)
 
     def add_read(self, cells: Cells, parts: Sequence[Part]) -> None:
-        """Adds what was read."""
+        """Adds the states of readings."""
         self.series |= cells.series
         found = cells.by_window({part.span: part.window for part in parts})
         if not self.states:
@@ -60,6 +60,7 @@ class Tally:
                 self.add(cell, state)
 
     def add(self, cell: Cell, state: State) -> None:
+        """Merges a state into that of its cell."""
         standing = self.states.get(cell)
         self.states[cell] = state if standing is None else merge(standing, state)
 
@@ -117,6 +118,7 @@ def portion_of_summary(policy: Policy, raw: bytes) -> int:
 
 
 def window_of(summary: Mapping[str, Any]) -> Span:
+    """Returns the window that a summary document is of, milliseconds."""
     return documents.milliseconds(summary["start"]), documents.milliseconds(summary["end"])
 
 

@@ -1,4 +1,4 @@
-"""Summaries that are kept though their readings are gone: those were cleared away, not taken back."""
+"""Summaries that are kept though their readings are gone: those were cleared away, not withdrawn."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class Worn:
     recheck_from: int
     clears: Callable[[], bool]
     is_asked_for: bool  # somebody wants just this range computed
-    changed: Mapping[str, Spans] | None = None  # by operation; None: no change stream told
+    changed: Mapping[str, Spans] | None = None  # by operation; None: there was no change stream
     ended: Callable[[], int | None] = lambda: None  # before it (milliseconds), archived readings have gone
     _oldest: dict[bytes, int | None] = field(default_factory=dict)
 
     def has_ended(self, span: Span, standing: bytes, computed: bytes | None) -> bool:
-        """Whether a summary stays since archived readings of its time have gone by `retain.archive`. Of what
-        lies wholly before that end, each does: its readings may be late ones that say nothing of the others.
-        `span`: where its readings may lie."""
+        """Returns whether a summary stays because archived readings of its time have gone by
+        `retain.archive`. One that lies wholly before that end does: its readings may be late ones that say
+        nothing of the others. `span`: where its readings may lie."""
         ended = self._ended
         if ended is None or span[0] >= ended:
             return False
@@ -55,7 +55,8 @@ class Worn:
         return self.ended()
 
     def is_worn(self, window: Span, standing: bytes, computed: bytes | None) -> bool:
-        """Whether the standing summary, as BSON, stays in place of the one that its readings give now."""
+        """Returns whether the standing summary, as BSON, stays in place of the one that its readings give
+        now."""
         was, now = bson.decode(standing, OPTIONS), bson.decode(computed, OPTIONS) if computed else None
         if now is not None and now["count"] >= was["count"]:
             return False
@@ -85,7 +86,7 @@ class Worn:
         return False
 
     def _nothing_is_older(self, summary: dict[str, object], window: Span) -> bool:
-        """Whether no live bucket of the summary's series covers an instant before the window."""
+        """Returns whether no live bucket of the summary's series covers an instant before the window."""
         series = {
             field: {"$eq": value_at(summary, f"_id.series.{name}")}
             for name, field in self.policy.stored_series.items()

@@ -96,7 +96,7 @@ class SummaryWriter:
                 self._write(level, self._tallies.pop(level.name))
 
     def _take(self, piece: Slice, portion: Portion) -> None:
-        """Of a slice: some portions of its series, from the finest level up."""
+        """Takes some portions of a slice's series, from the finest level up."""
         for level in self.calendar.levels:
             if piece.parts[level.name]:
                 self._gather(level, piece, portion)
@@ -177,7 +177,7 @@ class SummaryWriter:
 
     @cached_property
     def _holds(self) -> list[Hold]:
-        """Those that stand when a summary is to go for the first time."""
+        """Returns the holds that stand when a summary is to go for the first time."""
         return Holds(self.context.database, self.context.policy.name).standing()
 
 
@@ -195,7 +195,7 @@ class _Keeper:
         self._filled = tally.filled()
         self._kept: dict[Cell, State] = {}
         self._reach = reach  # see `Level`
-        self._stays: dict[Cell, State] = {}  # of those whose readings have ended
+        self._stays: dict[Cell, State] = {}  # the cells whose readings have gone by `retain.archive`
         self.ended = 0
 
     def keeps(self, window: Span, standing: RawBSONDocument, computed: bytes | None) -> bool:
@@ -221,7 +221,7 @@ class _Keeper:
         return is_kept
 
     def _is_held(self, cell: Cell) -> bool:
-        """Whether a hold covers a summary whose readings are gone."""
+        """Returns whether a hold covers a summary whose readings are gone."""
         series, (start, end) = self._tally.series[cell[0]], cell[1]
         return any(
             hold.touches(start - self._reach, end + self._reach)

@@ -31,7 +31,7 @@ _SHIFT = 1 << 18  # more than twice the largest code
 
 
 def _edge(step: int) -> int:
-    """The smallest mantissa in [2**52, 2**53] that is at least 2**52 · 2**(step/35)."""
+    """Returns the smallest mantissa in [2**52, 2**53] that is at least 2**52 · 2**(step/35)."""
     low, high = 1 << 52, 1 << 53
     while low < high:
         middle = (low + high) // 2
@@ -43,10 +43,10 @@ def _edge(step: int) -> int:
 
 
 _EDGES = np.array([_edge(step) for step in range(STEPS + 1)], dtype=np.int64)
-# A guess from a mantissa's first 12 bits is right or one too low: edges lie more than 2**40 apart.
+# A guess from a mantissa's first 12 bits is right, or one too low: edges lie more than 2**40 apart.
 _GUESS = np.searchsorted(_EDGES, (1 << 52) + (np.arange(1 << 12, dtype=np.int64) << 40), side="right") - 1
 _STORED = _EDGES - (1 << 52)  # edges as a double's bits have them: without the leading one
-# The harmonic mean of a bin's edges is equally far, relatively, from both.
+# The harmonic mean of a bin's edges has the same relative distance from both.
 _CENTRES = [
     float(2 * low * high / (low + high) / (1 << 52))
     for low, high in zip(_EDGES.tolist()[:-1], _EDGES.tolist()[1:], strict=True)
@@ -54,7 +54,7 @@ _CENTRES = [
 
 
 def codes(values: Doubles) -> Integers:
-    """The bin of each finite value."""
+    """Returns the bin of each finite value."""
     bits = np.abs(values).view(np.int64)
     subnormal = bits < (1 << 52)
     if not subnormal.any():
@@ -69,7 +69,7 @@ def codes(values: Doubles) -> Integers:
 
 
 def _normal(bits: Integers) -> Integers:
-    """The bins of normal doubles above zero, given as their bits."""
+    """Returns the bins of normal doubles above zero, given as their bits."""
     step = _GUESS[(bits >> 40) & 0xFFF]
     step = step + ((bits & ((1 << 52) - 1)) >= _STORED[step + 1])
     found: Integers = ((bits >> 52) - (1023 + _TINY_EXPONENT)) * STEPS + (step + _TINY)
@@ -78,7 +78,7 @@ def _normal(bits: Integers) -> Integers:
 
 @lru_cache(maxsize=1 << 12)
 def value_of(code: int) -> float:
-    """A value within 1 % of all values of the bin."""
+    """Returns the value that stands for a bin, within 1 % of all its values."""
     size = abs(code)
     if size < _TINY:
         value = ldexp(float(size), -1074)
@@ -89,10 +89,10 @@ def value_of(code: int) -> float:
 
 
 def build(numbers: Numbers) -> list[Bins]:
-    """The bins of each group. Codes ascend."""
+    """Returns the bins of each group. Codes ascend."""
     of, lengths = numbers.group, numbers.lengths
     low, high = codes(numbers.low), codes(numbers.high)
-    # Codes sort as values do: where the ends of a run share a bin, so does what is between them.
+    # Codes sort as values do: where both ends of a sorted run are in one bin, so is what lies between them.
     whole, parted = low == high, low != high
     lowest, highest = np.full(numbers.groups, _SHIFT), np.full(numbers.groups, -_SHIFT)
     np.minimum.at(lowest, of, low)
@@ -122,6 +122,7 @@ def build(numbers: Numbers) -> list[Bins]:
 
 
 def merge(one: Mapping[int, int], other: Mapping[int, int]) -> Bins:
+    """Returns the bins of both, with their counts added."""
     merged = dict(one)
     for code, count in other.items():
         merged[code] = merged.get(code, 0) + count
@@ -130,13 +131,13 @@ def merge(one: Mapping[int, int], other: Mapping[int, int]) -> Bins:
 
 @lru_cache(maxsize=1 << 12)
 def rank(percent: float, count: int) -> int:
-    """The nearest rank, from 1: so many of `count` values are at most the percentile."""
+    """Returns the nearest rank of a percentile, from 1, among `count` values."""
     share = Decimal(str(percent)) * count / 100  # decimal: 99.9 % of 1000 is 999, not 999.0000000000001
     return min(count, max(1, int(share.to_integral_value(rounding="ROUND_CEILING"))))
 
 
 def percentiles(bins: Mapping[int, int], percents: tuple[float, ...], low: float, high: float) -> list[float]:
-    """The nearest-rank percentiles of what was counted, each within 1 % and within [low, high]."""
+    """Returns the nearest-rank percentiles of counted values, each within 1 % and within [low, high]."""
     ordered = sorted(bins)
     passed = list(accumulate(bins[code] for code in ordered))
     found = [bisect_left(passed, rank(percent, passed[-1])) for percent in percents]

@@ -24,21 +24,21 @@ _VERSION = 1
 
 
 class Completeness(NamedTuple):
-    """How much of a window was heard of."""
+    """How complete the readings of a window are."""
 
     expected: int  # intervals
-    missing: int  # of them, those without a reading
+    missing: int  # intervals without a reading
     hole_ms: int  # the longest stretch without one, as far as it lies in the window
-    hole_at: int  # where it starts, milliseconds; of equals the first
+    hole_at: int  # the start of the hole, milliseconds; the first of equal ones
 
 
 def interval_of(policy: Policy) -> int | None:
-    """The policy's expected interval in milliseconds."""
+    """Returns the policy's expected interval in milliseconds; None where it expects none."""
     return None if policy.expected_interval is None else span_ms(policy.expected_interval)
 
 
 def build(times: Integers, starts: Integers, interval: int) -> list[Runs]:
-    """The runs of each cell; a cell begins at each of `starts`, and in it times ascend."""
+    """Returns the runs of each cell; a cell begins at each of `starts`, and in it times ascend."""
     index = times // interval
     begins = np.union1d(starts, np.flatnonzero(np.diff(index) > 1) + 1)
     ends = index[np.append(begins[1:], len(index)) - 1] + 1
@@ -48,7 +48,7 @@ def build(times: Integers, starts: Integers, interval: int) -> list[Runs]:
 
 
 def union(one: Runs, other: Runs) -> Runs:
-    """What either holds. Associative, commutative and exact."""
+    """Returns the intervals that either holds. Associative, commutative and exact."""
     if not one or not other:
         return one or other
     if one[0] > other[0]:
@@ -67,7 +67,7 @@ def union(one: Runs, other: Runs) -> Runs:
 
 
 def measure(runs: Runs, start_ms: int, end_ms: int, interval: int) -> Completeness:
-    """Of a window; an interval that lies in it only in part counts."""
+    """Returns how complete a window is. An interval that lies in it only in part counts."""
     low, high = _bounds(start_ms, end_ms, interval)
     held = sum(runs[1::2]) - sum(runs[::2])
     holes = np.clip(np.array([low, *runs, high], dtype=np.int64) * interval, start_ms, end_ms).reshape(-1, 2)
@@ -77,8 +77,9 @@ def measure(runs: Runs, start_ms: int, end_ms: int, interval: int) -> Completene
 
 
 def pack(runs: Runs, start_ms: int, interval: int) -> bytes:
-    """A byte of version, then varints: the interval, how many runs, and each edge's distance from the one
-    before, the first's from the window's start. A full hour takes 7 bytes, and each hole about 2 more."""
+    """Packs runs as a byte of version, then varints: the interval, how many runs, and each edge's distance
+    from the one before, the first's from the window's start. A full hour takes 7 bytes, and each hole about 2
+    more."""
     writer = Writer()
     for number in (_VERSION, interval, len(runs) // 2):
         writer.number(number)
@@ -88,7 +89,7 @@ def pack(runs: Runs, start_ms: int, interval: int) -> bytes:
 
 
 def unpack(data: object, start_ms: int, interval: int) -> Runs:
-    """Raises ValueError where the bytes are none, or of another interval."""
+    """Returns the runs. Raises ValueError where the bytes are none, or of another interval."""
     if not isinstance(data, bytes):
         raise ValueError("the summary has no coverage")
     reader = Reader(data)
@@ -107,7 +108,7 @@ def unpack(data: object, start_ms: int, interval: int) -> Runs:
 
 
 def spans(runs: Sequence[int], interval: int) -> list[tuple[int, int]]:
-    """The runs as [start, end) in milliseconds."""
+    """Returns the runs as [start, end) in milliseconds."""
     edges = [edge * interval for edge in runs]
     return list(zip(edges[::2], edges[1::2], strict=True))
 

@@ -36,14 +36,14 @@ OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(
 
 
 def identity(policy: Policy, series: Series, start_ms: int) -> bytes:
-    """The BSON of a summary's `_id`: {series: {…}, start}."""
+    """Returns the BSON of a summary's `_id`: {series: {…}, start}."""
     return bson.encode(
         {"series": series_document(policy, series), "start": DatetimeMS(start_ms)}, codec_options=OPTIONS
     )
 
 
 def summary(policy: Policy, level: Level, series: Series, window: Span, state: State) -> bytes:
-    """Returns the BSON of a summary. That of days tells their time zone, and its length in hours."""
+    """Returns the BSON of a summary. That of a day tells its time zone, and its length in hours."""
     extra: dict[str, Any] = {}
     if level.zone_name is not None:
         hours = (window[1] - window[0]) / HOUR
@@ -52,12 +52,13 @@ def summary(policy: Policy, level: Level, series: Series, window: Span, state: S
 
 
 def percentile_key(percent: float) -> str:
-    """50.0 → p50, 99.9 → p99_9 (a dot in a key is a path to MongoDB)."""
+    """Returns the key of a percentile: 50.0 → p50, 99.9 → p99_9 (MongoDB takes a dot in a key for a path)."""
     return "p" + (str(int(percent)) if float(percent).is_integer() else str(percent).replace(".", "_"))
 
 
 def state_of(document: Mapping[str, Any], policy: Policy) -> State:
-    """The mergeable state of a summary read from MongoDB. Raises ValueError where it has no sound one."""
+    """Returns the mergeable state of a summary read from MongoDB. Raises ValueError where it has no sound
+    one."""
     values = {name: _value_state(value_at(document, name), name) for name in policy.value_names}
     interval = coverage.interval_of(policy)
     if interval is None:
@@ -67,20 +68,20 @@ def state_of(document: Mapping[str, Any], policy: Policy) -> State:
 
 
 def series_of(policy: Policy, document: Mapping[str, Any]) -> Series:
-    """The series that a summary stands for."""
+    """Returns the series that a summary stands for."""
     found = [value_at(document["_id"]["series"], name) for name in policy.series_names]
     return tuple(int(value) if type(value) is Int64 else value for value in found)
 
 
 def is_of_series(policy: Policy, document: Mapping[str, Any]) -> bool:
-    """Returns whether it is a summary of a series as the policy tells them apart now."""
+    """Returns whether a summary's series has the fields that the policy has now."""
     identity = document["_id"]
     series = identity.get("series") if isinstance(identity, Mapping) else None
     return isinstance(series, Mapping) and set(series) == {it.split(".")[0] for it in policy.series_names}
 
 
 def leaving_out(policy: Policy) -> dict[str, int]:
-    """A projection without what `state_of` does not need: percentiles, mostly."""
+    """Returns a projection without the fields that `state_of` does not need: percentiles, mostly."""
     percents = policy.rollup.percentiles if policy.rollup else ()
     keys = ["sum", "avg", "stddev", *map(percentile_key, percents)]
     return {f"{name}.{key}": 0 for name in policy.value_names for key in keys}
@@ -89,7 +90,7 @@ def leaving_out(policy: Policy) -> dict[str, int]:
 def told(
     state: State, percents: Sequence[float], completeness: coverage.Completeness | None
 ) -> dict[str, Any]:
-    """What a summary would tell people of a state; `values` has each value field by its name."""
+    """Returns a state as a summary shows it to people; `values` has each value field by its name."""
     values = {name: _dated(_value_document(value, percents)) for name, value in state.values.items()}
     for value in values.values():
         del value["state"]
@@ -98,7 +99,7 @@ def told(
 
 
 def _dated(document: Mapping[str, Any]) -> dict[str, Any]:
-    """With aware datetimes."""
+    """Returns the document with aware datetimes."""
     return {key: as_date(int(it)) if isinstance(it, DatetimeMS) else it for key, it in document.items()}
 
 
@@ -142,7 +143,8 @@ def series_document(policy: Policy, series: Series) -> dict[str, Any]:
 
 
 def _value_document(value: ValueState, percents: Sequence[float]) -> dict[str, Any]:
-    """`count` is 0 and `sum` 0.0 where there is no finite number; what then has no value is null."""
+    """Returns the sub-document of a value field. Without finite numbers `count` is 0, `sum` 0.0 and the rest
+    null."""
     some = value.first is not None and value.last is not None
     first, last = value.first or Mark(0, b"", 0.0), value.last or Mark(0, b"", 0.0)
     found: Sequence[float | None] = [None] * len(percents)
@@ -211,7 +213,7 @@ def _value_state(document: Any, name: str) -> ValueState:
 
 
 def milliseconds(instant: datetime | DatetimeMS) -> int:
-    """A date as pymongo gives it, whatever its options."""
+    """Returns a date in milliseconds since 1970, in whatever type pymongo gave it."""
     if isinstance(instant, DatetimeMS):
         return int(instant)
     return to_ms(instant if instant.tzinfo else instant.replace(tzinfo=UTC))  # pymongo's naive is UTC
@@ -226,7 +228,7 @@ def _put(target: dict[str, Any], name: str, value: Any) -> None:
 
 
 def value_at(document: Mapping[str, Any], name: str) -> Any:
-    """Returns what stands at a dotted name; None where nothing does."""
+    """Returns the value at a dotted name; None where there is none."""
     found: Any = document
     for part in name.split("."):
         found = found.get(part) if isinstance(found, Mapping) else None

@@ -33,13 +33,14 @@ _FAR = 300  # products of pieces stay far inside what doubles can hold
 
 
 def sums(values: Doubles, starts: Integers) -> list[int]:
-    """The exact sum of each run of finite values, in units of 2**-1074; a run begins at each of `starts`."""
+    """Returns the exact sum of each run of finite values, in units of 2**-1074; a run begins at each of
+    `starts`."""
     mantissa, shift, negative = _parts(values)
     return _add_up(mantissa, shift, negative, starts)
 
 
 def squares(values: Doubles, starts: Integers) -> list[int]:
-    """The exact sum of squares of each run of finite values, in units of 2**-2148."""
+    """Returns the exact sum of squares of each run of finite values, in units of 2**-2148."""
     mantissa, shift, _ = _parts(values)
     high, low = mantissa >> _HALF, mantissa & ((1 << _HALF) - 1)
     terms = ((high * high, 2 * _HALF), (2 * high * low, _HALF), (low * low, 0))
@@ -48,12 +49,12 @@ def squares(values: Doubles, starts: Integers) -> list[int]:
 
 
 def sums_and_squares(numbers: Numbers) -> tuple[list[int], list[int]]:
-    """`sums` and `squares` of each group, several times as fast where its magnitudes don't differ widely.
+    """Returns `sums` and `squares` of each group, several times as fast where its magnitudes don't differ
+    widely.
 
     Values are split into a few pieces, each a whole number of up to _PIECE bits times a power of two that the
     group shares. Sums of pieces, and of products of two, then fit into a double without rounding, as long as
-    a run is no longer than _LONGEST; what is longer is cut.
-    """
+    a run is no longer than _LONGEST; longer ones are cut."""
     numbers = _cut(numbers)
     exponents, spans = _magnitudes(numbers)
     is_far = np.logical_or(np.abs(exponents) >= _FAR, len(numbers.values) >= _MOST)
@@ -83,7 +84,7 @@ def sums_and_squares(numbers: Numbers) -> tuple[list[int], list[int]]:
 
 
 def _cut(numbers: Numbers) -> Numbers:
-    """The same, with no run longer than _LONGEST."""
+    """Returns the same numbers, with no run longer than _LONGEST."""
     if numbers.lengths.max() <= _LONGEST:
         return numbers
     starts = np.union1d(numbers.starts, np.arange(0, len(numbers.values), _LONGEST))
@@ -92,8 +93,8 @@ def _cut(numbers: Numbers) -> Numbers:
 
 
 def _magnitudes(numbers: Numbers) -> tuple[Integers, Integers]:
-    """Of each group: the exponent of a power of two above all magnitudes, and how many bits there are from
-    there to the last bit of any of its values."""
+    """Returns for each group the exponent of a power of two above all magnitudes, and how many bits there are
+    from there to the last bit of any of its values."""
     most, least = np.zeros(numbers.groups), np.full(numbers.groups, inf)
     np.maximum.at(most, numbers.group, np.maximum(numbers.high, -numbers.low))
     np.minimum.at(least, numbers.group, np.maximum(np.maximum(numbers.low, -numbers.high), 0.0))
@@ -102,7 +103,7 @@ def _magnitudes(numbers: Numbers) -> tuple[Integers, Integers]:
 
 
 def _in_parts(numbers: Numbers, values: Doubles) -> Iterator[tuple[slice, Doubles, Integers]]:
-    """Some runs at once, so that what is made on the way stays in the processor's cache: which they are,
+    """Yields some runs at once, so that intermediate results stay in the processor's cache: which they are,
     their values, and where each starts in these."""
     edges = np.append(numbers.starts, len(values))
     firsts = np.unique(np.searchsorted(numbers.starts, np.arange(0, len(values), AT_ONCE)))
@@ -116,7 +117,7 @@ def _pieces(
     """Pieces that add up to the values, and of which runs they don't: its magnitudes differ so much that it
     would take more than a few. Piece i, from 1, of a run is a multiple of its scale * 2**(-i * _PIECE).
     `is_short`: what the first two leave of any value is such a multiple already."""
-    # Adding so much makes a sum round to these multiples; taking it off again is exact.
+    # Adding this makes a sum round to these multiples; subtracting it again is exact.
     shift = np.repeat(scale * (1.5 * 2.0 ** (52 - _PIECE)), np.diff(starts, append=len(values)))
     rest = values
     pieces: list[Doubles] = []
@@ -134,7 +135,7 @@ def _pieces(
 
 
 def _products(pieces: list[Doubles]) -> Iterator[tuple[int, Doubles]]:
-    """The square of the sum of the pieces, by place."""
+    """Yields the square of the sum of the pieces, by place."""
     for place in range(2, 2 * len(pieces) + 1):
         terms = None
         for one in range(max(0, place - 1 - len(pieces)), place // 2):
@@ -147,7 +148,7 @@ def _products(pieces: list[Doubles]) -> Iterator[tuple[int, Doubles]]:
 
 
 def _whole(sums: Doubles, numbers: Numbers, shifts: Integers) -> list[int]:
-    """What was added up of each group, times 2 to the power of its shift. `sums`: of each run at place i, in
+    """Returns the total of each group, times 2 to the power of its shift. `sums`: of each run at place i, in
     units of 2**(-i * _PIECE)."""
     found = [0] * numbers.groups
     for place, some in enumerate(sums):
@@ -160,7 +161,7 @@ def _whole(sums: Doubles, numbers: Numbers, shifts: Integers) -> list[int]:
 
 
 def _one_by_one(numbers: Numbers, chosen: NDArray[np.bool_]) -> Iterator[tuple[int, int, int]]:
-    """Of each chosen group: it, the sum, the sum of squares."""
+    """Yields each chosen group, its sum and its sum of squares."""
     if not chosen.any():
         return
     runs = np.flatnonzero(chosen[numbers.group])
@@ -173,17 +174,17 @@ def _one_by_one(numbers: Numbers, chosen: NDArray[np.bool_]) -> Iterator[tuple[i
 
 
 def total(exact: int) -> float:
-    """The sum, correctly rounded; ±inf where it is larger than any double."""
+    """Returns the sum, correctly rounded; ±inf where it is beyond every double."""
     return _divide(exact, 1 << UNIT)
 
 
 def mean(exact: int, count: int) -> float:
-    """The mean, correctly rounded: always finite, also where the sum is not."""
+    """Returns the mean, correctly rounded: always finite, also where the sum is not."""
     return _divide(exact, count << UNIT)
 
 
 def deviation(exact: int, exact_squares: int, count: int) -> float:
-    """The population's standard deviation, correctly rounded."""
+    """Returns the population standard deviation, correctly rounded."""
     square = count * exact_squares - exact * exact  # (count · deviation)² in units of 2**-2148
     if square == 0:
         return 0.0
@@ -205,7 +206,7 @@ def _divide(numerator: int, denominator: int) -> float:
 
 
 def _parts(values: Doubles) -> tuple[Integers, Integers, NDArray[np.bool_]]:
-    """value = ± mantissa · 2**shift · 2**-1074"""
+    """Returns mantissa, shift and sign of doubles: value = ± mantissa · 2**shift · 2**-1074."""
     bits = np.ascontiguousarray(values).view(np.int64)
     exponent = (bits >> 52) & 0x7FF
     mantissa = (bits & ((1 << 52) - 1)) | ((exponent > 0).astype(np.int64) << 52)
@@ -215,7 +216,7 @@ def _parts(values: Doubles) -> tuple[Integers, Integers, NDArray[np.bool_]]:
 def _add_up(
     magnitude: Integers, shift: Integers, negative: NDArray[np.bool_] | None, starts: Integers
 ) -> list[int]:
-    """The sum of ± magnitude · 2**shift of each run; 0 <= magnitude < 2**63.
+    """Returns the sum of ± magnitude · 2**shift of each run; 0 <= magnitude < 2**63.
 
     Each term falls into three limbs of at most 33 bits: int64 holds the sums of 2**30 of them.
     """

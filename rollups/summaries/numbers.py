@@ -1,4 +1,4 @@
-"""Finite numbers in runs, and runs in groups: what sums and bins are taken of."""
+"""Finite numbers in runs, and runs in groups: the input of sums and bins."""
 
 from __future__ import annotations
 
@@ -22,23 +22,25 @@ class Numbers:
 
     @classmethod
     def of(cls, values: Doubles, starts: Integers) -> Numbers:
-        """Each run is a group."""
+        """Returns values of which each run is a group."""
         return cls(values, starts, np.arange(len(starts)))
 
     @cached_property
     def groups(self) -> int:
+        """Returns how many groups there are."""
         return int(self.group.max()) + 1
 
     @cached_property
     def lengths(self) -> Integers:
-        """r"""
+        """Returns how many values each run has, (r,)."""
         return np.diff(self.starts, append=len(self.values))
 
     @cached_property
     def low(self) -> Doubles:
-        """r: the least value of each run."""
+        """Returns the least value of each run, (r,)."""
         return np.minimum.reduceat(self.values, self.starts)
 
     @cached_property
     def high(self) -> Doubles:
+        """Returns the greatest value of each run, (r,)."""
         return np.maximum.reduceat(self.values, self.starts)

@@ -1,4 +1,4 @@
-"""Which series have ever held a finite number in a value field, as a policy's summaries tell."""
+"""Which series have ever held a finite number in a value field, by a policy's summaries."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from rollups.calendar.levels import Level, bases, levels_of
 from rollups.summaries import documents
 
 Document = dict[str, Any]
-#: Series that are asked for at once.
+#: Series that one query asks for.
 _AT_ONCE = 100
 
 
 class Summaries:
-    """What one run asks of them. What a series ever had is asked once."""
+    """Answers one run's questions to its summaries. What a series ever had is looked up once."""
 
     def __init__(self, database: Database[Document], policy: Policy) -> None:
         self._database = database
@@ -54,7 +54,8 @@ class Summaries:
     def _numeric(
         self, level: Level, wanted: Sequence[Series], low: object, high: object, *, by_day: bool = False
     ) -> Iterator[tuple[bytes, int, set[str]]]:
-        """Each series' key, a day (0 where all are taken together), and the value fields that had some."""
+        """Yields each series' key, a day (0 where all are taken together), and the value fields that had
+        numbers."""
         summaries = self._database.get_collection(level.collection, codec_options=documents.OPTIONS)
         day: Any = {"$floor": {"$divide": [{"$toLong": "$start"}, DAY_MS]}} if by_day else {"$literal": 0}
         names = self._policy.value_names
@@ -76,5 +77,5 @@ class Summaries:
 
 
 def _is_in_one_day(level: Level) -> bool:
-    """Whether each window lies in one UTC day."""
+    """Returns whether each window lies in one UTC day."""
     return level.step is not None or (level.name == "daily" and level.zone.key == "UTC" and not level.local)

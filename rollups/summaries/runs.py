@@ -1,7 +1,7 @@
-"""Where the readings of each cell lie: a cell is a series in a window, and a run a stretch of its readings.
+"""Finds the readings of each cell: a cell is a series in a window, and a run a stretch of its readings.
 
 Buckets mostly hold their readings in order, each inside one window. Then a bucket is a run, its readings stay
-where they are, and what is put in order are the runs. Else all readings are sorted, and each cell is one run.
+where they are, and only the runs are sorted. Else all readings are sorted, and each cell is one run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from buckets.decoding.order import Order
 from buckets.layouts.layout import spread
 
 Integers = NDArray[np.int64]
-#: Readings of a run, on average, from which on it pays to keep them where they are.
+#: Average readings in a run from which on it pays to leave them where they are.
 LONG = 8
 
 
@@ -34,8 +34,8 @@ class Runs:
 
 
 def runs_of(columns: Columns, edges: Integers, *, in_order: bool, local: bool) -> Runs:
-    """The readings inside the windows. `in_order`: each cell is to be one run. `local`: windows go by the
-    readings' own clocks."""
+    """Returns the readings inside the windows. `in_order`: each cell must be one run. `local`: windows go by
+    the readings' own clocks."""
     if local:
         return _by_clocks(columns, edges)
     found = None if in_order or columns.reading_series is not None else _by_buckets(columns, edges)
@@ -43,7 +43,7 @@ def runs_of(columns: Columns, edges: Integers, *, in_order: bool, local: bool) -
 
 
 def _by_buckets(columns: Columns, edges: Integers) -> Runs | None:
-    """None where times don't ascend in each bucket, or buckets are short."""
+    """Returns runs that are buckets; None where times don't ascend in each bucket, or buckets are short."""
     time, starts = columns.time, columns.starts[columns.filled]
     if not len(time) or len(time) < LONG * len(starts):
         return None
@@ -87,7 +87,7 @@ def _by_time(columns: Columns, edges: Integers) -> Runs:
 
 
 def _by_clocks(columns: Columns, edges: Integers) -> Runs:
-    """The readings' own clocks may be put back: windows do not follow from time."""
+    """Returns runs by the readings' own clocks, which may be put back: windows do not follow from time."""
     assert columns.local is not None
     window = np.searchsorted(edges, columns.local, side="right") - 1
     inside = np.flatnonzero((window >= 0) & (window < len(edges) - 1))

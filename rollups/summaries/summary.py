@@ -57,7 +57,7 @@ class State:
 
 
 def plain(state: State) -> tuple[Any, ...]:
-    """Returns it as tuples, which are pickled in a third of the time."""
+    """Returns the state as tuples, which are pickled in a third of the time."""
     values = [
         (name, _numbers(it), it.first and tuple(it.first), it.last and tuple(it.last), it.bins)
         for name, it in state.values.items()
@@ -83,7 +83,7 @@ def _value_of(numbers: tuple[Any, ...], first: Any, last: Any, counted: bins.Bin
 
 
 def merge(one: State, other: State) -> State:
-    """The state of both together. Associative and commutative."""
+    """Returns the state of both together. Associative and commutative."""
     values = {name: _merge_values(value, other.values[name]) for name, value in one.values.items()}
     return State(one.count + other.count, values, coverage.union(one.occupied, other.occupied))
 
@@ -104,19 +104,20 @@ def _merge_values(one: ValueState, other: ValueState) -> ValueState:
 
 
 def _order(mark: Mark) -> tuple[int, bytes, bytes]:
-    """The bits decide at last, so that merging commutes also where two documents share one `_id`."""
+    """Returns a key that orders marks. Bits decide last, so that merging commutes also where two documents
+    share one `_id`."""
     return mark.at, mark.id, struct.pack(">d", mark.value)
 
 
 def aggregate(
     columns: Columns, edges: Integers, *, binned: bool, interval: int | None = None, local: bool = False
 ) -> list[tuple[int, int, State]]:
-    """The state of every (series, window) that has a reading, in that order.
+    """Returns the state of every (series, window) that has a reading, in that order, as (index into
+    columns.series, index of the window, state).
 
     `edges`: n + 1 ascending milliseconds for n adjoining windows. Readings outside them are left out.
     `interval`: in milliseconds, where the policy expects one. `local`: windows and intervals go by the
-    readings' own clocks. Gives (index into columns.series, index of the window, state).
-    """
+    readings' own clocks."""
     is_local = local and columns.local is not None
     runs = runs_of(columns, edges, in_order=interval is not None, local=is_local)
     if not len(runs.starts):
@@ -147,7 +148,7 @@ def _occupied(
 
 
 def _states(columns: Columns, name: str, runs: Runs, lengths: Integers, binned: bool) -> list[ValueState]:
-    """One value field's state of each cell."""
+    """Returns one value field's state of each cell."""
     order, starts, cell, cells = runs.order, runs.starts, runs.cell, len(runs.series)
     kinds, values = columns.kinds[name], columns.values[name]
     if order is not None:
@@ -176,7 +177,7 @@ def _states(columns: Columns, name: str, runs: Runs, lengths: Integers, binned: 
 
 
 def _finite(columns: Columns, order: Integers | None, numbers: Numbers, binned: bool) -> Iterator[ValueState]:
-    """Of each group of finite numbers; `order` says which readings they are."""
+    """Yields the state of each group of finite numbers; `order` says which readings they are."""
     starts, lasts = numbers.starts, numbers.starts + numbers.lengths - 1
     first_readings, last_readings = (at if order is None else order[at] for at in (starts, lasts))
     # Where times tie, the first run is the one that comes first among the columns, and the last the last.
@@ -200,8 +201,8 @@ def _finite(columns: Columns, order: Integers | None, numbers: Numbers, binned: 
 
 
 def _extreme(numbers: Numbers, times: Integers, ufunc: np.ufunc, step: Literal[1, -1]) -> Integers:
-    """Of each group the run with the extreme time; of those that tie the last one, or going backwards the
-    first."""
+    """Returns for each group the run with the extreme time: the last of those that tie, or going backwards
+    the first."""
     extreme = np.empty(numbers.groups, dtype=np.int64)
     extreme[numbers.group] = times
     ufunc.at(extreme, numbers.group, times)

@@ -1,4 +1,4 @@
-"""Writing summaries: only what differs from what stands there."""
+"""Writes summaries: only what differs from what stands there."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _Operation = DeleteOne | ReplaceOne[RawBSONDocument]
 _ID_FIRST = b"\x03_id\0"
 _SERIES_INDEX = "bucketwise_series"
 _START_INDEX = "bucketwise_start"
-#: DuplicateKey, IndexOptionsConflict, IndexKeySpecsConflict, CannotCreateIndex: what is there is in the way.
+#: DuplicateKey, IndexOptionsConflict, IndexKeySpecsConflict, CannotCreateIndex: an index or data conflicts.
 _IN_THE_WAY = (11000, 85, 86, 67)
 
 
@@ -50,7 +50,7 @@ class Counts:
     kept: int = 0
 
     def add(self, changes: Changes, due: int) -> None:
-        """Counts what became of so many windows."""
+        """Adds the outcome for so many windows."""
         self.due += due
         self.written += len(changes.replaced) + len(changes.deleted)
         self.deleted += len(changes.deleted)
@@ -59,6 +59,7 @@ class Counts:
 
 
 def target(database: Database[Document], collection: str) -> Collection[RawBSONDocument]:
+    """Returns a collection of summaries that reads raw BSON and writes with majority concern."""
     return database.get_collection(collection, codec_options=LOSSLESS, write_concern=majority(database))  # type: ignore[return-value]
 
 
@@ -86,10 +87,12 @@ class Changes:
         outlived: Container[bytes] = (),
         narrowed: Callable[[Callable[[], Iterable[bytes]]], Iterable[bytes]] = lambda read: read(),
     ) -> None:
-        """`computed`: `_id` → document, both BSON, for all series of the windows. `keeps` is asked of a
-        standing summary that differs: its window, it, and what was computed (None: it has no reading).
-        `outlived`: the `_id`s of those that are made of a summary whose readings are gone. `narrowed`: gives
-        the standing summaries of those series alone that were computed, given how all are read."""
+        """Compares computed summaries with those that stand, and gathers what to write and delete.
+
+        `computed`: `_id` → document, both BSON, for all series of the windows. `keeps` is asked of a standing
+        summary that differs: its window, it, and what was computed (None: it has no reading). `outlived`: the
+        `_id`s of those that are made of a summary whose readings are gone. `narrowed`: gives the standing
+        summaries of those series alone that were computed, given how all are read."""
         starts = [start for start, _ in windows]
         waiting = dict(computed)
         for raw in narrowed(partial(self._standing, windows)):
@@ -142,7 +145,7 @@ class Changes:
 
 
 def identity_of(document: bytes) -> bytes:
-    """The BSON of a document's `_id`, where that is a document and stands first; else something else."""
+    """Returns the BSON of a document's `_id`, where that is a document and comes first; else other bytes."""
     start = 4 + len(_ID_FIRST)
     return document[start : start + int.from_bytes(document[start : start + 4], "little")]
 
@@ -159,7 +162,8 @@ def stored_fields(policy: Policy) -> list[str]:
 
 
 def ensure_indexes(collection: Collection[RawBSONDocument], policy: Policy) -> None:
-    """Made on first use. The unique one is made anew where the policy's series fields are others now."""
+    """Creates the indexes of a collection of summaries. Creates the unique one anew where the policy's series
+    fields have changed."""
     series = [(name, 1) for name in [*stored_fields(policy), "start"]]
     standing = collection.index_information()
     ours = standing.get(_SERIES_INDEX)

@@ -12,9 +12,9 @@ from pymongo.client_session import ClientSession
 
 from archivers.erasing import work as erasing
 from archivers.lake import sync as lake
-from archivers.moving import commits as books
 from archivers.moving import online, selection
 from archivers.records.receipts import Receipts
+from archivers.recovering import commits as books
 from archivers.restoring import put, settle, unpin
 from archivers.stores import Capabilities, ObjectStore, StoreObject
 from archivers.stores.base import OlderVersions

@@ -27,6 +27,8 @@ LATER = "2021-01-01"
 START = datetime(2018, 6, 30, tzinfo=UTC)
 FRESH = datetime(2018, 9, 2, 12, tzinfo=UTC)
 AFTER = "2018-09-04"
+#: Of a bucket that an archive keeps no longer.
+ANCIENT = datetime(2015, 6, 30, tzinfo=UTC)
 #: The readings of the old buckets, whatever happens.
 OLD = ("--since", "2018-06-30T00:00Z", "--until", "2018-06-30T04:00Z")
 READINGS = {"ticks": 8, "iot": 10, "weather": 4}
@@ -57,6 +59,7 @@ to = "online"
 collection = "iot_archive"
 [policies.iot.retain]
 hourly = "365d"
+archive = "1095d"
 [policies.iot.overflow]
 flag_field = "more"
 collection = "iot_extra"
@@ -208,10 +211,12 @@ def whole_cycle(market: Market, policy: str) -> Iterator[Ran]:
         "weather": {"place": "here", "d": FRESH, "t": 1.0},
     }[policy]  # fmt: skip
     source.insert_one(fresh)
-    yield call("run", now=AFTER)  # the pins are over
+    if policy == "iot":
+        source.insert_one(bucket("ancient", ANCIENT, more=False))
+    yield call("run", now=AFTER)  # the pins are over; what is ancient is archived, and gets a tombstone
     if not is_native:
         source.delete_one({"_id": fresh["_id"]})
         yield call("rollup", "--since", "2018-09-02", "--until", "2018-09-03T12:00", now=AFTER)
-    for _ in range(3):
+    for _ in range(3):  # the first takes out what is ancient
         yield call("run", now=LATER)  # the last two have nothing to do, and share an entry of the ledger
     assert database.list_collection_names()

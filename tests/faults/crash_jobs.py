@@ -14,6 +14,7 @@ from pyiceberg.table import StaticTable
 from archivers.format.names import checkpoint_key
 from archivers.stores import open_store
 from tests.conftest import ACCESS_KEY, REGION, SECRET_KEY
+from tests.faults import remodelled
 from tests.faults.scene import NOW, OFFLINE, ONLINE, ROLLUP, SAMPLES, SLOTS, START, Scene
 from tests.faults.truth import Unit
 
@@ -335,6 +336,13 @@ JOBS = {
     "expired archive online": Job(_ONLINE + ENDING, ("run",), under_tombstones),
     "undelete": Job(_OFFLINE + ENDING, LIFT, buried, recover=LIFT),
     "undelete online": Job(_ONLINE + ENDING, LIFT, buried, recover=LIFT),
+    "remodelled": Job(_OFFLINE, remodelled.TO_READINGS, remodelled.kept_apart, recovered=remodelled.goes_on),
+    "remodelled natively": Job(
+        _OFFLINE, remodelled.TO_NATIVE, remodelled.kept_apart, recovered=remodelled.goes_on_natively
+    ),
+    "remodelled further": Job(
+        _OFFLINE, remodelled.TO_NATIVE, remodelled.cut_off, recovered=remodelled.goes_on_natively
+    ),
     "pause": Job(_OFFLINE, PAUSE, filled, recover=RESUME),
     "resume": Job(_OFFLINE, RESUME, paused, recover=RESUME),
     "checkpoint": Job(_OFFLINE, ("run",), checkpoint_gone),

@@ -17,10 +17,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from pymongo import MongoClient, WriteConcern, monitoring
-from pymongo.synchronous import client_session
 
 from archivers.stores.s3 import S3Store
-from buckets.bson import cursor as raw_cursor
+from tests.jobs.altered import alter
 from tests.jobs.command import Meddle
 
 READS = ("find", "getMore", "aggregate", "listCollections", "listIndexes")
@@ -108,23 +107,22 @@ class _Commands(monitoring.CommandListener):
 
 def patience(seconds: float) -> None:
     """How long pymongo tries one transaction again; 120 s by itself."""
-    client_session._WITH_TRANSACTION_RETRY_TIME_LIMIT = seconds  # type: ignore[attr-defined]
+    alter({"pymongo.client_session_shared._WITH_TRANSACTION_RETRY_TIME_LIMIT": seconds})
 
 
 def short_replies(documents: int) -> None:
     """Queries are answered with so few documents at once that they take more than one reply."""
-    raw_cursor.MOST_DOCUMENTS = documents
+    alter({"buckets.bson.cursor.MOST_DOCUMENTS": documents})
 
 
 def waits_noted(file: str) -> None:
     """The client of S3 doesn't wait between its tries; how long it would have is written down."""
-    import botocore.endpoint
 
     def sleep(seconds: float) -> None:
         with Path(file).open("a") as notes:
             notes.write(f"{seconds}\n")
 
-    botocore.endpoint.time = SimpleNamespace(sleep=sleep)
+    alter({"botocore.endpoint.time": SimpleNamespace(sleep=sleep)})
 
 
 def s3_timeout(seconds: float) -> None:
@@ -146,7 +144,7 @@ def limits(**soft: int) -> None:
 def temporary(only: str) -> None:
     """Look anew for a folder for temporary files; no other is there than `only`."""
     tempfile.tempdir = None
-    tempfile._candidate_tempdir_list = lambda: [only]  # type: ignore[attr-defined]
+    alter({"tempfile._candidate_tempdir_list": lambda: [only]})
 
 
 def raising(error: str, function: str, at: int = 1) -> None:

@@ -25,7 +25,7 @@ from jobs.running import machine
 #: Whose transactions: the module, and what it uses them for.
 _TRANSACTIONS = {
     "archivers.writes.delete": "delete",
-    "archivers.moving.commits": "receipt",
+    "archivers.recovering.commits": "receipt",
     "archivers.moving.online": "copy",
     "archivers.restoring.put": "restore",
     "archivers.moving.selection": "pin",

@@ -16,6 +16,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +24,8 @@ from typing import Any, Literal, TypeVar
 
 import bson
 from bson.codec_options import CodecOptions, DatetimeConversion
+
+from tests.jobs.altered import alter
 
 Document = dict[str, Any]
 Moment = Literal["before", "after", "lost", "goes on"]
@@ -174,7 +177,7 @@ def install(
     tempfile.tempdir = str(Path(folder, "spool"))
     Path(folder, "spool").mkdir(exist_ok=True)
     _make_small()
-    setattr(import_module("archivers.moving.copies"), "AHEAD", ahead)  # noqa: B010
+    alter({"archivers.moving.copies.AHEAD": ahead})
     _hook_functions(points)
     _hook_mongo(points)
     _hook_s3(points)
@@ -182,10 +185,9 @@ def install(
     if renews:
         _renew_at_once()
     if registers:
-        setattr(import_module("archivers.lake.catalog"), "SNAPSHOTS", 2)  # noqa: B010
+        alter({"archivers.lake.catalog.SNAPSHOTS": 2})
     if abandons:
-        steps: Any = import_module("jobs.steps.working")
-        steps.ABANDONED = -steps.ABANDONED
+        alter({"jobs.steps.working.ABANDONED": timedelta(days=-1)})
 
 
 def _change(uri: str, database: str, document: bytes) -> None:
@@ -199,17 +201,21 @@ def _change(uri: str, database: str, document: bytes) -> None:
 
 def _make_small() -> None:
     """Few readings make several commits and batches of deletes; few events several replies of the stream."""
-    filling: Any = import_module("archivers.moving.filling")
-    filling.MAX_READINGS = 1
-    filling.Filling.cut = lambda _self, batch: [batch]  # a commit of each reply
-    setattr(import_module("rollups.rolling.rollup"), "MANY_WRITTEN", 1)  # noqa: B010
-    for module in ("archivers.writes.delete", "archivers.moving.online"):
-        setattr(import_module(module), "MAX_BUCKETS", 5)  # noqa: B010
-    setattr(import_module("archivers.ending.end"), "AT_ONCE", 1)  # noqa: B010
-    for name, few in (("REPLY", 1), ("MANY_DROPPED", 3), ("READ_AHEAD", 2)):
-        setattr(import_module("rollups.changes.drain"), name, few)
-    endpoint: Any = import_module("botocore.endpoint")
-    endpoint.time = SimpleNamespace(sleep=lambda _seconds: None)  # between tries
+    alter(
+        {
+            "archivers.moving.filling.MAX_READINGS": 1,
+            "archivers.moving.filling.Filling.cut": lambda _self, batch: [batch],  # a commit of each reply
+            "rollups.rolling.rollup.MANY_WRITTEN": 1,
+            "archivers.writes.delete.MAX_BUCKETS": 5,
+            "archivers.moving.online.MAX_BUCKETS": 5,
+            "archivers.ending.end.AT_ONCE": 1,
+            "buckets.writing.targets.AT_ONCE": 40,
+            "rollups.changes.drain.REPLY": 1,
+            "rollups.changes.drain.MANY_DROPPED": 3,
+            "rollups.changes.drain.READ_AHEAD": 2,
+            "botocore.endpoint.time": SimpleNamespace(sleep=lambda _seconds: None),  # between tries
+        }
+    )
 
 
 def _renew_at_once() -> None:
@@ -220,7 +226,7 @@ def _renew_at_once() -> None:
         self._renew_once()
         keep(self)
 
-    lease._keep = renew_and_keep
+    alter({"jobs.running.lease.Lease._keep": renew_and_keep})
 
 
 def _hook_functions(points: Points) -> None:
@@ -356,6 +362,8 @@ def _detail(collection: str, command: Document) -> str:
     if collection == "bucketwise_receipts" and "deletes" in command:
         name = command["deletes"][0]["q"].get("_id", {}).get("name")
         return "tombstone" if str(name).startswith("tombstone-") else ""
+    if collection == "bucketwise_remodel" and change:
+        return "begun" if "task" in change else "made" if "target" in change["$set"] else "reached"
     if collection == "bucketwise_progress" and change:
         about = statements[0]["q"]["_id"]
         return str(next(iter(about))) if isinstance(about, dict) else "through"

@@ -45,6 +45,9 @@ _AMENDS = ("amended", "amended s3")
 _MERGES, _DROPS = ("compacted", "compacted s3"), ("compacted and dropped", "compacted and dropped s3")
 _COMPACTS = (*_MERGES, "nothing to do")
 
+_REMODELS, _RESUMES = ("remodelled", "remodelled natively"), ("remodelled further",)
+_MARK, _REMODEL = "jobs.remodelling.bookmark:Bookmark.", "jobs.remodelling.remodel:Remodel."
+_LOOKS = "jobs.init.look:Looker."
 _HOLD, _HELD = ("hold",), ("held",)
 _BURIES, _LIFTS = ("tombstones", "tombstones online"), ("undelete", "undelete online")
 _ENDS = ("expired archive", "expired archive s3", "expired archive online")
@@ -67,9 +70,9 @@ _HOLDS, _NOTE = "rollups.holds:Holds.", "archivers.records.holding:note_held"
 _EXPIRY = "rollups.rolling.expiry:expire_summaries"
 _MOVED = "archivers.records.receipt_files:"
 _DAYS = "archivers.records.days:CommitDays."
-_CHECKPOINTING = "archivers.moving.checkpointing:"
+_CHECKPOINTING = "archivers.recovering.checkpointing:"
 _LEASE, _LEDGER = "jobs.running.lease:Lease.", "jobs.running.ledger:Ledger."
-_BOOKS, _OFFLINE = "archivers.moving.commits:CommitRegistry.", "archivers.format.archive:OfflineArchive."
+_BOOKS, _OFFLINE = "archivers.recovering.commits:CommitRegistry.", "archivers.format.archive:OfflineArchive."
 _ONLINE_RUN, _RECEIPTS = "archivers.moving.online:OnlineRun.", "archivers.records.receipts:Receipts."
 _MERGING, _KEPT = "archivers.versions.merging:Merging.", "archivers.versions.kept:KeptVersions."
 _SUPERSEDED = "archivers.versions.superseded:Superseded."
@@ -136,6 +139,25 @@ STEPS = (
     Step("holds asked", "mongo find bucketwise_holds in transaction", _HOLDS + "standing", _ASK),
     Step("summaries expired", "mongo delete it_hourly in transaction", _EXPIRY, ("expiry",)),
     Step("expiry committed", "mongo commit expired summaries", _EXPIRY, ("expiry",)),
+    # A collection is rewritten in another model
+    Step("collection to rewrite sampled", "mongo aggregate kept", _LOOKS + "sample", _REMODELS),
+    Step("more of that sample", "mongo getMore kept", _LOOKS + "sample", _REMODELS),
+    Step("its indexes looked at", "mongo listIndexes kept", _LOOKS + "look", _REMODELS),
+    Step("other collections sampled", "mongo aggregate it", _LOOKS + "sample", _REMODELS),
+    Step("more of their samples", "mongo getMore it", _LOOKS + "sample", _REMODELS),
+    Step("readings to rewrite read", "mongo find kept", "buckets.writing.stretches:held_in", _REMODELS),
+    Step("target looked for", "mongo listCollections stream", _MARK + "check", _REMODELS),
+    Step("task written down", "mongo update bucketwise_remodel begun", _MARK + "begin", _REMODELS),
+    Step("target made", "mongo create other", _REMODEL + "write", _REMODELS),
+    Step("target written down", "mongo update bucketwise_remodel made", _MARK + "made", _REMODELS),
+    Step("target's indexes", "mongo createIndexes other", _REMODEL + "write", _REMODELS),
+    Step("target written", "mongo insert other", _REMODEL + "write", (*_REMODELS, *_RESUMES)),
+    Step(
+        "how far it came", "mongo update bucketwise_remodel reached", _MARK + "set", (*_REMODELS, *_RESUMES)
+    ),
+    Step("task looked up", "mongo find bucketwise_remodel", _MARK + "check", _RESUMES),
+    Step("what is written read", "mongo find other", _REMODEL + "differing", (*_REMODELS, *_RESUMES)),
+    Step("what is written counted", "mongo aggregate other", _REMODEL + "differing", _REMODELS),
     # A pause begins and ends
     Step("paused", "mongo findAndModify bucketwise_lease pause", "jobs.running.pausing:pause_step", _PAUSE),
     Step("resumed", "mongo update bucketwise_lease resume", "jobs.running.pausing:resume_step", _RESUME),

@@ -1,5 +1,5 @@
-"""For a process of the command line, while models are tried: it is asked to stop, the server fails, or
-somebody else writes into the scratch database."""
+"""For a process of the command line, while models are tried: it is asked to stop or killed, the server
+fails, or somebody else writes into the scratch database."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def install(moment: str) -> None:
         if moment == "joined":
             self.database["orders"].replace_one({"_id": 1}, {}, upsert=True)
         else:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGKILL if moment == "killed" else signal.SIGTERM)
         return write(self, *given, **named)
 
     setattr(Collection, "insert_many", insert_many)  # noqa: B010

@@ -16,7 +16,7 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from config.policies import Policy, Rollup, Settings
-from config.tables import MongoDB, Publish, Redis
+from config.tables import MongoDB, Publish, Redis, Throttle
 from jobs.output.report import Result
 from jobs.running.turn import Done, Step
 from jobs.steps.publish import Publishing
@@ -40,6 +40,7 @@ class Stage:
     client: Any  # of Redis
     url: str
     said: Document = field(default_factory=lambda: {"latest_hours": 3, "latest_days": 2})
+    window: str | None = None
 
     def saying(self, **said: Any) -> Stage:
         return replace(self, said={**self.said, **said})
@@ -54,6 +55,7 @@ class Stage:
             series_fields=("symbol", "exchange"),
             value_fields=("p", "v.size"),
             rollup=Rollup(hourly="hourly", daily="daily", percentiles=(50.0,)),
+            throttle=Throttle(window=self.window),
         )
 
     @property
@@ -83,9 +85,8 @@ class Stage:
     ) -> tuple[Result, Counts]:
         """Rolls up, and publishes, as `bucketwise rollup` does."""
         now = START + hour * HOUR
-        follower = self.publishing if steps[0] is ROLLUP else None
         uri, name = self.uri, self.database.name
-        options["follower"] = follower
+        options["followers"] = (self.publishing.follower(),) if steps[0] is ROLLUP else ()
         results, counts = run_counted(uri, name, steps, [self.policy], None, now, **options)
         return results[0], counts
 

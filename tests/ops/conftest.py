@@ -13,7 +13,7 @@ from pymongo import MongoClient
 from tests.conftest import ACCESS_KEY, REGION, SECRET_KEY, S3Server
 from tests.jobs.command import command_line, started
 from tests.jobs.place import START, Place
-from tests.jobs.test_schedule import Watched
+from tests.jobs.service.test_schedule import Watched
 from tests.ops.watched import Prometheus, prometheus, served
 
 _HOUR = timedelta(hours=1)

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.docs.test_container import ROOT, instructions
+from tests.docs.played.test_container import ROOT, instructions
 from tests.jobs.command import CommandLine, Ran
 from tests.ops.debian import program
 

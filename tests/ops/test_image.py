@@ -15,7 +15,7 @@ from pymongo.database import Database
 
 from config.tables import Store
 from tests.conftest import ACCESS_KEY, SECRET_KEY, free_port
-from tests.docs.test_container import last, until
+from tests.docs.played.test_container import last, until
 from tests.jobs.place import MINUTES, Place
 from tests.ops.image import STORE, Commands, Image, built
 from tests.ops.test_lock import locked

@@ -15,7 +15,7 @@ import yaml  # type: ignore[import-untyped]
 
 from jobs.cli import app
 from tests.docs.pages import ROOT
-from tests.docs.test_container import image_environment, last
+from tests.docs.played.test_container import image_environment, last
 from tests.ops.debian import program
 
 OPS = ROOT / "ops"

@@ -1,4 +1,4 @@
-"""How many bytes there are of each month, as the paths of an SVG."""
+"""Bytes of each month, as the paths of an SVG."""
 
 from __future__ import annotations
 

@@ -13,14 +13,14 @@ from jobs.output.page.years import by_year
 from jobs.output.text.tables import parts_read, printable, size
 
 Body = dict[str, Any]
-#: With more runs of days than these on one page, what is told of them is told by month.
+#: With more runs of days than these on one page, details come by month.
 MOST_RUNS = 4_000
 #: With more months than these on one page, tables have a row a year.
 MOST_MONTHS = 8_000
 
 
 def audit_page(report: Body) -> str:
-    """Returns the page of a report, as its JSON tells it."""
+    """Returns the page of a report, made of its JSON."""
     found = report["policies"]
     is_brief = sum(len(_runs(it)) for it in found) > MOST_RUNS
     is_yearly = sum(len(it.get(key) or ()) for it in found for key in _BY_MONTH) > MOST_MONTHS
@@ -44,7 +44,7 @@ def _runs(policy: Body) -> Sequence[Body]:
 
 
 def _shown(policy: Body, is_brief: bool, is_yearly: bool) -> Body:
-    """What the template shows of a policy; None for what is not known."""
+    """Returns what the template shows of a policy; None for what is not known."""
     runs, months = _runs(policy), policy.get("months")
     deleted = policy.get("deleted_by_month")
     kinds = [it for it in bars.KINDS if any(any(month[it].values()) for month in months or ())]
@@ -67,7 +67,7 @@ def _shown(policy: Body, is_brief: bool, is_yearly: bool) -> Body:
 
 
 def _coded(text: str) -> Markup:
-    """What stands between backticks as code."""
+    """Returns the text with code where it has backticks."""
     parts = printable(text).split("`")
     if len(parts) % 2 == 0:  # one has no other end
         return Markup.escape(printable(text))

@@ -12,18 +12,18 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
 def service_page(told: dict[str, Any]) -> tuple[str, str]:
-    """Returns the page of what a service tells, and its content security policy."""
+    """Returns the page of the service, and its content security policy."""
     broken = [it for it in told["told"] if any(one["severity"] == "error" for one in it["troubles"])]
     return render("service.html", {"span": span, "instant": instant}, it=told, broken=broken, every=EVERY)
 
 
 def instant(text: str | None) -> str:
-    """An instant of the JSON, to the second."""
+    """Returns an instant of the JSON as text, to the second."""
     return "–" if text is None else text[:19].replace("T", " ")
 
 
 def span(seconds: float | None) -> str:
-    """A length of time in the largest unit that it fills."""
+    """Returns a length of time as text, in the largest unit that it fills."""
     if seconds is None:
         return "–"
     size, unit = next((one for one in _UNITS if seconds >= one[0]), (1, "s"))

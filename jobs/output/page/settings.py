@@ -36,7 +36,7 @@ def _table(path: tuple[str, ...], table: Table) -> Iterator[str]:
 
 
 def _said(table: Table) -> dict[str, Any]:
-    """The keys that are set; the name of a policy is that of its table."""
+    """Returns the keys that are set; the name of a policy is that of its table."""
     fields = type(table).model_fields
     named = {name: field.alias or name for name, field in fields.items() if name in table.model_fields_set}
     left_out = "name" if isinstance(table, Policy) else None
@@ -65,11 +65,11 @@ def _value(value: Any) -> str:
 
 
 def _duration(span: timedelta | None) -> str:
-    """In days rather than weeks: most policies say days."""
+    """Returns a duration in days rather than weeks: most policies use days."""
     text = format_duration(span)
     return f"{int(text[:-1]) * 7}d" if text.endswith("w") else text
 
 
 def _text(text: str) -> str:
-    """JSON's escapes are TOML's. A literal `${` is written `$${`."""
+    """Returns a text as TOML writes it: JSON's escapes are TOML's. A literal `${` is written `$${`."""
     return json.dumps(text.replace("${", "$${"), ensure_ascii=False).replace("\x7f", "\\u007f")

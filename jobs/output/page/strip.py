@@ -21,14 +21,14 @@ _NAMES = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", 
 
 
 class Mark(NamedTuple):
-    """What is told under the pointer, and the path of the days that it is told of."""
+    """The text shown under the pointer, and the path of its days."""
 
     title: str
     path: str
 
 
 class Row(NamedTuple):
-    """`lines`: each a state, and the path of its days."""
+    """A row of the calendar. `lines`: each a state, and the path of its days."""
 
     label: str
     title: str
@@ -44,7 +44,8 @@ class Tick(NamedTuple):
 
 
 class Strip(NamedTuple):
-    """`columns`: days in a row. Ticks tell where months begin in a year; those of a month are its days."""
+    """The calendar. `columns`: days in a row. In a year, ticks mark the beginnings of months; in a month,
+    days."""
 
     columns: int
     ticks: list[Tick]
@@ -60,8 +61,7 @@ class _Piece(NamedTuple):
 
 
 def strip(runs: Sequence[Body], *, is_brief: bool) -> Strip:
-    """Returns the calendar of the runs of a coverage. `is_brief`: what is told is told by month, not for each
-    run."""
+    """Returns the calendar of the runs of a coverage. `is_brief`: details come by month, not for each run."""
     pieces = [piece for run in runs for piece in _by_month(run)]
     by_year = len({(it.first.year, it.first.month) for it in pieces}) > _MOST_MONTHS
     rows = []
@@ -92,14 +92,14 @@ def _last_of_month(day: date) -> date:
 
 
 def _runs(pieces: Iterable[_Piece], by_year: bool) -> Iterator[Mark]:
-    """A mark for each run, as far as it is in the row."""
+    """Yields a mark for each run, as far as it is in the row."""
     for _, same in groupby(pieces, lambda it: it.run["first"]):
         those = list(same)
         yield Mark(_of_run(those[0].run), _path(those, by_year))
 
 
 def _months(pieces: Iterable[_Piece], by_year: bool) -> Iterator[Mark]:
-    """A mark for each month; for adjoining months that are in one state, one."""
+    """Yields a mark for each month; for adjoining months that are in one state, one."""
     months = [list(some) for _, some in groupby(pieces, lambda it: it.first.month)]
     for _, same in groupby(enumerate(months), lambda it: _sole_state(it[1]) or it[0]):
         those = [piece for _, month in same for piece in month]
@@ -114,7 +114,7 @@ def _sole_state(pieces: Sequence[_Piece]) -> str | None:
 
 
 def _lines(pieces: Iterable[_Piece], by_year: bool) -> Iterator[tuple[str, str]]:
-    """A line for each state that is shown."""
+    """Yields a line for each state that is shown."""
     by_state: dict[str, list[_Piece]] = {}
     for it in pieces:
         by_state.setdefault(it.run["state"], []).append(it)
@@ -142,7 +142,8 @@ def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _columns(piece: _Piece, by_year: bool) -> tuple[int, int]:
-    """Each year has room for 29 February, so that months stand below each other."""
+    """Returns the columns of a piece. Each year has room for 29 February, so that months stand below each
+    other."""
     if not by_year:
         return piece.first.day - 1, piece.first.day - 1 + piece.days
     month, last = piece.first.month, piece.first + (piece.days - 1) * _ONE_DAY

@@ -1,4 +1,4 @@
-"""What the pages have in common: one style, one security policy, and that every text is a text."""
+"""What all pages share: one style, one security policy, and escaping of all text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from jobs.output.text.tables import printable
@@ -16,8 +16,9 @@ from jobs.output.text.tables import printable
 
 def render(name: str, filters: dict[str, Callable[..., Any]], **told: Any) -> tuple[str, str]:
     """Returns the page that a template gives, and its content security policy: no script, nothing from
-    elsewhere, and no style but its own. `told`: what the template knows beside `style` and `policy`."""
-    template = Environment(
+    elsewhere, and no style but its own. `told`: the variables of the template beside `style` and `policy`."""
+    templates = Environment(
+        loader=FunctionLoader(_text),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -25,11 +26,11 @@ def render(name: str, filters: dict[str, Callable[..., Any]], **told: Any) -> tu
         keep_trailing_newline=True,
         finalize=_printable,
     )
-    template.filters |= {"number": _number, **filters}
+    templates.filters |= {"number": _number, **filters}
     style = Markup(_text("style.css"))
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    page = template.from_string(_text(name)).render(style=style, policy=Markup(policy), **told)
+    page = templates.get_template(name).render(style=style, policy=Markup(policy), **told)
     return page, policy
 
 

@@ -11,7 +11,7 @@ _UNITS = {"y": "year", "w": "week", "d": "day", "h": "hour", "m": "minute", "s":
 
 
 def words(policy: Policy, store_url: str | None) -> str:
-    """Returns what becomes of readings and of summaries, and when."""
+    """Returns sentences on what happens to readings and to summaries, and when."""
     return "; ".join([_of_readings(policy, store_url), *_of_summaries(policy)])
 
 
@@ -29,7 +29,7 @@ def _of_readings(policy: Policy, store_url: str | None) -> str:
 
 
 def _until(policy: Policy) -> str:
-    """How long the archive stays, counted from the reading."""
+    """Returns how long the archive stays, counted from the reading."""
     keep = policy.retain.archive if policy.retain else None
     return "forever" if keep is None else f"until {spelled(keep)} old"
 

@@ -9,7 +9,7 @@ Body = dict[str, Any]
 
 
 def by_year(months: Sequence[Body]) -> list[Body]:
-    """Returns the same with a row a year. None, which can't be told, stays so in a sum."""
+    """Returns months with a row a year. A count of None, which can't be told, makes the sum None."""
     found: dict[str, Body] = {}
     for it in months:
         row = {**it, "month": it["month"][:4]}

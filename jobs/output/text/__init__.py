@@ -1,1 +1,1 @@
-"""What each verb says to people."""
+"""The text output of each verb."""

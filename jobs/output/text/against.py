@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rich import box
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from jobs.output.report import Result
-from jobs.output.text.tables import printable
+from jobs.output.text.tables import plain_table, printable
 
 Body = dict[str, Any]
 _ROWS = {
@@ -23,7 +22,7 @@ _COLUMNS = ("today", "against", "difference")
 
 
 def against_tables(results: Sequence[Result]) -> list[RenderableType]:
-    """A table for each policy, with sentences below it."""
+    """Returns a table for each policy, with sentences below it."""
     shown: list[RenderableType] = []
     for result in (it for it in results if it.body):
         shown += [_table(result.policy, result.body), *_lines(result.policy, result.body)]
@@ -31,11 +30,8 @@ def against_tables(results: Sequence[Result]) -> list[RenderableType]:
 
 
 def _table(policy: str, body: Body) -> Table:
-    table = Table(title=f"Policy {policy}", title_justify="left", box=box.SIMPLE_HEAD)
-    table.add_column("")
-    for later in ("", " in 90 days"):
-        for head in _COLUMNS:
-            table.add_column(head + later, justify="right")
+    heads = [head + later for later in ("", " in 90 days") for head in _COLUMNS]
+    table = plain_table(f"Policy {policy}", "", *heads, right=heads)
     for key, title in _ROWS.items():
         _row(table, title, [body[instant][it][key] for instant in ("now", "in_90_days") for it in _COLUMNS])
     for level in body["now"]["difference"]["summaries"]:

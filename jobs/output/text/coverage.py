@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from rich import box
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from jobs.clock import iso
 from jobs.output.report import Result
+from jobs.output.text.tables import plain_table
 
 Body = dict[str, Any]
 #: How the strip shows a state: its letter, and the style of it.
@@ -30,11 +30,10 @@ _SHOWN = {
 _COUNTED = (
     "readings", "live", "archived", "online", "summarised", "live_buckets", "pinned", "held", "quarantined",
 )  # fmt: skip
-_HEADS = {"live_buckets": "live buckets"}
 
 
 def coverage_tables(results: Sequence[Result]) -> list[RenderableType]:
-    """A strip and a table for each policy."""
+    """Returns a strip and a table for each policy."""
     shown: list[RenderableType] = []
     for result in results:
         if days := result.body.get("days"):
@@ -47,7 +46,7 @@ def coverage_tables(results: Sequence[Result]) -> list[RenderableType]:
 
 
 def coverage_csv(results: Sequence[Result]) -> list[RenderableType]:
-    """The same as CSV: a line a row, empty where a count can't be told."""
+    """Returns coverage as CSV: a line a row, empty where a count can't be told."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     by_hour = any("hour" in it for result in results for it in result.body.get("days", ()))
@@ -62,12 +61,9 @@ def coverage_csv(results: Sequence[Result]) -> list[RenderableType]:
 
 
 def _table(policy: str, days: Sequence[Body]) -> Table:
-    table = Table(title=f"Coverage of {policy}", title_justify="left", box=box.SIMPLE_HEAD)
-    for head in ("day", "state"):
-        table.add_column(head)
     has_ends = any(it["expires_at"] for it in days)
-    for head in (*_COUNTED, "commits", *(["expires"] if has_ends else [])):
-        table.add_column(_HEADS.get(head, head), justify="right")
+    heads = [it.replace("_", " ") for it in (*_COUNTED, "commits", *(["expires"] if has_ends else []))]
+    table = plain_table(f"Coverage of {policy}", "day", "state", *heads, right=heads)
     for it in days:
         counts = [_count(it[key]) for key in _COUNTED]
         state = Text(it["state"], style=_SHOWN[it["state"]][1])
@@ -85,7 +81,7 @@ def _count(value: int | None) -> str:
 
 
 def _strip(days: Sequence[Body]) -> Iterator[Text]:
-    """A line a month, a letter a day; or a line a day, a letter an hour."""
+    """Yields a line a month, a letter a day; or a line a day, a letter an hour."""
     by_hour = "hour" in days[0]
     for line, some in groupby(days, lambda it: it["day"] if by_hour else it["day"][:7]):
         first, *rest = some

@@ -1,4 +1,4 @@
-"""Tables and lines of what goes from archives for good."""
+"""Tables and lines on what `retain.archive` takes out of archives."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TOLD = {
 
 
 def ending_lines(results: Sequence[Result]) -> Iterator[Text]:
-    """What a run did at the end of each policy's archive, if anything."""
+    """Yields what a run did at the end of each policy's archive, if anything."""
     for result in results:
         body = result.body.get("archive_expiry", {})
         for name, told in _TOLD.items():
@@ -37,7 +37,7 @@ def ending_lines(results: Sequence[Result]) -> Iterator[Text]:
 
 
 def undelete_lines(results: Sequence[Result]) -> list[RenderableType]:
-    """How many tombstones were lifted, and until when."""
+    """Returns how many tombstones were lifted, and until when."""
     return [
         Text(
             f"{it.policy}: tombstones of {it.body['days']:,} days were lifted, until {iso(it.body['until'])}"

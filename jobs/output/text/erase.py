@@ -4,28 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich import box
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from jobs.failures import OUTCOMES
 from jobs.output.report import Result
-
-_COUNTS = ("buckets", "live", "online", "archived", "commits_rewritten", "summaries")
+from jobs.output.text.tables import erase_table, plain_table
 
 
 def erase_tables(results: Sequence[Result]) -> list[RenderableType]:
     """Returns the tables: what was erased, or would be; and where something remains, or may."""
-    table = Table(title="Erase", title_justify="left", box=box.SIMPLE_HEAD)
-    for head in ("policy", *_COUNTS, "outcome"):
-        table.add_column(head.replace("_", " "), justify="right" if head in _COUNTS else "left")
-    left = Table(title="Remaining", title_justify="left", box=box.SIMPLE_HEAD)
-    for head in ("place", "why"):
-        left.add_column(head, overflow="fold")
+    left = plain_table("Remaining", "place", "why")
     for result in results:
-        counts = [f"{result.body[it]:,}" if it in result.body else "–" for it in _COUNTS]
-        table.add_row(result.policy, *counts, OUTCOMES[result.exit_code])
         for it in result.body.get("remaining", []):
             left.add_row(it["place"], it["why"], style="yellow" if it["found"] else None)
     none = not any(result.body.get("buckets") or result.body.get("summaries") for result in results)
@@ -33,4 +22,4 @@ def erase_tables(results: Sequence[Result]) -> list[RenderableType]:
     told = [Text("Nothing was changed. Add --confirm and the policy's name to erase this.")] if is_dry else []
     if none and all(result.body for result in results):
         told.insert(0, Text("Nothing of this series was found: is --series what you mean?"))
-    return [table, *told, left]
+    return [erase_table(results), *told, left]

@@ -1,4 +1,4 @@
-"""What becomes of buckets, in words."""
+"""What happens to buckets, in words."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _DONE = {
 
 
 def explain_lines(results: Sequence[Result]) -> list[RenderableType]:
-    """A paragraph a bucket; where there is none, what is known instead."""
+    """Returns a paragraph for each bucket; where there is none, what is known instead."""
     bodies = ((it.policy, it.body) for it in results if "buckets" in it.body)
     return [Text(printable(line)) for policy, body in bodies for line in _lines(policy, body)]
 

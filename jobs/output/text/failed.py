@@ -1,4 +1,4 @@
-"""What has to be given again, for people."""
+"""Runs that have to be repeated, as text."""
 
 from __future__ import annotations
 

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich import box
 from rich.console import RenderableType
-from rich.table import Table
 
 from jobs.clock import iso
 from jobs.output.report import Result
-from jobs.output.text.tables import printable
+from jobs.output.text.tables import plain_table, printable
 
 
 def holds_table(results: Sequence[Result]) -> RenderableType:
     """Returns a row for each hold of each policy."""
-    table = Table(title="Holds", title_justify="left", box=box.SIMPLE_HEAD)
-    for head in ("policy", "name", "series", "since", "until", "freezes", "placed", "by", "reason"):
-        table.add_column(head, overflow="fold")
+    heads = ("policy", "name", "series", "since", "until", "freezes", "placed", "by", "reason")
+    table = plain_table("Holds", *heads)
     for result in results:
         for it in result.body.get("holds", ()):
             series = " ".join(f"{field}={value}" for field, value in it["series"].items()) or "all"

@@ -1,4 +1,4 @@
-"""What became of Iceberg tables, for people."""
+"""Changes to Iceberg tables, as text."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ _MOST_QUARANTINED = 20
 
 
 def tell_quarantined(results: Sequence[Result]) -> None:
-    """Tell them on stderr: stdout has the readings."""
+    """Reports quarantined buckets on stderr, since stdout has the readings."""
     for body in (result.body for result in results if result.body.get("quarantined")):
         for it in body["quarantine"][:_MOST_QUARANTINED]:
             told = printable(f"_id {extended_json(it['id'])}, {it['field']}: {it['reason']}")

@@ -1,24 +1,20 @@
-"""Pauses, and windows that are closed, for people."""
+"""Pauses, and windows that are closed, as text."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich import box
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from jobs.clock import iso
 from jobs.output.report import Result
-from jobs.output.text.tables import printable
+from jobs.output.text.tables import plain_table, printable
 
 
 def pauses_table(results: Sequence[Result]) -> RenderableType:
     """Returns a row for each policy, paused or not."""
-    table = Table(title="Pauses", title_justify="left", box=box.SIMPLE_HEAD)
-    for head in ("policy", "paused since", "by", "reason"):
-        table.add_column(head, overflow="fold")
+    table = plain_table("Pauses", "policy", "paused since", "by", "reason")
     for result in results:
         it = result.body.get("paused")
         row = (iso(it["since"]), it["by"], it["reason"]) if it else ("–", "–", "–")
@@ -28,7 +24,7 @@ def pauses_table(results: Sequence[Result]) -> RenderableType:
 
 def pause_lines(results: Sequence[Result]) -> list[RenderableType]:
     """Returns a line for each policy that is paused, or whose window is closed. Where a pause cut a run off,
-    the error tells of it."""
+    the error says so."""
     found = [(it.policy, it.paused or it.body.get("paused")) for it in results if it.error is None]
     told = [
         f"{policy}: paused since {iso(it['since'])} by {it['by']}: {it['reason']}"

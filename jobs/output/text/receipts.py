@@ -8,7 +8,7 @@ Body = dict[str, Any]
 
 
 def event(receipt: Body) -> str:
-    """Returns what a receipt tells of that is no delete."""
+    """Returns the event of a receipt that is not of a delete."""
     if receipt["kind"] in ("hold", "release"):
         did = "placed" if receipt["kind"] == "hold" else "released"
         return f"hold {receipt['hold']} {did} by {receipt['by']}"

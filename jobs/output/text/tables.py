@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from rich import box
@@ -21,11 +21,16 @@ from rollups.summaries.documents import percentile_key
 
 _STYLES = {"ok": "green", "warning": "yellow", "error": "bold red"}
 _MOST_QUARANTINED = 20
-_SIZES = ("bytes_before", "bytes_after")
+#: Columns that are not called as their keys.
+_HEADS = {
+    "bytes": "size", "bytes_before": "size before", "bytes_after": "after",
+    "output": "to", "pinned_until": "until",
+}  # fmt: skip
 Body = dict[str, Any]
 
 
 def rollup_tables(results: Sequence[Result]) -> list[RenderableType]:
+    """Returns what `rollup` prints."""
     return [_rollup_table(results), *_leftovers(results), *fit_lines(results)]
 
 
@@ -35,8 +40,8 @@ def _rollup_table(results: Sequence[Result]) -> RenderableType:
     heads = [head for level in levels for head in (f"{level} written", "unchanged")]
     table = _table("Roll-up", "policy", "readings", *heads)
     for result, body in zip(results, bodies, strict=True):
-        counts = [body.get("readings"), *(it for level in levels for it in _pair(body.get(level, {})))]
-        table.add_row(result.policy, *map(_number, counts), _outcome(result))
+        of_levels = [body.get(it, {}).get(key) for it in levels for key in ("written", "unchanged")]
+        table.add_row(result.policy, *map(_number, [body.get("readings"), *of_levels]), _outcome(result))
     return table
 
 
@@ -47,34 +52,24 @@ def _levels_in(bodies: Iterable[Body]) -> list[str]:
 
 
 def archive_tables(results: Sequence[Result]) -> list[RenderableType]:
+    """Returns what `archive` prints."""
     return [_archive_table(results), *_leftovers(results), *fit_lines(results)]
 
 
 def _archive_table(results: Sequence[Result]) -> RenderableType:
-    heads = ("policy", "to", "buckets", "readings", "parts", "size", "deleted", "left", "quarantined")
-    table = _table("Archive", *heads)
-    for result in results:
-        body = result.body.get("archive", result.body)
-        counts = [_number(body.get(key)) for key in ("buckets", "readings", "parts")]
-        tail = [_number(body.get(key)) for key in ("deleted", "left", "quarantined")]
-        shown = size(body["bytes"]) if "bytes" in body else "–"
-        table.add_row(result.policy, body.get("to", "–"), *counts, shown, *tail, _outcome(result))
-    return table
+    keys = ("to", "buckets", "readings", "parts", "bytes", "deleted", "left", "quarantined")
+    return _table_of("Archive", results, *keys, step="archive")
 
 
 def run_tables(results: Sequence[Result]) -> list[RenderableType]:
+    """Returns what `run` prints."""
     levels = _levels_in(result.body.get("expiry", {}) for result in results)
-    expired = _table("Summaries past their time", "policy", *levels)
-    for result in results:
-        body = result.body.get("expiry", {})
-        counts = (_number(body.get(key)) for key in levels)
-        expired.add_row(result.policy, *counts, _outcome(result))
     is_compacted = any(result.body.get("compact", {}).get("commits") for result in results)
     return [
         _rollup_table(results),
         _archive_table(results),
         *([compact_table(results)] if is_compacted else []),
-        expired,
+        _table_of("Summaries past their time", results, *levels, step="expiry"),
         *ending_lines(results),
         *_held_lines(results),
         *_leftovers(results),
@@ -89,54 +84,50 @@ def _held_lines(results: Sequence[Result]) -> Iterator[Text]:
 
 
 def compact_table(results: Sequence[Result]) -> RenderableType:
-    table = _table("Compaction", "policy", "commits", "into", "buckets", "size before", "after")
-    for result in results:
-        body = result.body.get("compact", result.body)
-        counts = [_number(body.get(key)) for key in ("commits", "into", "buckets")]
-        sizes = [size(body[key]) if body.get(key) is not None else "–" for key in _SIZES]
-        table.add_row(result.policy, *counts, *sizes, _outcome(result))
-    return table
+    """Returns what `compact` prints."""
+    keys = ("commits", "into", "buckets", "bytes_before", "bytes_after")
+    return _table_of("Compaction", results, *keys, step="compact")
 
 
 def drill_table(results: Sequence[Result]) -> RenderableType:
-    table = _table("Restore drill", "policy", "days", "buckets", "equal", "differing")
-    for result in results:
-        counts = [_number(result.body.get(key)) for key in ("days", "buckets", "equal", "differing")]
-        table.add_row(result.policy, *counts, _outcome(result))
-    return table
+    """Returns what `drill` prints."""
+    return _table_of("Restore drill", results, "days", "buckets", "equal", "differing")
 
 
 def verify_tables(results: Sequence[Result]) -> list[RenderableType]:
-    table = _table("Verify", "policy", "parts", "readings", "bad")
-    for result in results:
-        counts = [_number(result.body.get(key)) for key in ("parts", "readings", "bad")]
-        table.add_row(result.policy, *counts, _outcome(result))
+    """Returns what `verify` prints: counts, and each damage."""
     damage = [
         Text(f"{result.policy}: {it['code']} {it['place']}: {it['message']}", style="bold red")
         for result in results
         for it in result.body.get("damage", [])
     ]
-    return [table, *damage]
+    return [_table_of("Verify", results, "parts", "readings", "bad"), *damage]
 
 
 def restore_table(results: Sequence[Result]) -> RenderableType:
-    counted = ("buckets", "readings", "overflow", "versions", "pinned")
-    table = _table("Restore", "policy", "to", *counted, "until")
-    for result in results:
-        counts = [_number(result.body.get(key)) for key in counted]
-        until = _instant(result.body.get("pinned_until"))
-        table.add_row(result.policy, result.body.get("to", "–"), *counts, until, _outcome(result))
-    return table
+    """Returns what `restore` prints."""
+    keys = ("to", "buckets", "readings", "overflow", "versions", "pinned", "pinned_until")
+    return _table_of("Restore", results, *keys)
 
 
 def unpin_table(results: Sequence[Result]) -> RenderableType:
-    table = _table("Unpin", "policy", "buckets")
-    for result in results:
-        table.add_row(result.policy, _number(result.body.get("buckets")), _outcome(result))
-    return table
+    """Returns what `unpin` prints."""
+    return _table_of("Unpin", results, "buckets")
+
+
+def publish_table(results: Sequence[Result]) -> RenderableType:
+    """Returns what `publish` prints."""
+    return _table_of("Published", results, "keys")
+
+
+def erase_table(results: Sequence[Result]) -> RenderableType:
+    """Returns what `erase` prints."""
+    keys = ("buckets", "live", "online", "archived", "commits_rewritten", "summaries")
+    return _table_of("Erase", results, *keys)
 
 
 def receipts_table(results: Sequence[Result]) -> RenderableType:
+    """Returns what `receipts` prints: a row for each delete."""
     table = _table("Receipts", "policy", "number", "at", "from", "buckets", "held by")
     for result in results:
         for it in result.body.get("deletes", []):
@@ -148,25 +139,18 @@ def receipts_table(results: Sequence[Result]) -> RenderableType:
 
 
 def sign_table(results: Sequence[Result]) -> RenderableType:
-    table = _table("Signed", "policy", "key", "manifests", "receipts")
-    for result in results:
-        counts = [_number(result.body.get(key)) for key in ("manifests", "receipts")]
-        table.add_row(result.policy, result.body.get("key") or "–", *counts, _outcome(result))
-    return table
+    """Returns what `sign` prints."""
+    return _table_of("Signed", results, "key", "manifests", "receipts")
 
 
 def readings_tables(results: Sequence[Result]) -> list[RenderableType]:
-    table = _table("Readings", "policy", "to", "readings", "quarantined")
-    for result in results:
-        counts = [_number(result.body.get(key)) for key in ("readings", "quarantined")]
-        table.add_row(result.policy, result.body.get("output", "–"), *counts, _outcome(result))
-    return [table, *_leftovers(results)]
+    """Returns what `readings` prints beside its output."""
+    return [_table_of("Readings", results, "output", "readings", "quarantined"), *_leftovers(results)]
 
 
 def findings_table(title: str, findings: Iterable[Body]) -> RenderableType:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    for head in ("severity", "policy", "code", "place", "message"):
-        table.add_column(head, overflow="fold")
+    """Returns findings as a table, a row for each."""
+    table = plain_table(title, "severity", "policy", "code", "place", "message")
     for it in findings:
         severity = Text(it["severity"], style=_STYLES[it["severity"]])
         told = (Text(printable(it[key] or "–")) for key in ("policy", "code", "place", "message"))
@@ -175,13 +159,13 @@ def findings_table(title: str, findings: Iterable[Body]) -> RenderableType:
 
 
 def parts_lines(results: Iterable[Result]) -> list[RenderableType]:
-    """How much of each offline archive an audit has read."""
+    """Returns how much of each offline archive an audit has read."""
     told = ((it.policy, parts_read(it.body)) for it in results)
     return [Text(f"{policy}: {text}") for policy, text in told if text]
 
 
 def parts_read(body: Body) -> str:
-    """Returns what an audit says of the parts that it has read; nothing where there are none."""
+    """Returns how many parts an audit has read, as text; empty where there are none."""
     if not body.get("parts"):
         return ""
     all_in = f"; all within {body['days']:,} days" if body["days"] > 1 else ""
@@ -189,7 +173,7 @@ def parts_read(body: Body) -> str:
 
 
 def fit_lines(results: Iterable[Result]) -> list[RenderableType]:
-    """How each policy's documents are understood, where some were looked at."""
+    """Returns how each policy's documents are understood, where some were looked at."""
     steps = (
         (it.policy, [it.body, *(it.body.get(step, {}) for step in ("rollup", "archive"))]) for it in results
     )
@@ -215,16 +199,12 @@ def _example(it: Body) -> str:
 
 
 def summarize_tables(results: Sequence[Result]) -> list[RenderableType]:
-    """A row a series and value field; below, what the answer rests on and what it lacks."""
+    """Returns a row for each series and value field; below, what the answer rests on and what it lacks."""
     tables: list[RenderableType] = []
     for body in (result.body for result in results if result.body):
         percents = [percentile_key(percent) for percent in body["percentiles"]]
-        table = Table(title="Summary", title_justify="left", box=box.SIMPLE_HEAD)
-        table.add_column("series")
-        table.add_column("field")
         keys = ("count", "min", "avg", "max", "stddev", *percents, "first", "last")
-        for head in keys:
-            table.add_column(head, justify="right")
+        table = plain_table("Summary", "series", "field", *keys, right=keys)
         for one in body["series"]:
             series = " ".join(f"{name}={value}" for name, value in one["series"].items()) or "all"
             for name, value in one["values"].items():
@@ -240,7 +220,8 @@ def summarize_tables(results: Sequence[Result]) -> list[RenderableType]:
 
 
 def printable(text: str) -> str:
-    """With escapes for what moves a terminal's cursor, changes its colours, or turns the line around."""
+    """Returns text with escapes for whatever moves a terminal's cursor, changes its colours, or reverses the
+    line."""
     if text.isprintable():
         return text
     return "".join(it if it.isprintable() else it.encode("unicode_escape").decode() for it in text)
@@ -251,28 +232,22 @@ def _statistic(value: Any) -> str:
 
 
 def status_tables(results: Sequence[Result]) -> list[RenderableType]:
-    heads = ("policy", "rolled up through", "archived through", "waiting", "pinned", "until", "quarantined")
-    table = _table("Status", *heads)
+    """Returns what `status` prints: how far each policy is, and its last runs."""
+    keys = ("rolled_up_through", "archived_through", "waiting", "pinned", "pinned_until", "quarantined")
     runs = _table("Last runs", "policy", "verb", "runs", "started", "ended", "error")
     for result in results:
-        body = result.body
-        through = [_instant(body.get(key)) for key in ("rolled_up_through", "archived_through")]
-        waiting, pinned, broken = (_number(body.get(key)) for key in ("waiting", "pinned", "quarantined"))
-        until = _instant(body.get("pinned_until"))
-        table.add_row(result.policy, *through, waiting, pinned, until, broken, _outcome(result))
-        for run in body.get("last_runs", []):
-            times = (_instant(run["started"]), _instant(run["ended"]))
+        for run in result.body.get("last_runs", []):
+            told = [_cell(key, run[key]) for key in ("verb", "runs", "started", "ended")]
             error = (run["error"] or "").partition("\n")[0]
-            what = (run["verb"], _number(run["runs"]))
-            runs.add_row(result.policy, *what, *times, Text(error), run["outcome"])
-    return [table, runs]
+            runs.add_row(result.policy, *told, Text(error), run["outcome"])
+    return [_table_of("Status", results, *keys), runs]
 
 
 def _leftovers(results: Sequence[Result]) -> list[RenderableType]:
-    """What stays and why, and what is quarantined."""
+    """Returns lines on buckets that stay, and why, and on quarantined ones."""
     lines: list[RenderableType] = []
     for result in results:
-        # A bucket that both steps met is told once.
+        # A bucket that both steps met is shown once.
         bodies = [result.body.get(step, {}) for step in ("rollup", "archive")] + [result.body]
         stops = [limit["stops"] for body in bodies if (limit := body.get("limit")) and limit["stops"]]
         lines += [Text(f"{result.policy}: {it}", style="bold red") for it in stops]
@@ -294,7 +269,7 @@ def _leftovers(results: Sequence[Result]) -> list[RenderableType]:
 
 
 def _numberless(body: Body) -> list[str]:
-    """What holds no numbers though it should."""
+    """Returns lines on fields that hold no numbers though they should."""
     empty = [
         f"no reading that was rolled up has a finite value of `{it}`" for it in body.get("empty_fields", ())
     ]
@@ -307,21 +282,38 @@ def _series(it: Body) -> str:
     return printable(" ".join(f"{name}={value}" for name, value in it["series"].items()) or "all")
 
 
-def _table(title: str, *heads: str) -> Table:
+def plain_table(title: str, *heads: str, right: Collection[str] = ()) -> Table:
+    """Returns one that has no rows yet. Those at the `right` are columns of numbers."""
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    for head in (*heads, "outcome"):
-        is_text = head in ("policy", "to", "outcome", "verb", "started", "ended", "error")
-        table.add_column(head, justify="left" if is_text else "right")
+    for head in heads:
+        table.add_column(head, justify="right" if head in right else "left", overflow="fold")
     return table
+
+
+def _table(title: str, *heads: str) -> Table:
+    texts = ("policy", "to", "verb", "started", "ended", "error")
+    return plain_table(title, *heads, "outcome", right=[it for it in heads if it not in texts])
+
+
+def _table_of(title: str, results: Sequence[Result], *keys: str, step: str = "") -> Table:
+    """Returns a row for each policy with the values of these keys; `step`: that of the step, where there are
+    several."""
+    table = _table(title, "policy", *(_HEADS.get(it, it.replace("_", " ")) for it in keys))
+    for result in results:
+        body = result.body.get(step, result.body)
+        table.add_row(result.policy, *(_cell(key, body.get(key)) for key in keys), _outcome(result))
+    return table
+
+
+def _cell(key: str, value: Any) -> str:
+    if isinstance(value, int):
+        return size(value) if key.startswith("bytes") else f"{value:,}"
+    return value if isinstance(value, str) else _instant(value)
 
 
 def _outcome(result: Result) -> Text:
     style = "green" if result.outcome == "done" else "yellow" if result.exit_code in (0, 3) else "bold red"
     return Text(result.outcome, style=style)
-
-
-def _pair(counts: Body) -> tuple[Any, Any]:
-    return counts.get("written"), counts.get("unchanged")
 
 
 def _number(value: int | None) -> str:
@@ -333,7 +325,7 @@ def _instant(value: Any) -> str:
 
 
 def size(count: int) -> str:
-    """Bytes, in the unit that suits them."""
+    """Returns bytes as text, in the unit that suits them."""
     scaled, unit = float(count), "B"
     for unit in ("B", "kB", "MB", "GB", "TB"):  # noqa: B007  # the last one stands for all above
         if scaled < 1000:

@@ -13,7 +13,7 @@ from jobs.clock import parse_range
 from jobs.options import Since, Until
 from jobs.output.report import Report
 from jobs.output.text.coverage import coverage_csv, coverage_tables
-from jobs.running.runner import Runner, RunOptions
+from jobs.running.runner import RunOptions, perform
 from jobs.selection import Series, parse_series
 from jobs.steps.evidence import coverage_step
 
@@ -59,10 +59,7 @@ def coverage(
     within, asked = parse_range(since, until), parse_series(series)
     if call.json and form is not Form.table:
         raise UsageError(f"--json prints a report, and --format {form}: other output. Give one of the two")
-    policies = call.policies
-    with call.database() as database:
-        # It changes nothing, so it needs no lease: dry.
-        runner = Runner.of(call, database, [coverage_step(asked, by)], RunOptions(within, dry_run=True))
-        results = runner.run_all(policies)
+    # It changes nothing, so it needs no lease: dry.
+    results = perform(call, [coverage_step(asked, by)], RunOptions(within, dry_run=True))
     show = coverage_csv if form is Form.csv else coverage_tables
     return Report(call.command, call.now, results, show(results))

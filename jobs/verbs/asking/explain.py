@@ -18,7 +18,7 @@ from jobs.call import Call
 from jobs.clock import parse_instant
 from jobs.output.report import Report
 from jobs.output.text.explain import explain_lines
-from jobs.running.runner import Runner, RunOptions
+from jobs.running.runner import RunOptions, perform
 from jobs.selection import Series, parse_series
 from jobs.steps.evidence import explain_step
 
@@ -27,7 +27,7 @@ EXAMPLES = [
     """bucketwise explain -p ticks --id '{"$oid": "5b3717f0e1f2a3b4c5d6e7f8"}'""",
     "bucketwise explain -p iot --id 4711 --at 2018-06-30 --json",
 ]
-#: A UUID stays binary: what it is to Python takes settings to encode.
+#: A UUID stays binary: Python's type needs settings to encode.
 _AS_GIVEN = EXTENDED_JSON.with_options(uuid_representation=UuidRepresentation.UNSPECIFIED)
 Id = Annotated[
     str | None,
@@ -46,11 +46,8 @@ def explain(call: Call, *, identity: Id = None, at: At = None, series: Series = 
     Where it is, how it got there, which rule of its policy applies, and what happens next and when.
     """
     question = _question(identity, at, series)
-    policies = call.policies
-    with call.database() as database:
-        # It changes nothing, so it needs no lease: dry.
-        runner = Runner.of(call, database, [explain_step(question)], RunOptions(dry_run=True))
-        results = runner.run_all(policies)
+    # It changes nothing, so it needs no lease: dry.
+    results = perform(call, [explain_step(question)], RunOptions(dry_run=True))
     return Report(call.command, call.now, results, explain_lines(results))
 
 

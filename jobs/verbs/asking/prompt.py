@@ -66,18 +66,18 @@ def _answer(call: Call, engine: Engine, answers: Answers, text: str) -> Report |
 
 
 def _statements() -> Iterator[str]:
-    """Lines that begin with a dot, and what ends with a semicolon."""
-    held = ""
+    """Lines that begin with a dot, and what ends with a semicolon. Nobody is prompted without a terminal."""
+    held, is_terminal = "", sys.stdin.isatty()
     while True:
         try:
             with interruptible():
-                line = _line("   ...> " if held else "bucketwise> ")
+                line = input(("   ...> " if held else "bucketwise> ") if is_terminal else "")
+        except EOFError:
+            sys.stdout.write("\n" if is_terminal else "")
+            break
         except KeyboardInterrupt:
             sys.stdout.write("\n")
-            held = ""
-            continue
-        if line is None:
-            break
+            line = held = ""
         held = f"{held}\n{line}" if held else line
         if held.strip().endswith(";") or (held.startswith(".") and not held.startswith(".explain")):
             yield held.strip().rstrip(";")
@@ -86,17 +86,6 @@ def _statements() -> Iterator[str]:
             held = ""
     if held.strip():
         yield held.strip()
-
-
-def _line(text: str) -> str | None:
-    """The next line; None at the end. Nobody is prompted without a terminal."""
-    if not sys.stdin.isatty():
-        return line.rstrip("\n") if (line := sys.stdin.readline()) else None
-    try:
-        return input(text)
-    except EOFError:
-        sys.stdout.write("\n")
-        return None
 
 
 @contextmanager

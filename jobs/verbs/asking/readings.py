@@ -21,7 +21,7 @@ from jobs.output.report import Report
 from jobs.output.streams import abandon, appearing
 from jobs.output.text.left_out import tell_quarantined
 from jobs.output.text.tables import readings_tables
-from jobs.running.runner import Runner, RunOptions
+from jobs.running.runner import RunOptions, perform
 from jobs.running.turn import Done, Step, Turn
 from jobs.selection import Series, one_policy, parse_series
 from jobs.steps.working import LEFT_SOMETHING, quarantine_body
@@ -87,11 +87,8 @@ def readings(
 
     if output is None and sys.stdout.isatty():
         call = replace(call, quiet=True)  # a moving bar among the readings
-    with call.database() as database:
-        # It changes nothing, so it needs no lease: dry.
-        results = Runner.of(call, database, [Step("readings", do)], RunOptions(dry_run=True)).run_all(
-            [policy]
-        )
+    # It changes nothing, so it needs no lease: dry.
+    results = perform(call, [Step("readings", do)], RunOptions(dry_run=True), policies=[policy])
     if output is None:
         tell_quarantined(results)
     return Report(call.command, call.now, results, [] if output is None else readings_tables(results))

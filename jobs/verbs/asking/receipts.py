@@ -7,7 +7,7 @@ from jobs.clock import parse_range
 from jobs.options import Since, Until
 from jobs.output.report import Report
 from jobs.output.text.tables import receipts_table
-from jobs.running.runner import Runner, RunOptions
+from jobs.running.runner import RunOptions, perform
 from jobs.steps.working import RECEIPT_LIST
 
 EXAMPLES = ["bucketwise receipts -p ticks --since 2018-09-01", "bucketwise receipts -p ticks --json"]
@@ -20,8 +20,5 @@ def receipts(call: Call, since: Since = None, until: Until = None) -> Report:
     are about when it was deleted.
     """
     within = parse_range(since, until)
-    policies = call.policies
-    with call.database() as database:
-        runner = Runner.of(call, database, [RECEIPT_LIST], RunOptions(within, dry_run=True))
-        results = runner.run_all(policies)
+    results = perform(call, [RECEIPT_LIST], RunOptions(within, dry_run=True))
     return Report(call.command, call.now, results, [receipts_table(results)])

@@ -11,7 +11,7 @@ from jobs.output.report import Report
 from jobs.output.text.failed import failed_lines
 from jobs.output.text.pauses import pause_lines
 from jobs.output.text.tables import status_tables
-from jobs.running.runner import Runner, RunOptions
+from jobs.running.runner import RunOptions, perform
 from jobs.steps.failed import failed_step
 from jobs.steps.status import STATUS
 
@@ -27,9 +27,8 @@ def status(call: Call, failed: Failed = False) -> Report:
     How far it is rolled up and archived, what waits, whether it is paused, and how the last runs
     went. With --failed: which runs have to be repeated, and how.
     """
-    policies, step = call.policies, failed_step(call.config) if failed else STATUS
-    with call.database() as database:
-        results = Runner.of(call, database, [step], RunOptions(dry_run=True)).run_all(policies)
+    step = failed_step(call.config) if failed else STATUS
+    results = perform(call, [step], RunOptions(dry_run=True))
     if failed:
         return Report(call.command, call.now, results, [*failed_lines(results)])
     return Report(call.command, call.now, results, [*status_tables(results), *pause_lines(results)])

@@ -14,7 +14,7 @@ from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.output.report import Report
 from jobs.output.text.tables import summarize_tables
-from jobs.running.runner import Runner, RunOptions
+from jobs.running.runner import RunOptions, perform
 from jobs.running.turn import Done, Step, Turn
 from jobs.selection import Series, one_policy, parse_series
 from rollups.answers.summarize import Answer, Question
@@ -85,11 +85,8 @@ def summarize(
         through = rolled_up_through(context.database, policy)
         return Done(_body(answer, through, by), 0 if answer.is_complete else INCOMPLETE)
 
-    with call.database() as database:
-        # It changes nothing, so it needs no lease: dry.
-        results = Runner.of(call, database, [Step("summarize", do)], RunOptions(dry_run=True)).run_all(
-            [policy]
-        )
+    # It changes nothing, so it needs no lease: dry.
+    results = perform(call, [Step("summarize", do)], RunOptions(dry_run=True), policies=[policy])
     return Report(call.command, call.now, results, summarize_tables(results))
 
 

@@ -101,8 +101,7 @@ def hold(
         if action is Action.release:
             policies = standing_on(database, policies, _checked(action, name))
         # A hold must not have to wait for a run to end, so it takes no lease.
-        runner = Runner.of(call, database, [step], RunOptions(dry_run=True))
-        results = runner.run_all(policies)
+        results = Runner.of(call, database, [step], RunOptions(dry_run=True)).run_all(policies)
     return Report(call.command, call.now, results, [holds_table(results)])
 
 

@@ -13,7 +13,7 @@ from jobs.output.text.pauses import pauses_table
 from jobs.output.text.tables import printable
 from jobs.running.machine import this_user
 from jobs.running.pausing import pause_step, resume_step
-from jobs.running.runner import Runner, RunOptions
+from jobs.running.runner import RunOptions, perform
 from jobs.running.turn import Step
 
 EXAMPLES = [
@@ -52,8 +52,6 @@ def _on_one_line(reason: str | None) -> str | None:
 
 
 def _report(call: Call, step: Step) -> Report:
-    policies = call.policies
-    with call.database() as database:
-        # A pause must not have to wait for a run to end, so it takes no lease.
-        results = Runner.of(call, database, [step], RunOptions(dry_run=True)).run_all(policies)
+    # A pause must not have to wait for a run to end, so it takes no lease.
+    results = perform(call, [step], RunOptions(dry_run=True))
     return Report(call.command, call.now, results, [pauses_table(results)])

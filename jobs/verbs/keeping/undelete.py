@@ -7,7 +7,7 @@ from jobs.clock import parse_range
 from jobs.options import Since, Until
 from jobs.output.report import Report
 from jobs.output.text.ending import undelete_lines
-from jobs.running.runner import Runner, RunOptions
+from jobs.running.runner import RunOptions, perform
 from jobs.steps.ending import UNDELETE
 
 EXAMPLES = [
@@ -24,8 +24,6 @@ def undelete(call: Call, since: Since = None, until: Until = None) -> Report:
     --since and --until only what touches that range. What has gone does not come back. Waits for no run.
     """
     within = parse_range(since, until)
-    policies = call.policies
-    with call.database() as database:
-        # A run must not be able to take away what somebody is about to keep, so this takes no lease.
-        results = Runner.of(call, database, [UNDELETE], RunOptions(within, dry_run=True)).run_all(policies)
+    # No lease: a run must not be able to delete what somebody is about to keep.
+    results = perform(call, [UNDELETE], RunOptions(within, dry_run=True))
     return Report(call.command, call.now, results, undelete_lines(results))

@@ -19,7 +19,7 @@ from jobs.output.report import Report
 from jobs.output.streams import appearing
 from jobs.output.text.tables import findings_table, parts_lines
 from jobs.running.machine import this_user
-from jobs.running.runner import Runner, RunOptions
+from jobs.running.runner import RunOptions, perform
 from jobs.steps.lake import lake_findings
 from jobs.steps.publish import publishing
 from jobs.steps.working import audit_step
@@ -53,16 +53,15 @@ def audit(
     if html is not None and not html.parent.is_dir():
         raise UsageError(f"--html {html}: there is no folder {html.parent}")
     policies, staff = call.policies, call.staff(workers, executor)
-    with call.database() as database:
-        options = RunOptions(dry_run=True, staff=staff)
-        step = audit_step(
-            full=full,
-            evidence=call.json or html is not None,
-            drilled_every=call.settings.drill.every,
-            beside=partial(lake_findings, call.settings.lake),
-            publishing=publishing(call.settings),
-        )
-        results = Runner.of(call, database, [step], options).run_all(policies)
+    options = RunOptions(dry_run=True, staff=staff)
+    step = audit_step(
+        full=full,
+        evidence=call.json or html is not None,
+        drilled_every=call.settings.drill.every,
+        beside=partial(lake_findings, call.settings.lake),
+        publishing=publishing(call.settings),
+    )
+    results = perform(call, [step], options, policies=policies)
     for policy, result in zip(policies, results, strict=False):  # an interruption leaves some out
         url = None if call.settings.store is None else call.settings.store.url
         text = {"settings": policy_toml(policy), "policy_sha256": policy_digest(policy)}

@@ -9,7 +9,7 @@ import typer
 from jobs.call import Call
 from jobs.output.report import Report
 from jobs.output.text.tables import drill_table
-from jobs.running.runner import Runner
+from jobs.running.runner import perform
 from jobs.steps.evidence import drill_step
 
 EXAMPLES = ["bucketwise drill", "bucketwise drill -p ticks --days 7", "bucketwise drill --seed 42 --json"]
@@ -27,8 +27,6 @@ def drill(call: Call, days: Days = 1, seed: Seed = None) -> Report:
     into a scratch collection and compared byte for byte, its summaries are compared with a recomputation,
     and the collection is dropped.
     """
-    policies = call.policies
     chosen = call.now.toordinal() if seed is None else seed
-    with call.database() as database:
-        results = Runner.of(call, database, [drill_step(days, chosen)]).run_all(policies)
+    results = perform(call, [drill_step(days, chosen)])
     return Report(call.command, call.now, results, [drill_table(results)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jobs.call import Call
 from jobs.output.report import Report
 from jobs.output.text.tables import sign_table
-from jobs.running.runner import Runner
+from jobs.running.runner import perform
 from jobs.steps.working import SIGN
 
 EXAMPLES = ["bucketwise sign -p ticks"]
@@ -18,7 +18,5 @@ def sign(call: Call) -> Report:
     is verified first; then each manifest and receipt is signed by the first key. Without a key, signatures
     are taken off.
     """
-    policies = call.policies
-    with call.database() as database:
-        results = Runner.of(call, database, [SIGN]).run_all(policies)
+    results = perform(call, [SIGN])
     return Report(call.command, call.now, results, [sign_table(results)])

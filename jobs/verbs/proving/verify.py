@@ -7,7 +7,7 @@ from jobs.clock import parse_range
 from jobs.options import Since, Until
 from jobs.output.report import Report
 from jobs.output.text.tables import verify_tables
-from jobs.running.runner import Runner, RunOptions
+from jobs.running.runner import RunOptions, perform
 from jobs.steps.working import VERIFY
 
 EXAMPLES = ["bucketwise verify", "bucketwise verify -p ticks --since 2018-06-01 --until 2018-07-01"]
@@ -20,9 +20,6 @@ def verify(call: Call, since: Since = None, until: Until = None) -> Report:
     manifest says ends with exit code 5: a person must look.
     """
     within = parse_range(since, until)
-    policies = call.policies
-    with call.database() as database:
-        # It changes nothing, so it needs no lease: dry.
-        runner = Runner.of(call, database, [VERIFY], RunOptions(within, dry_run=True))
-        results = runner.run_all(policies)
+    # It changes nothing, so it needs no lease: dry.
+    results = perform(call, [VERIFY], RunOptions(within, dry_run=True))
     return Report(call.command, call.now, results, verify_tables(results))

@@ -7,7 +7,7 @@ from jobs.clock import parse_range
 from jobs.options import Since, Until
 from jobs.output.report import Report
 from jobs.output.text.tables import unpin_table
-from jobs.running.runner import Runner, RunOptions
+from jobs.running.runner import RunOptions, perform
 from jobs.steps.working import UNPIN
 
 EXAMPLES = [
@@ -24,7 +24,5 @@ def unpin(call: Call, since: Since = None, until: Until = None) -> Report:
     in that range are released.
     """
     within = parse_range(since, until)
-    policies = call.policies
-    with call.database() as database:
-        results = Runner.of(call, database, [UNPIN], RunOptions(within)).run_all(policies)
+    results = perform(call, [UNPIN], RunOptions(within))
     return Report(call.command, call.now, results, [unpin_table(results)])

@@ -14,9 +14,9 @@ from jobs.output.text.lake import lake_lines
 from jobs.output.text.pauses import pause_lines
 from jobs.output.text.publish import publish_lines
 from jobs.output.text.tables import archive_tables
-from jobs.running.runner import Runner, RunOptions
+from jobs.running.runner import RunOptions, perform
 from jobs.steps.lake import registering
-from jobs.steps.publish import publishing
+from jobs.steps.publish import published
 from jobs.steps.working import ARCHIVE
 
 EXAMPLES = [
@@ -41,10 +41,8 @@ def archive(
     They are copied, verified, committed, and only then deleted.
     """
     within = parse_range(since, until)
-    policies, staff = call.policies, call.staff(workers, executor)
-    with call.database() as database:
-        options = RunOptions(within, dry_run, staff, allow_large, publishing(call.settings))
-        steps = registering(call.settings.lake, [ARCHIVE])
-        results = Runner.of(call, database, steps, options).run_all(policies)
+    staff = call.staff(workers, executor)
+    followers = (*registering(call.settings.lake), *published(call.settings))
+    results = perform(call, [ARCHIVE], RunOptions(within, dry_run, staff, allow_large, followers))
     lines = [*lake_lines(results), *publish_lines(results), *pause_lines(results)]
     return Report(call.command, call.now, results, [*archive_tables(results), *lines])

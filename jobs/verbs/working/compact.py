@@ -13,7 +13,7 @@ from jobs.output.report import Report
 from jobs.output.text.lake import lake_lines
 from jobs.output.text.pauses import pause_lines
 from jobs.output.text.tables import compact_table
-from jobs.running.runner import Runner, RunOptions
+from jobs.running.runner import RunOptions, perform
 from jobs.steps.lake import registering
 from jobs.steps.working import COMPACT_ALL
 
@@ -31,9 +31,7 @@ def compact(call: Call, since: Since = None, until: Until = None, dry_run: DryRu
     run` does this as well, once a day has come to rest.
     """
     within = parse_range(since, until)
-    policies = call.policies
-    with call.database() as database:
-        steps = registering(call.settings.lake, [COMPACT_ALL])
-        results = Runner.of(call, database, steps, RunOptions(within, dry_run)).run_all(policies)
+    options = RunOptions(within, dry_run, followers=registering(call.settings.lake))
+    results = perform(call, [COMPACT_ALL], options)
     tables = [compact_table(results), *lake_lines(results), *pause_lines(results)]
     return Report(call.command, call.now, results, tables)

@@ -14,7 +14,7 @@ from jobs.options import Since, Until
 from jobs.output.report import Report
 from jobs.output.text.erase import erase_tables
 from jobs.output.text.lake import lake_lines
-from jobs.running.runner import Runner, RunOptions
+from jobs.running.runner import RunOptions, perform
 from jobs.selection import one_policy, parse_series
 from jobs.steps.erasing import erase_step
 from jobs.steps.lake import registering
@@ -66,9 +66,8 @@ def erase(
     check_erasure(erasure)
     known = call.settings.policies.values()
     others = [it for it in known if it.collection == policy.collection and it is not policy]
-    with call.database() as database:
-        follower = publishing(call.settings)
-        options = RunOptions(within, dry_run=confirm is None, follower=follower)
-        steps = registering(call.settings.lake, [erase_step(erasure, others, follower)])
-        results = Runner.of(call, database, steps, options).run_all([policy])
+    found = publishing(call.settings)
+    followers = (*registering(call.settings.lake), *((found.follower(),) if found else ()))
+    options = RunOptions(within, dry_run=confirm is None, followers=followers)
+    results = perform(call, [erase_step(erasure, others, found)], options, policies=[policy])
     return Report(call.command, call.now, results, [*erase_tables(results), *lake_lines(results)])

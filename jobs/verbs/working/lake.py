@@ -11,7 +11,7 @@ from config.errors import UsageError
 from jobs.call import Call
 from jobs.output.report import Report
 from jobs.output.text.lake import sync_lines
-from jobs.running.runner import Runner
+from jobs.running.runner import perform
 from jobs.steps.lake import sync_step
 
 EXAMPLES = ["bucketwise lake sync", "bucketwise lake sync -p ticks --json"]
@@ -35,7 +35,5 @@ def lake(call: Call, action: What) -> Report:  # noqa: ARG001  # there is one
     settings = call.settings.lake
     if settings is None:
         raise UsageError(f"lake: {call.settings.path} has no table [lake]. Add one; its keys may be left out")
-    policies = call.policies
-    with call.database() as database:
-        results = Runner.of(call, database, [sync_step(settings)]).run_all(policies)
+    results = perform(call, [sync_step(settings)])
     return Report(call.command, call.now, results, sync_lines(results))

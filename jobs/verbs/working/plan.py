@@ -15,7 +15,7 @@ from jobs.options import Executor, WorkerCount
 from jobs.output.report import Report
 from jobs.output.text.against import against_tables
 from jobs.output.text.tables import run_tables
-from jobs.running.runner import Runner, RunOptions
+from jobs.running.runner import RunOptions, perform
 from jobs.steps.against import against_step, check_comparable
 from jobs.steps.working import RUN
 
@@ -47,9 +47,8 @@ def plan(
         if workers is not None or executor is not None:
             raise UsageError("--against: it takes neither --workers nor --executor")
         return _compare(call, against)
-    policies, staff = call.policies, call.staff(workers, executor)
-    with call.database() as database:
-        results = Runner.of(call, database, RUN, RunOptions(dry_run=True, staff=staff)).run_all(policies)
+    staff = call.staff(workers, executor)
+    results = perform(call, RUN, RunOptions(dry_run=True, staff=staff))
     return Report(call.command, call.now, results, run_tables(results))
 
 
@@ -60,7 +59,5 @@ def _compare(call: Call, path: Path) -> Report:
     check_comparable(today, other)
     known = today.policies | {name: it for name, it in other.policies.items() if name not in today.policies}
     policies = call.chosen(known, f"{today.path} and {path} have")
-    with call.database() as database:
-        runner = Runner.of(call, database, [against_step(today, other)], RunOptions(dry_run=True))
-        results = runner.run_all(policies)
+    results = perform(call, [against_step(today, other)], RunOptions(dry_run=True), policies=policies)
     return Report(call.command, call.now, results, against_tables(results))

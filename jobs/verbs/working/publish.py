@@ -9,8 +9,8 @@ import typer
 from config.errors import UsageError
 from jobs.call import Call
 from jobs.output.report import Report
-from jobs.output.text.publish import publish_table
-from jobs.running.runner import Runner
+from jobs.output.text.tables import publish_table
+from jobs.running.runner import perform
 from jobs.steps.publish import publishing
 
 EXAMPLES = ["bucketwise publish", "bucketwise publish -p ticks --all"]
@@ -23,12 +23,10 @@ def publish(call: Call, *, everything: All = False) -> Report:
     `run`, `rollup` and `archive` do this as well, for what they have changed. This makes up for what they
     could not publish, because Redis was down or full.
     """
-    found, policies = publishing(call.settings), call.policies
+    found = publishing(call.settings)
     if found is None:
         raise UsageError(
             f"{call.settings.path} has no [publish.redis]: nothing is published. Add it with a `url`"
         )
-    with call.database() as database:
-        step = found.step(everything=everything)
-        results = Runner.of(call, database, [step]).run_all(policies)
+    results = perform(call, [found.step(everything=everything)])
     return Report(call.command, call.now, results, [publish_table(results)])

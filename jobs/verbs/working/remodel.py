@@ -8,6 +8,7 @@ import typer
 
 from buckets.writing.targets import ALIASES, MODELS, model_named
 from config.checks.names import collection_fault
+from config.checks.targets import reserved
 from config.errors import UsageError
 from jobs.call import Call
 from jobs.output.report import Report
@@ -45,4 +46,6 @@ def remodel(call: Call, name: Name, *, to: To, into: Into, dry_run: DryRun = Fal
     call.needs_policies = False
     if fault := collection_fault(into, call.settings.mongodb.database):
         raise UsageError(f"--into {into}: {fault.message}; {fault.mend}")
+    if key := reserved(call.settings.policies.values()).get(into):
+        raise UsageError(f"--into {into}: {key} is this collection. Name another one")
     return remodel_collection(call, name, model, into, dry_run=dry_run)

@@ -20,8 +20,8 @@ from jobs.output.report import Report, Result
 from jobs.output.text.pauses import pause_lines
 from jobs.output.text.publish import publish_lines
 from jobs.output.text.tables import rollup_tables
-from jobs.running.runner import Runner, RunOptions
-from jobs.steps.publish import publishing
+from jobs.running.runner import RunOptions, perform
+from jobs.steps.publish import published
 from jobs.steps.working import ROLLUP, backfill_step
 
 EXAMPLES = [
@@ -39,6 +39,7 @@ Slices = Annotated[
         show_default=False,
     ),
 ]
+Restart = Annotated[bool, typer.Option("--restart", help="With --slices: begin with the first one again.")]
 
 
 def rollup(
@@ -46,6 +47,7 @@ def rollup(
     since: Since = None,
     until: Until = None,
     slices: Slices = None,
+    restart: Restart = False,
     workers: WorkerCount = None,
     executor: Executor = None,
 ) -> Report:
@@ -53,14 +55,15 @@ def rollup(
 
     Summaries of every level are written where they are new or have changed. With --since and --until
     the windows in that range are computed anew, also where nothing changed. With --slices, a call that
-    was cut off goes on where it stopped when it is given again.
+    was cut off goes on where it stopped when it is given again, unless with --restart.
     """
     within = parse_range(since, until)
-    step = ROLLUP if slices is None else backfill_step(_length(slices, within))
-    policies, staff = call.policies, call.staff(workers, executor)
-    with call.database() as database:
-        options = RunOptions(within, staff=staff, follower=publishing(call.settings))
-        results = Runner.of(call, database, [step], options).run_all(policies)
+    if restart and slices is None:
+        raise UsageError("--restart: give --slices as well; without it each call begins anew")
+    step = ROLLUP if slices is None else backfill_step(_length(slices, within), anew=restart)
+    staff = call.staff(workers, executor)
+    options = RunOptions(within, staff=staff, followers=published(call.settings))
+    results = perform(call, [step], options)
     told = [*publish_lines(results), *pause_lines(results)]
     tables = [*rollup_tables(results), *_resumed(results), *told]
     return Report(call.command, call.now, results, tables)

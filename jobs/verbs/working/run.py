@@ -9,9 +9,9 @@ from jobs.output.text.lake import lake_lines
 from jobs.output.text.pauses import pause_lines
 from jobs.output.text.publish import publish_lines
 from jobs.output.text.tables import run_tables
-from jobs.running.runner import Runner, RunOptions
+from jobs.running.runner import RunOptions, perform
 from jobs.steps.lake import registering
-from jobs.steps.publish import publishing
+from jobs.steps.publish import published
 from jobs.steps.working import RUN
 
 EXAMPLES = [
@@ -28,9 +28,9 @@ def run(
 
     For every policy, or those named: the entry for cron.
     """
-    policies, staff = call.policies, call.staff(workers, executor)
-    with call.database() as database:
-        options = RunOptions(staff=staff, allow_large=allow_large, follower=publishing(call.settings))
-        results = Runner.of(call, database, registering(call.settings.lake, RUN), options).run_all(policies)
+    staff = call.staff(workers, executor)
+    followers = (*registering(call.settings.lake), *published(call.settings))
+    options = RunOptions(staff=staff, allow_large=allow_large, followers=followers)
+    results = perform(call, RUN, options)
     lines = [*lake_lines(results), *publish_lines(results), *pause_lines(results)]
     return Report(call.command, call.now, results, [*run_tables(results), *lines])

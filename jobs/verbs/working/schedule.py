@@ -32,7 +32,7 @@ from jobs.service.scheduler import Service, Task
 from jobs.service.server import served
 from jobs.steps.evidence import drill_step
 from jobs.steps.lake import registering
-from jobs.steps.publish import publishing
+from jobs.steps.publish import published
 from jobs.steps.status import PLACE
 from jobs.steps.working import RUN
 
@@ -82,7 +82,7 @@ def schedule(
         raise UsageError("--now: schedule goes by the clock; use `bucketwise run --now` for another instant")
     runs, drills = _scheduled(call)
     staff, metrics = call.staff(workers, executor), Metrics()
-    follower = publishing(call.settings)
+    followers = (*registering(call.settings.lake), *published(call.settings))
     file = metrics_file or call.settings.metrics_file
     counts = {policy.name: Counter[str]() for policy in call.policies if policy in (*runs, *drills)}
 
@@ -103,7 +103,7 @@ def schedule(
                 now=now,
                 stop=call.stop,
                 progress=Progress(quiet=True),  # log lines tell of runs here
-                options=RunOptions(staff=staff, follower=follower if verb == SCHEDULED else None),
+                options=RunOptions(staff=staff, followers=followers if verb == SCHEDULED else ()),
                 hosts=call.hosts,
                 keys=call.keys,
                 known=tuple(call.settings.policies.values()),
@@ -117,7 +117,7 @@ def schedule(
             return replace(looker, options=RunOptions(dry_run=True), is_measured=False).run_one(policy)
 
         def run_at(now: datetime) -> Runner:
-            return runner_at(now, SCHEDULED, registering(call.settings.lake, RUN))
+            return runner_at(now, SCHEDULED, RUN)
 
         def drill_at(now: datetime) -> Runner:
             return runner_at(now, "drill", [drill_step(call.settings.drill.days, now.toordinal())])

@@ -16,10 +16,10 @@ from config.policies import Policy
 from jobs.running.turn import Done, Step
 from jobs.steps.audited import evidence_body
 from tests.acceptance.readings import NAB, as_slots
+from tests.jobs.asking.test_coverage import POLICY
 from tests.jobs.counting import CountingStore, run_counted
 from tests.jobs.page.browser import Browser
 from tests.jobs.place import MINUTES, NOW, POLICIES, Place
-from tests.jobs.test_coverage import POLICY
 
 Body = dict[str, Any]
 NOWHERE = {"readings": 0, "bytes": 0}

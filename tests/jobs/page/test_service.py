@@ -17,6 +17,7 @@ import pytest
 from pymongo import MongoClient
 from selenium.webdriver.common.keys import Keys
 
+from config.tables import Throttle
 from jobs import clock
 from jobs.output.page.service import EVERY, service_page
 from jobs.output.progress import Progress
@@ -32,8 +33,8 @@ from tests.jobs.page.served import Served, policies_of, serving
 from tests.jobs.page.test_in_a_browser import _BEYOND, _OVERLAPS, _contrast, _luminance
 from tests.jobs.place import Place
 from tests.jobs.processes import wait_until
-from tests.jobs.test_failed import broken, commands
-from tests.jobs.test_schedule import service
+from tests.jobs.running.test_failed import broken, commands
+from tests.jobs.service.test_schedule import service
 
 Document = dict[str, Any]
 NOW = datetime(2018, 9, 1, 12, 30, tzinfo=UTC)
@@ -196,6 +197,39 @@ def test_a_run_is_late_when_two_firings_have_passed(hours: int, is_late: bool, i
     assert [it.text for it in found] == [
         "late: no run was completed since it was due at 2018-09-01T13:00:00Z"
     ] * (is_late and not is_in_hand)
+
+
+@pytest.mark.parametrize(
+    ("begun", "now", "expected"),
+    [
+        ("01T04:30", "01T23:00", []),  # all firings since are due at 1
+        ("01T04:30", "02T01:30", []),
+        (
+            "01T04:30",
+            "02T02:00",
+            [("error", "late: no run was completed since it was due at 2018-09-02T01:00:00Z")],
+        ),
+        (
+            "01T04:30",
+            "02T05:00",
+            [
+                (
+                    "warning",
+                    "waits for its window, which opens at 2018-09-03T01:00:00Z: "
+                    "no run was completed since it was due at 2018-09-02T01:00:00Z",
+                )
+            ],
+        ),
+    ],
+)
+def test_a_run_is_due_when_its_window_opens(begun: str, now: str, expected: list[tuple[str, str]]) -> None:
+    at, later = (datetime.fromisoformat(f"2018-09-{it}:00Z") for it in (begun, now))
+    done = Run("r", "run", "ticks", at, at, 0, "done", {}, None, "0.1.0", 1, at)
+    said = {"schedule": "0 * * * *", "throttle": Throttle(window="01:00-05:00")}
+    policy = ticks_policy(to="offline").model_copy(update=said)
+    found = troubles(policy, Seen(runs=[done]), later, None)
+    assert [(it.severity, it.text) for it in found] == expected
+    assert all(("--no-throttle" in str(it.command)) == (it.severity == "warning") for it in found)
 
 
 def test_only_what_is_there_can_be_read(it: Served) -> None:

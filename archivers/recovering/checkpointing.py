@@ -1,0 +1,108 @@
+"""Makes checkpoints of an offline archive.
+
+A checkpoint is made once enough manifests have come since the last one, or where the last one is gone. Before
+it vouches for anything, the chain is read from its heads to the checkpoint before; to its beginning where
+that one can't be read.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from archivers.format.archive import OfflineArchive
+from archivers.format.checkpoint import Checkpoint, CheckpointRecord
+from archivers.format.manifest import DamagedError, LastReceipt, Link, Manifest
+from archivers.format.names import checkpoint_key, checkpoints_prefix
+from archivers.format.seals import encoded
+from archivers.records.checkpoints import last_checkpoint, not_reached, unreached
+from archivers.records.deletions import are_known, last_receipt
+from archivers.records.heads import Heads, link_of, read_heads, write_checkpoint_record
+from archivers.run import ArchiveRun
+from rollups.guarded import transaction
+
+_logger = logging.getLogger(__name__)
+#: Manifests between two checkpoints; or an eighth of the commits that the last one lists, if that is more:
+#: so writes stay in proportion to commits.
+EVERY, SHARE = 64, 8
+_LOST = "manifests tell of receipts that the database does not have (`bucketwise verify` says which)"
+
+
+def keep_checkpoint(run: ArchiveRun, archive: OfflineArchive) -> None:
+    """Makes a checkpoint where one is due. Raises DamagedError where the chain does not lead to all."""
+    heads = read_heads(run.receipts)
+    if heads is not None and (is_due(heads) or is_gone(archive, heads.checkpoint)):
+        checkpoint = _proven(run, heads)
+        if checkpoint is None:
+            return
+        archive.chain.put(checkpoint.key, encoded(checkpoint))
+        transaction(
+            run.database,
+            run.guard,
+            lambda session: write_checkpoint_record(run.receipts, checkpoint.record, session),
+        )
+        drop_others(archive, checkpoint)
+
+
+def is_due(heads: Heads) -> bool:
+    """Returns whether enough has come since the last checkpoint."""
+    last = heads.checkpoint or CheckpointRecord(0, "", 0)
+    return heads.sequence - last.sequence >= max(EVERY, last.commits // SHARE)
+
+
+def is_gone(archive: OfflineArchive, record: CheckpointRecord | None) -> bool:
+    """Returns whether the recorded checkpoint is not in the store."""
+    if record is None:
+        return False
+    key = checkpoint_key(archive.policy.name, record.sequence, record.sha256)
+    return archive.store.head(key) is None
+
+
+def _proven(run: ArchiveRun, heads: Heads) -> Checkpoint | None:
+    """Returns a checkpoint for all that the chain is proven to lead to; None where manifests tell of receipts
+    that are not there: only they do, and nobody would read them again."""
+    archive, receipts = run.offline(run.keys), run.receipts
+    assert archive is not None
+    registered = receipts.all_registered()
+    archive.chain.expect({name: it.seal for name, it in registered.items()})
+    told: dict[tuple[int, str], LastReceipt] = {}
+    reached = _vouched(run, archive, heads)
+    roots = heads.roots(registered.values())
+    for it in archive.chain.walk(roots, lost=heads.lost, vouched=frozenset(reached)):
+        run.check()
+        if not isinstance(it, Manifest):
+            raise it
+        reached.add(it.link)
+        if it.receipt is not None:
+            told[it.receipt.sequence, it.receipt.sha256] = it.receipt
+    for commit in unreached(receipts, archive, heads, registered.values(), reached):
+        raise not_reached(archive, commit)
+    if not are_known(receipts, run.receipt_files, told.values()):
+        _logger.warning("policy %s: no checkpoint was made: %s", run.policy.name, _LOST)
+        return None
+    standing = [link_of(it) for it in sorted(registered.values(), key=lambda it: it.sequence)]
+    made = Checkpoint(
+        policy=archive.policy.name,
+        sequence=heads.sequence,
+        heads=heads.links,
+        commits=tuple(standing),
+        receipt=last_receipt(receipts),
+        created=run.now,
+    )
+    return archive.chain.sealed(made)
+
+
+def _vouched(run: ArchiveRun, archive: OfflineArchive, heads: Heads) -> set[Link]:
+    try:
+        last = last_checkpoint(run.receipts, archive, heads)
+    except DamagedError as error:
+        _logger.warning("%s", error)
+        return set()
+    return set(last.links) if last else set()
+
+
+def drop_others(archive: OfflineArchive, checkpoint: Checkpoint) -> None:
+    """Removes earlier checkpoints, and what a run that was cut off has left. Removes none with a larger
+    number: if this run has lost its lease, it belongs to another."""
+    end = checkpoint_key(archive.policy.name, checkpoint.sequence + 1, "")
+    found = archive.store.list(checkpoints_prefix(archive.policy.name))
+    archive.store.delete([it.key for it in found if it.key < end and it.key != checkpoint.key])

@@ -1,0 +1,251 @@
+"""What a run writes down of the commits of the offline archive: receipts and heads, and one commit that takes
+another's place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+
+import numpy as np
+from numpy.typing import NDArray
+from pymongo.client_session import ClientSession
+
+from archivers.format.archive import Copied, Maker, OfflineArchive, Replaced
+from archivers.format.chain import ChainPosition
+from archivers.format.manifest import Manifest, Origin
+from archivers.records.deletions import LAST, last_of, ranges
+from archivers.records.family import family
+from archivers.records.heads import HEADS, Heads, advanced, heads_of, link_of, typed
+from archivers.records.receipts import HELD, REPLACED, Document, commit_of, facts_of, live_of
+from archivers.run import ArchiveRun
+from archivers.versions.superseded import Superseded
+from archivers.writes.delete import Outcome
+from buckets.bson.raw import Batch
+from buckets.decoding.decode import Lot
+from rollups.guarded import transaction
+
+
+class CommitRegistry:
+    """The commit registry of one run. It writes in transactions that fail once the run has lost its lease."""
+
+    def __init__(self, work: ArchiveRun, archive: OfflineArchive, maker: Maker) -> None:
+        self.receipts = work.receipts
+        self._work = work
+        self._archive = archive
+        self._maker = maker
+
+    def transaction(self, step: Callable[[ClientSession], None]) -> None:
+        """Does a step in a transaction, which fails for a run that has lost its lease."""
+        transaction(self._work.database, self._work.guard, step)
+
+    def commit(self, copied: Copied) -> Manifest:
+        """Makes a copy part of the archive, and all its buckets live."""
+        manifest = self._archive.commit(copied, self._place(), self._work.check)
+        self.register(manifest, np.ones(manifest.buckets, dtype=np.bool_), is_new=True)
+        return manifest
+
+    def register(
+        self, manifest: Manifest, live: NDArray[np.bool_], *, is_new: bool, deleted: int = 0
+    ) -> None:
+        """Records a commit. `live`: which of its buckets are. `is_new`: it is the last of the chain from now
+        on."""
+
+        def step(session: ClientSession) -> None:
+            heads = [(advanced if is_new else typed)(self.receipts, manifest)]
+            self.receipts.set_live(manifest.commit, live, self._facts(manifest), session, deleted, heads)
+
+        self.transaction(step)
+
+    def note_gone(self, manifest: Manifest, gone: Sequence[int]) -> None:
+        """Records that buckets of a commit are no longer live, whoever deleted them."""
+
+        def step(session: ClientSession) -> None:
+            live = self.receipts.live(manifest.commit, manifest.buckets, session)
+            live[gone] = False
+            self.receipts.set_live(manifest.commit, live, self._facts(manifest), session)
+
+        self.transaction(step)
+
+    def record(
+        self,
+        manifest: Manifest,
+        here: NDArray[np.int64],
+        piece: Batch,
+        session: ClientSession,
+        outcome: Outcome,
+    ) -> None:
+        """Records, in the transaction of a delete, which of these buckets went. `here`: their positions in
+        the commit."""
+        self._work.see_limit(len(outcome.deleted))
+        live = self.receipts.live(manifest.commit, manifest.buckets, session)
+        live[here[outcome.deleted]] = False
+        facts = self._facts(manifest)
+        self.receipts.set_live(manifest.commit, live, facts, session, len(outcome.deleted))
+        positions = sorted(zip(here[outcome.deleted].tolist(), outcome.deleted, strict=True))
+        self._work.deletions.record(
+            session,
+            [piece.unit(i) for _, i in positions],
+            {"positions": ranges([position for position, _ in positions])},
+            {"commit": manifest.commit, "manifest_sha256": manifest.sha256},
+        )
+
+    def amend(self, manifest: Manifest, leaving: Sequence[int], kept: Sequence[int] = ()) -> Manifest | None:
+        """Takes buckets out of a commit: a new one without them takes it over, if any stay. `kept`: those
+        that stay restorable, as versions that no longer count.
+
+        The exchange is done when the receipts say so. Until then, and until the old commit is dropped,
+        readers of manifests skip the one that is replaced; recovery goes on, or back, after a crash. Only its
+        manifest tells them to skip what it had taken over itself, so that this goes first."""
+        held = self._archive.load(manifest)
+        self._drop_what_it_replaced(manifest)
+        self._archive.set_aside(manifest.commit, held.take(np.array(leaving, dtype=np.int64)))
+        if len(kept):
+            aside = Superseded(self._archive.store, self._archive.policy.name)
+            aside.put(manifest.commit, held.take(np.array(kept, dtype=np.int64)), kept)
+        return self._rewrite(manifest, leaving, lambda _session: None)
+
+    def erase(
+        self, manifest: Manifest, leaving: Sequence[int], record: Callable[[ClientSession], None]
+    ) -> Manifest | None:
+        """Takes buckets out of a commit as `amend` does, and keeps nothing of them: the files of the old
+        commit and of those that it had taken over go at once. `record` is part of the transaction."""
+        self._drop_what_it_replaced(manifest)
+        return self._rewrite(manifest, leaving, record)
+
+    def _rewrite(
+        self, manifest: Manifest, leaving: Sequence[int], record: Callable[[ClientSession], None]
+    ) -> Manifest | None:
+        held = self._archive.load(manifest)
+        staying, successor = np.setdiff1d(np.arange(len(held)), leaving), None
+        if len(staying):
+            lot = Lot(held.take(staying), manifest.archived_policy)  # as they were archived
+            replaced = Replaced((manifest.commit,), tuple(origins_of(manifest, staying)))
+            copy = self._archive.copy(lot, manifest.series_types, self._maker, self._work.check, replaced)
+            successor = self._archive.commit(copy, self._place(), self._work.check)
+
+        def exchange(session: ClientSession) -> None:
+            self._exchange([(manifest, staying)], successor, session)
+            record(session)
+
+        self.transaction(exchange)
+        self._archive.drop(manifest)
+        self.receipts.bury(manifest.commit)
+        return successor
+
+    def _drop_what_it_replaced(self, manifest: Manifest) -> None:
+        mine, names = [], {manifest.commit}
+        for receipt in sorted(self.receipts.replaced(), key=lambda it: it["sequence"], reverse=True):
+            if receipt["replaced_by"] in names:  # by it, or by what it replaced
+                mine.append(receipt)
+                names.add(receipt["_id"]["name"])
+        if mine:
+            self._archive.check_present(manifest)
+        for receipt in reversed(mine):
+            self._work.check()
+            self.receipts.update(receipt["_id"]["name"], {"$unset": {"replaced_at": ""}})  # no more waiting
+            self.drop_replaced(receipt)
+
+    def drop_replaced(self, receipt: Document) -> None:
+        """Drops a commit that another one has taken over, unless a crash has left that half-done."""
+        commit = commit_of(receipt)
+        if commit is not None and self._archive.is_there(commit):
+            self._archive.drop(self._archive.manifest(commit))
+        if commit is not None and "ended" in receipt:
+            self._clear_beside(self._archive.chain.link(link_of(commit)), receipt["ended"])
+        self.receipts.bury(receipt["_id"]["name"])
+
+    def _clear_beside(self, manifest: Manifest, end: datetime) -> None:
+        """Removes versions beside a commit that has ended, and beside those that it took over, unless they
+        may hold readings from that end on."""
+        aside = Superseded(self._archive.store, self._archive.policy.name)
+        for it in family(self.receipts, self._archive, manifest):
+            if it.last < end:
+                aside.clear(it.commit)
+
+    def end(self, manifest: Manifest, end: datetime, session: ClientSession) -> None:
+        """Records, in a transaction, that a commit is dropped next, with all that it took over, though
+        queries may still read it; see `Recovery` for what a crash leaves of that. `end`: the end of the
+        archive, behind its last reading."""
+        theirs = {"_id.policy": self.receipts.policy, "kind": "offline", "replaced_by": manifest.commit}
+        mine = {"state": REPLACED, "replaced_by": None, "ended": end}
+        self.receipts.collection.update_many(
+            {**theirs, "state": {"$in": [REPLACED, HELD]}},
+            {"$set": {"state": REPLACED}, "$unset": {"replaced_at": ""}},
+            session=session,
+        )
+        self.receipts.update(manifest.commit, {"$set": mine}, session)
+
+    def drop_ended(self, manifest: Manifest) -> None:
+        """Drops an ended commit, once that is recorded; before it, those that it took over."""
+        mine = [
+            it
+            for it in self.receipts.in_state(REPLACED, "offline")
+            if manifest.commit in (it["_id"]["name"], it["replaced_by"])
+        ]
+        for receipt in sorted(mine, key=lambda it: it["sequence"]):
+            self._work.check()
+            self.drop_replaced(receipt)
+
+    def merge(self, manifests: Sequence[Manifest], copied: Copied) -> Manifest:
+        """Replaces some commits by one copy of all their buckets, in this order. The replaced ones stay in
+        the store for a while: see `Recovery`."""
+        successor = self._archive.commit(copied, self._place(), self._work.check)
+
+        def exchange(session: ClientSession) -> None:
+            whole = [(it, np.arange(it.buckets)) for it in manifests]
+            self._exchange(whole, successor, session, stays=True)
+
+        self.transaction(exchange)
+        return successor
+
+    def _exchange(
+        self,
+        replaced: Sequence[tuple[Manifest, NDArray[np.int64]]],
+        successor: Manifest | None,
+        session: ClientSession,
+        *,
+        stays: bool = False,
+    ) -> None:
+        """Records that these buckets of each replaced commit are in the successor, in this order. `stays`:
+        its files do, for a while."""
+        receipts = self.receipts.get_all([it.commit for it, _ in replaced], session)
+        if successor is not None:
+            told = [(receipts.get(it.commit), it, staying) for it, staying in replaced]
+            live = np.concatenate([live_of(old, it.buckets)[staying] for old, it, staying in told])
+            deleted = sum((old or {}).get("deleted", 0) for old, _, _ in told)
+            heads = [advanced(self.receipts, successor)]
+            facts = {**self._facts(successor), **_lifted(list(receipts.values()))}
+            self.receipts.set_live(successor.commit, live, facts, session, deleted, heads)
+        state: Document = {"state": REPLACED, "replaced_by": successor.commit if successor else None}
+        if stays:
+            state["replaced_at"] = self._work.now
+        for manifest, _ in replaced:
+            self.receipts.update(manifest.commit, {"$set": state}, session)
+
+    def _place(self) -> ChainPosition:
+        found = self.receipts.get_all([HEADS, LAST])
+        heads = heads_of(found.get(HEADS)) or Heads(0, (), frozenset())
+        return ChainPosition(heads.sequence + 1, heads.links, last_of(found.get(LAST)))
+
+    def _facts(self, manifest: Manifest) -> dict[str, object]:
+        """Returns where the store keeps versions: also those of the files of a commit that was just made.
+        They stay in the receipt when the commit is dropped."""
+        told = self._archive.versions.get(manifest.commit, {})
+        versions = [{"key": key, "version": version} for key, version in told.items()]
+        return {**facts_of(manifest), "at": self._work.now, **({"versions": versions} if versions else {})}
+
+
+def _lifted(replaced: Sequence[Document]) -> Document:
+    """Returns the lifted tombstone of a successor: as long as `undelete` has lifted those of these
+    commits."""
+    told = [it["tombstone"] for it in replaced if "until" in it.get("tombstone", {})]
+    return {"tombstone": max(told, key=lambda it: it["until"])} if told else {}
+
+
+def origins_of(manifest: Manifest, staying: NDArray[np.int64]) -> Iterator[Origin]:
+    """Yields where those buckets of a commit were archived first that stay, in their order."""
+    ends = np.cumsum([it.buckets for it in manifest.all_origins])
+    counts = np.bincount(np.searchsorted(ends, staying, side="right"), minlength=len(ends))
+    for origin, count in zip(manifest.all_origins, counts.tolist(), strict=True):
+        if count:
+            yield origin.model_copy(update={"buckets": count})

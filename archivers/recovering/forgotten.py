@@ -1,0 +1,106 @@
+"""Merges that this database has forgotten, since it was put back to an older state.
+
+The commits that were merged are gone from the store, and a receipt may still name them as standing. All that
+they held is in the commit that took their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from archivers.format.archive import OfflineArchive
+from archivers.format.manifest import Manifest
+from archivers.format.names import Commit
+from archivers.recovering.commits import CommitRegistry
+from archivers.run import ArchiveRun
+from archivers.versions.superseded import Superseded
+from archivers.writes.delete import compare_all
+from buckets.bson.raw import Batch
+
+
+class _Root(NamedTuple):
+    """A commit that was merged."""
+
+    manifest: Manifest
+    is_registered: bool
+
+
+class ForgottenMerges:
+    """Registers them."""
+
+    def __init__(self, work: ArchiveRun, archive: OfflineArchive, registry: CommitRegistry) -> None:
+        self._work = work
+        self._archive = archive
+        self._registry = registry
+        self._dropped = Superseded(archive.store, archive.policy.name)
+
+    def finish(self, unknown: Sequence[Manifest], listed: dict[str, Commit]) -> None:
+        """Drops the rest of what was merged where a part is gone, though this database has not dropped it: a
+        run that it has forgotten was cut off while it dropped all."""
+        ours = self._dropped_by_us() if any(it.replaces for it in unknown) else set()
+        for manifest in unknown:
+            gone = [name for name in manifest.replaces if name not in listed and name not in ours]
+            if any(self._dropped.dropped(name) for name in gone):
+                self._work.check()
+                for name in listed.keys() & set(manifest.replaces):
+                    self._archive.drop(self._archive.manifest(listed.pop(name)))
+
+    def _dropped_by_us(self) -> set[str]:
+        """Returns the commits that this database knows to be dropped, or to be dropped next."""
+        receipts = self._registry.receipts
+        return {*receipts.dropped(), *(it["_id"]["name"] for it in receipts.replaced())}
+
+    def adopt(self, unknown: Sequence[Manifest], listed: set[str]) -> None:
+        """Lets unregistered merged commits take the place of the commits that they were merged from."""
+        for manifest in sorted(unknown, key=lambda it: it.sequence):
+            if not listed & set(manifest.replaces):
+                roots = self._roots(manifest)
+                if any(it.is_registered for it in roots):
+                    self._adopt(manifest, roots)
+
+    def _roots(self, manifest: Manifest) -> list[_Root]:
+        """Returns the commits that were merged into one, in the order of its buckets; none where it was no
+        merge."""
+        known = self._registry.receipts.registered(manifest.replaces)
+        found: list[_Root] = []
+        for name in manifest.replaces:
+            dropped = self._dropped.dropped(name)
+            if dropped is None:
+                return []
+            is_known = name in known and known[name].seal == dropped.sha256
+            deeper = [] if is_known else self._roots(dropped)
+            found += deeper or [_Root(dropped, is_known)]
+        return found if sum(it.manifest.buckets for it in found) == manifest.buckets else []
+
+    def _adopt(self, manifest: Manifest, roots: Sequence[_Root]) -> None:
+        self._work.check()
+        live, at = [], 0
+        for root in roots:
+            end = at + root.manifest.buckets
+            live.append(self._live(manifest, root, at, end))
+            at = end
+        self._registry.register(manifest, np.concatenate(live), is_new=True)
+        for root in roots:
+            if root.is_registered:
+                self._registry.receipts.bury(root.manifest.commit)
+
+    def _live(self, manifest: Manifest, root: _Root, start: int, end: int) -> NDArray[np.bool_]:
+        """Returns which buckets of a root may be live."""
+        if root.is_registered:
+            return self._registry.receipts.live(root.manifest.commit, root.manifest.buckets)
+        batch = self._archive.load(manifest).slice(start, end)
+        return may_be_live(self._work, batch, is_forgotten=True)
+
+
+def may_be_live(work: ArchiveRun, copied: Batch, *, is_forgotten: bool) -> NDArray[np.bool_]:
+    """Returns which buckets of a commit without a receipt may be live. What differs from one that was
+    forgotten is older than it, or another bucket: no newer version."""
+    live = np.ones(len(copied), dtype=np.bool_)
+    if not work.measured:
+        found = compare_all(work.database, work.policy, copied)
+        live[[*found.gone, *found.changed] if is_forgotten else found.gone] = False
+    return live

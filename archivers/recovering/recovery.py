@@ -1,0 +1,229 @@
+"""Recovery of an offline archive after a crash: commits are finished, undone, or adopted.
+
+Each commit gets its receipt right after its manifest. A manifest without one is from a run that was cut off
+there, or from one that had lost its lease: nothing was deleted because of it, and the next run adopts it.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import Any
+
+from pymongo.client_session import ClientSession
+
+from archivers.format.archive import OfflineArchive
+from archivers.format.manifest import Manifest
+from archivers.format.names import Commit
+from archivers.records.deletions import latest
+from archivers.records.heads import (
+    Heads,
+    check_all_there,
+    check_heads,
+    check_none_back,
+    read_heads,
+    write_heads,
+)
+from archivers.records.holding import note_held
+from archivers.records.receipt_files import move_old
+from archivers.records.receipts import REPLACED, commit_of
+from archivers.recovering.checkpointing import keep_checkpoint
+from archivers.recovering.commits import CommitRegistry
+from archivers.recovering.forgotten import ForgottenMerges, may_be_live
+from archivers.run import ArchiveRun
+from archivers.writes.delete import units
+from archivers.writes.held import may_cover
+from buckets.bson.raw import Batch
+from buckets.fields.times import as_date, as_ms
+from rollups.holds import Hold, Holds
+
+Document = dict[str, Any]
+_logger = logging.getLogger(__name__)
+
+#: Receipts are moved by spans of so many milliseconds, counted from 1970: few files, of some size.
+MONTH_MS = 30 * 24 * 3_600_000
+
+
+class Recovery:
+    """Before a run reads anything."""
+
+    def __init__(self, work: ArchiveRun, archive: OfflineArchive, registry: CommitRegistry) -> None:
+        self._work = work
+        self._archive = archive
+        self._registry = registry
+        self._receipts = registry.receipts
+
+    def run(self) -> None:
+        """Raises HaltedError where the archive is not all there."""
+        heads = check_heads(self._receipts, self._archive)
+        self._receipts.prepare()
+        self._archive.claim(self._receipts.owner(), self._work.database.name)
+        if self._work.state.is_clean and self._is_tail_known():
+            self._drop_replaced()
+        else:
+            self._work.state.is_clean = self._go_through_all(heads)
+            self._archive.list_anew()
+        keep_checkpoint(self._work, self._archive)
+        self._move_receipts()
+
+    def _move_receipts(self) -> None:
+        """Moves receipts of deletes that are old enough, a month of them at a time."""
+        age = self._work.archive.move_receipts
+        if age is not None:
+            edge = as_ms(self._work.now - age)
+            before = as_date(edge - edge % MONTH_MS)
+            files = self._work.receipt_files
+            move_old(self._receipts, files, before, self._registry.transaction)
+
+    def _is_tail_known(self) -> bool:
+        """Returns whether the store holds nothing behind the last registered commit that is not
+        registered."""
+        tail = [commit.name for commit in self._archive.tail]
+        return self._receipts.registered(tail).keys() == set(tail)
+
+    def _go_through_all(self, heads: list[Manifest]) -> bool:
+        """Returns whether nothing is left to be looked for: files may be of runs that this database has
+        forgotten, and whose fences are still to come again."""
+        check_none_back(self._receipts, self._archive)
+        unknown = self._adopt_merges(self._listed())
+        for forgotten in check_all_there(self._receipts, self._archive):
+            self._receipts.bury(forgotten.name)
+        self._drop_replaced()
+        is_all = self._archive.clear(self._work.fence, self._receipts.registered, self._receipts.parts)
+        self._adopt_unknown(self._listed(), [*heads, *unknown])
+        return is_all
+
+    def _listed(self) -> dict[str, Commit]:
+        return {commit.name: commit for commit in self._archive.commits()}
+
+    def _adopt_merges(self, listed: dict[str, Commit]) -> list[Manifest]:
+        """Adopts forgotten merges, before anything is dropped or missed: they tell where commits went.
+        Returns the manifests that had no receipt before."""
+        merges = ForgottenMerges(self._work, self._archive, self._registry)
+        unknown, heads = self._unknown(listed), read_heads(self._receipts)
+        later = [it for it in unknown if heads is None or it.sequence > heads.sequence]
+        merges.finish(later, listed)
+        if heads is not None:
+            merges.adopt(later, set(listed))
+        return unknown
+
+    def _unknown(self, listed: dict[str, Commit]) -> list[Manifest]:
+        """Returns the manifests of the commits that have no receipt."""
+        names = listed.keys() - self._receipts.registered(listed).keys()
+        return [self._archive.manifest(listed[name]) for name in names]
+
+    def _drop_replaced(self) -> None:
+        """Finishes exchanges: drops the replaced commits. What one of these took over before goes first: only
+        its manifest says so."""
+        for receipt in self._without_held(self._droppable()):
+            self._work.check()
+            self._see_successor(receipt["replaced_by"])
+            self._registry.drop_replaced(receipt)
+
+    def _droppable(self) -> list[Document]:
+        """Returns the receipts of replaced commits that no query can be reading any more, in the order of the
+        chain."""
+        delay, staying, found = self._work.archive.compact.delay, set[str | None](), []
+        for receipt in sorted(self._receipts.in_state(REPLACED, "offline"), key=lambda it: it["sequence"]):
+            is_read = "replaced_at" in receipt and self._work.now < receipt["replaced_at"] + delay
+            if is_read or receipt["_id"]["name"] in staying:
+                staying.add(receipt["replaced_by"])
+            else:
+                found.append(receipt)
+        return found
+
+    def _without_held(self, receipts: list[Document]) -> list[Document]:
+        """Returns the receipts that no hold covers. The others stay until it is released."""
+        held: dict[str, Hold] = {}
+
+        def step(session: ClientSession) -> None:
+            held.clear()
+            for hold in Holds(self._work.database, self._work.policy.name).standing(session):
+                held.update((it["_id"]["name"], hold) for it in receipts if self._is_covered(it, hold))
+            if held:
+                note_held(self._receipts, held, session)
+
+        if receipts:
+            self._registry.transaction(step)
+        for name, hold in held.items():
+            _logger.info("policy %s: %s stays: held by %s", self._work.policy.name, name, hold.name)
+        return [it for it in receipts if it["_id"]["name"] not in held]
+
+    def _is_covered(self, receipt: Document, hold: Hold) -> bool:
+        span = as_ms(receipt["first"]), as_ms(receipt["last"]) + 1
+        if "replaced_at" not in receipt or not hold.touches(*span):
+            return False
+        commit = commit_of(receipt)
+        if commit is None or not self._archive.is_there(commit):
+            return False
+        return may_cover(hold, self._archive.manifest(commit), self._work.policy)
+
+    def _see_successor(self, name: str | None) -> None:
+        """Raises DamagedError where what took a commit over is registered, and its manifest is gone."""
+        for commit in self._receipts.registered([name] if name else []).values():
+            if not self._archive.is_there(commit):
+                self._archive.miss(commit)
+
+    def _adopt_unknown(self, listed: dict[str, Commit], last: list[Manifest]) -> None:
+        """Registers the commits that have no receipt, each after those that came before it; `last` are those
+        of the heads, and those that had none before. Where the archive names receipts that are not there,
+        writes one that says so."""
+        manifests = self._unknown(listed)
+        chain, heads = self._archive.chain, read_heads(self._receipts)
+        if heads is None and listed:  # all receipts are lost
+            last = chain.leaves(manifests)
+            sequence = max(it.sequence for it in last)
+            links = [it.link for it in last]
+            self._registry.transaction(partial(write_heads, self._receipts, sequence, links))
+            heads = Heads(sequence, tuple(links), frozenset())
+        told = latest([*last, *manifests])
+        lost = told if told is not None and self._work.deletions.lacks(told) else None
+        floor = min((it.sequence for it in manifests), default=0)
+        before = chain.walk(heads.links, lost=heads.lost, floor=floor) if heads and manifests else []
+        covered = {it.link for it in before if isinstance(it, Manifest)}
+        for manifest in sorted(manifests, key=lambda it: (it.sequence, it.fence, it.commit)):
+            self._work.check()
+            if listed.keys() & set(manifest.replaces) or not self._archive.has_files(manifest):
+                # the exchange wasn't finished; or it came from a run that had lost its lease, when the files
+                # had been cleared already
+                self._archive.drop(manifest)
+            else:
+                is_forgotten = lost is not None or self._is_forgotten(manifest)
+                self._adopt(manifest, manifest.link in covered, is_forgotten)
+        if lost is not None:
+            self._registry.transaction(partial(self._work.deletions.bridge, lost))
+
+    def _is_forgotten(self, manifest: Manifest) -> bool:
+        """Returns whether this database was restored to a state before a commit. The count of its leases was,
+        too, so that fences come again."""
+        run = manifest.fence, manifest.created
+        return manifest.fence >= self._work.fence or not self._work.knows_run(*run)
+
+    def _adopt(self, manifest: Manifest, is_covered: bool, is_forgotten: bool) -> None:
+        """Finds out which buckets of a commit are live, and takes out those that later runs have archived in
+        other commits."""
+        copied = self._archive.load(manifest)
+        live = may_be_live(self._work, copied, is_forgotten=is_forgotten)
+        self._registry.register(manifest, live, is_new=not is_covered, deleted=int((~live).sum()))
+        equal, newer = self._elsewhere(manifest, copied)
+        if equal or newer:
+            self._registry.amend(manifest, sorted([*equal, *newer]), newer)
+
+    def _elsewhere(self, manifest: Manifest, copied: Batch) -> tuple[list[int], list[int]]:
+        """Returns the buckets of a commit that another one holds as they are, or, from a later run, in a
+        newer version: none was deleted because of this commit, so that it changed while it was live."""
+        others = self._archive.manifests(as_ms(manifest.first), as_ms(manifest.last) + 1)
+        known = self._receipts.registered(other.commit for other in others)
+        equal: set[bytes] = set()
+        newer: set[bytes] = set()
+        for other in others:
+            if other.commit != manifest.commit:
+                batch = self._archive.load(other)
+                equal.update(units(self._work.policy, batch))
+                if other.commit in known and other.fence > manifest.fence and not self._work.measured:
+                    newer.update(batch.main.raw_id(i) for i in range(len(batch)))
+        mine = units(self._work.policy, copied)
+        is_equal = [unit in equal for unit in mine]
+        there = [i for i, it in enumerate(is_equal) if it]
+        names = enumerate(copied.main.raw_ids)
+        return there, [i for i, raw_id in names if raw_id in newer and not is_equal[i]]

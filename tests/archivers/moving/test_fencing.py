@@ -1,0 +1,124 @@
+"""Runs that lost their lease without noticing: they harm nothing, and leave nothing that lasts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+
+from archivers.writes import delete
+from config.errors import BucketwiseError, LeaseLostError
+from config.tables import Store
+from tests.archivers.builders import slots
+from tests.archivers.faults import Crash, DyingStore, Steps, die_in_transactions
+from tests.archivers.harness import Cycle
+from tests.archivers.moving.test_crash import CASES, SCENARIOS, World
+
+Document = dict[str, Any]
+
+
+pytestmark = pytest.mark.usefixtures("quick_disk")
+
+
+@dataclass
+class Paused(Steps):
+    """At one step another run takes the lease and does all the work; then this one goes on."""
+
+    world: World | None = None
+    changes: bool = False
+    lost: bool = False
+    busy: bool = False  # the other run is at work
+
+    def step(self, name: str) -> None:
+        if not self.busy and name != "before commit":  # inside a transaction the lease can't change hands
+            super().step(name)
+
+    def reached(self, name: str) -> None:
+        assert self.world is not None, name
+        self.lost = self.busy = True
+        if self.changes:
+            self.world.change(self.world.first(2))
+        self.world.cycle.run()
+        self.world.cycle.run()
+        self.busy = False
+
+    def guard(self, *_args: object) -> None:
+        if self.lost:
+            raise LeaseLostError("another run took it")
+
+
+def _tries() -> list[Any]:
+    found = []
+    for case in ("slots", "slots online"):
+        for scenario in ("first run", "copied before", "copied again", "died before the exchange"):
+            if "online" not in case or "died" not in scenario:
+                stride = 1 if "online" in case else 6
+                found.append(pytest.param(case, scenario, stride, id=f"{case}: {scenario}"))
+    for scenario in ("first run", "copied before", "copied again"):
+        found.append(pytest.param("slots", scenario, 1, marks=pytest.mark.soak, id=f"slots: {scenario}, all"))
+    return found
+
+
+@pytest.mark.parametrize(("case", "scenario", "stride"), _tries())
+def test_a_run_that_wakes_up_after_another_did_its_work(
+    database: Database[Document],
+    file_store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    case: str,
+    scenario: str,
+    stride: int,
+) -> None:
+    monkeypatch.setattr(delete, "MAX_BUCKETS", 3)
+    what = SCENARIOS[scenario]
+    for pause_at in range(stride, 1000, stride):
+        world = World.make(database, CASES[case], file_store)
+        what.prepare(world)
+        world.keep(what.kept)
+        cycle = world.cycle
+
+        steps = Paused(pause_at, world=world, changes=bool(pause_at // stride % 2))
+        cycle.fence += 1
+        with pytest.MonkeyPatch.context() as patch:
+            die_in_transactions(patch, steps)
+            try:
+                cycle.run(
+                    fence=cycle.fence,
+                    guard=steps.guard,
+                    check=partial(steps.step, "check"),
+                    store=DyingStore(cycle.store, steps),
+                )
+            except BucketwiseError:
+                assert steps.lost
+        world.check_nothing_is_lost()
+        if not steps.lost:
+            break
+        world.keep(False)
+        world.finish()
+    assert not steps.lost and pause_at > 4
+
+
+def test_files_of_a_newer_holder_are_left_alone(
+    database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run under lease 7 is about to commit; one under lease 6 clears, and must not take its files."""
+    cycle = Cycle(database, slots("minute"), file_store).load()
+    steps = Steps(10**6)
+
+    def die_when_written(name: str) -> None:
+        steps.passed.append(name)
+        if steps.passed.count("after put_bytes") == 3:
+            raise Crash(name)
+
+    monkeypatch.setattr(steps, "step", die_when_written)
+    with pytest.raises(Crash):
+        cycle.run(fence=7, store=DyingStore(cycle.store, steps))
+    newer = {key for key in cycle.listing() if "_f000007_" in key}
+    assert len(newer) == 2
+    cycle.run(fence=6)
+    assert newer <= set(cycle.listing())
+    cycle.run(fence=8)
+    assert not newer & set(cycle.listing())
+    assert cycle.archived() == sorted(cycle.case.documents)

@@ -1,0 +1,98 @@
+"""`store.object_lock`: the files of a commit are locked in S3, and `check` says what that means."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+from pymongo.database import Database
+
+from archivers.proof.checks import check_store
+from archivers.records.receipts import COLLECTION as RECEIPTS
+from archivers.stores import open_store
+from config.tables import ObjectLock, Store
+from tests.archivers.builders import LATER, slots
+from tests.archivers.harness import Cycle
+from tests.archivers.rewriting.test_compacting import often
+from tests.conftest import s3_client
+
+Document = dict[str, Any]
+LOCKED = {"data", "meta/buckets", "meta/manifests"}
+
+
+@pytest.fixture(params=["governance", "compliance"])
+def mode(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def locking(store: Store, mode: Any, *, has_locks: bool = True) -> Store:
+    """A store in a bucket of its own, whose files are to be locked."""
+    bucket = f"locked-{uuid.uuid4().hex[:12]}"
+    s3_client(str(store.endpoint_url)).create_bucket(Bucket=bucket, ObjectLockEnabledForBucket=has_locks)
+    lock = ObjectLock(mode=mode, days=30_000)
+    return store.model_copy(update={"url": f"s3://{bucket}/archive", "object_lock": lock})
+
+
+def locks(settings: Store) -> dict[str, set[tuple[str | None, datetime | None]]]:
+    """Mode and end of the locks, by folder."""
+    bucket, _, prefix = settings.url.removeprefix("s3://").partition("/")
+    found: dict[str, set[tuple[str | None, datetime | None]]] = {}
+    for it in open_store(settings).list():
+        head = s3_client(str(settings.endpoint_url)).head_object(Bucket=bucket, Key=f"{prefix}/{it.key}")
+        folder = "/".join(it.key.split("/")[1 : 2 if "/data/" in it.key else 3])
+        told = head.get("ObjectLockMode"), head.get("ObjectLockRetainUntilDate")
+        found.setdefault(folder, set()).add(told)
+    return found
+
+
+def test_the_files_of_commits_are_locked_and_nothing_else(
+    database: Database[Document], moto_store: Store, mode: str
+) -> None:
+    settings = locking(moto_store, mode)
+    cycle = Cycle(database, slots(), settings).load()
+    assert cycle.run().deleted > 0
+    found = locks(settings)
+    until = LATER + timedelta(days=30_000)
+    for folder in LOCKED:
+        ((told, ends),) = found.pop(folder)
+        assert (told, ends and ends.replace(microsecond=0)) == (mode.upper(), until.replace(microsecond=0))
+    assert all(it == {(None, None)} for it in found.values())
+    assert cycle.verify().bad == []
+    assert sorted(cycle.archived()) == sorted(cycle.case.documents)
+
+
+def test_what_is_dropped_stays_as_a_locked_version(database: Database[Document], moto_store: Store) -> None:
+    """A merge drops what it has merged: the locked versions of it stay, and nobody fights that."""
+    settings = locking(moto_store, "compliance")
+    cycle = Cycle(database, slots("minute"), settings).load()
+    often(cycle, hours=12)
+    assert cycle.compact().commits > 0
+    cycle.run(LATER + timedelta(hours=2))
+    assert cycle.store.older_versions(cycle.policy.name).locked_until is not None
+    dropped = list(database[RECEIPTS].find({"kind": "dropped", "versions": {"$exists": True}}))
+    assert dropped
+    bucket, _, prefix = settings.url.removeprefix("s3://").partition("/")
+    client = s3_client(str(settings.endpoint_url))
+    for it in dropped[0]["versions"]:
+        where = {"Bucket": bucket, "Key": f"{prefix}/{it['key']}", "VersionId": it["version"]}
+        assert client.get_object(**where)["Body"].read()
+        with pytest.raises(ClientError):
+            client.delete_object(**where)
+
+
+def test_check_says_what_it_means(moto_store: Store, file_store: Store) -> None:
+    def told(settings: Store) -> list[tuple[str, str]]:
+        return [(it.code, it.severity) for it in check_store(open_store(settings))[1:]]
+
+    assert told(file_store) == told(moto_store) == []
+    assert told(locking(moto_store, "governance")) == [("object-lock", "ok")]
+    assert told(locking(moto_store, "governance", has_locks=False)) == [("object-lock", "error")]
+    versioned = locking(moto_store, "governance", has_locks=False).model_copy(update={"object_lock": None})
+    bucket = versioned.url.removeprefix("s3://").partition("/")[0]
+    s3_client(str(versioned.endpoint_url)).put_bucket_versioning(
+        Bucket=bucket, VersioningConfiguration={"Status": "Enabled"}
+    )
+    assert told(versioned) == [("store-versioned", "ok")]

@@ -1,0 +1,136 @@
+"""A database is put back to an older state, and commits that it names were merged since."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+
+from archivers.context import ArchiveState
+from archivers.format.archive import OfflineArchive
+from archivers.records.receipts import COLLECTION as RECEIPTS
+from config.tables import Store
+from tests.archivers.builders import DAY0, LATER, insert, slots
+from tests.archivers.faults import Crash, DyingStore, Steps, die_in_transactions
+from tests.archivers.harness import Cycle, expected_rows
+from tests.archivers.moving.test_crash import World
+
+pytestmark = pytest.mark.usefixtures("quick_disk")
+Document = dict[str, Any]
+HOUR, AFTER = timedelta(hours=1), timedelta(days=30)
+
+
+def test_a_database_is_put_back_while_replaced_commits_are_dropped(
+    database: Database[Document], file_store: Store
+) -> None:
+    """The run that dropped them died after the first, and this database knows of no merge: what was archived
+    since is in the merged commit alone."""
+    for known in (0, 1, 5):  # commits, when the backup was taken
+        world = World.make(database, slots("minute"), file_store)
+        cycle, backup, live = world.cycle, [], []
+        mine = {"_id.policy": cycle.policy.name}
+        cycle.context().receipts.owner()
+        for step, hour in enumerate(range(1, 22, 4)):
+            if step == known:
+                backup, live = list(database[RECEIPTS].find(mine)), cycle.live()
+                runs, fence = set(cycle.runs), cycle.fence
+            cycle.run(DAY0 + AFTER + hour * HOUR)
+        cycle.run(LATER)
+        cycle.compact(LATER)
+        steps = DiesAt("after delete", 2)
+        with pytest.raises(Crash):
+            cycle.run(LATER + HOUR, store=DyingStore(cycle.store, steps))
+        database[RECEIPTS].delete_many(mine)
+        if backup:
+            database[RECEIPTS].insert_many(backup)
+        cycle.runs, cycle.fence = runs, fence
+        insert(database, cycle.policy.collection, live[:3])  # the others were written since
+        cycle.run(LATER + 2 * HOUR)
+        cycle.run(LATER + 4 * HOUR)
+        assert cycle.live() == []
+        assert world.archived() == world.units()
+        assert cycle.rows() == expected_rows(cycle.case)
+        assert cycle.verify().bad == []
+
+
+class DiesAt(Steps):
+    """Dies at a step of this name, when it comes again so often."""
+
+    def __init__(self, name: str, times: int) -> None:
+        super().__init__(0)
+        self.name, self.times = name, times
+
+    def step(self, name: str) -> None:
+        self.times -= name == self.name
+        if self.times == 0:
+            raise Crash(name)
+
+
+def test_a_database_is_put_back_to_between_two_merges(
+    database: Database[Document], file_store: Store
+) -> None:
+    """What the first one replaced was there still, and what it made was merged again since."""
+    world = World.make(database, slots("minute"), file_store)
+    cycle = world.cycle
+    for hour in (1, 5, 9):
+        cycle.run(DAY0 + AFTER + hour * HOUR)
+    cycle.compact(DAY0 + AFTER + 9 * HOUR)
+    mine = {"_id.policy": cycle.policy.name}
+    backup, live = list(database[RECEIPTS].find(mine)), cycle.live()
+    runs, fence = set(cycle.runs), cycle.fence
+    cycle.run(LATER)
+    assert cycle.compact(LATER).commits > 1
+    cycle.run(LATER + HOUR)
+    database[RECEIPTS].delete_many(mine)
+    database[RECEIPTS].insert_many(backup)
+    insert(database, cycle.policy.collection, live)
+    cycle.runs, cycle.fence = runs, fence
+    cycle.run(LATER + 2 * HOUR)
+    cycle.run(LATER + 4 * HOUR)
+    assert cycle.live() == []
+    assert world.archived() == world.units()
+    assert cycle.rows() == expected_rows(cycle.case)
+    assert cycle.verify().bad == []
+
+
+def test_files_whose_fence_is_to_come_again_are_removed_then(
+    database: Database[Document], file_store: Store
+) -> None:
+    """Until then the archive is not clean: nobody would look for them any more."""
+    cycle = Cycle(database, slots("minute"), file_store).load()
+    with pytest.raises(Crash):
+        cycle.run(fence=3, store=DyingStore(cycle.store, DiesAt("after put_bytes", 3)))
+    for fence, is_clean in ((2, False), (4, True)):
+        state = ArchiveState()
+        cycle.run(fence=fence, state=state)
+        assert state.is_clean == is_clean
+        assert (list(OfflineArchive(cycle.policy, cycle.store).unlisted()) == []) == is_clean
+
+
+def test_it_dies_while_a_bucket_leaves_a_merged_commit(
+    database: Database[Document], file_store: Store
+) -> None:
+    """What that one had replaced is dropped before its time, and must not be waited for."""
+    for die_at in range(1, 400, 5):
+        world = World.make(database, slots("minute").with_archive(delete=False), file_store)
+        cycle = world.cycle
+        for hour in (1, 5, 22):
+            cycle.run(DAY0 + AFTER + hour * HOUR)
+        assert cycle.compact(LATER).into == 1
+        world.change(world.first(1))
+        steps = Steps(die_at)
+        with pytest.MonkeyPatch.context() as patch:
+            die_in_transactions(patch, steps)
+            with suppress(Crash):
+                cycle.run(LATER + HOUR / 2, store=DyingStore(cycle.store, steps))
+        world.check_nothing_is_lost()
+        world.keep(False)
+        cycle.run(LATER + HOUR / 2)
+        cycle.run(LATER + HOUR / 2)
+        world.check_finished()
+        if not steps.died:
+            break
+    assert not steps.died

@@ -1,0 +1,405 @@
+"""Small commits are merged into few: each bucket as it was, once, whoever reads and whatever dies."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import bson
+import duckdb
+import pytest
+from pymongo.database import Database
+
+from archivers.compacting.compact import CompactOptions, plan_compaction
+from archivers.context import ArchiveState
+from archivers.format.archive import OfflineArchive
+from archivers.moving import filling
+from archivers.records.receipts import COLLECTION as RECEIPTS
+from archivers.tasks import LocalExecutor
+from buckets.decoding.decode import Lot
+from buckets.fields.times import TimeRange
+from config.errors import HaltedError
+from config.policies import Compact
+from config.tables import USUAL_MEMORY, Store
+from tests.archivers.builders import (
+    CODEC,
+    DAY0,
+    LATER,
+    Case,
+    encode,
+    insert,
+    reading,
+    samples_overflow,
+    slots,
+    timeseries,
+)
+from tests.archivers.faults import Crash, DyingStore, Steps, die_in_transactions
+from tests.archivers.harness import Cycle, expected_rows, parquet_rows
+from tests.archivers.moving.test_crash import World
+from tests.jobs.counting import CountingStore, ticks_policy
+
+Document = dict[str, Any]
+HOUR, DAYS = timedelta(hours=1), timedelta(days=1)
+AFTER = timedelta(days=30)
+
+
+def often(cycle: Cycle, step: int = 4, hours: int = 60) -> Cycle:
+    """Archived by a run every few hours, from the first bucket on."""
+    for hour in range(1, hours + 1, step):
+        cycle.run(DAY0 + AFTER + hour * HOUR)
+    cycle.run(LATER)
+    return cycle
+
+
+def manifests(cycle: Cycle) -> list[Document]:
+    found = (cycle.root / cycle.policy.name / "meta/manifests").iterdir()
+    return [json.loads(path.read_bytes()) for path in sorted(found)]
+
+
+def parts_a_day(cycle: Cycle) -> dict[str, int]:
+    days = sorted((cycle.root / cycle.policy.name / "data").iterdir())
+    return {day.name: len(list(day.iterdir())) for day in days}
+
+
+CASES: dict[str, Callable[[], Case]] = {
+    "slots": partial(slots, "minute"),
+    "reading": reading,
+    "overflow": samples_overflow,
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_day_becomes_one_commit(database: Database[Document], file_store: Store, name: str) -> None:
+    cycle = often(Cycle(database, CASES[name](), file_store).load())
+    before, was = manifests(cycle), parts_a_day(cycle)
+    assert max(was.values()) > 2
+    report = cycle.compact(LATER)
+    assert report.commits > report.into > 0
+    assert report.bytes_after is not None and 0 < report.bytes_after < report.bytes_before
+    assert cycle.rows() == expected_rows(cycle.case) + only_there_twice(cycle, before)
+    assert cycle.verify().bad == []
+    assert sorted(cycle.archived()) == sorted(cycle.case.documents)
+    cycle.run(LATER + HOUR)
+    assert max(parts_a_day(cycle).values()) <= 2
+    assert cycle.rows() == expected_rows(cycle.case)
+    assert cycle.verify().bad == []
+    assert sorted(cycle.archived()) == sorted(cycle.case.documents)
+    replaced = {name for it in manifests(cycle) for name in it["replaces"]}
+    assert replaced <= {it["commit"] for it in before}
+    assert len(replaced) == report.commits
+    again = cycle.compact(LATER + HOUR)
+    assert (again.commits, again.into, again.bytes_after) == (0, 0, 0)
+
+
+def only_there_twice(cycle: Cycle, before: list[Document]) -> Counter[tuple[Any, ...]]:
+    """Rows of commits that were replaced, and whose files are there still."""
+    replaced = {name for it in manifests(cycle) for name in it["replaces"]}
+    keys = [part["key"] for it in before if it["commit"] in replaced for part in it["parts"]]
+    return parquet_rows([cycle.root / key for key in keys], cycle.policy)
+
+
+def test_who_goes_by_manifests_counts_each_reading_once(
+    database: Database[Document], file_store: Store
+) -> None:
+    """At each step of a compaction."""
+    cycle = often(Cycle(database, slots("minute"), file_store).load())
+    expected = len(cycle.case.readings)
+
+    class Watching(Steps):
+        def step(self, name: str) -> None:  # noqa: ARG002
+            assert counted_by_manifests(cycle) == expected
+
+    cycle.compact(LATER, store=DyingStore(cycle.store, Watching(0)))
+    cycle.run(LATER + HOUR, store=DyingStore(cycle.store, Watching(0)))
+    assert counted_by_manifests(cycle) == expected
+
+
+def counted_by_manifests(cycle: Cycle) -> int:
+    found = manifests(cycle)
+    replaced = {name for it in found for name in it["replaces"]}
+    parts = [part["key"] for it in found if it["commit"] not in replaced for part in it["parts"]]
+    with duckdb.connect() as connection:
+        files = [str(cycle.root / key) for key in parts]
+        (count,) = connection.execute("SELECT count(*) FROM read_parquet($1)", [files]).fetchall()[0]
+    return int(count)
+
+
+@pytest.mark.parametrize("name", ["slots", "overflow"])
+def test_it_dies_at_each_step(
+    database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(filling, "MAX_READINGS", 5000)
+    for die_at in range(1, 2000, 9 if name == "slots" else 31):
+        world = World.make(database, CASES[name](), file_store)
+        cycle = often(world.cycle, hours=12)
+        steps = Steps(die_at)
+        with pytest.MonkeyPatch.context() as patch:
+            die_in_transactions(patch, steps)
+            try:
+                store = DyingStore(cycle.store, steps)
+                check = partial(steps.step, "check")
+                cycle.compact(LATER, check=check, store=store)
+                cycle.run(LATER + HOUR, check=check, store=store)
+            except Crash:
+                world.check_nothing_is_lost()
+                assert sorted(world.archived()) == world.units()
+        if not steps.died:
+            break
+        cycle.run(LATER + HOUR)
+        cycle.compact(LATER + HOUR)
+        cycle.run(LATER + 2 * HOUR)
+        world.check_finished()
+        before = cycle.listing()
+        assert cycle.compact(LATER + 3 * HOUR).commits == 0
+        cycle.run(LATER + 3 * HOUR)
+        assert cycle.listing() == before
+    assert not steps.died and die_at > 50
+
+
+@pytest.mark.parametrize("delay", [HOUR, DAYS])
+def test_what_was_replaced_stays_as_long_as_the_delay(
+    database: Database[Document], file_store: Store, delay: timedelta
+) -> None:
+    """For a query that is under way."""
+    cycle = often(
+        Cycle(database, slots("minute").with_archive(compact=Compact(delay=delay)), file_store).load()
+    )
+    assert cycle.compact(LATER).commits > 1
+    there = manifests(cycle)
+    parts = [cycle.root / part["key"] for it in there for part in it["parts"]]
+    cycle.run(LATER + delay - timedelta(seconds=1))
+    assert manifests(cycle) == there
+    assert all(path.exists() for path in parts)
+    cycle.run(LATER + delay)
+    replaced = {name for it in there for name in it["replaces"]}
+    assert [it["commit"] for it in manifests(cycle)] == [
+        it["commit"] for it in there if it["commit"] not in replaced
+    ]
+
+
+def test_who_has_to_stop_drops_no_more(database: Database[Document], file_store: Store) -> None:
+    """As after the loss of the lease."""
+    cycle = often(Cycle(database, slots("minute"), file_store).load())
+    cycle.compact(LATER)
+    there = len(manifests(cycle))
+
+    def check() -> None:
+        if len(manifests(cycle)) < there:
+            raise Crash
+
+    with pytest.raises(Crash):
+        cycle.run(LATER + HOUR, check=check)
+    assert len(manifests(cycle)) == there - 1
+    cycle.run(LATER + HOUR)
+    assert cycle.rows() == expected_rows(cycle.case)
+
+
+def test_live_copies_are_merged_as_well(database: Database[Document], file_store: Store) -> None:
+    """With delete = false all commits are open; what is live stays live to who reads, and what changes
+    leaves the merged commit."""
+    cycle = Cycle(database, slots("minute").with_archive(delete=False), file_store).load()
+    often(cycle)
+    assert cycle.compact(LATER).commits > 1
+    cycle.run(LATER + HOUR)
+    assert len(cycle.live()) == len(cycle.case.documents)
+    assert cycle.rows() == expected_rows(cycle.case)
+    changed = cycle.case.documents[5]
+    source = database[cycle.policy.collection]
+    identity = source.find().sort("_id").to_list()[5]["_id"]
+    source.update_one({"_id": identity}, {"$set": {"note": "changed"}})
+    cycle.case = cycle.case.with_archive(delete=True)
+    cycle.run(LATER + 2 * HOUR)
+    cycle.run(LATER + 2 * HOUR)
+    assert cycle.live() == []
+    assert len(cycle.archived()) == len(cycle.case.documents)
+    assert changed not in cycle.archived()
+    assert cycle.verify().bad == []
+
+
+def test_the_order_of_versions_outlives_a_merge(database: Database[Document], file_store: Store) -> None:
+    """Of three versions the first and the last are merged, and the one between them is not."""
+    case = slots("minute")
+    cycle = Cycle(database, Case(case.name, case.policy, case.documents[:1], []), file_store).load()
+    cycle.run(LATER)
+    source = database[cycle.policy.collection]
+    document = bson.decode(cycle.case.documents[0], CODEC)
+    for version, slot in enumerate(("41", "42"), start=2):
+        source.insert_one({**document, "p": {slot: float(version)}})
+        cycle.run(LATER + version * DAYS)
+    whole = cycle.archived()
+    registered = cycle.database[RECEIPTS].find({"kind": "offline"}).sort("sequence").to_list()
+    assert len(registered) == 3
+    names = [it["_id"]["name"] for it in registered]
+    cycle.database[RECEIPTS].update_one({"_id.name": names[1]}, {"$set": {"kin": "another"}})
+    assert cycle.compact(LATER + 5 * DAYS).commits == 2
+    assert cycle.archived() == whole
+    cycle.run(LATER + 6 * DAYS)
+    assert cycle.archived() == whole
+    cycle.database[RECEIPTS].update_many({"kind": "offline"}, {"$set": {"kin": "one"}})
+    assert cycle.compact(LATER + 7 * DAYS).commits == 2
+    assert cycle.archived() == whole
+    assert [len(it["origins"]) for it in manifests(cycle)][-1] == 3
+
+
+def test_native_time_series(database: Database[Document], file_store: Store) -> None:
+    cycle = often(Cycle(database, timeseries().with_archive(delete=False), file_store).load())
+    assert cycle.compact(LATER).commits > 1
+    cycle.run(LATER + HOUR)
+    assert cycle.rows() == expected_rows(cycle.case)
+    assert cycle.verify().bad == []
+
+
+def test_a_day_comes_to_rest_first(database: Database[Document], file_store: Store) -> None:
+    cycle = often(Cycle(database, slots("minute"), file_store).load())
+    early = CompactOptions(quiet_since=DAY0 + AFTER + 3 * HOUR)
+    assert cycle.compact(LATER, early).commits == 0
+    assert cycle.compact(LATER + DAYS, CompactOptions(quiet_since=LATER)).commits > 1
+
+
+def test_a_budget_is_kept(database: Database[Document], file_store: Store) -> None:
+    cycle = often(Cycle(database, reading(), file_store).load())
+    whole = plan_compaction(cycle.context(LATER), CompactOptions())
+    assert whole.into > 1 and whole.bytes_after is None
+    for _ in range(whole.into):
+        assert cycle.compact(LATER, CompactOptions(budget=1)).into == 1
+    assert cycle.compact(LATER, CompactOptions(budget=1)).into == 0
+
+
+def uneven() -> Case:
+    """Buckets of which each has fields of its own, so that each is a layout for itself."""
+    documents = [
+        encode(
+            {
+                "_id": i,
+                "symbol": "A",
+                "d": DAY0 + i * HOUR / 8,
+                "p": i / 7,
+                **{f"x{i}_{j}": j for j in range(i % 9)},
+            }
+        )
+        for i in range(190)
+    ]
+    return Case("ticks", ticks_policy(to="offline"), documents, [])
+
+
+@pytest.mark.parametrize(("make", "most"), [(partial(slots, "minute"), 2_000), (uneven, 3_000)])
+def test_a_day_that_is_larger_than_what_a_run_holds(
+    database: Database[Document],
+    file_store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    make: Callable[[], Case],
+    most: int,
+) -> None:
+    """It becomes several commits, and no more of it is decoded at a time."""
+    cycle = often(Cycle(database, make(), file_store).load(), step=1, hours=25)
+    expected = cycle.rows()
+    memory = most * USUAL_MEMORY // filling.MAX_READINGS
+    executor = LocalExecutor(cycle.context().connections, memory=memory)
+    decoded: list[int] = []
+    copied: list[int] = []
+    copy, cells = OfflineArchive.copy, vars(Lot)["cells"]
+
+    def copying(archive: OfflineArchive, lot: Lot, *given: Any) -> Any:
+        copied.append(lot.cells)
+        assert lot.batch.size <= filling.MAX_BYTES * memory / USUAL_MEMORY
+        return copy(archive, lot, *given)
+
+    def counting(lot: Lot) -> int:
+        decoded.append(cells.fget(lot))
+        return decoded[-1]
+
+    monkeypatch.setattr(OfflineArchive, "copy", copying)
+    monkeypatch.setattr(Lot, "cells", property(counting))
+    report = cycle.compact(LATER, executor=executor)
+    assert report.commits > report.into == len(copied) > len(parts_a_day(cycle))
+    assert max(decoded) <= most
+    assert sum(copied) > 3 * most
+    while cycle.compact(LATER, executor=executor).commits:  # what was left over
+        assert len(copied) < 2 * report.into
+    cycle.run(LATER + HOUR)
+    assert cycle.rows() == expected
+    assert cycle.verify().bad == []
+    assert sorted(cycle.archived()) == sorted(cycle.case.documents)
+
+
+def test_a_range(database: Database[Document], file_store: Store) -> None:
+    cycle = often(Cycle(database, reading(), file_store).load())
+    within = TimeRange(DAY0 + DAYS, DAY0 + 2 * DAYS)
+    before = parts_a_day(cycle)
+    assert cycle.compact(LATER, CompactOptions(within)).into == 1
+    cycle.run(LATER + HOUR)
+    after = parts_a_day(cycle)
+    assert [day for day in before if after[day] < before[day]] == [f"dt={DAY0 + DAYS:%Y-%m-%d}"]
+
+
+def test_damage_is_found_and_nothing_is_replaced(database: Database[Document], file_store: Store) -> None:
+    cycle = often(Cycle(database, slots("minute"), file_store).load())
+    part = next((cycle.root / cycle.policy.name / "data").rglob("*.parquet"))
+    part.write_bytes(part.read_bytes()[:-9] + b"flipped!!")
+    before = cycle.listing()
+    with pytest.raises(HaltedError, match=part.name):
+        cycle.compact(LATER)
+    assert cycle.listing() == before
+
+
+def test_a_database_is_put_back_to_before_a_merge(database: Database[Document], file_store: Store) -> None:
+    """Some of the merged commits are registered in it, and the others came later."""
+    cycle = Cycle(database, slots("minute"), file_store).load()
+    for hour in range(1, 22, 4):
+        cycle.run(DAY0 + AFTER + hour * HOUR)
+        if hour == 9:
+            backup = list(database[RECEIPTS].find()), cycle.live()
+    cycle.run(LATER)
+    cycle.compact(LATER)
+    cycle.run(LATER + HOUR)
+    runs = set(cycle.runs)
+    database[RECEIPTS].delete_many({})
+    database[RECEIPTS].insert_many(backup[0])
+    insert(database, cycle.policy.collection, backup[1])
+    cycle.runs = {it for it in runs if it[1] <= DAY0 + AFTER + 9 * HOUR}
+    cycle.run(LATER + 2 * HOUR)
+    cycle.run(LATER + 2 * HOUR)
+    assert cycle.live() == []
+    assert sorted(cycle.archived()) == sorted(cycle.case.documents)
+    assert cycle.rows() == expected_rows(cycle.case)
+    assert cycle.verify().bad == []
+
+
+def test_what_a_merge_costs_does_not_grow(database: Database[Document], file_store: Store) -> None:
+    """Where there is nothing to do."""
+    cycle = Cycle(database, reading(), file_store).load()
+    asked = []
+    for hours in range(1, 50, 4):
+        cycle.run(DAY0 + AFTER + hours * HOUR)
+        if hours % 16 == 1:
+            store: Any = CountingStore(cycle.store)
+            cycle.compact(
+                DAY0 + AFTER + hours * HOUR,
+                CompactOptions(quiet_since=DAY0),
+                store=store,
+                state=ArchiveState(is_clean=True),
+            )
+            asked.append(dict(store.asked))
+    assert all(it == asked[0] for it in asked)
+    assert sum(asked[0].values()) <= 4
+
+
+def test_what_is_amended_while_replaced_commits_are_there_counts_once(
+    database: Database[Document], file_store: Store
+) -> None:
+    """For who goes by manifests: a bucket leaves a merged commit before what it replaced is dropped."""
+    cycle = Cycle(database, slots("minute").with_archive(delete=False), file_store).load()
+    often(cycle)
+    assert cycle.compact(LATER).commits > 1
+    source = database[cycle.policy.collection]
+    identity = source.find().sort("_id").to_list()[5]["_id"]
+    source.update_one({"_id": identity}, {"$set": {"note": "changed"}})
+    cycle.run(LATER + HOUR / 2)
+    assert counted_by_manifests(cycle) == len(cycle.case.readings)
+    cycle.run(LATER + HOUR)
+    assert counted_by_manifests(cycle) == len(cycle.case.readings)
+    assert cycle.verify().bad == []

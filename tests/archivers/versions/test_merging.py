@@ -1,0 +1,265 @@
+"""Late upserts under a `_id` that is in the online archive: merged there, the versions kept beside."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import bson
+import pytest
+from pymongo.database import Database
+
+from archivers.restoring.target import How, Mode
+from buckets.fields.times import as_ms
+from config.errors import HaltedError, UsageError
+from config.tables import Store
+from tests.archivers.builders import (
+    CODEC,
+    LATER,
+    Case,
+    encode,
+    insert,
+    raw_documents,
+    samples_overflow,
+    slots,
+)
+from tests.archivers.faults import Crash, Steps, die_in_transactions
+from tests.archivers.harness import Cycle
+from tests.archivers.versions.test_late_versions import archive, hours, original, versioned
+
+Document = dict[str, Any]
+
+
+@pytest.fixture
+def cycle(database: Database[Document], file_store: Store) -> Cycle:
+    base = slots("minute")
+    return Cycle(database, Case(base.name, base.policy, [], []).online(), file_store)
+
+
+def kept(cycle: Cycle) -> list[bytes]:
+    """What lies beside the archive, in the order of versions, each proven by its SHA-256."""
+    found = list(cycle.database["slots_archive_versions"].find().sort("_id", 1))
+    for it in found:
+        assert it["sha256"] == hashlib.sha256(it["document"]).hexdigest()
+    return [it["document"] for it in found]
+
+
+def test_the_archived_document_becomes_the_merged_one(cycle: Cycle) -> None:
+    raw = archive(cycle, hours({3: 1.0, 5: 2.5}, unit="C"), hours({5: 7, 9: 4.0}), hours({0: 0.5}, note="x"))
+    wanted = {**hours({3: 1.0, 5: 7, 9: 4.0, 0: 0.5}, unit="C"), "note": "x"}
+    assert cycle.archived() == [encode(wanted)]
+    assert kept(cycle) == raw
+    report = cycle.run()
+    assert (report.buckets, report.deleted, report.left, report.quarantined) == (0, 0, 0, [])
+
+
+def test_restores_of_what_was_merged(cycle: Cycle) -> None:
+    raw = archive(cycle, hours({3: 1.0}), hours({1: 1.0}, hour=4), hours({3: 7}))
+    merged, other = encode(hours({3: 7})), raw[1]
+    report = cycle.restore("back")
+    assert raw_documents(cycle.database, "back") == sorted([merged, other])
+    assert (report.buckets, report.readings, report.versions) == (2, 2, 0)
+    for mode in (Mode.latest, Mode.merged, Mode.latest):
+        report = cycle.restore("back", how=How(mode))
+        assert raw_documents(cycle.database, "back") == sorted([raw[2], other])
+        assert report.buckets == 2
+    report = cycle.restore("again", how=How(Mode.all, "older"))
+    assert (report.buckets, report.versions) == (2, 1)
+    assert raw_documents(cycle.database, "again") == sorted([raw[2], other])
+    assert [original(it) for it in sorted(raw_documents(cycle.database, "older"), key=versioned)] == raw[:1]
+    with pytest.raises(UsageError, match="--versions latest"):
+        cycle.restore("slots", how=How(Mode.latest))
+
+
+def test_a_stranger_in_the_archive_is_never_changed(cycle: Cycle) -> None:
+    stranger = encode(hours({3: 1.0}))
+    insert(cycle.database, "slots_archive", [stranger])
+    insert(cycle.database, "slots", [encode(hours({5: 7}))])
+    for _ in range(2):
+        report = cycle.run()
+        assert [it.id for it in report.quarantined] == [hours({})["_id"]]
+        assert "no receipt" in report.quarantined[0].reason
+        assert cycle.archived() == [stranger]
+        assert len(cycle.live()) == 1
+    assert "slots_archive_versions" not in cycle.database.list_collection_names()
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_was_put_over_an_archived_one_is_never_changed(cycle: Cycle, count: int) -> None:
+    """Of the same `_id` and time; whether the archived one was merged before or not."""
+    archive(cycle, hours({3: 1.0}), *[hours({4: 2.0})][: count - 1])
+    before = kept(cycle)
+    stranger = encode(hours({3: 1.0, 4: 2.0}, note="mine"))
+    cycle.database["slots_archive"].delete_many({})
+    insert(cycle.database, "slots_archive", [stranger])
+    insert(cycle.database, "slots", [encode(hours({5: 7}))])
+    report = cycle.run()
+    assert "no receipt" in report.quarantined[0].reason
+    assert cycle.archived() == [stranger]
+    assert len(cycle.live()) == 1
+    assert kept(cycle) == before
+
+
+def test_receipts_of_earlier_releases_tell_the_id_alone(cycle: Cycle) -> None:
+    archive(cycle, hours({3: 1.0}))
+    cycle.database["bucketwise_receipts"].update_many({}, {"$unset": {"fingerprints": ""}})
+    archive(cycle, hours({4: 2.0}))
+    assert cycle.archived() == [encode(hours({3: 1.0, 4: 2.0}))]
+
+
+def test_other_series_are_not_merged(cycle: Cycle) -> None:
+    (raw,) = archive(cycle, hours({3: 1.0}))
+    late = hours({5: 7}) | {"meta": {"symbol": "y"}}
+    insert(cycle.database, "slots", [encode(late)])
+    report = cycle.run()
+    assert "different series" in report.quarantined[0].reason
+    assert (cycle.archived(), cycle.live()) == ([raw], [encode(late)])
+
+
+def test_what_was_restored_and_changed_takes_the_place_of_all_versions(cycle: Cycle) -> None:
+    first = encode(hours({3: 1.0}))
+    archive(cycle, hours({3: 1.0}), hours({3: 7}))
+    cycle.restore("slots")
+    cycle.unpin()
+    cycle.database["slots"].update_one({}, {"$set": {"p.8": 1.5}})
+    mended = cycle.live()
+    assert cycle.run().deleted == 1
+    assert cycle.archived() == mended
+    assert kept(cycle) == [first]  # of which another value stands now
+    archive(cycle, hours({9: 2.0}))
+    assert kept(cycle) == [first, *mended, encode(hours({9: 2.0}))]
+    assert bson.decode(cycle.archived()[0], CODEC)["p"] == {"3": 7, "8": 1.5, "9": 2.0}
+
+
+def content(cycle: Cycle) -> list[Document]:
+    """What live and archive say of the one bucket, the live ones last."""
+    raw = [*cycle.archived(), *cycle.live()]
+    return [bson.decode(it, CODEC)["p"] for it in raw]
+
+
+@pytest.mark.parametrize("meddle", [None, "changes", "goes"])
+def test_a_crash_at_every_step(database: Database[Document], file_store: Store, meddle: str | None) -> None:
+    """The archive is what it was until the late bucket goes, and what the writer does meanwhile is heeded."""
+    base = slots("minute")
+    for die_at in range(1, 100):
+        for name in database.list_collection_names():
+            database.drop_collection(name)
+        cycle = Cycle(database, Case(base.name, base.policy, [], []).online(), file_store)
+        archive(cycle, hours({3: 1.0, 4: 1.0}))
+        insert(database, "slots", [encode(hours({4: 2.0, 5: 2.0}))])
+        steps, calls = Steps(die_at), 0
+
+        def guard(*_args: object) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == 2 and meddle == "changes":
+                database["slots"].update_one({}, {"$set": {"p.5": 3.0}})
+            if calls == 2 and meddle == "goes":
+                database["slots"].delete_one({})
+
+        with pytest.MonkeyPatch.context() as patch:
+            die_in_transactions(patch, steps)
+            with contextlib.suppress(Crash):
+                cycle.run(guard=guard, check=partial(steps.step, "check"))
+        latest = 3.0 if calls > 1 and meddle == "changes" else 2.0
+        both, merged = [{"3": 1.0, "4": 1.0}, {"4": 2.0, "5": latest}], {"3": 1.0, "4": 2.0, "5": latest}
+        gone = meddle == "goes" and calls > 1
+        assert content(cycle) in ([both[:1]] if gone else [both, [merged]])
+        if content(cycle) == [merged]:
+            assert len(kept(cycle)) == 2
+        cycle.run()
+        cycle.run()
+        assert content(cycle) == (both[:1] if gone else [merged])
+        assert len(kept(cycle)) == (0 if gone else 2)
+        before = everything(cycle)
+        third = cycle.run()
+        assert (third.buckets, third.deleted, third.left) == (0, 0, 0)
+        assert everything(cycle) == before
+        if not steps.died:
+            break
+    assert not steps.died and die_at > 8
+
+
+def everything(cycle: Cycle) -> dict[str, list[bytes]]:
+    names = cycle.database.list_collection_names()
+    return {name: raw_documents(cycle.database, name) for name in sorted(names)}
+
+
+def test_the_grace_is_waited_for(database: Database[Document], file_store: Store) -> None:
+    base = slots("minute")
+    case = Case(base.name, base.policy, [], []).online().with_archive(grace=timedelta(days=2))
+    cycle = Cycle(database, case, file_store)
+    insert(database, "slots", [encode(hours({3: 1.0}))])
+    cycle.run()
+    assert cycle.run(LATER + timedelta(days=3)).deleted == 1
+    insert(database, "slots", [encode(hours({4: 2.0}))])
+    first = cycle.run(LATER + timedelta(days=4))
+    assert (first.buckets, first.deleted, first.left) == (1, 0, 1)
+    second = cycle.run(LATER + timedelta(days=5))
+    assert (second.buckets, second.deleted, second.left) == (0, 0, 1)
+    assert content(cycle) == [{"3": 1.0}, {"4": 2.0}]
+    cycle.restore("back", how=How(Mode.all))  # what waits is no version yet
+    assert raw_documents(database, "back") == cycle.archived()
+    assert cycle.run(LATER + timedelta(days=7)).deleted == 1
+    assert content(cycle) == [{"3": 1.0, "4": 2.0}]
+
+
+def test_summaries_follow_where_a_version_hides_another(cycle: Cycle) -> None:
+    """Until they do, the receipt says so: the next run asks again."""
+    archive(cycle, hours({3: 1.0, 4: 1.0}))
+    asked: list[tuple[bool, bool]] = []
+
+    def rolled_up(_start: int, _end: int, *, anew: bool = False) -> bool:
+        asked.append((anew, can[0]))
+        return can[0] or not anew
+
+    can = [False]
+    insert(cycle.database, "slots", [encode(hours({5: 2.0}))])
+    cycle.run(through=as_ms(LATER), rolled_up=rolled_up)
+    assert not any(anew for anew, _ in asked)  # nothing is hidden
+    insert(cycle.database, "slots", [encode(hours({4: 2.0}))])
+    cycle.run(through=as_ms(LATER), rolled_up=rolled_up)
+    assert asked[-1] == (True, False)
+    can[0] = True
+    cycle.run(through=as_ms(LATER), rolled_up=rolled_up)
+    assert asked[-1] == (True, True)
+    asked.clear()
+    cycle.run(through=as_ms(LATER), rolled_up=rolled_up)
+    assert asked == []
+
+
+def test_a_damaged_version_is_found_before_anything_is_deleted(cycle: Cycle) -> None:
+    archive(cycle, hours({3: 1.0}), hours({4: 2.0}))
+    assert cycle.verify().bad == []
+    cycle.database["slots_archive_versions"].update_one({}, {"$set": {"document": b"x"}})
+    assert [it.code for it in cycle.verify().bad] == ["version-differs"]
+    insert(cycle.database, "slots", [encode(hours({5: 2.0}))])
+    with pytest.raises(HaltedError, match="SHA-256"):
+        cycle.run()
+    assert len(cycle.live()) == 1
+
+
+def test_overflow_of_versions(database: Database[Document], file_store: Store) -> None:
+    cycle = Cycle(database, samples_overflow().online(), file_store).load()
+    cycle.run()
+    first = database["iot_archive"].find_one({"has_extras": True, "nsamples": {"$gt": 1}})
+    assert first is not None
+    extras = list(database["iot_archive_overflow"].find({"bucket_id": first["_id"]}))
+    more = {"_id": "late", "bucket_id": first["_id"], "more": [{"val": 7.0, "time": first["first"]}]}
+    late = {**first, "nsamples": 1, "samples": [{"val": 9.0, "time": first["first"]}]}
+    insert(database, "iot", [encode(late)])
+    insert(database, "iot_extra", [encode(more)])
+    assert cycle.run().deleted == 1
+    assert cycle.live() == cycle.live_overflow() == []
+    merged = database["iot_archive"].find_one({"_id": first["_id"]})
+    wanted = [late["samples"][0], *first["samples"][1:]]
+    assert merged == {**first, "samples": wanted, "nsamples": len(wanted)}
+    archived = list(database["iot_archive_overflow"].find({"bucket_id": first["_id"]}))
+    assert sorted(archived, key=str) == sorted([*extras, more], key=str)
+    cycle.restore("iot")
+    assert len(cycle.live()) == len(cycle.case.documents)
+    overflow = cycle.live_overflow()
+    assert overflow == sorted([*cycle.case.overflow, encode(more)])

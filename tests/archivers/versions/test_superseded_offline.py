@@ -1,0 +1,224 @@
+"""Copies in an offline archive that make way for newer versions of their buckets, while others write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import bson
+import pytest
+from pymongo.database import Database
+
+import archivers.moving.offline
+from archivers.format.manifest import Manifest
+from archivers.recovering.commits import CommitRegistry
+from archivers.restoring.settle import plan_of
+from archivers.restoring.target import How, Mode, Plan
+from archivers.versions.history import Fold, History, Version
+from archivers.versions.superseded import Superseded, still_live
+from buckets.bson.raw import Batch, Docs
+from buckets.fields.times import as_ms
+from buckets.source import Source
+from config.tables import Store
+from tests.archivers.builders import LATER, Case, encode, insert, raw_documents, slots
+from tests.archivers.harness import Cycle
+from tests.archivers.moving.test_guard import read
+from tests.archivers.versions.test_late_versions import hours
+
+Document = dict[str, Any]
+FIRST = hours({3: 1.0, 5: 2.0})
+LATE = hours({9: 4.0})
+DAYS = timedelta(days=1)
+THROUGH = as_ms(LATER + 100 * DAYS)
+
+
+def cycle_of(database: Database[Document], store: Store, **archive: Any) -> Cycle:
+    base = slots("minute")
+    cycle = Cycle(database, Case(base.name, base.policy, [], []).with_archive(**archive), store)
+    insert(database, "slots", [encode(FIRST)])
+    return cycle
+
+
+def run_after(cycle: Cycle, *days: int) -> None:
+    for day in days:
+        cycle.run(LATER + day * DAYS)
+    assert cycle.live() == []
+
+
+def slots_of(documents: list[bytes]) -> list[dict[str, float]]:
+    return [bson.decode(it)["p"] for it in documents]
+
+
+def all_versions(cycle: Cycle) -> list[dict[str, float]]:
+    cycle.restore("all", how=How(Mode.all, "older"))
+    older, last = (raw_documents(cycle.database, name) for name in ("older", "all"))
+    return slots_of([*older, *last])
+
+
+def test_what_is_gone_before_its_copy_can_leave_counts_once(
+    database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cycle = cycle_of(database, file_store, grace=2 * DAYS)
+    cycle.run(LATER)
+    cycle.database["slots"].update_one({}, {"$set": {"p.6": 7.0}})
+
+    def deletes(source: Source, copies: Batch) -> list[int]:
+        cycle.database["slots"].delete_many({})
+        return still_live(source, copies)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(archivers.moving.offline, "still_live", deletes)
+        cycle.run(LATER + DAYS)
+    run_after(cycle, 4, 8)
+    assert slots_of(read(cycle)) == [{"3": 1.0, "5": 2.0}]
+    assert set(cycle.rows().values()) == {1}
+
+
+@pytest.mark.parametrize("day", [27, 29])
+def test_a_bucket_that_moves_to_an_earlier_day_counts_once(
+    database: Database[Document], file_store: Store, day: int
+) -> None:
+    cycle = cycle_of(database, file_store, grace=2 * DAYS)
+    cycle.run(LATER)
+    cycle.database["slots"].update_one({}, {"$set": {"d": datetime(2018, 6, day, 3, tzinfo=UTC)}})
+    run_after(cycle, 1, 4, 8, 12)
+    (found,) = read(cycle)
+    assert bson.decode(found)["d"].day == day
+
+
+def test_what_is_replaced_between_reading_and_exchange_stays_restorable(
+    database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is live contains the copy, and is replaced by something else before it has a copy itself."""
+    cycle = cycle_of(database, file_store, grace=2 * DAYS)
+    cycle.run(LATER, through=THROUGH)
+    cycle.database["slots"].update_one({}, {"$set": {"p.6": 7.0}})
+    amend = CommitRegistry.amend
+
+    def replaces(self: CommitRegistry, *leaving: Any) -> Manifest | None:
+        cycle.database["slots"].delete_many({})
+        insert(cycle.database, "slots", [encode(LATE)])
+        return amend(self, *leaving)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CommitRegistry, "amend", replaces)
+        cycle.run(LATER + DAYS, through=THROUGH)
+    run_after(cycle, 4, 8)
+    assert all_versions(cycle) == [{"3": 1.0, "5": 2.0}, {"9": 4.0}]
+    assert slots_of(read(cycle)) == [{"9": 4.0}]
+
+
+def test_versions_apart_stay_when_the_restored_bucket_is_edited(
+    database: Database[Document], file_store: Store
+) -> None:
+    cycle = cycle_of(database, file_store)
+    run_after(cycle, 0)
+    insert(database, "slots", [encode(hours({5: 7.0}))])
+    run_after(cycle, 1)
+    cycle.restore("slots")
+    database["slots"].update_one({}, {"$set": {"p.6": 3.0}})
+    cycle.unpin()
+    run_after(cycle, 2, 3, 4)
+    assert {"3": 1.0, "5": 2.0} in all_versions(cycle)
+
+
+def test_what_a_later_version_contains_is_left_out(database: Database[Document], file_store: Store) -> None:
+    """Whether that one counts, or was superseded itself."""
+    cycle = cycle_of(database, file_store, grace=2 * DAYS)
+    cycle.run(LATER)
+    database["slots"].update_one({}, {"$set": {"p.6": 7.0}})
+    cycle.run(LATER + DAYS)
+    database["slots"].delete_many({})
+    insert(database, "slots", [encode(LATE)])
+    run_after(cycle, 2, 5, 8)
+    assert all_versions(cycle) == [{"3": 1.0, "5": 2.0, "6": 7.0}, {"9": 4.0}]
+
+
+def test_a_version_that_counts_again_is_counted_once(
+    database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run is killed once it has put a version aside; then the bucket is as it was copied again."""
+    cycle = cycle_of(database, file_store, grace=2 * DAYS)
+    insert(database, "slots", [encode({**hours({1: 1.0}), "_id": "z"})])
+    cycle.run(LATER)
+    source = database["slots"]
+    source.update_one({"_id": FIRST["_id"]}, {"$unset": {"p.3": ""}})
+    put = Superseded.put
+
+    def dies(self: Superseded, commit: str, batch: Batch, positions: Sequence[int]) -> None:
+        put(self, commit, batch, positions)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Superseded, "put", dies)
+        cycle.run(LATER + DAYS)
+    source.replace_one({"_id": FIRST["_id"]}, bson.decode(encode(FIRST)))
+    source.update_one({"_id": "z"}, {"$set": {"p.4": 1.0}})
+    run_after(cycle, 4, 8, 12)
+    report = cycle.restore("all", how=How(Mode.all, "older"))
+    assert (report.buckets, report.readings, report.versions) == (2, 4, 0)
+    assert len(raw_documents(database, "all")) == 2
+    assert raw_documents(database, "older") == []
+
+
+def test_the_last_version_that_counts_is_the_one_restored() -> None:
+    """Though one that counts no more was archived behind it."""
+    policy = slots("minute").policy
+
+    def version(document: Document, *, is_superseded: bool) -> Version:
+        return Version(Batch.of(Docs.of([encode(document)])), policy, is_superseded=is_superseded)
+
+    history = History([version(FIRST, is_superseded=False), version(LATE, is_superseded=True)])
+    plan = plan_of(history, [], Fold([], None), How(Mode.all, "older"))
+    assert isinstance(plan, Plan)
+    assert plan.final.main[0] == encode(FIRST)
+    assert slots_of(plan.aside) == [{"9": 4.0}]
+
+
+def test_a_restore_reads_each_file_of_versions_a_bounded_number_of_times(
+    database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many pieces it takes."""
+    cycle = cycle_of(database, file_store, grace=2 * DAYS)
+    insert(database, "slots", [encode({**hours({1: 1.0}), "_id": str(i)}) for i in range(8)])
+    cycle.run(LATER)
+    database["slots"].update_one({"_id": FIRST["_id"]}, {"$unset": {"p.3": ""}})
+    run_after(cycle, 1, 4, 8)
+    monkeypatch.setattr("archivers.writes.delete.MAX_BUCKETS", 1)
+    listed = counted(monkeypatch, "files")
+    read_back = counted(monkeypatch, "read")
+    report = cycle.restore("all", how=How(Mode.all, "older"))
+    assert (report.buckets, report.versions) == (9, 1)
+    assert len(listed) <= 3
+    assert len(read_back) <= 6
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[int]:
+    """Counts the calls of a method of `Superseded`."""
+    calls: list[int] = []
+    real = getattr(Superseded, name)
+
+    def counts(self: Superseded, *given: Any) -> Any:
+        calls.append(1)
+        return real(self, *given)
+
+    monkeypatch.setattr(Superseded, name, counts)
+    return calls
+
+
+def test_a_moved_bucket_counts_once_though_its_commit_was_taken_over(
+    database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a commit takes over is as old as it was there, and waits no longer. Each day is a lot."""
+    monkeypatch.setattr("archivers.moving.sweep.MAX_SPAN_MS", 1)
+    cycle = cycle_of(database, file_store, grace=3 * DAYS)
+    insert(database, "slots", [encode({**hours({1: 1.0}), "_id": "z"})])
+    cycle.run(LATER)
+    day = datetime(2018, 6, 29, 3, tzinfo=UTC)
+    database["slots"].update_one({"_id": FIRST["_id"]}, {"$set": {"d": day}})
+    cycle.run(LATER + DAYS)
+    database["slots"].update_one({"_id": "z"}, {"$set": {"p.4": 1.0}})
+    cycle.run(LATER + 2 * DAYS)
+    run_after(cycle, 4, 7, 10)
+    assert sorted(bson.decode(it)["d"].day for it in read(cycle)) == [29, 30]

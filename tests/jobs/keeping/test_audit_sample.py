@@ -1,0 +1,205 @@
+"""How much of the archive an audit reads: each file once, or those that have their turn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+
+from archivers.format.names import day_number
+from archivers.moving import filling
+from archivers.proof.turns import turns_of
+from archivers.stores import ObjectStore, open_store
+from buckets.fields.times import DAY_MS, as_ms
+from config.policies import Audit, Compact, Policy, Rollup
+from config.shares import Share
+from config.tables import Store
+from jobs.output.report import Result
+from jobs.steps.working import RUN, audit_step
+from tests.jobs.counting import CountingStore, run_counted, ticks_policy
+from tests.jobs.place import POLICIES, START, Place
+
+Document = dict[str, Any]
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+NOW = START + timedelta(days=100)
+DAYS = 13
+
+
+class Reads:
+    """Counts how often each file of a commit is read."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        self.inner, self.read = inner, Counter[str]()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def get_bytes(self, key: str, size: int | None = None) -> bytes:
+        if "/data/" in key or "/meta/buckets/" in key:
+            self.read[key] += 1
+        return self.inner.get_bytes(key, size)
+
+    @property
+    def files(self) -> set[str]:
+        found: Iterator[Any] = self.inner.list("ticks/")
+        return {it.key for it in found if "/data/" in it.key or "/meta/buckets/" in it.key}
+
+
+class Audited:
+    """A policy whose readings of some days are archived: at once, or one series after the other."""
+
+    def __init__(
+        self,
+        database: Database[Document],
+        uri: str,
+        settings: Store,
+        policy: Policy,
+        series: Sequence[str] = ("AB",),
+    ) -> None:
+        self.database, self.uri, self.policy = database, uri, policy
+        self.store = open_store(settings)
+        database["ticks"].create_index("d")
+        for names in series:
+            database["ticks"].insert_many(
+                {"symbol": it, "d": START + hour * HOUR, "p": hour / 7}
+                for hour in range(0, 24 * DAYS, 3)
+                for it in names
+            )
+            (result,), _ = run_counted(uri, database.name, RUN, [policy], self.store, NOW)
+            assert result.exit_code == 0, result.error
+
+    def audit(self, now: datetime = NOW, *, full: bool = False) -> tuple[Result, Reads]:
+        reads: Any = Reads(self.store)
+        steps = (audit_step(full=full),)
+        (result,), _ = run_counted(
+            self.uri, self.database.name, steps, [self.policy], reads, now, dry_run=True
+        )
+        return result, reads
+
+    def nights(self) -> Iterator[tuple[Result, Reads]]:
+        """As many as it takes to come to all."""
+        first = self.audit()
+        yield first
+        for night in range(1, first[0].body["days"]):
+            yield self.audit(NOW + night * DAY)
+
+
+def policy_of(share: float | None = None, **more: Any) -> Policy:
+    policy = ticks_policy(**{"to": "offline", "compact": Compact(after=None)})
+    return policy.model_copy(update={"audit": Audit(sample=share and Share(share)), **more})
+
+
+ROLLUPS: dict[str, Document | None] = {
+    "days of UTC": {"hourly": "hourly", "daily": "daily"},
+    "days that begin within hours": {"hourly": "hourly", "daily": "daily", "timezone": "Asia/Kolkata"},
+    "nothing": None,
+}
+
+
+@pytest.mark.parametrize("rollup", ROLLUPS)
+def test_each_file_is_read_once(
+    database: Database[Document],
+    mongodb_uri: str,
+    file_store: Store,
+    rollup: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At each midnight two commits are at hand that lie on both sides."""
+    monkeypatch.setattr(filling, "MAX_READINGS", 10)
+    found = ROLLUPS[rollup]
+    policy = policy_of(rollup=found and Rollup(**found))
+    result, reads = Audited(database, mongodb_uri, file_store, policy, ("A", "B")).audit()
+    assert (result.exit_code, result.body["findings"]) == (0, [])
+    assert reads.read == dict.fromkeys(reads.files, 1)
+    parts = sum("/data/" in key for key in reads.files)
+    assert (result.body["parts"], result.body["parts_read"], result.body["days"]) == (parts, parts, 1)
+    assert parts > DAYS
+
+
+def test_the_store_is_listed_once(
+    database: Database[Document], mongodb_uri: str, file_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for what is listed behind the last registered commit, as by any command."""
+    monkeypatch.setattr(filling, "MAX_READINGS", 2 * 8)
+    it = Audited(database, mongodb_uri, file_store, policy_of())
+    files = sum(1 for it in it.store.list("ticks/") if "/data/" in it.key or "/meta/buckets/" in it.key)
+    commits = len(list(it.store.list("ticks/meta/manifests/")))
+    store: Any = CountingStore(it.store)
+    steps = (audit_step(full=True),)
+    (result,), _ = run_counted(mongodb_uri, database.name, steps, [it.policy], store, NOW, dry_run=True)
+    assert (result.exit_code, store.asked["listed"]) == (0, files + commits + 1)
+
+
+def test_a_sample_is_read_and_all_have_their_turn(
+    database: Database[Document], mongodb_uri: str, file_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(filling, "MAX_READINGS", 2 * 8)  # about a day's
+    it = Audited(database, mongodb_uri, file_store, policy_of(0.1))
+    met, parts = Counter[str](), 0
+    for result, reads in it.nights():
+        assert (result.exit_code, result.body["findings"], result.body["days"]) == (0, [], 11)
+        parts = sum("/data/" in key for key in reads.files)
+        assert result.body["parts_read"] == sum("/data/" in key for key in reads.read) <= parts / 3
+        assert result.body["parts"] == parts >= DAYS
+        assert set(reads.read.values()) == {1}
+        met += reads.read
+    assert set(met) == reads.files
+    result, reads = it.audit(full=True)
+    assert (result.body["parts_read"], result.body["days"]) == (parts, 1)
+    assert reads.read == dict.fromkeys(reads.files, 1)
+
+
+def codes(result: Result) -> set[str]:
+    return {it["code"] for it in result.body["findings"]}
+
+
+def test_what_rests_is_there_and_live_ones_are_looked_at(
+    database: Database[Document],
+    mongodb_uri: str,
+    file_store: Store,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What only a read can tell is found when it has its turn, or by a full audit."""
+    monkeypatch.setattr(filling, "MAX_READINGS", 2 * 8)
+    it = Audited(database, mongodb_uri, file_store, policy_of(0.1))
+    _, reads = it.audit()
+    key = sorted(key for key in reads.files - set(reads.read) if "/data/" in key)[2]
+    file, day = tmp_path / "store" / key, datetime.fromisoformat(key.split("=")[1][:10] + "T00:00Z")
+    begins = day_number(key.split("/")[-1][:10])  # its commit does
+    turn = NOW + DAY * next(at for at in range(11) if turns_of(0.1).has(begins, as_ms(NOW) // DAY_MS + at))
+    whole = file.read_bytes()
+    file.unlink()
+    assert codes(it.audit()[0]) == {"part-missing"}
+    file.write_bytes(whole + b"x")
+    assert codes(it.audit()[0]) == {"part-differs"}
+    file.write_bytes(whole[:-20] + b"x" + whole[-19:])
+    assert it.audit()[0].exit_code == 0
+    assert [it.audit(turn)[0].exit_code, it.audit(full=True)[0].exit_code] == [5, 5]
+    file.write_bytes(whole)
+    summaries = database["hourly"]
+    summary = summaries.find_one_and_delete({"start": day + 12 * HOUR, "symbol": "A"})
+    assert summary is not None
+    assert codes(it.audit()[0]) == set()
+    assert [codes(it.audit(turn)[0]), codes(it.audit(full=True)[0])] == [{"not-rolled-up"}] * 2
+    summaries.insert_one(summary)
+    assert codes(it.audit(turn)[0]) == set()
+    database["ticks"].insert_one({"symbol": "A", "d": day + 5 * HOUR, "p": 1.0})
+    assert codes(it.audit()[0]) == {"overdue", "not-rolled-up"}
+
+
+def test_the_report_says_how_much_was_read(place: Place) -> None:
+    sample = '[policies.ticks.audit]\nsample = "10%"\n'
+    place.write_config(POLICIES.replace("[policies.iot]", f"{sample}[policies.iot]"))
+    assert place("run").code == 0
+    sampled, full = place("audit", "--html", "audit.html"), place("audit", "--full")
+    assert (sampled.code, full.code) == (0, 0)
+    assert "ticks: read 0 of 1 parts; all within 11 days" in sampled.out
+    assert "Read 0 of 1 parts; all within 11 days." in (place.folder / "audit.html").read_text()
+    assert "ticks: read 1 of 1 parts\n" in full.out
+    assert "iot: read" not in sampled.out

@@ -1,0 +1,201 @@
+"""What `advise` and `remodel` ask of MongoDB and hold in memory: no more of a large collection than of a
+small one, but for the batches that `remodel` writes."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pymongo import MongoClient
+from pymongo.database import Database
+
+from buckets.source import Source
+from buckets.writing.targets import MODELS
+from jobs.advising.advise import Options, advise_on
+from jobs.advising.candidates import measured
+from jobs.advising.extract import extract
+from jobs.call import Call
+from jobs.output.report import Report
+from jobs.remodelling.play import remodel_collection
+from jobs.sharding.play import ShardOptions, shard_keys_of
+from jobs.stopping import Stop
+from tests.jobs.counting import Counts, ticks_policy
+
+Document = dict[str, Any]
+START = datetime(2018, 6, 30, tzinfo=UTC)
+SMALL, LARGE = 1_000, 100_000
+ADVICE = Options(scratch=None, readings=300, candidates=False, html=None)
+VERBS: dict[str, Callable[[Call, str], Report]] = {
+    "findings": lambda call, name: advise_on(call, name, ADVICE),
+    "shard keys": lambda call, name: shard_keys_of(call, name, ShardOptions("symbol,d")),
+}
+INDEXES: dict[str, list[list[str]]] = {
+    "none": [],
+    "time": [["d"]],
+    "series and time": [["d"], ["symbol", "d"]],
+}
+
+
+@dataclass
+class Counted(Call):
+    """A call whose commands are counted."""
+
+    uri: str = ""
+
+    def __post_init__(self) -> None:
+        self.counts = Counts()
+
+    @contextmanager
+    def database(self) -> Iterator[Database[Document]]:
+        with MongoClient[Document](self.uri, tz_aware=True, event_listeners=[self.counts]) as client:
+            yield client[self.settings.mongodb.database]
+
+
+Make = Callable[[], Counted]
+
+
+@pytest.fixture(scope="module")
+def database(client: MongoClient[Document]) -> Iterator[Database[Document]]:
+    """A reading a minute of each of five series, in two collections for each kind of indexes."""
+    it = client["test_advise_cost"]
+    client.drop_database(it)
+    fill(it, "all", LARGE, timedelta(minutes=1))
+    for indexes, fields in INDEXES.items():
+        for count in (SMALL, LARGE):
+            it["all"].aggregate([{"$limit": count}, {"$out": name_of(indexes, count)}])
+            for keys in fields:
+                it[name_of(indexes, count)].create_index([(key, 1) for key in keys])
+    yield it
+    client.drop_database(it)
+
+
+def name_of(indexes: str, count: int) -> str:
+    return f"{indexes.replace(' ', '_')}_{count}"
+
+
+def fill(database: Database[Document], name: str, count: int, apart: timedelta) -> None:
+    documents = (
+        {"_id": i, "symbol": f"S{i % 5}", "d": START + i // 5 * apart, "p": i / 8} for i in range(count)
+    )
+    while some := list(islice(documents, 20_000)):
+        database[name].insert_many(some, ordered=False)
+
+
+@pytest.fixture
+def make(tmp_path: Path, mongodb_uri: str, database: Database[Document]) -> Make:
+    config = tmp_path / "bucketwise.toml"
+    config.write_text(f'[mongodb]\nuri = "{mongodb_uri}"\ndatabase = "{database.name}"\n')
+    now = START + timedelta(days=200)
+
+    def make() -> Counted:
+        it = Counted("advise", config, (), now, True, True, True, False, Stop(), uri=mongodb_uri)
+        it.needs_policies = False
+        return it
+
+    return make
+
+
+def peak(do: Callable[[], object]) -> int:
+    """Bytes of Python's own and numpy's."""
+    tracemalloc.start()
+    try:
+        do()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("indexes", INDEXES)
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_large_collection_takes_as_many_commands(make: Make, verb: str, indexes: str) -> None:
+    found = []
+    for count in (SMALL, LARGE):
+        call = make()
+        VERBS[verb](call, name_of(indexes, count))
+        found.append(call.counts.commands)
+    assert found[0] == found[1]
+    assert found[0].total() < 50
+
+
+@pytest.mark.parametrize("indexes", INDEXES)
+@pytest.mark.parametrize("count", [LARGE, pytest.param(1_000_000, marks=pytest.mark.soak)])
+def test_mongodb_looks_at_few_documents(
+    make: Make, database: Database[Document], indexes: str, count: int
+) -> None:
+    """By its profiler: about a thousand, and some times the readings that models are tried with."""
+    name = name_of(indexes, count)
+    if name not in database.list_collection_names():
+        fill(database, name, count, timedelta(minutes=1))
+        for keys in INDEXES[indexes]:
+            database[name].create_index([(key, 1) for key in keys])
+    database.command("profile", 2)
+    try:
+        call = make()
+        VERBS["findings"](call, name)
+    finally:
+        database.command("profile", 0)
+    found = list(database["system.profile"].find({"ns": f"{database.name}.{name}"}))
+    database["system.profile"].drop()
+    assert len(found) >= 5
+    assert sum(it.get("docsExamined", 0) for it in found) < 5_000
+    assert not any("$group" in str(it["command"]) for it in found)
+
+
+def test_findings_hold_no_more_of_a_large_collection(make: Make) -> None:
+    def taken(count: int) -> int:
+        return peak(lambda: VERBS["findings"](make(), name_of("time", count)))
+
+    taken(SMALL)  # what is imported
+    assert taken(LARGE) < 1.5 * taken(SMALL)
+
+
+def test_each_model_that_is_tried_takes_what_it_takes_alone(
+    client: MongoClient[Document], mongodb_uri: str, database: Database[Document]
+) -> None:
+    """So commands grow with the models, and with nothing else."""
+    policy = ticks_policy(to="none").model_copy(update={"collection": name_of("time", SMALL)})
+    part = extract(Source(database, policy), [], 300, 1.0, lambda: None)
+    scratch = f"{database.name}_try"
+
+    def commands(*models: str) -> Counter[str]:
+        counts = Counts()
+        with MongoClient[Document](mongodb_uri, tz_aware=True, event_listeners=[counts]) as counted:
+            list(measured(counted[scratch], part, lambda: None, models))
+            return +counts.commands  # without the end of the session
+
+    some = ("reading", "slots-hour", "timeseries")
+    assert set(some) <= set(MODELS)
+    alone = sum((commands(it) for it in some), Counter[str]())
+    together = commands(*some)
+    client.drop_database(scratch)
+    assert together == alone
+    assert alone.total() < 60 * len(some)
+
+
+def test_remodel_takes_commands_by_the_batch_and_memory_by_the_stretch(
+    make: Make, database: Database[Document]
+) -> None:
+    """32 days, the longest stretch, have 1,280 readings here; a batch has 2,000 documents."""
+
+    def rewritten(count: int) -> tuple[Counter[str], int]:
+        fill(database, f"long_{count}", count, timedelta(hours=3))
+        database[f"long_{count}"].create_index("d")
+        call, into = make(), f"into_{count}"
+        taken = peak(lambda: remodel_collection(call, f"long_{count}", "reading", into, dry_run=False))
+        assert database[into].count_documents({}) == count
+        assert call.counts.commands["insert"] == count // 2_000
+        return call.counts.commands, taken
+
+    (least, _), (less, small), (more, large) = map(rewritten, (2_000, 6_000, 10_000))
+    first, second = less - least, more - less
+    assert second.total() <= 1.1 * first.total()
+    assert set(second) <= {"insert", "update", "find", "getMore"}
+    assert large < 1.2 * small

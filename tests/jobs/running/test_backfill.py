@@ -1,0 +1,155 @@
+"""A roll-up in slices: cut off, it goes on where it stopped, and comes to the same summaries."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.jobs.command import Ran
+from tests.jobs.place import NOW, Place
+
+Document = dict[str, Any]
+FIRST, DAYS = datetime(2018, 3, 10, tzinfo=UTC), 60
+RANGE = ("--since", "2018-03-10", "--until", "2018-05-09")
+SLICES = (*RANGE, "--slices", "10d")
+POLICY = """
+[policies.it]
+collection = "it"
+model = "reading"
+time_field = "d"
+series_fields = ["dev"]
+value_fields = ["p"]
+[policies.it.rollup]
+hourly = "it_hourly"
+daily = "it_daily"
+timezone = "Europe/Berlin"
+[[policies.it.rollup.levels]]
+name = "monthly"
+collection = "it_monthly"
+"""
+LEVELS = ("it_hourly", "it_daily", "it_monthly")
+
+
+@pytest.fixture
+def filled(place: Place) -> Place:
+    """Two readings a day over two months, of which a third is empty."""
+    place.write_config(POLICY)
+    days = [n for n in range(DAYS) if not 20 <= n < 40]
+    times = [FIRST + timedelta(days=n, hours=hour) for n in days for hour in (3, 22)]
+    place.database.it.insert_many([{"dev": n % 3, "d": at, "p": n / 7} for n, at in enumerate(times)])
+    place.database.it.create_index("d")
+    return place
+
+
+def summaries(place: Place) -> dict[str, list[Document]]:
+    return {name: list(place.database[name].find(sort=[("_id", 1)])) for name in LEVELS}
+
+
+def killed(place: Place, nth: int, *arguments: str) -> None:
+    """Once it has stored its progress for the `nth` time."""
+    given = {"log": str(place.folder / "log"), "folder": str(place.folder), "moment": "after"}
+    given |= {"at": "mongo update bucketwise_progress backfill", "nth": nth}  # type: ignore[dict-item]
+    command = ("rollup", *arguments, "--now", NOW)
+    hooks = ("tests.faults.points", given)
+    assert place.command.meddled(hooks, *command, cwd=place.folder, MONGODB_URI=place.uri).code == -9
+    place.database.bucketwise_lease.update_many({}, {"$set": {"expires_at": FIRST}})
+
+
+def rolled_up(place: Place, *arguments: str) -> Document:
+    ran = place("rollup", "--json", *arguments)
+    assert ran.code == 0, ran
+    return ran.policy("it")
+
+
+def test_it_comes_to_what_one_go_comes_to(filled: Place) -> None:
+    rolled_up(filled, *RANGE)
+    expected = summaries(filled)
+    assert [len(expected[name]) for name in LEVELS] == [80, 80, 9]
+    for name in LEVELS:
+        filled.database.drop_collection(name)
+    told = rolled_up(filled, *SLICES)
+    assert (told["slices"], told["readings"]) == ({"total": 6, "before": 0}, 80)
+    assert summaries(filled) == expected
+
+
+def test_it_begins_anew_if_asked_to(filled: Place) -> None:
+    """And where that is cut off, the next one goes on with it."""
+    killed(filled, 2, *SLICES)
+    changed = filled.database.it_daily.update_many({}, {"$set": {"p.sum": -1.0}}).modified_count
+    killed(filled, 2, *SLICES, "--restart")
+    assert 0 < filled.database.it_daily.count_documents({"p.sum": -1.0}) < changed
+    (failed, _) = filled("status", "--failed", "--json").policy("it")["failed"]
+    assert failed["command"].endswith("--slices 10d")
+    assert rolled_up(filled, *SLICES)["slices"] == {"total": 6, "before": 1}
+    assert rolled_up(filled, *SLICES, "--restart")["slices"]["before"] == 0
+    ran = filled("rollup", "--restart")
+    assert (ran.code, "--restart: give --slices as well" in ran.err) == (2, True)
+
+
+@pytest.mark.parametrize("through", [False, True], ids=["never rolled up", "rolled up before"])
+def test_a_killed_one_goes_on_where_it_stopped(filled: Place, through: bool) -> None:
+    rolled_up(filled, *RANGE)
+    expected = summaries(filled)
+    if through:
+        rolled_up(filled)
+    for name in LEVELS:
+        filled.database[name].update_many({}, {"$set": {"p.sum": -1.0}})
+    killed(filled, 2, *SLICES)
+    daily = filled.database.it_daily
+    assert 0 < daily.count_documents({"p.sum": -1.0}) < 80
+    again = rolled_up(filled, *SLICES)
+    assert (again["slices"]["before"], again["daily"]["written"]) == (2, 40)
+    assert summaries(filled) == expected
+    anew = rolled_up(filled, *SLICES)
+    assert (anew["slices"]["before"], anew["daily"]["written"], anew["readings"]) == (0, 0, 80)
+
+
+@pytest.mark.parametrize(
+    ("then", "before"),
+    [
+        (("--since", "2018-03-10", "--until", "2018-05-09", "--slices", "5d"), 2),
+        (("--since", "2018-03-10", "--until", "2018-05-08", "--slices", "10d"), 0),
+        (("--since", "2018-03-11", "--until", "2018-05-09", "--slices", "10d"), 0),
+    ],
+    ids=["other slices", "another end", "another beginning"],
+)
+def test_the_range_is_what_is_resumed(filled: Place, then: tuple[str, ...], before: int) -> None:
+    killed(filled, 1, *SLICES)
+    assert rolled_up(filled, *then)["slices"]["before"] == before
+
+
+def test_a_policy_that_makes_other_summaries_begins_anew(filled: Place) -> None:
+    killed(filled, 2, *SLICES)
+    filled.write_config(POLICY.replace("Europe/Berlin", "UTC"))
+    assert rolled_up(filled, *SLICES)["slices"]["before"] == 0
+
+
+def test_it_moves_no_watermark(filled: Place) -> None:
+    """Else an archive run could take what lies outside the range."""
+    rolled_up(filled, *SLICES)
+    assert filled("status", "--json").policy("it")["rolled_up_through"] is None
+
+
+def test_an_earlier_call_is_told_of(filled: Place) -> None:
+    killed(filled, 1, *SLICES)
+    assert "resumed; an earlier call had done" in filled("rollup", *SLICES).out
+    assert "resumed" not in filled("rollup", *SLICES).out
+
+
+def refused(ran: Ran) -> str:
+    assert (ran.code, ran.out) == (2, "")
+    return ran.err
+
+
+@pytest.mark.parametrize("length", ["", "x", "30", "-1d", "0d", "forever", "200y"])
+def test_what_is_no_length_is_refused(filled: Place, length: str) -> None:
+    before = filled.everything()
+    assert f"--slices {length}: " in refused(filled("rollup", *RANGE, "--slices", length))
+    assert filled.everything() == before
+
+
+@pytest.mark.parametrize("given", [(), RANGE[:2], RANGE[2:]])
+def test_a_range_is_needed(filled: Place, given: tuple[str, ...]) -> None:
+    assert "give --since and --until" in refused(filled("rollup", *given, "--slices", "1d"))

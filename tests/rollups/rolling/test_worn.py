@@ -1,0 +1,122 @@
+"""Summaries whose raw data was cleared away stay; those of readings that were taken back follow."""
+
+# mypy: disable-error-code="index, union-attr"
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.rollups.changes.test_stream import (
+    DAY,
+    FIRST,
+    HOUR,
+    MINUTE,
+    NOW,
+    OLD,
+    ROLLUP,
+    load,
+    reading,
+    readings,
+)
+from tests.rollups.conftest import WHOLE_AND_IN_PORTIONS, Bench
+
+Document = dict[str, Any]
+pytestmark = WHOLE_AND_IN_PORTIONS
+
+
+def one(at: Any, price: float = 9.0) -> Document:
+    return {"time": at, "p": price}
+
+
+def test_another_series_takes_the_readings_over(bench: Bench) -> None:
+    """A mistyped name is mended: the readings count once."""
+    policy = readings()
+    load(bench, policy)
+    bench.database["ticks"].insert_many(
+        [{**reading(1000 + n, OLD + n * MINUTE), "symbol": "Z"} for n in range(5)]
+    )
+    bench.roll_up(policy, NOW)
+    bench.database["ticks"].update_many({"symbol": "Z"}, {"$set": {"symbol": "A"}})
+    bench.roll_up(policy, NOW)
+    total = sum(it["count"] for it in bench.database["hourly"].find({"start": OLD}))
+    assert total == bench.database["ticks"].count_documents({"d": {"$gte": OLD, "$lt": OLD + HOUR}})
+
+
+@pytest.mark.parametrize("at", [0, 1], ids=["at its very start", "a minute in"])
+def test_a_late_reading_does_not_stand_for_an_hour_that_was_cleared_away(bench: Bench, at: int) -> None:
+    policy = readings()
+    bench.database["ticks"].insert_many([reading(n, FIRST + n * MINUTE) for n in range(600)])
+    bench.roll_up(policy, NOW)
+    assert bench.database["hourly"].find_one({"start": FIRST})["count"] == 60
+    bench.database["ticks"].create_index("other", expireAfterSeconds=3600)
+    bench.database["ticks"].delete_many({"d": {"$lt": FIRST + 5 * HOUR}})
+    bench.roll_up(policy, NOW)
+    bench.database["ticks"].insert_one(reading(9999, FIRST + at * MINUTE))
+    bench.roll_up(policy, NOW)
+    assert bench.database["hourly"].find_one({"start": FIRST})["count"] >= 60
+
+
+def test_a_ttl_shorter_than_recheck_takes_no_summaries(bench: Bench) -> None:
+    policy = readings()
+    now = FIRST + 40 * HOUR
+    bench.database["ticks"].insert_many([reading(n, FIRST + n * 10 * MINUTE) for n in range(6 * 40)])
+    bench.roll_up(policy, now)
+    before = bench.raw("hourly")
+    bench.database["ticks"].create_index("other", expireAfterSeconds=86400)
+    bench.database["ticks"].delete_many({"d": {"$lt": now - 24 * HOUR}})
+    bench.roll_up(policy, now)
+    assert bench.raw("hourly") == before
+
+
+def test_readings_deleted_under_scan_can_be_taken_out_with_a_range(bench: Bench) -> None:
+    policy = readings(rollup={**ROLLUP, "late_data": "scan"})
+    bench.database["ticks"].insert_many([reading(n, FIRST + n * HOUR) for n in range(48)])
+    bench.roll_up(policy, NOW)
+    bench.database["ticks"].delete_one({"_id": 30})
+    bench.roll_up(policy, NOW, since=FIRST, until=FIRST + 2 * DAY)
+    counts = sum(it["count"] for it in bench.database["hourly"].find())
+    days = sum(it["count"] for it in bench.database["daily"].find())
+    assert (counts, days) == (47, 47)
+
+
+@pytest.mark.parametrize("ttl", [True, False], ids=["by a TTL index", "by a script"])
+@pytest.mark.parametrize("later", [True, False], ids=["a run later", "in the same run"])
+def test_an_update_elsewhere_takes_no_summary_of_what_was_cleared_away(
+    bench: Bench, ttl: bool, later: bool
+) -> None:
+    """A replacement does not tell what it touched, so that all windows that were live are looked at."""
+    policy, ticks = readings(), bench.database["ticks"]
+    ticks.insert_many([reading(n, FIRST + n * 10 * MINUTE) for n in range(6 * 48)])
+    if ttl:
+        ticks.create_index("other", expireAfterSeconds=86400)
+    bench.roll_up(policy, NOW)
+    before = set(bench.raw("hourly")), set(bench.raw("daily"))
+    ticks.delete_many({"d": {"$lt": FIRST + 20 * HOUR}})
+    if later:
+        bench.roll_up(policy, NOW)
+    ticks.replace_one({"_id": 6 * 47}, reading(6 * 47, FIRST + 47 * HOUR, 5.0))
+    bench.roll_up(policy, NOW)
+    assert (set(bench.raw("hourly")), set(bench.raw("daily"))) == before
+    first = bench.database["daily"].find_one({}, sort=[("start", 1)])
+    assert first is not None and first["count"] == 6 * 24
+
+
+def test_so_they_can_where_each_sample_tells_its_series(bench: Bench) -> None:
+    policy = readings(rollup={**ROLLUP, "late_data": "scan"}).model_copy(
+        update={
+            **{"model": "samples", "time_field": None, "samples_field": "held", "sample_time_field": "at"},
+            **{"start_field": "first", "end_field": "last", "series_fields": ("held.*.symbol",)},
+        }
+    )
+    times = [FIRST + n * HOUR for n in range(48)]
+    bench.database["ticks"].insert_many(
+        {"_id": n, "first": at, "last": at, "held": [{"at": at, "p": 1.0, "symbol": it} for it in "AB"]}
+        for n, at in enumerate(times)
+    )
+    bench.roll_up(policy, NOW)
+    bench.database["ticks"].delete_one({"_id": 30})
+    bench.roll_up(policy, NOW, since=FIRST, until=FIRST + 2 * DAY)
+    counts = sum(it["count"] for it in bench.database["hourly"].find())
+    assert counts == 2 * 47
