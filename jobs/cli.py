@@ -99,7 +99,7 @@ def _run(arguments: list[str]) -> int:
         # typer has had its own click since 0.2x, so this relies on what the errors of both can do.
         if not hasattr(error, "format_message"):
             raise
-        return _refuse(error.format_message(), arguments)
+        return _refuse(error.format_message().replace("Value error, ", ""), arguments)
     return code if isinstance(code, int) else 0
 
 

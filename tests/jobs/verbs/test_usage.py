@@ -90,6 +90,7 @@ def test_a_bad_config_is_told_to_machines(case: BadConfig, tmp_path: Path, bucke
             ["--keep-for 36500d: ", "year 9999"],
         ),
         (["unpin", "--since", "x"], ["--since", "'x'"]),
+        (["coverage", "--by", "week"], ["Invalid value for '--by': 'week' is not one of 'day', 'hour'"]),
         (["pause"], ["--reason TEXT"]),
         (["pause", "--reason", " \n"], ["--reason TEXT"]),
         (["resume", "-p", "tick"], ["--policy tick", "Did you mean ticks?"]),
