@@ -8,7 +8,6 @@ from functools import cached_property
 from itertools import islice
 from typing import Any, cast
 
-from bson.codec_options import CodecOptions, DatetimeConversion
 from pymongo import ASCENDING, DESCENDING
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
@@ -17,7 +16,7 @@ from pymongo.database import Database
 from buckets.bson.cluster import is_sharded
 from buckets.bson.cursor import find_raw
 from buckets.bson.raw import Batch, Docs, as_queried
-from buckets.bson.types import first_at
+from buckets.bson.types import DECODED, first_at
 from buckets.fields.timeforms import UNSORTED_MS, own_form, sample_form
 from buckets.fields.times import FIRST_MS, LAST_MS
 from buckets.lookup import find_by_ids
@@ -34,9 +33,6 @@ _HOLDING = {
     "slots": slots.holding,
     "samples": samples.holding,
 }
-_CODEC: CodecOptions[Document] = CodecOptions(
-    tz_aware=True, uuid_representation=4, datetime_conversion=DatetimeConversion.DATETIME_AUTO
-)
 #: Buckets whose overflow is looked up at once.
 _LOOKUP = 1000
 
@@ -57,13 +53,13 @@ class Source:
     ) -> None:
         self.policy = policy
         self.collection: Collection[Document] = database.get_collection(
-            collection or policy.collection, codec_options=_CODEC
+            collection or policy.collection, codec_options=DECODED
         )
         self._session = session
         self.overflow: Collection[Document] | None = None
         if policy.overflow is not None:
             self.overflow = database.get_collection(
-                overflow or policy.overflow.collection, codec_options=_CODEC
+                overflow or policy.overflow.collection, codec_options=DECODED
             )
         self._form = own_form(policy)
         self._first, self._last = first_and_last(policy)

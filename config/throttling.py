@@ -73,6 +73,10 @@ class Window:
         minutes = (whole + number * _MINUTE for number in range(1, _LONGEST_CLOSED))
         return next(it for it in minutes if self.is_open(it))
 
+    def closed_until(self, at: datetime) -> datetime | None:
+        """Returns when it opens, UTC; None where it is open."""
+        return None if self.is_open(at) else self.next_open(at)
+
 
 def parse_window(text: str) -> Window | None:
     """Returns the window that `text` names, in UTC where it names no zone; None for `always`. Raises

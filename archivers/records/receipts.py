@@ -21,7 +21,7 @@ from typing import Any
 import bson
 import numpy as np
 from bson.binary import UuidRepresentation
-from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.codec_options import CodecOptions
 from numpy.typing import NDArray
 from pymongo import ASCENDING, DESCENDING, IndexModel, ReturnDocument, UpdateOne
 from pymongo.client_session import ClientSession
@@ -31,6 +31,7 @@ from pymongo.database import Database
 from archivers.format.manifest import Manifest
 from archivers.format.names import Commit, commit_at
 from buckets.bson.raw import LOSSLESS, Docs, without_uuid
+from buckets.bson.types import DECODED
 from config.errors import HaltedError
 from rollups.guarded import majority
 
@@ -57,9 +58,7 @@ _AS_QUERIED: CodecOptions[Document] = LOSSLESS.with_options(
     uuid_representation=UuidRepresentation.UNSPECIFIED
 )
 #: Documents as dicts: for those that only the suite writes.
-CODEC: CodecOptions[Document] = CodecOptions(
-    tz_aware=True, uuid_representation=4, datetime_conversion=DatetimeConversion.DATETIME_AUTO
-)
+CODEC = DECODED
 
 
 class Receipts:

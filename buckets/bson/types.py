@@ -34,11 +34,12 @@ FIXED = {
 }  # fmt: skip
 _INT = struct.Struct("<i")
 
-_LOSSLESS: CodecOptions[dict[str, Any]] = CodecOptions(
+#: Documents as dicts: times are aware, and those that Python can't hold stay DatetimeMS.
+DECODED: CodecOptions[dict[str, Any]] = CodecOptions(
     tz_aware=True, uuid_representation=4, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
 #: Binary data that claims to be a UUID may be of any length.
-_LEGIBLE = _LOSSLESS.with_options(
+_LEGIBLE = DECODED.with_options(
     unicode_decode_error_handler="backslashreplace", uuid_representation=UuidRepresentation.UNSPECIFIED
 )
 
@@ -81,7 +82,7 @@ def decode_value(kind: int, value: bytes, *, legible: bool = False) -> Any:
     body = bytes([kind]) + b"v\0" + value + b"\0"
     document = _INT.pack(len(body) + 4) + body
     try:
-        return bson.decode(document, _LOSSLESS)["v"]
+        return bson.decode(document, DECODED)["v"]
     except InvalidBSON:
         if not legible:
             raise

@@ -9,11 +9,11 @@ from uuid import UUID
 import bson
 import numpy as np
 from bson.binary import Binary
-from bson.codec_options import CodecOptions, DatetimeConversion
 from numpy.typing import NDArray
 from pymongo.errors import ExecutionTimeout, OperationFailure
 
 from buckets.bson.raw import Batch, Docs
+from buckets.bson.types import DECODED
 from buckets.decoding.decode import decode
 from buckets.fields.times import as_text
 from buckets.health.arrivals import Write, brings_readings, head_of, in_place, writes
@@ -22,9 +22,6 @@ from config.policies import Policy
 from jobs.advising.subject import Subject
 
 Document = dict[str, Any]
-_CODEC: CodecOptions[Any] = CodecOptions(
-    tz_aware=True, uuid_representation=4, datetime_conversion=DatetimeConversion.DATETIME_AUTO
-)
 #: Newest entries that are read, of any collection.
 ENTRIES = 100_000
 #: So many writes and bytes of what is found there are taken. Milliseconds.
@@ -39,7 +36,7 @@ def by_oplog(subject: Subject, policy: Policy) -> Arrival:
     (listed,) = subject.database.list_collections(filter={"name": policy.collection})
     uuid = listed["info"]["uuid"]
     of = uuid if isinstance(uuid, UUID) else Binary.as_uuid(uuid)
-    oplog = subject.database.client["local"].get_collection("oplog.rs", codec_options=_CODEC)
+    oplog = subject.database.client["local"].get_collection("oplog.rs", codec_options=DECODED)
     newest: list[Document] = [{"$limit": ENTRIES}]
     told: Document = {"$group": {"_id": None, "entries": {"$sum": 1}, "since": {"$min": "$wall"}}}
     how: Document = {"hint": {"$natural": -1}, "maxTimeMS": _LONGEST}
@@ -75,7 +72,8 @@ def _writes(found: Iterable[Any], of: Any) -> list[Write]:
     size = 0
     for data in found:
         for entry in Docs.split(data):
-            taken += writes(bson.decode(entry, _CODEC), of)
+            document: Document = bson.decode(entry, DECODED)
+            taken += writes(document, of)
             size += len(entry)
             if len(taken) >= _WRITES or size >= _BYTES:
                 return taken[:_WRITES]
@@ -92,11 +90,11 @@ def _late(subject: Subject, policy: Policy, found: list[Write]) -> NDArray[np.fl
     by_id = {_key(it["_id"]): it for it in heads}
     there = [it for it in found if it.identity is None or _key(it.identity) in by_id]
     whole = (it.held if it.identity is None else in_place(by_id[_key(it.identity)], it.held) for it in there)
-    documents = [bson.encode(it, codec_options=_CODEC) for it in whole]
+    documents = [bson.encode(it, codec_options=DECODED) for it in whole]
     decoded = decode(Batch.of(Docs.of(documents)), policy)
     at = np.array([it.at_ms for it in there], dtype=np.float64)
     return (at[decoded.units] - decoded.last)[decoded.columns.filled]
 
 
 def _key(identity: Any) -> bytes:
-    return bson.encode({"": identity}, codec_options=_CODEC)
+    return bson.encode({"": identity}, codec_options=DECODED)

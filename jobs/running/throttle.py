@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from datetime import datetime
 from time import sleep
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import structlog
 
@@ -37,11 +37,8 @@ class Wait(NamedTuple):
     reason: str
 
 
-class Teller(Protocol):
-    """Takes the reason for which a run waits; None: it goes on."""
-
-    def __call__(self, reason: str | None, /) -> None:
-        """Takes the reason for which a run waits; None once it goes on."""
+#: Takes the reason for which a run waits; None once it goes on.
+Teller = Callable[[str | None], None]
 
 
 class Gate:
@@ -84,7 +81,7 @@ class Gate:
 
     def opens(self, at: datetime) -> datetime | None:
         """Returns when the window opens; None: it is open."""
-        return None if self._window is None or self._window.is_open(at) else self._window.next_open(at)
+        return None if self._window is None else self._window.closed_until(at)
 
     def see_window(self, at: datetime) -> None:
         """Raises WindowOverError where it is closed."""

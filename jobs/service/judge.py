@@ -75,11 +75,11 @@ def troubles(policy: Policy, seen: Seen, now: datetime, config: Path | None) -> 
 
 def _late(policy: Policy, text: str, now: datetime, config: Path | None) -> Trouble:
     window = parse_window(policy.throttle.window or "always")
-    if window is None or window.is_open(now):
+    opens = None if window is None else window.closed_until(now)
+    if opens is None:
         return Trouble("error", f"late: {text}", command("run", policy.name, (), config))
-    opens = clock.iso(window.next_open(now))
     anyway = command("run", policy.name, ["--no-throttle"], config)
-    return Trouble("warning", f"waits for its window, which opens at {opens}: {text}", anyway)
+    return Trouble("warning", f"waits for its window, which opens at {clock.iso(opens)}: {text}", anyway)
 
 
 def _of_runs(seen: Seen, again: str) -> Iterator[Trouble]:

@@ -12,11 +12,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import bson
-from bson.binary import UuidRepresentation
-from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.datetime_ms import DatetimeMS
 from bson.int64 import Int64
 
+from buckets.bson.types import DECODED
 from buckets.columns import Series
 from buckets.fields.times import as_date
 from config.policies import Policy
@@ -28,11 +27,7 @@ from rollups.summaries.summary import Mark, State, ValueState
 
 STATE_VERSION = 1
 
-OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(
-    tz_aware=True,
-    uuid_representation=UuidRepresentation.STANDARD,
-    datetime_conversion=DatetimeConversion.DATETIME_AUTO,
-)
+OPTIONS = DECODED
 
 
 def identity(policy: Policy, series: Series, start_ms: int) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any
 
 import pytest
 from pymongo import MongoClient
-from pymongo.errors import PyMongoError
 
 from archivers.proof.privileges import granted_actions
 from archivers.stores import StoreError
@@ -23,6 +21,7 @@ from jobs.call import Call
 from jobs.embedded import find_mongod
 from jobs.stopping import Stop
 from jobs.verbs.proving.check import check
+from tests.conftest import await_primary
 from tests.jobs.place import POLICIES, Place
 
 Db = Any
@@ -246,7 +245,7 @@ def test_rights_that_are_missing_are_named(place: Place, tmp_path: Path) -> None
         with MongoClient[dict[str, Any]]("127.0.0.1", port, directConnection=True) as client:
             members = [{"_id": 0, "host": f"127.0.0.1:{port}"}]
             client.admin.command("replSetInitiate", {"_id": "guarded", "members": members})
-            _await_primary(client)
+            await_primary(client)
             client.admin.command("createUser", "root", pwd="root", roles=["root"])
         root = f"mongodb://root:root@127.0.0.1:{port}/?authSource=admin&replicaSet=guarded"
         with MongoClient[dict[str, Any]](root) as client:
@@ -267,18 +266,6 @@ def test_rights_that_are_missing_are_named(place: Place, tmp_path: Path) -> None
                 assert "insert, update, remove" in found["ticks_hourly"]
                 assert "lacks insert, update there" in found["bucketwise_lease"]
         assert codes == {"reader": 1, "writer": 0}
-
-
-def _await_primary(client: MongoClient[dict[str, Any]]) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        try:
-            if client.admin.command("hello")["isWritablePrimary"]:
-                return
-        except PyMongoError:
-            pass
-        time.sleep(0.05)
-    raise RuntimeError("no primary in 60 s")
 
 
 def test_privileges_are_read_as_the_server_means_them() -> None:
