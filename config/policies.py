@@ -35,16 +35,19 @@ from config.values import (
 )
 
 #: A level of summaries: how long their windows are. The finest comes first.
-LevelName = Literal["5m", "15m", "hourly", "daily", "weekly", "monthly"]
+FineLevel = Literal["5m", "15m"]
+LongLevel = Literal["weekly", "monthly"]
+#: The finest first.
+LevelName = Literal[FineLevel, "hourly", "daily", LongLevel]
 LEVEL_NAMES: tuple[LevelName, ...] = get_args(LevelName)
 #: Whose windows begin where days of a time zone do.
-CALENDAR_LEVELS: tuple[LevelName, ...] = ("daily", "weekly", "monthly")
+CALENDAR_LEVELS: tuple[LevelName, ...] = ("daily", *get_args(LongLevel))
 
 
 class RollupLevel(Table):
     """A further level of summaries, and the collection that they go to."""
 
-    name: Literal["5m", "15m", "weekly", "monthly"]
+    name: Literal[FineLevel, LongLevel]
     collection: str
 
 

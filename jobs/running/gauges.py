@@ -16,6 +16,13 @@ from rollups.calendar.due import Calendar
 from rollups.calendar.windows import HIGHEST, LOWEST, span_ms
 from rollups.progress import load
 
+#: What `gauges` returns, and what each means.
+GAUGES = {
+    "rollup_lag_seconds": "For how long the first window not rolled up has been due",
+    "archive_lag_seconds": "For how long the oldest expired bucket has been due",
+    "oldest_live_bucket_timestamp_seconds": "Start of the oldest live bucket",
+    "lease_held": "Whether a run held the lease when the last one had ended",
+}
 #: Seconds that a server which does not answer may hold up a run for its metrics.
 _PATIENCE = 5
 

@@ -20,6 +20,7 @@ from jobs import clock
 from jobs.failures import OUTCOMES
 from jobs.output.measures import Measures
 from jobs.output.report import Result
+from jobs.running.gauges import GAUGES
 from jobs.running.ledger import SCHEDULED
 from jobs.running.pausing import PAUSABLE
 
@@ -54,15 +55,7 @@ class Metrics:
         self._findings = self._gauge("audit_findings", "Findings of the last audit", "severity")
         self._differing = self._gauge("drill_differing_buckets", "Buckets that the last drill found changed")
         self._waits = self._gauge("waits_for_window", "Whether the next run waits for its window to open")
-        self._standing = {
-            name: self._gauge(name, text)
-            for name, text in {
-                "rollup_lag_seconds": "For how long the first window not rolled up has been due",
-                "archive_lag_seconds": "For how long the oldest expired bucket has been due",
-                "oldest_live_bucket_timestamp_seconds": "Start of the oldest live bucket",
-                "lease_held": "Whether a run held the lease when the last one had ended",
-            }.items()
-        }
+        self._standing = {name: self._gauge(name, text) for name, text in GAUGES.items()}
 
     def record(self, verb: str, result: Result) -> None:
         """Counts one run of one policy; of none, where it is called "": the command could not start."""

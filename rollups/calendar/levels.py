@@ -1,6 +1,6 @@
 """Levels of summaries as data: how long windows are, and which finer windows make them up.
 
-Another level is a row of `ROWS`, and its name in `config.policies.LevelName`.
+Another level is a row of `ROWS`, a name in `config.policies`, and a key of `Retain` there.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from buckets.decoding.local import LARGEST_MS
+from buckets.fields.times import DAY_MS
 from config.policies import CALENDAR_LEVELS, LevelName, Policy
 from rollups.calendar.windows import (
     HIGHEST,
@@ -36,26 +37,30 @@ MINUTE = HOUR // 60
 class Row:
     """The properties of a level that are the same in every policy.
 
-    `step`: the length of its windows, which are counted from the epoch; or `edges`: where they begin and end
-    in a time zone. `parts`: the levels whose windows may make its own up, the coarsest first. `is_long`: a
-    window is longer than a day, so that it is made of several slices of reading.
+    `noun`: its windows, in messages. `parts`: the finer levels whose windows may make its own up, the
+    coarsest first. `length`: that of a window in milliseconds, counted from the epoch. Where windows follow
+    the calendar, it is the usual length, or the longest, and `edges` says where they begin and end in a zone.
     """
 
     noun: str
     parts: tuple[LevelName, ...]
-    step: int | None = None
+    length: int
     edges: Callable[[int, int, ZoneInfo], NDArray[np.int64]] | None = None
-    is_long: bool = False
+
+    @property
+    def is_long(self) -> bool:
+        """Returns whether its windows are longer than a day, so that several slices of reading make it."""
+        return self.length > DAY_MS
 
 
 _UP_TO_HOURS: tuple[LevelName, ...] = ("hourly", "15m", "5m")
 ROWS: Mapping[LevelName, Row] = {
-    "5m": Row("5-minute windows", (), step=5 * MINUTE),
-    "15m": Row("15-minute windows", ("5m",), step=15 * MINUTE),
-    "hourly": Row("hours", ("15m", "5m"), step=HOUR),
-    "daily": Row("days", _UP_TO_HOURS, edges=day_edges),
-    "weekly": Row("weeks", ("daily", *_UP_TO_HOURS), edges=week_edges, is_long=True),
-    "monthly": Row("months", ("daily", *_UP_TO_HOURS), edges=month_edges, is_long=True),
+    "5m": Row("5-minute windows", (), 5 * MINUTE),
+    "15m": Row("15-minute windows", ("5m",), 15 * MINUTE),
+    "hourly": Row("hours", ("15m", "5m"), HOUR),
+    "daily": Row("days", _UP_TO_HOURS, DAY_MS, day_edges),
+    "weekly": Row("weeks", ("daily", *_UP_TO_HOURS), 7 * DAY_MS, week_edges),
+    "monthly": Row("months", ("daily", *_UP_TO_HOURS), 31 * DAY_MS, month_edges),
 }
 
 
@@ -77,7 +82,7 @@ class Level:
     @property
     def step(self) -> int | None:
         """Returns the length of a window in milliseconds; None where it follows the calendar."""
-        return self.row.step
+        return self.row.length if self.row.edges is None else None
 
     @property
     def is_long(self) -> bool:
@@ -99,8 +104,7 @@ class Level:
         """Returns the edges of the whole windows that touch the range."""
         if self.row.edges is not None:
             return [int(edge) for edge in self.row.edges(start_ms, end_ms, self.zone)]
-        assert self.row.step is not None
-        return step_edges(start_ms, end_ms, self.row.step)
+        return step_edges(start_ms, end_ms, self.row.length)
 
     def windows(self, start_ms: int, end_ms: int) -> list[Span]:
         """Returns the whole windows that touch the range."""
@@ -108,8 +112,8 @@ class Level:
 
     def tiles(self, span: Span) -> bool:
         """Returns whether whole windows make up the span."""
-        if self.row.step is not None:
-            return not (span[0] % self.row.step or span[1] % self.row.step)
+        if self.step is not None:
+            return not (span[0] % self.step or span[1] % self.step)
         edges = self.edges(*span)
         return (edges[0], edges[-1]) == span
 

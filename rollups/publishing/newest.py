@@ -13,6 +13,7 @@ from pymongo.collection import Collection
 
 from buckets.columns import Series
 from buckets.models.series import series_key
+from config.policies import LevelName
 from rollups.calendar.levels import Level
 from rollups.context import RunContext
 from rollups.publishing.bookmark import ChangedSeries
@@ -33,7 +34,7 @@ class Newest:
 
     context: RunContext
     levels: Sequence[Level]
-    counts: Mapping[str, int]
+    counts: Mapping[LevelName, int]
 
     @property
     def finest(self) -> str:

@@ -17,16 +17,15 @@ from buckets.fields.selectors import Selector, selects
 from buckets.fields.times import DAY_MS, as_ms
 from config.errors import BucketwiseError
 from config.fingerprint import fingerprint
+from config.policies import LevelName
 from config.tables import Redis
-from rollups.calendar.levels import Level, levels_of
-from rollups.calendar.windows import HOUR
+from rollups.calendar.levels import ROWS, Level, levels_of
 from rollups.context import RunContext
 from rollups.publishing.bookmark import Bookmark, Bookmarks, Changed
 from rollups.publishing.keys import Keys, series_of
 from rollups.publishing.newest import Newest
 from rollups.publishing.writer import SERIES, Ask, Place, SeriesWriter, number
 
-_LONGEST = {"daily": 1, "weekly": 7, "monthly": 31}  # days of a window
 _AT_ONCE = 1000  # keys
 
 
@@ -97,8 +96,11 @@ class Publisher:
         return levels_of(self.context.policy)
 
     @cached_property
-    def _counts(self) -> dict[str, int]:
-        counts = {"hourly": self.redis.latest_hours, "daily": self.redis.latest_days}
+    def _counts(self) -> dict[LevelName, int]:
+        counts: dict[LevelName, int | None] = {
+            "hourly": self.redis.latest_hours,
+            "daily": self.redis.latest_days,
+        }
         return {level: count for level, count in counts.items() if count is not None}
 
     @cached_property
@@ -113,10 +115,8 @@ class Publisher:
     def _place(self) -> Place:
         """Returns where series lie. A series expires a day after its last kept window would have been pushed
         out."""
-        finest = self._levels[0]
-        window = finest.step or _LONGEST[finest.name] * DAY_MS
-        lengths = {"hourly": HOUR, "daily": DAY_MS}
-        longest = max([2 * window, *(lengths[level] * count for level, count in self._counts.items())])
+        lengths = (ROWS[level].length * count for level, count in self._counts.items())
+        longest = max([2 * self._levels[0].row.length, *lengths])
         return Place(self._keys, self._fields, self.redis.secondary, longest + DAY_MS)
 
     @property

@@ -13,6 +13,7 @@ from config.errors import BucketwiseError
 from jobs.failures import OUTCOMES
 from jobs.output.measures import Measures
 from jobs.output.report import PRECEDENCE, Report, Result
+from jobs.running.gauges import GAUGES
 from jobs.service.metrics import Metrics
 from jobs.steps.working import FAILED, LEFT_SOMETHING, NOT_KEPT, OWN_COLLECTIONS
 from tests.docs.pages import ROOT, code, prose, rows, section
@@ -97,11 +98,7 @@ def test_every_metric_is_explained() -> None:
     metrics = Metrics()
     now = datetime(2018, 9, 1, tzinfo=UTC)
     archive = {"buckets": 1, "readings": 1, "bytes": 1, "deleted": 1, "left": 0, "quarantined": 0}
-    standing = dict.fromkeys(
-        ("rollup_lag_seconds", "archive_lag_seconds", "oldest_live_bucket_timestamp_seconds", "lease_held"),
-        0.0,
-    )
-    measures = Measures(now, {"rollup": 1.0}, {"put": 1}, 0, standing)
+    measures = Measures(now, {"rollup": 1.0}, {"put": 1}, 0, dict.fromkeys(GAUGES, 0.0))
     result = Result("ticks", 0, {"rollup": {"readings": 1}, "archive": archive}, measures=measures)
     assert Report("run", now, [result]).exit_code == 0
     metrics.record("run", result)

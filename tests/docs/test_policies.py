@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import types
 import typing
 from datetime import timedelta
@@ -14,10 +15,21 @@ from pydantic import ByteSize
 from pydantic.fields import FieldInfo
 
 from config.checks import fields
+from config.checks.storage import CLASSES
 from config.durations import format_duration
 from config.loading.environment import OVERRIDES
 from config.loading.load import PATH_VARIABLE, load
-from config.policies import Archive, Audit, Compact, Overflow, Policy, Retain, Rollup, RollupLevel
+from config.policies import (
+    LAYOUT_KEYS,
+    Archive,
+    Audit,
+    Compact,
+    Overflow,
+    Policy,
+    Retain,
+    Rollup,
+    RollupLevel,
+)
 from config.sizes import format_size
 from config.tables import (
     Drill,
@@ -119,12 +131,21 @@ def _no_length(field: FieldInfo) -> str:
 
 
 def test_what_goes_with_which_model() -> None:
-    table = rows(section(PAGE, "Which key goes with which model"))
+    table = list(rows(section(PAGE, "Which key goes with which model")))
     said = {code(model): cells for model, *cells in table}
     assert set(said) == set(fields._REQUIRED)
     for model, (needs, may_have) in said.items():
         assert _codes(needs) == set(fields._REQUIRED[model])
         assert _codes(may_have) == set(fields._OPTIONAL[model])
+    keys = {key for _, *cells in table for cell in cells for key in _codes(cell)}
+    assert keys | {"model", "series_fields", "value_fields"} == LAYOUT_KEYS, "manifests record all of them"
+
+
+@pytest.mark.parametrize("name", ["docs/policies.md", "config/example.toml"])
+def test_every_storage_class_is_named(name: str) -> None:
+    """In the line that explains the key."""
+    explained = re.search(r"(?m)^(\| `|# )storage_class\b.*", (ROOT / name).read_text(encoding="utf-8"))
+    assert explained and set(CLASSES) <= set(re.findall(r"[A-Z_]{5,}", explained[0].upper()))
 
 
 def _codes(cell: str) -> set[str]:
