@@ -15,8 +15,8 @@ MAX_DETAILS = 1000
 NOT_ROLLED_UP = "its windows have changed since they were rolled up"
 #: Why buckets stay that hold no numbers.
 VALUELESS = (
-    "no finite value in a value field for a whole day, of a series that had some: mend the field, or name it "
-    "in nonnumeric_ok"
+    "no finite value in a value field for a whole day, of a series that had some: correct the field, or name "
+    "it in nonnumeric_ok"
 )
 
 
@@ -59,7 +59,7 @@ class DeleteLimit:
         """Says by how much the run is too large, and what to do."""
         return (
             f"it would delete {self.due:,} of the {self.total:,} buckets of {self.collection}, and "
-            f"archive.max_delete ({self.written}) allows {self.most:,}. Look whether the policy says what "
+            f"archive.max_delete ({self.written}) allows {self.most:,}. Check that the policy says what "
             "you mean; if so, run once with --allow-large"
         )
 

@@ -20,10 +20,10 @@ def parse_duration(text: str) -> timedelta | None:
     if text == "forever":
         return None
     if not (shape := _SHAPE.fullmatch(text)):
-        raise InvalidValueError("it is no duration", MEND)
+        raise InvalidValueError("it is not a duration", MEND)
     seconds = int(shape[1]) * _SECONDS[shape[2]]
     if seconds > LONGEST.total_seconds():
-        message = f'it is longer than {LONGEST.days} days; for no end there is "forever"'
+        message = f'it is longer than {LONGEST.days} days; for no limit, write "forever"'
         raise InvalidValueError(message, MEND)
     return timedelta(seconds=seconds)
 

@@ -20,7 +20,7 @@ def check_limit(value: object) -> None:
     else:
         raise InvalidValueError("it is neither a share nor a whole number", MEND)
     if not is_sound:
-        raise InvalidValueError("it has to be above zero, and 100% at most", MEND)
+        raise InvalidValueError("it must be above zero, and at most 100%", MEND)
 
 
 def at_most(limit: int | str, total: int) -> int:

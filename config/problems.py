@@ -54,7 +54,7 @@ class Problem:
         lines = [f"{place}: {self.key}" if self.key else place]
         if self.value is not None:
             lines.append(f"  value: {self.value}")
-        return "\n".join([*lines, f"  wrong: {self.message}", f"  mend:  {self.mend}"])
+        return "\n".join([*lines, f"  error: {self.message}", f"  fix:   {self.mend}"])
 
 
 class ConfigError(BucketwiseError):
@@ -65,7 +65,7 @@ class ConfigError(BucketwiseError):
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
         count = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
-        head = f"{count} in the config; nothing was touched"
+        head = f"{count} in the policy file; nothing was changed"
         super().__init__("\n\n".join([head, *map(str, self.problems)]))
 
     def as_dicts(self) -> list[dict[str, Any]]:

@@ -91,5 +91,5 @@ def parse_window(text: str) -> Window | None:
     start = int(found[1]) * 60 + int(found[2])
     end = int(found[3] or found[5]) * 60 + int(found[4] or found[6])
     if start == end:
-        raise InvalidValueError("it ends when it begins, and never opens", _WINDOW_MEND)
+        raise InvalidValueError("it ends when it begins, so it never opens", _WINDOW_MEND)
     return Window(start, end, zone)

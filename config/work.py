@@ -13,7 +13,7 @@ SCHEMES = {"dask": "tcp", "tls": "tls"}
 MOST_WORKERS = 256
 LEAST_MEMORY = 50_000_000
 EXECUTOR_MEND = 'write the scheduler\'s address: "dask://host:8786", or "tls://host:8786" for TLS'
-BOTH = "workers are processes of this machine, an executor is a cluster: one of the two does the work"
+BOTH = "workers are processes on this machine, an executor is a cluster: use one of the two"
 
 
 def executor_fault(url: str) -> str | None:
@@ -24,7 +24,7 @@ def executor_fault(url: str) -> str | None:
     except ValueError:
         return "not a valid URL"
     if parts.scheme not in SCHEMES:
-        return "it is no dask:// or tls:// address"
+        return "it is not a dask:// or tls:// address"
     if "@" in url:
         return "credentials do not belong in this address: a scheduler takes none"
     if not host or port is None or parts.path or parts.query or parts.fragment:
@@ -35,12 +35,12 @@ def executor_fault(url: str) -> str | None:
 def check_work(work: Workers, report: Report) -> None:
     """Reports a number of workers, an executor or a memory limit that can't be used."""
     if not 1 <= work.workers <= MOST_WORKERS:
-        fault = Fault(f"it does not lie between 1 and {MOST_WORKERS}", "write how many processes may work")
+        fault = Fault(f"it must be between 1 and {MOST_WORKERS}", "write the number of worker processes")
         report.add(("work", "workers"), fault)
     if work.executor is not None and (message := executor_fault(work.executor)):
         report.add(("work", "executor"), Fault(message, EXECUTOR_MEND))
     if work.executor is not None and work.workers > 1:
-        fault = Fault(BOTH, "take one of the two out")
+        fault = Fault(BOTH, "remove one of the two")
         report.add(("work", "executor"), fault, rests_on=[("work", "workers")])
     if work.memory < LEAST_MEMORY:
         fault = Fault(f"less than {sizes.format_size(LEAST_MEMORY)} is too little to work with", sizes.MEND)

@@ -97,7 +97,7 @@ class Call:
         UsageError."""
         work = self.settings.work
         if count is not None and executor is not None:
-            raise UsageError(f"--workers {count} and --executor {executor}: {BOTH}. Give one")
+            raise UsageError(f"--workers {count} and --executor {executor}: {BOTH}")
         if executor is not None:
             if fault := executor_fault(executor):
                 raise UsageError(f"--executor {executor}: {fault}; {EXECUTOR_MEND}")

@@ -79,5 +79,5 @@ def parse_range(since: str | None, until: str | None) -> TimeRange:
     start = None if since is None else parse_instant(since, "--since")
     end = None if until is None else parse_instant(until, "--until")
     if start is not None and end is not None and start >= end:
-        raise UsageError(f"--since {since} is not before --until {until}: there is no time between them")
+        raise UsageError(f"--since {since} is not before --until {until}: the range is empty")
     return TimeRange(start, end)

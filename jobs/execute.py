@@ -103,7 +103,7 @@ def emit(report: Report, *, as_json: bool) -> None:
         abandon(sys.stdout)
     except OSError as error:
         abandon(sys.stdout)
-        report.error = f"the result could not be written to stdout: {error.strerror}. What was done stands"
+        report.error = f"the result could not be written to stdout: {error.strerror}. What was done is kept"
         report.error_code = 1
     failed = [it.policy for it in report.results if it.error is not None]
     for number, line in enumerate(report.complaints):  # those of policies come first

@@ -28,8 +28,8 @@ from jobs import logs
 
 _AGAIN = "It is safe to run again"
 _NO_THREAD = "can't start new thread"  # a plain RuntimeError
-_NO_ROOM = f". Make room on this machine's disk; TMPDIR says where temporary files go. {_AGAIN}"
-_TOO_MANY_FILES = f". Let this process have more files open (ulimit -n). {_AGAIN}"
+_NO_ROOM = f". Free some space on this machine's disk; TMPDIR says where temporary files go. {_AGAIN}"
+_TOO_MANY_FILES = f". Raise the limit of open files (ulimit -n). {_AGAIN}"
 _MENDS = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), _NO_ROOM),
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), _TOO_MANY_FILES),

@@ -46,7 +46,7 @@ Logs = Annotated[
         OPTION,
         envvar=VARIABLE,
         show_default=False,
-        help="How lines on stderr are written: text, or json, an object a line. Default: text.",
+        help="Format of lines on stderr: text, or json (one object per line). Default: text.",
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Answer yes to all prompts.")]

@@ -37,7 +37,7 @@ class Stop:
     def check(self) -> None:
         """Raises InterruptedRun once asked."""
         if self.asked:
-            raise InterruptedRun("interrupted: the step in hand was finished; it is safe to run again")
+            raise InterruptedRun("interrupted: the current step was finished; it is safe to run again")
 
 
 _code = InterruptedRun.exit_code

@@ -110,5 +110,5 @@ def _check_reason(erasure: Erasure) -> None:
     if erasure.needle.is_named_in(reason):
         raise UsageError(
             "--reason: it contains a value of --series, and is kept in a receipt for good. Name the case, "
-            "and not whom or what it is about"
+            "not the person or thing it is about"
         )

@@ -73,6 +73,6 @@ def _other(begun: Begun, erasure: Erasure) -> str:
     told = "".join(f", {name} {as_text(at)}" for name, at in ends if at is not None)
     return (
         f"policy {erasure.policy.name}: another erasure was begun at {as_text(begun.at)} ({begun.reason!r}"
-        f"{told}), and has not ended. Run it again with the same --series, --since and --until; then this "
+        f"{told}), and has not finished. Run it again with the same --series, --since and --until; then this "
         "one. Nothing was changed"
     )

@@ -20,7 +20,7 @@ from config.policies import Policy
 from rollups.calendar.levels import levels_of
 
 _WHAT = "documents contain a value of the series"
-_UNREADABLE = "the file can't be read, so that nothing tells whether it holds a value of the series"
+_UNREADABLE = "the file can't be read, so whether it holds a value of the series is unknown"
 
 
 class TextSearch:

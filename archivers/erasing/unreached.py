@@ -12,13 +12,13 @@ from buckets.fields.times import as_text
 
 _DIGESTS = (
     "manifests and receipts keep digests of what was erased, and filters that tell which series a commit "
-    "held: who knows all but a little of a document can find it by trying"
+    "held: whoever knows nearly all of a document can find the rest by trial"
 )
 _NUMBERS = (
     "numbers, true, false, and texts of one or two characters are looked for as values of the series, and "
     "not inside texts"
 )
-_OPLOG = "it tells of what was deleted until that is overwritten"
+_OPLOG = "it contains what was deleted until that is overwritten"
 _OTHERS = "backups, exports, logs, and collections into which buckets were restored are not searched"
 
 
@@ -38,7 +38,7 @@ def _older_versions(store: ObjectStore, policy: str) -> Iterator[Remaining]:
     try:
         older = store.older_versions(f"{policy}/")
     except StoreError as error:
-        yield Remaining(place, f"whether older versions of files are kept can't be told: {error}", False)
+        yield Remaining(place, f"cannot find out whether older versions of files are kept: {error}", False)
         return
     if older.count:
         until = older.locked_until

@@ -214,7 +214,7 @@ class OfflineArchive(ArchivedCommits):
         for file in manifest.files:
             found = self.store.head(file.key)
             if found is None or found.size != file.bytes:
-                fault = "it was written and read back, and is gone by now, or of another size"
+                fault = "it was written and read back, and is now missing or has another size"
                 raise DamagedError("part-missing", f"{self.store.url}/{file.key}", fault)
             versions |= {file.key: found.version} if found.version else {}
         self.versions = {manifest.commit: versions} if versions else {}
@@ -234,7 +234,7 @@ class OfflineArchive(ArchivedCommits):
         batch = unpack(*self._read_back(manifest))
         if batch.digest != manifest.documents_sha256:
             place = f"{self.store.url}/{manifest.buckets_file.key}"
-            raise DamagedError("part-differs", place, "its commit does not give the documents archived")
+            raise DamagedError("part-differs", place, "its commit does not contain the archived documents")
         self._recent.put(manifest, batch)
         return batch
 
@@ -335,7 +335,9 @@ class OfflineArchive(ArchivedCommits):
         if left:
             there = {found.key for found in self.store.list(f"{self.policy.name}/data/")}
             for key in sorted(set(parts()) - there):
-                fault = f"the file is missing, and {left[0][0]} is of no commit: it may have been renamed"
+                fault = (
+                    f"the file is missing, and {left[0][0]} belongs to no commit: it may have been renamed"
+                )
                 raise DamagedError("part-missing", f"{self.store.url}/{key}", fault)
         self.store.delete([key for key, _ in left])
         return len(left) == len(found)

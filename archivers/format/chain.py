@@ -65,7 +65,7 @@ class Chain:
             manifest = read_manifest(self._store, self._policy, commit)
             place = self._place(manifest_key(self._policy, commit.sequence, commit.name))
             if (commit.seal or self._seal_of(commit.name)) not in (None, manifest.sha256):
-                fault = "it is another manifest than the one that was committed: its receipt has another seal"
+                fault = "it is not the manifest that was committed: its receipt has another seal"
                 raise DamagedError("part-differs", place, fault)
             self._check_signature(manifest, place)
             if len(self._manifests) == _KEPT:

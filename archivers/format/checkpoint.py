@@ -21,7 +21,7 @@ from archivers.stores.base import Corrupt, NotFound, ObjectStore
 
 _MEND = (
     "Find out what happened to it, and remove the file if it is there: the next run goes through the whole "
-    "chain of manifests, and makes another checkpoint where nothing is amiss"
+    "chain of manifests, and makes another checkpoint if nothing is wrong"
 )
 
 

@@ -247,13 +247,13 @@ def _read(store: ObjectStore, policy: str, commit: str, key: str) -> Manifest:
         fault = f"the manifest can't be read: {where}: {first['msg']}"
         raise DamagedError("part-differs", f"{store.url}/{key}", fault) from None
     if seal_of(data) != manifest.sha256:
-        fault = "the manifest is not as it was written: its bytes don't have its own SHA-256"
+        fault = "the manifest was changed: its bytes don't match its own SHA-256"
     elif (manifest.policy, manifest.commit) != (policy, commit):
         fault = f"it is the manifest of commit {manifest.commit} of policy {manifest.policy}"
     elif (foreign := _foreign(manifest)) is not None:
         fault = f"it names {foreign!r}, which is no file of its commit"
     elif not _is_layout(manifest):
-        fault = "its layout is none that a policy could have"
+        fault = "its layout is not one that a policy could have"
     else:
         return manifest
     raise DamagedError("part-differs", f"{store.url}/{key}", fault)

@@ -28,7 +28,7 @@ def write_parts(
         times = packed.rows.time[start:end]
         dt, first, last = day(int(times[0])), int(times.min()), int(times.max())
         if {day(first), day(last)} != {dt}:  # whoever looks for a day would miss some
-            raise ValueError(f"the rows of {dt} do not lie together")
+            raise ValueError(f"the rows of {dt} are not contiguous")
         key = part_key(policy, dt, commit)
         written[key] = parquet.write_part(packed.rows, slice(start, end), types)
         yield Part(

@@ -41,7 +41,7 @@ class HeldSeries(BaseModel):
         try:
             base64.b64decode(bits, validate=True)
         except binascii.Error as error:
-            raise ValueError(f"it is no base64: {error}") from None
+            raise ValueError(f"it is not valid base64: {error}") from None
         return bits
 
     @classmethod

@@ -41,7 +41,7 @@ _PROPERTIES = {
     "commit.manifest-merge.enabled": "true",
     "commit.manifest.min-count-to-merge": "25",
 }
-_MEND = "The archive is whole without it. Once this is mended, the next run registers what is missing"
+_MEND = "The archive is whole without it. Once this is fixed, the next run registers what is missing"
 #: Properties of catalogs that may be shown.
 _PLAIN = ("type", "uri", "warehouse")
 

@@ -45,7 +45,7 @@ def differences(context: ArchiveContext, lake: Lake) -> Iterator[LakeDifference]
                 yield LakeDifference(table.place, message, is_behind)
 
     yield from told("parts that it lacks", standing.keys() - counted.keys())
-    yield from told("files in it that are no parts of the archive", counted.keys() - standing.keys())
+    yield from told("files in it that are not parts of the archive", counted.keys() - standing.keys())
     yield from told("files that it lists twice", {it for it, count in counted.items() if count > 1})
 
 

@@ -59,7 +59,7 @@ def new_columns(known: Columns, manifests: Iterable[Manifest]) -> Columns:
             if there != kind:
                 raise LakeError(
                     f"column {name} is {there} in the table, and {kind} in the parts of commit "
-                    f"{manifest.commit}: Iceberg can't make the one of the other. The table stays as it is. "
+                    f"{manifest.commit}: Iceberg can't convert one to the other. The table stays as it is. "
                     "Archive these buckets by a policy of another name, or drop the table and read the parts"
                 )
     return found

@@ -100,14 +100,14 @@ class Copies:
             found = self._archive.store.head(file.key)
             if found is None or found.size != file.bytes:
                 raise BucketwiseError(
-                    f"{self._archive.store.url}/{file.key}: a worker has written it, and it is not there. "
+                    f"{self._archive.store.url}/{file.key}: a worker wrote it, and it is not there. "
                     "Name the store so that it is the same from every machine that works (no folder that is "
                     "not shared). Nothing was deleted; it is safe to run again"
                 )
         if not self._archive.holds(draft, lot.batch):
             raise HaltedError(
                 f"policy {lot.policy.name}: commit {draft.commit}, copied by a worker to "
-                f"{self._archive.store.url}, does not give the documents that were read. Nothing was "
+                f"{self._archive.store.url}, does not contain the documents that were read. Nothing was "
                 "deleted. Look at the worker and the store, then run again"
             )
         return Copied(draft, lot.batch)

@@ -116,14 +116,17 @@ class _Audit:
         yield from self._bad(report)
         for gap in self.context.receipts.gaps():
             numbers = f"{gap['lost']['after'] + 1} to {gap['lost']['sequence']}"
-            message = f"the receipts of deletes {numbers} were lost: this database was put back"
+            message = (
+                f"the receipts of deletes {numbers} were lost: this database was restored to an older state"
+            )
             yield self._finding("receipts-lost", RECEIPTS, message, "warning")
         for key in unlisted:
             assert self.context.store is not None
             yield self._finding(
                 "part-unlisted",
                 f"{self.context.store.url}/{key}",
-                "no manifest names this file: of a run cut off (the next one removes it), or put there",
+                "no manifest names this file: an interrupted run left it (the next run removes it), or "
+                "someone put it there",
             )
 
     def parts(self) -> Iterator[Finding]:
@@ -175,8 +178,8 @@ class _Audit:
             yield self._finding(
                 "readings-gone",
                 self.policy.collection,
-                f"{report.kept} summaries tell of readings neither live nor archived. If those were deleted "
-                "on purpose, `bucketwise rollup` with --since and --until takes them out",
+                f"{report.kept} summaries count readings that are neither live nor archived. If those were "
+                "deleted on purpose, `bucketwise rollup` with --since and --until removes them",
             )
         expired = count_expired(replace(context, now=context.now - SLACK))
         for name, count in expired.gone.items():
@@ -223,7 +226,7 @@ class _Audit:
             place = f"{self.policy.collection}, {it.field}"
             series = extended_json(dict(zip(self.policy.series_names, it.series, strict=True)))
             day = f"{it.date} of {series}"
-            message = f"{report.reasons[VALUELESS]} expired buckets stay: {VALUELESS}. Here is {day}"
+            message = f"{report.reasons[VALUELESS]} expired buckets stay: {VALUELESS}. An example: {day}"
             yield self._finding("valueless", place, message)
         yield from self._quarantined(report.quarantined)
 
@@ -236,7 +239,7 @@ class _Audit:
             yield self._finding(
                 "archive-past-retention",
                 self.policy.collection,
-                f"{late} archived buckets are past `retain.archive`, and no run has seen to them for a day: "
+                f"{late} archived buckets are past `retain.archive`, and no run has handled them for a day: "
                 "run `bucketwise run`",
             )
 

@@ -43,7 +43,7 @@ def check_server(database: Database[Document]) -> list[Finding]:
     if "setName" in hello:
         findings.append(Finding("replica-set", None, place, "ok", f"replica set {hello['setName']}"))
     elif hello.get("msg") == "isdbgrid":
-        message = "a sharded cluster: bucketwise is tried on replica sets only (see docs/compatibility.md)"
+        message = "a sharded cluster: bucketwise is tested on replica sets only (see docs/compatibility.md)"
         findings.append(Finding("replica-set", None, place, "warning", message))
     else:
         message = (
@@ -63,7 +63,9 @@ def check_store(store: ObjectStore, storage_classes: Iterable[str] = ()) -> list
             probe_class(store, named)
     except StoreError as error:
         return [Finding("store", None, store.url, "error", str(error))]
-    extra = "" if found.conditional_put else "; it ignores conditional writes, which nothing rests on"
+    extra = (
+        "" if found.conditional_put else "; it ignores conditional writes, on which bucketwise does not rely"
+    )
     works = Finding("store", None, store.url, "ok", f"write, read, list and delete work{extra}")
     return [works, *_versions(store)]
 
@@ -129,7 +131,9 @@ def check(
         *rights,
     ]
     if all(finding.severity == "ok" for finding in findings):
-        findings = [Finding("policy", policy.name, policy.collection, "ok", "all is as a run needs it")]
+        findings = [
+            Finding("policy", policy.name, policy.collection, "ok", "everything is as a run needs it")
+        ]
     return Checked(findings, fit, unfit)
 
 

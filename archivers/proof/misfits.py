@@ -35,8 +35,8 @@ def misfits(fit: Fit, policy: Policy) -> list[Finding]:
 def _no_bucket(fit: Fit, policy: Policy) -> Finding:
     first = fit.quarantined[0]
     message = (
-        f"none of {fit.sampled:,} sampled buckets keeps to the model. _id {extended_json(first.id)}, "
-        f"{first.field}: {first.reason}. Mend the policy; if it is right, mend the buckets"
+        f"none of {fit.sampled:,} sampled buckets fits the model. _id {extended_json(first.id)}, "
+        f"{first.field}: {first.reason}. Correct the policy; if it is right, correct the buckets"
     )
     return Finding("no-bucket-fits", policy.name, policy.collection, "error", message)
 
@@ -44,7 +44,7 @@ def _no_bucket(fit: Fit, policy: Policy) -> Finding:
 def _no_readings(fit: Fit, policy: Policy) -> Finding:
     message = (
         f"{fit.buckets:,} buckets were sampled, and none has slots at {_listed(policy.value_fields)}: there "
-        f"is no reading. {_hint(fit, policy, policy.value_fields[0])} Mend value_fields"
+        f"is no reading. {_hint(fit, policy, policy.value_fields[0])} Correct value_fields"
     )
     return Finding("no-readings", policy.name, policy.collection, "error", message)
 
@@ -55,8 +55,8 @@ def _empty(fit: Fit, policy: Policy, name: str, path: str) -> Finding:
     )
     message = (
         f"value field `{path}`: of {fit.readings:,} readings in {fit.buckets:,} sampled buckets none holds a "
-        f"finite number there ({held}). {_hint(fit, policy, path)} Mend value_fields, or, where it need hold "
-        f'no numbers, write nonnumeric_ok = ["{path}"]'
+        f"finite number there ({held}). {_hint(fit, policy, path)} Correct value_fields, or, if it need not "
+        f'hold numbers, write nonnumeric_ok = ["{path}"]'
     )
     return Finding("value-field-empty", policy.name, f"{policy.collection}, {path}", "error", message)
 

@@ -31,7 +31,7 @@ def sign(context: ArchiveContext) -> SignReport:
     lenient, report = replace(context, keys=context.keys.lenient()), SignReport()
     found = verify(lenient)
     if found.bad:
-        raise HaltedError(f"nothing was signed, since not all is as it was: {found.bad[0].message}")
+        raise HaltedError(f"nothing was signed, because verification failed: {found.bad[0].message}")
     keys, check, receipts = context.keys, context.check, context.receipts
     if (archive := context.offline(lenient.keys)) is not None:
         chain = archive.chain

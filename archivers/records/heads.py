@@ -139,7 +139,7 @@ def check_none_back(receipts: Receipts, archive: OfflineArchive) -> None:
     dropped = receipts.dropped()  # before the listing: a concurrent run drops first
     for commit in archive.commits() if dropped else ():
         if commit.name in dropped and archive.manifest(commit).sha256 == dropped[commit.name]:
-            raise _rolled_back(archive, commit, "it was dropped, and is there again")
+            raise _rolled_back(archive, commit, "it was dropped, and has come back")
 
 
 def check_all_there(receipts: Receipts, archive: OfflineArchive) -> list[Commit]:
@@ -173,7 +173,7 @@ def _head(archive: OfflineArchive, link: Link) -> Manifest:
 
 
 def _rolled_back(archive: OfflineArchive, commit: Commit, what: str) -> DamagedError:
-    mend = "Put the store back as it was, from its versions or a backup: see operations.md, exit 5"
+    mend = "Restore the store from its versions or a backup: see operations.md, exit 5"
     return DamagedError(
         "store-rolled-back", archive.place(commit), f"{what}: the store is not as it was left", mend
     )

@@ -41,7 +41,7 @@ def check_deletions(
         what = "the number of the last receipt is gone"
         yield DamagedError("receipt-missing", f"{COLLECTION}, {LAST}", what, _MEND)
     elif last is not None and checker.seals.get(last.sequence) != last.sha256:
-        what = f"the last receipt was number {last.sequence}, and it is gone, or another one"
+        what = f"the last receipt was number {last.sequence}, and it is missing, or has been replaced"
         yield DamagedError("receipt-missing", f"{COLLECTION}, {LAST}", what, _MEND)
     if told := [it for it in known if not checker.knows(it)]:
         number = max(it.sequence for it in told)
@@ -49,7 +49,9 @@ def check_deletions(
             f"manifests of the archive tell of receipt {number}, and the database has none or another one: "
             "it was put back to an older state, or receipts were taken out"
         )
-        mend = "If a backup was restored on purpose, the next run goes on from there, and a receipt says so"
+        mend = (
+            "If a backup was restored on purpose, the next run continues from there, and a receipt records it"
+        )
         yield DamagedError("receipts-rolled-back", COLLECTION, what, mend)
 
 
@@ -67,10 +69,10 @@ def differing_holds(
     for name in sorted(told.keys() | (before.keys() & after.keys())):
         place, mend = f"{HOLDS}, {name}", f"Restore {HOLDS} from a backup, or find out who changed it"
         if name not in before and name not in after:
-            fault = "a receipt says that it was placed, none that it was released, and it is gone"
+            fault = "a receipt says that it was placed, and none that it was released, but it is gone"
             yield DamagedError("hold-missing", place, fault, mend)
         elif before.get(name) == after.get(name) != told.get(name):
-            yield DamagedError("hold-differs", place, "no receipt says that it was placed as it is", mend)
+            yield DamagedError("hold-differs", place, "no receipt records it in this form", mend)
 
 
 class _Checker:
@@ -92,7 +94,7 @@ class _Checker:
         try:
             yield from self._read(receipt, place)
         except (KeyError, TypeError, ValueError, AttributeError):
-            yield DamagedError("receipt-differs", place, "it is no receipt as they are written", _MEND)
+            yield DamagedError("receipt-differs", place, "it does not have the form of a receipt", _MEND)
 
     def compare(self, receipt: Document) -> Iterator[DamagedError]:
         """Says whether one that is in a file as well is the same in MongoDB."""
@@ -109,10 +111,10 @@ class _Checker:
             what = f"the receipts from number {expected} up to this one are gone"
             yield DamagedError("receipt-missing", place, what, _MEND)
         elif receipt["previous"] != self._previous:
-            yield DamagedError("receipt-differs", place, "the one before it had another seal", _MEND)
+            yield DamagedError("receipt-differs", place, "the receipt before it has another seal", _MEND)
         self.sequence, self._previous, self.seals[sequence] = sequence, seal, seal
         if seal_of(receipt) != seal or receipt["_id"]["name"] != f"delete-{sequence:010d}":
-            yield DamagedError("receipt-differs", place, "it does not have its own SHA-256", _MEND)
+            yield DamagedError("receipt-differs", place, "it does not match its own SHA-256", _MEND)
             return
         if receipt["kind"] in ("delete", "expire") and receipt["policy_sha256"] not in self._texts:
             what = f"the policy text {receipt['policy_sha256'][:16]}… that it names is gone, or was changed"

@@ -88,7 +88,7 @@ class ReceiptFiles:
             raise DamagedError("receipt-differs", place, what, MEND) from None
         numbers = [it.get("sequence") for it in documents]
         if not documents or any(not isinstance(it, int) for it in numbers):
-            what = "it does not hold receipts as they are written"
+            what = "its contents do not have the form of receipts"
             raise DamagedError("receipt-differs", place, what, MEND)
         if documents[-1].get("sha256") != file.sha256:
             what = "the file does not end with the receipt that the database names"
@@ -100,7 +100,7 @@ class ReceiptFiles:
         data = encoded(documents)
         self._there.put_bytes(self._key(file), data)
         if self._there.get_bytes(self._key(file)) != data:
-            raise HaltedError(f"{self.place(file)}: the store gives back other bytes than were written")
+            raise HaltedError(f"{self.place(file)}: the store returned other bytes than were written")
 
     def add(self, file: ReceiptFile, session: ClientSession) -> None:
         """Puts a file behind the others."""
@@ -185,8 +185,8 @@ def _exchange(
     going = [it["_id"] for it in documents if it["kind"] == "delete"]
     if receipts.remove(going, session) != len(going):
         raise HaltedError(
-            f"policy {receipts.policy}: receipts of deletes went while they were being moved to the store. "
-            "Nothing was removed. Find out who removes them from bucketwise_receipts, and run again"
+            f"policy {receipts.policy}: receipts of deletes disappeared while they were being moved to the "
+            "store. Nothing was removed. Find out who removes them from bucketwise_receipts, and run again"
         )
 
 

@@ -34,9 +34,7 @@ from rollups.guarded import transaction
 
 #: Buckets, and bytes of them, that wait for their other versions to be looked up together.
 MAX_WAITING, MAX_WAITING_BYTES = 10_000, 16 << 20
-IN_THE_WAY = (
-    "another document has the same _id. What is there was left as it is. Restore into a new collection"
-)
+IN_THE_WAY = "another document has the same _id, and was left unchanged. Restore into a new collection"
 
 
 @dataclass

@@ -50,5 +50,5 @@ def open_store(settings: Store) -> ObjectStore:
             lock=settings.object_lock,
         )
     raise UsageError(
-        f"store.url = {settings.url!r} is no store. Write s3://bucket/prefix or file:///absolute/directory."
+        f"store.url = {settings.url!r} is not a supported store URL. Use s3://bucket/prefix or file:///absolute/directory."
     )

@@ -158,7 +158,7 @@ def checked_key(key: str, place: str) -> str:
     parts = key.split("/")
     if _UNSAFE.search(key) or any(part in ("", ".", "..") for part in parts):
         mend = "A key is a relative path without empty parts, '.', '..', backslashes and control characters."
-        raise StoreError("use key", place, f"{key!r} is no safe key", mend)
+        raise StoreError("use key", place, f"{key!r} is not a safe key", mend)
     return key
 
 
@@ -182,7 +182,7 @@ def probe_store(store: ObjectStore, rights: Rights, is_refused: Callable[[str], 
 
     def check(holds: bool, reason: str) -> None:
         if not holds:
-            raise StoreError("probe", f"{store.url}/{key}", reason, "Use another store, or mend this one.")
+            raise StoreError("probe", f"{store.url}/{key}", reason, "Use another store, or repair this one.")
 
     try:
         store.put_bytes(key, data)
@@ -191,7 +191,7 @@ def probe_store(store: ObjectStore, rights: Rights, is_refused: Callable[[str], 
     written = not missing
     try:
         if written:
-            check(store.get_bytes(key) == data, "it gives back other bytes than were written")
+            check(store.get_bytes(key) == data, "it returned other bytes than were written")
     except Denied:
         missing.append(rights.read)
     try:

@@ -76,7 +76,7 @@ class FileStore:
             finally:
                 temporary.unlink(missing_ok=True)
         if not placed:
-            raise AlreadyExists("put", f"{self.url}/{key}", "it is there already")
+            raise AlreadyExists("put", f"{self.url}/{key}", "it already exists")
 
     def get_bytes(self, key: str, size: int | None = None) -> bytes:
         """Returns the bytes of an object; follows no symbolic link."""
@@ -195,9 +195,9 @@ class FileStore:
         except _ABSENT:
             raise NotFound(operation, place, "no such file") from None
         except PermissionError as error:
-            raise Denied(operation, place, str(error), "Give this user the right to it.") from error
+            raise Denied(operation, place, str(error), "Grant this user that right.") from error
         except OSError as error:
-            mend = "Make room." if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+            mend = "Free some space." if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
             raise StoreError(operation, place, str(error), mend) from error
 
 
@@ -209,7 +209,7 @@ def _described(key: str, path: Path) -> StoreObject:
 
 
 def _linked(operation: str, path: Path) -> Corrupt:
-    mend = "None is followed inside a store. Look who put it there, and put back what belongs there."
+    mend = "Links are not followed inside a store. Find out who put it there, and restore what belongs there."
     return Corrupt(operation, path.absolute().as_uri(), "it is a symbolic link", mend)
 
 
@@ -226,7 +226,7 @@ def _place(temporary: Path, target: Path, if_absent: bool) -> bool:
             return True
         except FileNotFoundError as error:  # a delete beside us removed the folder while it was empty
             if attempt == _PUT_TRIES - 1:
-                raise OSError(errno.EAGAIN, "its folder keeps vanishing", str(target.parent)) from error
+                raise OSError(errno.EAGAIN, "its folder keeps disappearing", str(target.parent)) from error
     raise AssertionError("unreachable")
 
 

@@ -113,7 +113,7 @@ class S3Store:
         """Uploads an object. After a reply that was lost, finds out what the bucket holds."""
         # Look first, for servers that ignore the condition.
         if if_absent and self.head(key) is not None:
-            raise AlreadyExists("put", f"{self.url}/{key}", "it is there already")
+            raise AlreadyExists("put", f"{self.url}/{key}", "it already exists")
         options: dict[str, Any] = {} if storage_class is None else {"StorageClass": storage_class}
         if self._lock is not None and locked_from is not None:
             options["ObjectLockMode"] = self._lock.mode.upper()

@@ -26,12 +26,12 @@ _CREDENTIALS = "Give boto3 credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_
 _ENDPOINT = "Look at store.endpoint_url, store.region and the network, then run again."
 _AGAIN = "It is safe to run again."
 _MENDS = {
-    "NoSuchBucket": "Create the bucket, or mend store.url.",
-    "InvalidBucketName": "Mend store.url.",
+    "NoSuchBucket": "Create the bucket, or correct store.url.",
+    "InvalidBucketName": "Correct store.url.",
     "InvalidAccessKeyId": _CREDENTIALS,
-    "SignatureDoesNotMatch": "The secret key does not fit the access key. " + _CREDENTIALS,
-    "ExpiredToken": "Get fresh credentials, then run again.",
-    "InvalidToken": "Get fresh credentials, then run again.",
+    "SignatureDoesNotMatch": "The secret key does not match the access key. " + _CREDENTIALS,
+    "ExpiredToken": "Get new credentials, then run again.",
+    "InvalidToken": "Get new credentials, then run again.",
     "RequestTimeTooSkewed": "Set this machine's clock.",
     "PermanentRedirect": "Set store.region to the bucket's region.",
     "AuthorizationHeaderMalformed": "Set store.region to the bucket's region.",
@@ -82,11 +82,11 @@ def store_error(operation: str, place: str, error: Exception) -> StoreError:
     if isinstance(error, EndpointConnectionError | ConnectTimeoutError | SSLError):
         return StoreError(operation, place, reason, _ENDPOINT)
     if isinstance(error, IncompleteReadError):
-        return StoreError(operation, place, f"the object came cut short: {reason}", _AGAIN)
+        return StoreError(operation, place, f"the reply was truncated: {reason}", _AGAIN)
     if isinstance(error, FlexibleChecksumError):
         return Corrupt(operation, place, reason, _AGAIN)
     if isinstance(error, ParamValidationError):
-        return StoreError(operation, place, " ".join(reason.split()), "Mend store.url.")
+        return StoreError(operation, place, " ".join(reason.split()), "Correct store.url.")
     return StoreError(operation, place, reason or type(error).__name__, _AGAIN)
 
 
@@ -102,9 +102,9 @@ def _refusal(operation: str, place: str, error: ClientError) -> StoreError:
     if code in _MENDS:
         return StoreError(operation, place, reason, _MENDS[code])
     if code in _DENIED:
-        return Denied(operation, place, reason, "Grant these credentials the right to it.")
+        return Denied(operation, place, reason, "Grant these credentials that right.")
     if status == 412:
-        return AlreadyExists(operation, place, "it is there already")
+        return AlreadyExists(operation, place, "it already exists")
     if code in ("NoSuchKey", "404"):
         return NotFound(operation, place, "no such object")
     return StoreError(operation, place, reason, _AGAIN if status and status >= 500 else "")

@@ -138,7 +138,7 @@ class KeptVersions:
         bucket = extended_json(Docs.of([bytes(found["_id"].raw)]).legible_id(0))
         version = found["_id"]["version"]
         place = f"{self.name}, version {version} of _id {bucket}"
-        what = "it is not as it was written: its bytes have another SHA-256"
+        what = "it was changed: its SHA-256 differs"
         return DamagedError("version-differs", place, what, "Restore it from a backup of the collection")
 
 

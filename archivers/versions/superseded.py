@@ -153,7 +153,7 @@ class Superseded:
         except NotFound:
             raise DamagedError("version-differs", place, "the file was there, and is missing") from None
         if hashlib.sha256(data).hexdigest() != sha256:
-            what = "it is not as it was written: its bytes have another SHA-256 than its name tells"
+            what = "it was changed: its SHA-256 is not the one in its name"
             raise DamagedError("version-differs", place, what)
         return data
 

@@ -161,5 +161,5 @@ def _check_all_gone(policy: Policy, gone: int, verified: int, what: str) -> None
     if gone != verified:
         raise HaltedError(
             f"policy {policy.name}: a delete took {gone} {what} where {verified} were verified; the "
-            "transaction was undone and nothing was deleted"
+            "transaction was aborted and nothing was deleted"
         )

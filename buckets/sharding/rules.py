@@ -21,7 +21,7 @@ class Rule(NamedTuple):
 
 
 def refusals(key: ShardKey, policy: Policy, native: dict[str, Any] | None) -> list[Rule]:
-    """Returns why MongoDB takes no such key, as far as names tell. `native`: the options of a native
+    """Returns why MongoDB rejects this key, as far as names tell. `native`: the options of a native
     time-series collection."""
     found = []
     hashed = [path for path, is_hashed in key.fields if is_hashed]

@@ -23,11 +23,11 @@ def check_completeness(policy: Policy, report: Report) -> None:
     interval, hole = policy.expected_interval, policy.max_hole
     if interval is not None and policy.rollup is None:
         fault = Fault(
-            "summaries tell what is missing, and this policy makes none", "add a rollup, or take it out"
+            "completeness is recorded in summaries, and this policy makes none", "add a rollup, or remove it"
         )
         report.add(expected, fault, rests_on=[(*at, "rollup")])
     if interval is not None and (interval < _SHORTEST or _HOUR % interval):
-        report.broken(expected, Fault("an hour is no whole number of such intervals", _MEND))
+        report.broken(expected, Fault("an hour is not a whole number of these intervals", _MEND))
     elif interval is not None and policy.rollup is not None and policy.rollup.has_days:
         zone = policy.rollup.timezone
         if _cuts(interval, zone):
@@ -35,7 +35,7 @@ def check_completeness(policy: Policy, report: Report) -> None:
             mend = 'write one that divides a quarter of an hour, such as "1m", "5m" or "15m"'
             report.add(expected, Fault(message, mend), rests_on=[(*at, "rollup", "timezone")])
     if hole is not None and interval is None:
-        fault = Fault("holes are told by expected_interval, and there is none", "add `expected_interval`")
+        fault = Fault("holes are found by expected_interval, which is not set", "add `expected_interval`")
         report.add(allowed, fault, rests_on=[expected])
     elif hole is not None and interval is not None and hole < interval:
         shortest = format_duration(interval)

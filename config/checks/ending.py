@@ -22,7 +22,7 @@ def check_ending(policy: Policy, report: Report) -> None:
         _check_keep(policy, policy.retain.archive, key, report)
     elif "archive_grace" in policy.retain.model_fields_set:
         fault = Fault(
-            "it delays the end of an archive, and none is set", "add `retain.archive`, or take it out"
+            "it delays the end of an archive, and none is set", "add `retain.archive`, or remove it"
         )
         report.add(grace, fault, rests_on=[key])
     if policy.retain.archive_grace < SHORTEST_GRACE:
@@ -33,10 +33,10 @@ def check_ending(policy: Policy, report: Report) -> None:
 def _check_keep(policy: Policy, keep: timedelta, key: Key, report: Report) -> None:
     archive, at = policy.archive, ("policies", policy.name, "archive")
     if archive is None or archive.to == "none":
-        fault = Fault("the policy archives nothing", "take it out, or name an archive")
+        fault = Fault("the policy archives nothing", "remove it, or name an archive")
         report.add(key, fault, rests_on=[at, (*at, "to")])
     elif archive.after is None:
-        fault = Fault('archive.after is "forever": nothing is archived', "take one of the two out")
+        fault = Fault('archive.after is "forever": nothing is archived', "remove one of the two")
         report.add(key, fault, rests_on=[(*at, "after")])
     else:
         youngest = archive.after + (archive.batch or timedelta(0))

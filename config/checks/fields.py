@@ -83,7 +83,7 @@ def _check_model(policy: Policy, at: Key, report: Report) -> None:
         elif key not in (*required, *optional) and key in policy.model_fields_set:
             models = [it for it in _REQUIRED if key in (*_REQUIRED[it], *_OPTIONAL[it])]
             fits = " and ".join(f'"{it}"' for it in models)
-            mend = f"take it out; it goes with {fits}"
+            mend = f"remove it; it goes with {fits}"
             report.add(
                 (*at, key), Fault(f'it does not go with model "{policy.model}"', mend), rests_on=[model]
             )
@@ -163,17 +163,17 @@ def _check_overlaps(policy: Policy, at: Key, report: Report) -> None:
         if fault := _overlap(path, other, key[len(at) :], report):
             report.add(other_key, fault, value=other, rests_on=[(*at, "model")])
     if policy.overflow and (policy.overflow.ref_field == policy.overflow.samples_field):
-        fault = Fault("ref_field and samples_field are one field", "name the field that each is")
+        fault = Fault("ref_field and samples_field name the same field", "name a different field for each")
         report.add((*at, "overflow", "samples_field"), fault)
 
 
 def _overlap(path: str, other: str, key: Key, report: Report) -> Fault | None:
     where = ".".join(key)
     if path == other:
-        return Fault(f"{where} names this field already", "name each field once")
+        return Fault(f"{where} already names this field", "name each field once")
     if f"{other}.".startswith(f"{path}.") or f"{path}.".startswith(f"{other}."):
         return Fault(
-            f"it overlaps with {report.quote(path)} in {where}", "name fields that do not hold each other"
+            f"it overlaps with {report.quote(path)} in {where}", "name fields that do not contain each other"
         )
     return None
 
@@ -190,7 +190,9 @@ def _check_summary(policy: Policy, at: Key, report: Report) -> None:
         if path == "_id" and key[-1] == "series_fields":
             continue  # it stands in the summary's `_id` alone
         if path.split(".")[0] in own:
-            message = f"every summary has its own {', '.join(own)}, and this field would take its place"
+            message = (
+                f"every summary has its own {', '.join(own)}, and this field would overwrite one of them"
+            )
             report.add(
                 key, Fault(message, "roll up another field, or rename this one in the collection"), value=path
             )
@@ -209,7 +211,7 @@ def _check_columns(policy: Policy, at: Key, report: Report) -> None:
         elif columns[_column(path)] > 1:
             others = _listed((it for _, it in roles if it != path and _column(it) == _column(path)), report)
             fault = Fault(
-                f"it becomes one column with {others}: dots become `_`, and case is not told apart", _RENAME
+                f"it becomes one column with {others}: dots become `_`, and case is ignored", _RENAME
             )
         if fault:
             report.add(key, fault, value=path, rests_on=[(*at, "archive", "to")])

@@ -20,17 +20,17 @@ def check_lake(settings: Settings, report: Report) -> None:
     archives = (it.archive for it in settings.policies.values())
     if not any(it is not None and it.to == "offline" for it in archives):
         fault = Fault(
-            "no policy has an offline archive, and only these become Iceberg tables", "take the table out"
+            "no policy has an offline archive, and only these become Iceberg tables", "remove the table"
         )
         report.add(("lake",), fault)
     if not _NAME.fullmatch(lake.catalog):
-        report.add(("lake", "catalog"), Fault("a catalog has no such name", _NAMED))
+        report.add(("lake", "catalog"), Fault("it is not a valid catalog name", _NAMED))
     if lake.namespace is not None and not all(map(_NAME.fullmatch, lake.namespace.split("."))):
         mend = f"{_NAMED}; a dot between a namespace and one inside it"
-        report.add(("lake", "namespace"), Fault("a namespace has no such name", mend))
+        report.add(("lake", "namespace"), Fault("it is not a valid namespace name", mend))
     if lake.catalog == OWN_CATALOG and lake.properties:
         fault = Fault(
             f"the catalog `{OWN_CATALOG}` is kept in MongoDB, and has no properties",
-            "name your catalog with `catalog`, or take the properties out",
+            "name your catalog with `catalog`, or remove the properties",
         )
         report.add(("lake", "properties"), fault)

@@ -18,7 +18,7 @@ _ADDRESS = re.compile(r"[0-9]+(\.[0-9]+){3}")
 SHORTEST_KEY = 32
 _CREDENTIALS = Fault(
     "credentials do not belong in this URL",
-    "take them out; they come from boto3's own chain: environment, profile or role",
+    "remove them; they come from boto3's own chain: environment, profile or role",
 )
 
 
@@ -64,8 +64,8 @@ def _uri_fault(uri: str) -> Fault | None:
         except (PyMongoError, ValueError, OSError) as error:
             if what != "options" or "@" in options:  # the driver's words could hold a part of the password
                 mend += "; in user and password write @ as %40, : as %3A, / as %2F, ? as %3F, % as %25"
-                return Fault(f"the driver cannot read its {what}", mend)
-            return Fault(f"the driver does not take its {_refused_option(options)}: {error}", mend)
+                return Fault(f"the driver cannot parse its {what}", mend)
+            return Fault(f"the driver rejects its {_refused_option(options)}: {error}", mend)
     return None
 
 

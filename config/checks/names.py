@@ -27,7 +27,7 @@ def database_fault(name: str) -> Fault | None:
     if re.fullmatch(r"[^\x00-\x20/\\.\"$*<>:|?]+", name) and len(name.encode()) <= 63:
         return None
     mend = 'use 1 to 63 bytes without blanks and without / \\ . " $ * < > : | ?'
-    return Fault("MongoDB has no such database name", mend)
+    return Fault("it is not a valid MongoDB database name", mend)
 
 
 def collection_fault(name: str, database: str) -> Fault | None:
@@ -37,13 +37,15 @@ def collection_fault(name: str, database: str) -> Fault | None:
     if any(part.startswith("$") for part in name.split(".")):
         return _OPERATOR
     if "$" in name or "\x00" in name:
-        return Fault("a collection's name holds no `$` and no NUL", "leave that character out")
+        return Fault("a collection name cannot contain `$` or NUL", "remove that character")
     if name.startswith(".") or name.endswith(".") or ".." in name:
-        return Fault("a collection's name has text on both sides of each dot", "take out the stray dot")
+        return Fault("a collection's name has text on both sides of each dot", "remove the stray dot")
     if name.startswith("system."):
         return Fault("`system.` collections are MongoDB's own", "name another collection")
     if name.startswith("bucketwise_"):
-        return Fault("`bucketwise_` collections are the ledger's own", "name another collection")
+        return Fault(
+            "`bucketwise_` collections are reserved for bucketwise's own records", "name another collection"
+        )
     if len(f"{database}.{name}".encode()) > _LONGEST_NAMESPACE:
         mend = f"keep database and collection within {_LONGEST_NAMESPACE} bytes together"
         return Fault("the name is too long for MongoDB", mend)
@@ -56,7 +58,7 @@ def field_fault(path: str) -> Fault | None:
     if not all(parts):
         return Fault("a part of the field's path is empty", "write a name on each side of every dot")
     if "\x00" in path:
-        return Fault("a field's name holds no NUL", "leave that character out")
+        return Fault("a field name cannot contain NUL", "remove that character")
     if any(part.startswith("$") for part in parts):
         return _OPERATOR
     return None

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from config.problems import Fault, Report
 from config.tables import Notify
 
-_MEND = 'write "https://host/path", such as the monitoring service shows it'
+_MEND = 'write "https://host/path", as the monitoring service shows it'
 
 
 def check_notify(notify: Notify, report: Report) -> None:
@@ -17,7 +17,7 @@ def check_notify(notify: Notify, report: Report) -> None:
         if message := _fault(url.get_secret_value()):
             report.add(("notify", key), Fault(message, _MEND))
     if notify.url is None and notify.on != Notify().on:
-        fault = Fault("nothing is sent without `notify.url`", "add `url`, or take `on` out")
+        fault = Fault("nothing is sent without `notify.url`", "add `url`, or remove `on`")
         report.add(("notify", "on"), fault, rests_on=[("notify", "url")])
 
 

@@ -17,7 +17,7 @@ from config.zones import is_zone, zones
 
 LONGEST_BATCH = timedelta(days=31)
 _NOTHING = timedelta(0)
-_ABOVE_ZERO = Fault("it has to be longer than zero", 'write a duration such as "10m" or "30d"')
+_ABOVE_ZERO = Fault("it must be longer than zero", 'write a duration such as "10m" or "30d"')
 
 
 def check_policy(policy: Policy, has_store: bool, report: Report) -> None:
@@ -44,25 +44,25 @@ def _check_rollup(rollup: Rollup, at: Key, report: Report) -> None:
     if not rollup.targets:
         fault = Fault(
             "it has neither `hourly` nor `daily`, and no `levels`",
-            "name the collection of at least one, or take the table out",
+            "name the collection of at least one, or remove the table",
         )
         report.add(at, fault, rests_on=[(*at, "hourly"), (*at, "daily"), (*at, "levels")])
     _check_levels(rollup, at, report)
     if not is_zone(rollup.timezone):
         near = nearest(rollup.timezone, sorted(zones()))
         mend = f'did you mean "{near}"?' if near else 'write a name such as "UTC" or "Europe/Berlin"'
-        report.add((*at, "timezone"), Fault("it is no IANA time zone", mend))
+        report.add((*at, "timezone"), Fault("it is not an IANA time zone", mend))
     if rollup.recheck == _NOTHING:
         report.add((*at, "recheck"), _ABOVE_ZERO)
     for number, count in Counter(rollup.percentiles).items():
         if not 0 < number < 100:
-            mend = "write such as 50, 95 or 99.9; `min` and `max` are in every summary anyway"
+            mend = "write numbers such as 50, 95 or 99.9; `min` and `max` are in every summary anyway"
             fault = Fault(f"{number:g} is not above 0 and below 100", mend)
             report.add((*at, "percentiles"), fault)
         elif count > 1:
             report.add(
                 (*at, "percentiles"),
-                Fault(f"{number:g} is there more than once", "write each percentile once"),
+                Fault(f"{number:g} is listed more than once", "write each percentile once"),
             )
 
 
@@ -81,12 +81,12 @@ def _check_local_days(policy: Policy, at: Key, report: Report) -> None:
         return
     key, zone = (*at, "local_offset_field"), (*at, "rollup", "timezone")
     if policy.rollup is None or not policy.rollup.has_days:
-        message = "days go by it, and the policy makes no daily summaries"
+        message = "only daily and longer summaries use it, and the policy makes none"
         rests_on = [(*at, "rollup"), (*at, "rollup", "daily"), (*at, "rollup", "levels")]
-        report.add(key, Fault(message, "add rollup.daily, or take this out"), rests_on=rests_on)
+        report.add(key, Fault(message, "add rollup.daily, or remove this"), rests_on=rests_on)
     elif policy.rollup.timezone != "UTC":
-        message = f"days go by rollup.timezone ({policy.rollup.timezone}), or by this field, not by both"
-        report.add(key, Fault(message, "take one of the two out"), rests_on=[zone])
+        message = f"days follow rollup.timezone ({policy.rollup.timezone}), or this field, not both"
+        report.add(key, Fault(message, "remove one of the two"), rests_on=[zone])
 
 
 def _check_archive(policy: Policy, at: Key, has_store: bool, report: Report) -> None:
@@ -102,7 +102,8 @@ def _check_archive(policy: Policy, at: Key, has_store: bool, report: Report) -> 
         report.add(after, fault, rests_on=[(*at, "rollup", "settle")])
     if archive.to == "offline" and not has_store:
         fault = Fault(
-            "it goes to a store, and there is none", "add [store] with a `url`, or set BUCKETWISE_STORE_URL"
+            "the archive needs a store, and none is set",
+            "add [store] with a `url`, or set BUCKETWISE_STORE_URL",
         )
         report.add(to, fault, rests_on=[("store",)])
     _check_compact(archive, (*at, "archive", "compact"), to, report)
@@ -113,7 +114,7 @@ def _check_archive(policy: Policy, at: Key, has_store: bool, report: Report) -> 
         )
         report.add(collection, fault)
     elif archive.to == "none" and archive.collection is not None:
-        fault = Fault('with to = "none" nothing is archived', 'take it out, or write to = "online"')
+        fault = Fault('with to = "none" nothing is archived', 'remove it, or write to = "online"')
         report.add(collection, fault)
     _check_batch(archive, (*at, "archive"), report)
     _check_deletes(archive, (*at, "archive"), report)
@@ -128,21 +129,21 @@ def _check_deletes(archive: Archive, at: Key, report: Report) -> None:
     said = {"grace": ("delays a delete", archive.grace), "max_delete": ("limits deletes", archive.max_delete)}
     for key, (what, value) in said.items():
         if value:
-            fault = Fault(f"it {what}, and with {why} there is none", "take it out, or let the policy delete")
+            fault = Fault(f"it {what}, and with {why} there is none", "remove it, or let the policy delete")
             report.add((*at, key), fault, rests_on=[(*at, "to"), (*at, "delete")])
 
 
 def _check_audit(policy: Policy, at: Key, report: Report) -> None:
     is_offline = policy.archive is not None and policy.archive.to == "offline"
     if policy.audit.sample is not None and not is_offline:
-        fault = Fault("it is for parts, and only an offline archive has any", "take it out")
+        fault = Fault("it is for parts, and only an offline archive has any", "remove it")
         report.add((*at, "audit", "sample"), fault, rests_on=[(*at, "archive"), (*at, "archive", "to")])
 
 
 def _check_compact(archive: Archive, at: Key, to: Key, report: Report) -> None:
     if "compact" in archive.model_fields_set and archive.to != "offline":
         fault = Fault(
-            f'it merges commits of an offline archive, and to = "{archive.to}"', "take [archive.compact] out"
+            f'it merges commits of an offline archive, and to = "{archive.to}"', "remove [archive.compact]"
         )
         report.add(at, fault, rests_on=[to])
     if archive.compact.after == _NOTHING:
@@ -155,7 +156,7 @@ def _check_receipts(archive: Archive, at: Key, report: Report) -> None:
         return
     if archive.to != "offline":
         fault = Fault(
-            f'receipts move to the store of an offline archive, and to = "{archive.to}"', "take it out"
+            f'receipts move to the store of an offline archive, and to = "{archive.to}"', "remove it"
         )
         report.add(key, fault, rests_on=[(*at, "to")])
     elif age is not None and age < SHORTEST:
@@ -170,7 +171,7 @@ def _check_batch(archive: Archive, at: Key, report: Report) -> None:
     if "batch" not in archive.model_fields_set:
         return
     if batch is None:
-        fault = Fault("its buckets would wait forever", 'write such as "1d", or take it out')
+        fault = Fault("its buckets would wait forever", 'write a duration such as "1d", or remove it')
         report.add(key, fault)
     elif batch == _NOTHING:
         report.add(key, _ABOVE_ZERO)
@@ -179,7 +180,7 @@ def _check_batch(archive: Archive, at: Key, report: Report) -> None:
         fault = Fault(f"a commit spans {longest} at most", f'write "{longest}" or less, such as "1d"')
         report.add(key, fault)
     elif archive.to == "none":
-        fault = Fault('with to = "none" nothing is archived', "take it out, or name an archive")
+        fault = Fault('with to = "none" nothing is archived', "remove it, or name an archive")
         report.add(key, fault, rests_on=[(*at, "to")])
 
 
@@ -192,7 +193,7 @@ def _check_retain(policy: Policy, at: Key, report: Report) -> None:
         if name not in made:
             is_named = name in ("hourly", "daily")
             add = f"add rollup.{name}" if is_named else "add it to rollup.levels"
-            fault = Fault(f"the policy makes no {name} summaries", f"{add}, or take this out")
+            fault = Fault(f"the policy makes no {name} summaries", f"{add}, or remove this")
             rests_on = [(*at, "rollup"), (*at, "rollup", name if is_named else "levels")]
             report.add(key, fault, rests_on=rests_on)
         elif kept == _NOTHING:

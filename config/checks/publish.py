@@ -26,7 +26,7 @@ def check_publish(settings: Settings, report: Report) -> None:
         for key, level in _LATEST.items():
             made = any(level in (it.rollup.targets if it.rollup else {}) for it in policies)
             if getattr(redis, key) is not None and not made:
-                report.add((*_AT, key), Fault(f"no policy makes {level} summaries", "take it out"))
+                report.add((*_AT, key), Fault(f"no policy makes {level} summaries", "remove it"))
         names = {name for policy in policies for name in policy.series_names}
         _check_secondary(redis.secondary, names, _AT, report)
     for policy in policies:
@@ -45,18 +45,18 @@ def _check_redis(redis: Redis, report: Report) -> None:
 def _check_policy(policy: Policy, own: PolicyRedis, redis: Redis | None, report: Report) -> None:
     at: Key = ("policies", policy.name, "publish")
     if redis is None:
-        fault = Fault(
-            "it is about [publish.redis], and there is none", "add it with a `url`, or take this out"
-        )
+        fault = Fault("it is about [publish.redis], and there is none", "add it with a `url`, or remove this")
         report.add(at, fault, rests_on=[_AT])
     elif policy.rollup is None and own.enabled:
-        fault = Fault("summaries are published, and this policy makes none", "add a rollup, or take this out")
+        fault = Fault(
+            "only summaries are published, and this policy makes none", "add a rollup, or remove this"
+        )
         report.add(at, fault, rests_on=[(*at[:2], "rollup")])
     elif policy.rollup is not None:
         _check_counts(own, (*at, "redis"), report)
         for key, level in _LATEST.items():
             if getattr(own, key) is not None and level not in policy.rollup.targets:
-                fault = Fault(f"the policy makes no {level} summaries", f"add rollup.{level}, or take it out")
+                fault = Fault(f"the policy makes no {level} summaries", f"add rollup.{level}, or remove it")
                 report.add((*at, "redis", key), fault, rests_on=[(*at[:2], "rollup", level)])
         _check_secondary(own.secondary, set(policy.series_names), (*at, "redis"), report)
 
@@ -66,7 +66,7 @@ def _check_counts(redis: Redis | PolicyRedis, at: Key, report: Report) -> None:
         count = getattr(redis, key)
         if count is not None and not 1 <= count <= MOST:
             fault = Fault(
-                "so many windows can't be kept", f"write a number from 1 to {MOST}, or leave it out"
+                "this number of windows can't be kept", f"write a number from 1 to {MOST}, or leave it out"
             )
             report.add((*at, key), fault)
 
@@ -76,7 +76,7 @@ def _check_secondary(field: str | None, names: set[str], at: Key, report: Report
         near = nearest(field, names)
         known = ", ".join(sorted(names)) or "none"
         mend = f'did you mean "{near}"?' if near else f"write one of the series fields: {known}"
-        report.add((*at, "secondary"), Fault("it is no series field", mend))
+        report.add((*at, "secondary"), Fault("it is not a series field", mend))
 
 
 def _url_fault(url: str) -> str | None:
@@ -94,7 +94,7 @@ def _url_fault(url: str) -> str | None:
         return "it names no socket" if is_socket else "it names no host"
     number = options.get("db", ["0" if is_socket else parts.path.strip("/") or "0"])[0]
     if not re.fullmatch(r"[0-9]{1,6}", number):
-        return "the number of its database is no number"
+        return "its database is not a number"
     if unknown := set(options) - {"db"} - (_TLS if parts.scheme == "rediss" else set()):
         return f"it can't have the option `{min(unknown)}`; user and password stand before the @"
     return "its port is 0" if port == 0 else None

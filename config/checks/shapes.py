@@ -43,11 +43,11 @@ def _check_levels(policy: Policy, at: Key, report: Report) -> None:
 
 def _check_samples(policy: Policy, at: Key, report: Report) -> None:
     if policy.samples_as == "pairs" and policy.sample_time_field is not None:
-        fault = Fault("the time of a pair is its first element, and has no name", "take it out")
+        fault = Fault("the time of a pair is its first element, and has no name", "remove it")
         report.add((*at, "sample_time_field"), fault, rests_on=[(*at, "samples_as")])
     if policy.overflow is not None and policy.end_field is None:
         message = (
-            "it is missing, and buckets with overflow need it: their own samples don't tell when they end"
+            "it is missing, and buckets with overflow need it: their own samples don't show when they end"
         )
         report.add(
             (*at, "end_field"), Fault(message, "add `end_field` to the policy"), rests_on=[(*at, "overflow")]
@@ -58,7 +58,7 @@ def _check_attributes(policy: Policy, at: Key, report: Report) -> None:
     if policy.attributes_field is None:
         for key in ("attribute_key", "attribute_value"):
             if key in policy.model_fields_set:
-                fault = Fault("the policy names no attributes", "add `attributes_field`, or take this out")
+                fault = Fault("the policy names no attributes", "add `attributes_field`, or remove this")
                 report.add((*at, key), fault, rests_on=[(*at, "attributes_field")])
 
 
@@ -68,7 +68,9 @@ def _check_stars(policy: Policy, at: Key, report: Report) -> None:
     for path in policy.value_fields:
         if "*" in path.split(".") and not (policy.model == "slots" and _is_starred(path)):
             message = "`*` stands for each slot of a sub-document of slots"
-            fault = Fault(message, 'write such as "v.*.p", with model = "slots", or the field without `*`')
+            fault = Fault(
+                message, 'write a path such as "v.*.p", with model = "slots", or the field without `*`'
+            )
             report.add((*at, "value_fields"), fault, value=path, rests_on=[(*at, "model")])
     array = policy.samples_field
     has_samples = policy.model == "samples" and policy.samples_as == "documents"

@@ -10,8 +10,10 @@ from config.tables import Store
 MOST_DAYS = 36_500
 #: What can be read at once, whatever it costs.
 CLASSES = ("STANDARD", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER_IR")
-_INSTEAD = 'write "GLACIER_IR", whose objects are read at once'
-_THAW = "it needs a thaw before it can be read, and each copy is read back before the original is deleted"
+_INSTEAD = 'write "GLACIER_IR", whose objects can be read immediately'
+_THAW = (
+    "its objects must be restored before a read, and each copy is read back before the original is deleted"
+)
 #: What an archive can't rest on, and why.
 _REFUSED = {
     "GLACIER": Fault(_THAW, _INSTEAD),
@@ -31,7 +33,7 @@ def check_object_lock(store: Store, report: Report) -> None:
         fault = Fault("files are locked for 1 to 36500 days", "write how many days each has to stay")
         report.add(("store", "object_lock", "days"), fault)
     if store.url.startswith("file:"):
-        fault = Fault("a directory can't lock its files", "take it out, or archive to an s3:// store")
+        fault = Fault("a directory can't lock its files", "remove it, or archive to an s3:// store")
         report.add(("store", "object_lock"), fault, rests_on=[("store", "url")])
 
 
@@ -42,10 +44,10 @@ def check_storage_class(policy: Policy, store: Store | None, report: Report) -> 
     at: Key = ("policies", policy.name, "archive")
     key, named = (*at, "storage_class"), policy.archive.storage_class
     if policy.archive.to != "offline":
-        fault = Fault("it is for parts in S3, and only an offline archive has any", "take it out")
+        fault = Fault("it is for parts in S3, and only an offline archive has any", "remove it")
         report.add(key, fault, rests_on=[(*at, "to")])
     elif store is not None and store.url.startswith("file:"):
-        fault = Fault("a directory has no storage classes", "take it out, or archive to an s3:// store")
+        fault = Fault("a directory has no storage classes", "remove it, or archive to an s3:// store")
         report.add(key, fault, rests_on=[("store", "url")])
     if named in _REFUSED:
         report.add(key, _REFUSED[named])
@@ -53,4 +55,4 @@ def check_storage_class(policy: Policy, store: Store | None, report: Report) -> 
         near = nearest(named, CLASSES)
         choices = " or ".join(f'"{it}"' for it in CLASSES)
         mend = f'did you mean "{near}"? It may be {choices}' if near else f"write {choices}"
-        report.add(key, Fault("it is no storage class", mend))
+        report.add(key, Fault("it is not a storage class", mend))

@@ -28,15 +28,15 @@ def check_targets(policies: Iterable[Policy], database: str, report: Report) -> 
         if fault := collection_fault(collection, database):
             report.add(key, fault)
     for use, earlier in _clashes(targets):
-        message = f"{dotted(earlier.key)} writes this collection already"
+        message = f"{dotted(earlier.key)} already writes this collection"
         report.add(use.key, Fault(message, "give each target a collection of its own"))
     for target in targets:
         for source in (it for it in sources if it.collection == target.collection != ""):
-            message = f"{dotted(source.key)} is this collection: it would be read and written at once"
+            message = f"{dotted(source.key)} is this collection: it would be both read and written"
             report.add(target.key, Fault(message, "write to a collection that no policy reads"))
     for use, earlier in _clashes(sources):
         if use.policy is earlier.policy:
-            message = f"{dotted(earlier.key)} is this collection: overflow lies in another than its buckets"
+            message = f"{dotted(earlier.key)} is this collection: overflow and buckets must be apart"
             report.add(use.key, Fault(message, "name the collection of the overflow"))
         elif _deletes(use.policy) and _deletes(earlier.policy):
             message = f"{dotted(earlier.key)} is this collection too, and both policies delete from it"

@@ -14,5 +14,5 @@ _LEAST_LAG = timedelta(seconds=1)
 def check_throttle(throttle: Throttle, at: Key, report: Report) -> None:
     """Reports a `max_lag` shorter than secondaries normally are behind. `at`: the key of the table."""
     if throttle.max_lag is not None and throttle.max_lag < _LEAST_LAG:
-        fault = Fault("no secondary is always that close", 'write "1s" or more, such as "10s", or "forever"')
+        fault = Fault("replication lag is rarely that low", 'write "1s" or more, such as "10s", or "forever"')
         report.add((*at, "max_lag"), fault)

@@ -74,7 +74,7 @@ def expand(
 def _checked(text: str | Unexpanded, key: Key, report: Report) -> str | Unexpanded:
     # Python hands over bytes of the environment that are not UTF-8 as lone surrogates.
     if isinstance(text, str) and re.search("[\ud800-\udfff]", text):
-        report.add(key, Fault("the environment gives it bytes that are not UTF-8", "set it to UTF-8 text"))
+        report.add(key, Fault("its value in the environment is not UTF-8", "set it to UTF-8 text"))
         return UNEXPANDED
     return text
 
@@ -87,7 +87,7 @@ def _expand_text(text: str, environ: Mapping[str, str], key: Key, report: Report
             return found[1]
         if not found[2]:
             mend = "write `${NAME}` with a name of letters, digits and `_`; a literal `${` is written `$${`"
-            faults.append(Fault("`${` opens no name of an environment variable", mend))
+            faults.append(Fault("`${` is not followed by the name of an environment variable", mend))
         elif found[2] not in environ:
             mend = f"set {found[2]} in the environment, or write the value here"
             faults.append(Fault(f"the environment variable {found[2]} is not set", mend))

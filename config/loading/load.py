@@ -99,8 +99,8 @@ def _parse(text: str, path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         at_line = re.search(r"\(at line ([0-9]+), ", str(error))
         line = int(at_line[1]) if at_line else len(text.splitlines()) or 1
-        mend = "mend the syntax there; text stands in quotes, a table's name in [ ]"
-        fault = Fault(f"it is not TOML: {error}", mend)
+        mend = "fix the syntax there; text goes in quotes, table names in [ ]"
+        fault = Fault(f"it is not valid TOML: {error}", mend)
     raise ConfigError([Problem(str(path), "", None, *fault, line=line)])
 
 
@@ -114,7 +114,7 @@ def _settings(document: dict[str, Any], path: Path, report: Report, *, needs_pol
         if (table := _table({name: table}, key, report)) is not None:
             policies[name] = read_table(Policy, table, key, report, name=name)
     if not policies and needs_policies:
-        mend = "add [policies.NAME] for each collection to look after"
+        mend = "add [policies.NAME] for each collection to manage"
         report.add(("policies",), Fault("there is no policy", mend))
     mongodb = _table(document, ("mongodb",), report) or {}
     store = _table(document, ("store",), report)

@@ -43,7 +43,7 @@ def by_oplog(subject: Subject, policy: Policy) -> Arrival:
     try:
         seen = next(iter(oplog.aggregate([*newest, told], **how)), None)
         if seen is None:
-            return _none("there is no oplog: the server is in no replica set, or a mongos")
+            return _none("there is no oplog: the server is not in a replica set, or is a mongos")
         pipeline = [*newest, {"$match": _matching(of)}, {"$limit": _WRITES}]
         found = _writes(oplog.aggregate_raw_batches(pipeline, **how), of)
     except ExecutionTimeout:

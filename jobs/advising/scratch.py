@@ -65,7 +65,7 @@ def _beside(scratch: Database[Document]) -> Iterator[Scratch]:
                 _clear(scratch)
     if scratch.list_collection_names():
         raise UsageError(
-            f"--scratch {scratch.name}: there is such a database already. Name a new one: it is dropped in "
+            f"--scratch {scratch.name}: this database already exists. Name a new one: it is dropped in "
             "the end"
         )
     with Lease(scratch, _MARK) as mine:

@@ -44,7 +44,7 @@ def _findings(body: Body) -> RenderableType:
         table.add_row(
             *(Text(printable(it[key] or "–")) for key in ("code", "field", "message", "cost", "remedy"))
         )
-    return table if body["findings"] else Text("Nothing was found that should be otherwise")
+    return table if body["findings"] else Text("Nothing to improve was found")
 
 
 def _candidates(body: Body) -> list[RenderableType]:

@@ -31,7 +31,7 @@ def distributed() -> Any:
     except ImportError as error:
         raise UsageError(
             f"--executor: dask.distributed is not installed here ({error}). Install it: pip install "
-            "'bucketwise[dask]'; or work with --workers. Nothing was touched"
+            "'bucketwise[dask]'; or work with --workers. Nothing was changed"
         ) from error
     for name in ("distributed", "distributed.client", "tornado", "tornado.application", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # what it has to say, we say
@@ -50,7 +50,7 @@ def check_client(url: str) -> None:
     if context is None:
         variables = ", ".join(f"DASK_DISTRIBUTED__COMM__TLS__{it}" for it in _TLS)
         raise UsageError(
-            f"--executor {url}: dask's settings name no certificates. Set {variables}. Nothing was touched"
+            f"--executor {url}: dask's settings name no certificates. Set {variables}. Nothing was changed"
         )
 
 
@@ -123,7 +123,7 @@ class DaskExecutor:
         except Exception as error:
             raise self._gone() from error
         if now - self._seen_at >= _SECONDS_WITHOUT_WORKERS:
-            told = f"for {_SECONDS_WITHOUT_WORKERS} s the cluster has had no workers. What was done stands"
+            told = f"for {_SECONDS_WITHOUT_WORKERS} s the cluster has had no workers. What was done is kept"
             raise _failure(self.url, told)
 
     def _result(self, done: Future[Outcome[T]]) -> T:
@@ -136,7 +136,7 @@ class DaskExecutor:
         if type(error).__name__ == "KilledWorker":
             raise _failure(
                 self.url,
-                "workers of the cluster died in the midst of a task, one after another. Were they out of "
+                "workers of the cluster died in the middle of a task, one after another. Were they out of "
                 "memory? Their logs may say",
             )
         raise _failure(
@@ -146,7 +146,7 @@ class DaskExecutor:
         )
 
     def _gone(self) -> BucketwiseError:
-        return _failure(self.url, "the connection to the scheduler is lost. What was done stands")
+        return _failure(self.url, "the connection to the scheduler is lost. What was done is kept")
 
 
 def _failure(url: str, what: str) -> BucketwiseError:

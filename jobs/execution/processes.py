@@ -100,8 +100,8 @@ class ProcessExecutor:
             if answer is not None:
                 return cast(Outcome[T], pickle.loads(answer)).get()
         raise BucketwiseError(
-            f"worker processes ended in the midst of their work, or did not start, {_TRIES} times. Were they "
-            "out of memory? Name fewer --workers, or make work.memory smaller. It is safe to run again"
+            f"worker processes ended in the middle of their work, or did not start, {_TRIES} times. Were "
+            "they out of memory? Name fewer --workers, or make work.memory smaller. It is safe to run again"
         )
 
     def _ask(self, call: bytes) -> bytes | None:

@@ -64,7 +64,7 @@ def _databases(mongodb: MongoDB) -> str:
         with connect.connect(mongodb) as client:
             names = [it for it in client.list_database_names() if it not in ("admin", "local", "config")]
     except PyMongoError:
-        return "The server does not tell which there are"
+        return "The server does not list its databases"
     return f"There are: {', '.join(names) or 'none'}"
 
 
@@ -72,7 +72,7 @@ def free(output: Path) -> Path:
     """Returns the path if a file can be made there. Raises UsageError."""
     if output.exists() or output.is_symlink():
         raise UsageError(
-            f"--output {output}: it is there already, and is not written over. Name another one with --output"
+            f"--output {output}: it already exists, and is not overwritten. Name another one with --output"
         )
     if not output.absolute().parent.is_dir():
         raise UsageError(f"--output {output}: there is no folder {output.parent}")
@@ -158,4 +158,6 @@ def _write(output: Path, text: str) -> None:
     except FileExistsError:
         free(output)
     except PermissionError as error:
-        raise UsageError(f"--output {output}: {error.strerror}. Name a file in a folder of yours") from error
+        raise UsageError(
+            f"--output {output}: {error.strerror}. Name a file in a folder that you may write to"
+        ) from error

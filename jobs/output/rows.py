@@ -117,7 +117,7 @@ def explained_lines(body: dict[str, Any]) -> Iterator[str]:
         if read["live"] is not None:
             yield f"  live: buckets from {iso(read['live']['first'])} to {iso(read['live']['last'])}"
     for view in body["unread"]:
-        yield f"{view}: as far as what else is found asks for it"
+        yield f"{view}: depends on what the rest of the statement finds"
     if not body["reads"] and not body["unread"]:
         yield "nothing is read"
     if (found := body["summaries"]) is not None:

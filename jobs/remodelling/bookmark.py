@@ -46,8 +46,8 @@ class Bookmark:
         other = [key for key, it in self.task.items() if found["task"].get(key) != it]
         if other:
             raise UsageError(
-                f"--into {self.into}: it was begun with another {' and '.join(other)}. Give the same, or "
-                "drop it to begin anew"
+                f"--into {self.into}: it was started with another {' and '.join(other)}. Give the same, or "
+                "drop it to start again"
             )
         # A run that was cut off right after it had created the target left it empty.
         if found.get("target") != known and (found.get("target") or self.database[self.into].find_one()):
@@ -55,7 +55,7 @@ class Bookmark:
         return Mark(int(found["documents"]), bool(found["done"]))
 
     def _not_own(self) -> UsageError:
-        return UsageError(f"--into {self.into}: there is such a collection already. Name a new one")
+        return UsageError(f"--into {self.into}: this collection already exists. Name a new one")
 
     def _target(self) -> str | None:
         """Returns what tells the target from another collection of its name; None where there is none. The

@@ -18,8 +18,8 @@ from rollups.progress import load
 
 #: What `gauges` returns, and what each means.
 GAUGES = {
-    "rollup_lag_seconds": "For how long the first window not rolled up has been due",
-    "archive_lag_seconds": "For how long the oldest expired bucket has been due",
+    "rollup_lag_seconds": "Time since the first window not rolled up became due, in seconds",
+    "archive_lag_seconds": "Time since the oldest expired bucket became due, in seconds",
     "oldest_live_bucket_timestamp_seconds": "Start of the oldest live bucket",
     "lease_held": "Whether a run held the lease when the last one had ended",
 }

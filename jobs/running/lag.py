@@ -80,7 +80,9 @@ class Members:
             said = str((error.details or {}).get("errmsg", error))
             if error.code == _UNAUTHORIZED:
                 said = f"the user lacks {_NEEDS}"
-            message = f"the replication lag cannot be told: {said}. Mend that, or take throttle.max_lag out"
+            message = (
+                f"the replication lag cannot be determined: {said}. Fix that, or remove throttle.max_lag"
+            )
             raise BucketwiseError(message) from error
         return furthest(status, self._config)
 

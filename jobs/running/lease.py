@@ -196,7 +196,7 @@ class Lease:
         pause = {**pause, "since": _utc(pause["since"])}
         return PausedError(
             f"{_what(self.policy)}: paused since {clock.iso(pause['since'])} by {pause['by']}: "
-            f"{pause['reason']}. The step in hand was finished; `bucketwise resume` lets it go on",
+            f"{pause['reason']}. The current step was finished; `bucketwise resume` lets it continue",
             pause,
         )
 

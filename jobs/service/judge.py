@@ -84,14 +84,14 @@ def _late(policy: Policy, text: str, now: datetime, config: Path | None) -> Trou
 
 def _of_runs(seen: Seen, again: str) -> Iterator[Trouble]:
     for it in seen.failed:
-        why = (it["error"] or "it never came to its end").partition("\n")[0]
+        why = (it["error"] or "it never finished").partition("\n")[0]
         text = f"{it['verb']} of {clock.iso(it['started'])}: {it['outcome']}: {why}"
         severity = "warning" if it["error"] == WINDOW_OVER else "error"  # as it was asked to
         yield Trouble(severity, text, it["command"] or UNTOLD)
     if seen.ended and not seen.failed:
         at, result = seen.ended
         if result.exit_code in _FAILED and not any(it.started > at for it in seen.runs):
-            yield Trouble("error", f"the turn of {clock.iso(at)}: {result.outcome}: {result.error}", again)
+            yield Trouble("error", f"the run due at {clock.iso(at)}: {result.outcome}: {result.error}", again)
     counts = (it.counts for it in seen.runs if it.verb == SCHEDULED and it.outcome != RUNNING)
     steps = next(counts, {}).values()
     if broken := max((it.get("quarantined", 0) for it in steps if isinstance(it, Mapping)), default=0):

@@ -48,7 +48,9 @@ class Metrics:
         self._retries = self._counter("store_retries", "Requests to the store that were retries")
         self._last_seconds = self._gauge("last_step_seconds", "Time that a step took last", "step")
         self._last_run = self._gauge("last_run_timestamp_seconds", "End of the last run", "verb")
-        self._last_success = self._gauge("last_success_timestamp_seconds", "End of the last good run", "verb")
+        self._last_success = self._gauge(
+            "last_success_timestamp_seconds", "End of the last successful run", "verb"
+        )
         self._exit_code = self._gauge("last_run_exit_code", "Exit code of the last run", "verb")
         self._left = self._gauge("left_buckets", "Expired buckets that the last run left")
         self._quarantined = self._gauge("quarantined_buckets", "Buckets that break their model, last run")

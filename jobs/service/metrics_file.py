@@ -33,15 +33,15 @@ def add(file: Path, verb: str, results: Sequence[Result]) -> str | None:
             if path.exists():
                 found = path.stat()
                 if not stat.S_ISREG(found.st_mode):
-                    return _complaint(file, "it is no regular file")
+                    return _complaint(file, "it is not a regular file")
                 mode = stat.S_IMODE(found.st_mode)
                 metrics.restore(path.read_text(encoding="utf-8"))
             for result in results:
                 metrics.record(verb, result)
             _replace(path, metrics.text(), mode)
     except ValueError as error:
-        mend = "bucketwise writes over nothing else: move it away, or name another"
-        return _complaint(file, f"it holds something else than metrics of bucketwise ({error}). {mend}")
+        mend = "bucketwise overwrites nothing else: move it away, or name another"
+        return _complaint(file, f"it contains something other than metrics of bucketwise ({error}). {mend}")
     except OSError as error:
         return _complaint(file, error.strerror or str(error))
     return None

@@ -123,7 +123,7 @@ class Service:
         self._scheduler.start()
         log.info("schedule started", tasks=",".join(task.name for task in self.tasks))
         self.stop.wait()
-        log.info("schedule is asked to stop; it finishes the steps in hand")
+        log.info("schedule is asked to stop; it finishes the current steps")
         self._scheduler.shutdown(wait=False)  # it would wait with a lock held that `_ask_again` takes
         runs.shutdown(wait=True)
         self.notifier.wait()

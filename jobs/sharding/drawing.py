@@ -49,7 +49,7 @@ def draw(database: Database[Document], policy: Policy, paths: Sequence[str], tim
     except ExecutionTimeout as error:
         raise UsageError(
             f"{name}: no sample could be drawn within {_LONGEST // 1000} s. Try again when the server has "
-            "less to do, or on a copy of some of the documents"
+            "less load, or on a copy of some of the documents"
         ) from error
     if not len(docs):
         raise UsageError(f"{name}: it is empty, so there is nothing to look at")
@@ -109,7 +109,9 @@ def queries_of(path: Path) -> list[Query]:
         found = [_loaded(line, f"--queries {path}, line {number}") for number, line in lines]
     for number, query in enumerate(found, 1):
         if not isinstance(query, dict):
-            raise UsageError(f"--queries {path}, filter {number}: it is no object. Write one as for find()")
+            raise UsageError(
+                f"--queries {path}, filter {number}: it is not an object. Write a filter as for find()"
+            )
     if not found:
         raise UsageError(f"--queries {path}: it holds no filter. Write one a line, as for find()")
     return cast(list[Query], found)
@@ -119,6 +121,6 @@ def _loaded(text: str, where: str) -> Any:
     try:
         return json_util.loads(text, json_options=EXTENDED_JSON)
     except json.JSONDecodeError as error:
-        raise UsageError(f"{where}: no JSON: {error.msg} at character {error.pos}") from error
+        raise UsageError(f"{where}: not valid JSON: {error.msg} at character {error.pos}") from error
     except (BSONError, TypeError, ValueError, KeyError, OverflowError, RecursionError) as error:
-        raise UsageError(f"{where}: no Extended JSON: {error}") from error
+        raise UsageError(f"{where}: not valid Extended JSON: {error}") from error

@@ -211,7 +211,7 @@ def _refused(key: ShardKey, rules: list[Rule]) -> Body:
     told = next(it.message for it in rules if it.severity == "error")
     return {
         "key": key.document,
-        "reason": f"MongoDB takes no such key: {told}",
+        "reason": f"MongoDB rejects this key: {told}",
         **dict.fromkeys(_NUMBERS),
         "shards": [],
         "over_time": [],

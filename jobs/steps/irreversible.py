@@ -32,7 +32,7 @@ def _ended(body: Body) -> Iterator[str]:
     for it in body["changed"]:
         if it["key"] == "retain.archive" and _is_shorter(it["against"], it["today"]):
             stands = "after its tombstone has stood for retain.archive_grace"
-            yield f"{_keys(body, 'retain.archive')}: what is archived for longer goes for good, {stands}"
+            yield f"{_keys(body, 'retain.archive')}: what is archived longer is removed for good, {stands}"
 
 
 def _is_shorter(span: str | None, than: str | None) -> bool:
@@ -57,7 +57,7 @@ def _of_summaries(body: Body) -> Iterator[str]:
             keys = _keys(body, "rollup", *_SOURCE)
             yield (
                 f"{keys}: {count:,} {level} summaries {since} are of readings that are neither live nor "
-                "archived: they can't be rolled up anew"
+                "archived: they can't be rolled up again"
             )
 
 

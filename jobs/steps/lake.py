@@ -25,7 +25,7 @@ def installed() -> Iterator[None]:
     except ImportError as error:
         raise UsageError(
             f"[lake]: pyiceberg is not installed here ({error}). Install it: pip install 'bucketwise[lake]'; "
-            "or take the table out of the policy file"
+            "or remove the table from the policy file"
         ) from error
 
 

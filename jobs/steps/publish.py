@@ -122,7 +122,7 @@ def once_published(turn: Turn) -> list[Remaining]:
         return []
     keys = f"{json.loads(state.settings)[0]}:*"
     why = (
-        "the policy was published there, and is no more. What is left goes by "
+        "the policy is no longer published there. What is left expires by "
         f"{clock.iso(state.expires)}; to remove it now: redis-cli --scan --pattern '{keys}' | "
         "xargs -d '\\n' redis-cli unlink"
     )

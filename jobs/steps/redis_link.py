@@ -82,7 +82,7 @@ class Link:
         waited = self._waited + clock.steady() - self._begun
         if self._patience is not None and waited > self._patience:
             self._pool.disconnect()
-            raise LinkError(f"Redis at {self._place}: it is slow. The next run goes on with it")
+            raise LinkError(f"Redis at {self._place}: it is slow. The next run continues")
         return reply
 
     def _check(self, told: str) -> None:

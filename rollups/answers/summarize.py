@@ -50,7 +50,7 @@ class Question:
         start, end = to_ms(self.since), to_ms(self.until)
         if not LOWEST <= start < end < HIGHEST:
             raise UsageError(
-                f"{self.since} to {self.until}: there is no time between them, or not in the years 1 to 9999"
+                f"{self.since} to {self.until}: the range is empty, or outside the years 1 to 9999"
             )
         return start, end
 
@@ -137,7 +137,7 @@ def _percentiles(policy: Policy, asked: Sequence[float] | None) -> tuple[float, 
     if asked and not kept:
         raise UsageError(
             f"policy {policy.name} keeps no percentiles. Add `percentiles = [50]` to its rollup; the next "
-            "`bucketwise rollup` then makes its summaries anew"
+            "`bucketwise rollup` then recomputes its summaries"
         )
     return tuple(dict.fromkeys(asked))
 
@@ -162,7 +162,7 @@ def _states(
         if window != (start, end):
             window = start, end
             if level.edges(start, start + 1) != [start, end]:
-                raise _unusable(collection, found, "its window is none of this policy's")
+                raise _unusable(collection, found, "its window is not one of this policy's")
         try:
             state = documents.state_of(found, policy)
         except ValueError as error:
@@ -177,6 +177,6 @@ def _unusable(collection: Collection[Document], found: Mapping[str, Any], why: s
     series = extended_json(found["_id"]["series"])
     return BucketwiseError(
         f"a summary in {collection.name}, of {series} from {start} to {end}, can't be used: "
-        f"{why}. Was it made with other settings? `bucketwise rollup --since {start} --until {end}` makes it "
-        "anew where its readings are live or archived"
+        f"{why}. Was it made with other settings? `bucketwise rollup --since {start} --until {end}` "
+        "recomputes it where its readings are live or archived"
     )

@@ -31,7 +31,7 @@ from rollups.changes.gathering import Changed, Gathering
 Document = dict[str, Any]
 Token = Mapping[str, Any]
 T = TypeVar("T")
-_UNAVAILABLE = {13: "the user lacks the right to it", 40573: "it takes a replica set"}
+_UNAVAILABLE = {13: "the user is not authorized for it", 40573: "it requires a replica set"}
 _WAIT_MS = 250
 _MOST_WAITS = 480  # two minutes without an event
 _CHANGES = ("insert", "update", "replace", "delete")
@@ -197,9 +197,9 @@ class Drain:
         if waits < _MOST_WAITS:
             raise LostError("the database was dropped")
         raise BucketwiseError(
-            f"policy {self._policies[0].name}: the change stream has not told of a write within "
+            f"policy {self._policies[0].name}: the change stream has not reported a write within "
             f"{_MOST_WAITS * _WAIT_MS // 1000} s: can a majority of the replica set be reached? It is safe "
-            'to run again; rollup.late_data = "scan" does without the stream'
+            'to run again; rollup.late_data = "scan" works without the stream'
         )
 
     @property

@@ -28,7 +28,7 @@ Mode = Literal["stream", "scan"]
 Superseded = Callable[[], Iterable[Span]]
 _MOST_DAYS = 400  # a query each
 _PRE_IMAGES = (
-    "db.runCommand({collMod: %r, changeStreamPreAndPostImages: {enabled: true}}) lets later ones tell it"
+    "db.runCommand({collMod: %r, changeStreamPreAndPostImages: {enabled: true}}) makes later changes say so"
 )
 
 
@@ -78,7 +78,7 @@ class LateFinder:
             if policy.rollup.late_data == "stream":
                 raise BucketwiseError(
                     f'policy {policy.name}: rollup.late_data = "stream", and there is no change stream to '
-                    f'read: {error}. Mend that, or write "auto"; nothing was changed'
+                    f'read: {error}. Fix that, or write "auto"; nothing was changed'
                 ) from error
             return self._scan(loaded, f"there is no change stream to read: {error}")
 
@@ -97,14 +97,14 @@ class LateFinder:
         reached, check = rolled_up_to(self.context.policy, through), self.context.check
         try:
             if collections != standing.collections:
-                raise LostError("the collection is another one than it was: dropped, renamed or restored")
+                raise LostError("the collection was dropped, renamed or restored")
             changed = self.told() or self.stream.drain(standing.token, reached, check)
             if changed.is_anything and self.stream.leaves_marks:
                 # Before another mark: what is live at the mark is live now, or came in since.
                 live = live_days(self.source)
                 changed = changed.then(self.stream.drain(changed.token, reached, check))
         except LostError as error:
-            reason = f"the change stream does not go on from the last run's bookmark: {error}"
+            reason = f"the change stream cannot resume from the last run's bookmark: {error}"
             return self._look_back(loaded, reason)
         live = [*live, *changed.told, (new_from(self.context.policy, through), HIGHEST)]
         bookmark = Bookmark(changed.token, collections, Spans(live).spans)
@@ -127,7 +127,7 @@ class LateFinder:
             told = "update" if operation == "move" else operation
             spans[told] = Spans([*spans[told].spans, *standing.live])
         return spans, (
-            f"{unknown.total()} changes (deletes, replacements, moves) do not tell what time they touched: "
+            f"{unknown.total()} changes (deletes, replacements, moves) do not say what time they touched: "
             f"looked back over all that was live; {_PRE_IMAGES % self.context.policy.collection}"
         )
 
@@ -204,7 +204,7 @@ def read_on(stream: Stream, bookmark: Bookmark, calendar: Calendar, check: Calla
 
 def note_live(database: Database[Document], policy: Policy, live: Sequence[Span]) -> None:
     """Records what is live before summaries are written from it, while the bookmark stays. A bucket that has
-    moved may be gone by the time its changes are read, and these do not tell where it was meanwhile."""
+    moved may be gone by the time its changes are read, and these do not say where it was meanwhile."""
     standing = load(database, policy)
     if standing.bookmark is not None:
         both = Spans([*standing.bookmark.live, *live]).spans

@@ -84,8 +84,8 @@ class Publisher:
         if state.settings != self._settings:
             return "the settings have changed since"
         if state.pending or state.whole is not None:
-            return "summaries have changed that are not published"
-        return "Redis has lost keys, or was put back" if is_lost else None
+            return "some changed summaries are not published"
+        return "Redis has lost keys, or was restored from a backup" if is_lost else None
 
     @cached_property
     def _bookmarks(self) -> Bookmarks:

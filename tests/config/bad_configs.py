@@ -102,15 +102,15 @@ SYNTAX = [
         'model = "slots"',
         "model = slots",
         ":10\n",
-        "is not TOML",
+        "is not valid TOML",
         "line 10",
-        "mend the syntax",
+        "fix the syntax",
     ),
     bad(
         "toml-key-twice",
         'slot = "second"',
         'slot = "second"\nslot = "second"',
-        "is not TOML",
+        "is not valid TOML",
         "Cannot overwrite",
     ),
     BadConfig(
@@ -282,7 +282,7 @@ KEYS_AND_TYPES = [
         'database = "${market"',
         "mongodb.database",
         'value: "${market"',
-        "`${` opens no name of an environment variable",
+        "`${` is not followed by the name of an environment variable",
         "`$${`",
     ),
 ]
@@ -294,7 +294,7 @@ DURATIONS = [
         'after = "1M"',
         ":25: policies.ticks.archive.after",
         'value: "1M"',
-        "it is no duration",
+        "it is not a duration",
         '"30d"',
     ),
     bad(
@@ -303,7 +303,7 @@ DURATIONS = [
         'settle = "-10m"',
         "policies.ticks.rollup.settle",
         'value: "-10m"',
-        "it is no duration",
+        "it is not a duration",
     ),
     bad(
         "duration-number",
@@ -337,21 +337,21 @@ DURATIONS = [
         'after = "0s"',
         "policies.iot.archive.after",
         'value: "0s"',
-        "it has to be longer than zero",
+        "it must be longer than zero",
     ),
     bad(
         "recheck-zero",
         'recheck = "2d"',
         'recheck = "0s"',
         "policies.ticks.rollup.recheck",
-        "it has to be longer than zero",
+        "it must be longer than zero",
     ),
     bad(
         "retain-zero",
         'hourly = "730d"',
         'hourly = "0d"',
         "policies.ticks.retain.hourly",
-        "it has to be longer than zero",
+        "it must be longer than zero",
     ),
 ]
 
@@ -372,7 +372,7 @@ CONNECTIONS = [
         "mongodb://bob:hun/ter2@db:27017/x",
         "mongodb.uri",
         'value: "mongodb://***@db:27017/x"',
-        "the driver cannot read its user, password or hosts",
+        "the driver cannot parse its user, password or hosts",
         "write @ as %40",
     ),
     bad(
@@ -381,7 +381,7 @@ CONNECTIONS = [
         "mongodb://bob:hunter2",
         "mongodb.uri",
         'value: "mongodb://***"',
-        "the driver cannot read its user, password or hosts",
+        "the driver cannot parse its user, password or hosts",
     ),
     bad(
         "uri-unknown-option",
@@ -389,14 +389,14 @@ CONNECTIONS = [
         "mongodb://h/?w=majority&replicaSte=rs0",
         "mongodb.uri",
         'value: "mongodb://h/?w=majority&replicaSte=rs0"',
-        "the driver does not take its option replicaSte: ",
+        "the driver rejects its option replicaSte: ",
     ),
     bad(
         "uri-options-at-odds",
         _URI,
         "mongodb://h/?tls=true&ssl=false",
         "mongodb.uri",
-        "the driver does not take its options: ",
+        "the driver rejects its options: ",
     ),
     bad(
         "database-shape",
@@ -404,7 +404,7 @@ CONNECTIONS = [
         'database = "mar ket"',
         "mongodb.database",
         'value: "mar ket"',
-        "MongoDB has no such database name",
+        "it is not a valid MongoDB database name",
         "without blanks",
     ),
     bad(
@@ -524,7 +524,7 @@ CONNECTIONS = [
         f'url = "{_URL}"',
         f'url = "{_URL}"\n[work]\nexecutor = "ray://h:1"',
         "work.executor",
-        "it is no dask:// or tls:// address",
+        "it is not a dask:// or tls:// address",
         '"dask://host:8786"',
     ),
     bad(
@@ -554,8 +554,8 @@ CONNECTIONS = [
         f'url = "{_URL}"',
         f'url = "{_URL}"\n[work]\nworkers = 2\nexecutor = "dask://h:1"',
         "work.executor",
-        "one of the two does the work",
-        "take one of the two out",
+        "use one of the two",
+        "remove one of the two",
     ),
     bad(
         "memory-number",
@@ -592,7 +592,7 @@ CONNECTIONS = [
         "",
         "policies.ticks.archive.to",
         'value: "offline"',
-        "it goes to a store, and there is none",
+        "the archive needs a store, and none is set",
         "add [store] with a `url`, or set BUCKETWISE_STORE_URL",
     ),
 ]
@@ -625,7 +625,7 @@ NAMES = [
         'hourly = "ticks_hourly"',
         'hourly = "ticks$hourly"',
         "policies.ticks.rollup.hourly",
-        "holds no `$` and no NUL",
+        "cannot contain `$` or NUL",
     ),
     bad(
         "collection-nul",
@@ -633,7 +633,7 @@ NAMES = [
         'collection = "iot\\u0000"',
         "policies.iot.overflow.collection",
         'value: "iot\\u0000"',
-        "holds no `$` and no NUL",
+        "cannot contain `$` or NUL",
     ),
     bad(
         "collection-dots", 'collection = "iot"', 'collection = "a..b"', "policies.iot.collection", "stray dot"
@@ -652,7 +652,7 @@ NAMES = [
         'daily = "bucketwise_runs"',
         "policies.ticks.rollup.daily",
         'value: "bucketwise_runs"',
-        "the ledger's own",
+        "bucketwise's own records",
         "name another collection",
     ),
     bad(
@@ -684,7 +684,7 @@ NAMES = [
         'flag_field = "has_extras"',
         'flag_field = "a\\u0000"',
         "policies.iot.overflow.flag_field",
-        "holds no NUL",
+        "cannot contain NUL",
     ),
     bad(
         "sum-operator",
@@ -704,7 +704,7 @@ FIELDS = [
         ":14: policies.ticks.slot",
         'value: "second"',
         'it does not go with model "reading"',
-        'take it out; it goes with "slots"',
+        'remove it; it goes with "slots"',
     ),
     bad(
         "slots-without-slot",
@@ -792,7 +792,7 @@ FIELDS = [
         'series_fields = ["symbol", "symbol"]',
         "policies.ticks.series_fields",
         'value: "symbol"',
-        "series_fields names this field already",
+        "series_fields already names this field",
         "name each field once",
     ),
     bad(
@@ -801,7 +801,7 @@ FIELDS = [
         'value_fields = ["p", "symbol"]',
         "policies.ticks.value_fields",
         'value: "symbol"',
-        "series_fields names this field already",
+        "series_fields already names this field",
     ),
     bad(
         "value-is-series-of-samples",
@@ -809,7 +809,7 @@ FIELDS = [
         'series_fields = ["deviceid", "val"]\nvalue_fields = ["val", "hum"]',
         "policies.iot.value_fields",
         'value: "val"',
-        "series_fields names this field already",
+        "series_fields already names this field",
     ),
     bad(
         "prefix",
@@ -825,7 +825,7 @@ FIELDS = [
         'value_fields = ["val", "time"]',
         "policies.iot.value_fields",
         'value: "time"',
-        "sample_time_field names this field already",
+        "sample_time_field already names this field",
     ),
     bad(
         "start-is-end",
@@ -833,14 +833,14 @@ FIELDS = [
         'end_field = "first"',
         "policies.iot.end_field",
         'value: "first"',
-        "start_field names this field already",
+        "start_field already names this field",
     ),
     bad(
         "overflow-ref-is-samples",
         'ref_field = "bucket_id"',
         'ref_field = "samples"',
         "policies.iot.overflow.samples_field",
-        "ref_field and samples_field are one field",
+        "ref_field and samples_field name the same field",
     ),
     bad(
         "summary-field",
@@ -953,13 +953,13 @@ CONTRADICTIONS = [
                 "and-never-begins",
                 'after = "30d"\nto = "offline"\n\n[policies.ticks.retain]\nhourly = "730d"',
                 'after = "forever"\nto = "offline"\n[policies.ticks.retain]\narchive = "7y"',
-                ('archive.after is "forever"', "take one of the two out"),
+                ('archive.after is "forever"', "remove one of the two"),
             ),
             (
                 "after-no-time",
                 'hourly = "730d"',
                 'archive = "7 years"',
-                ("it is no duration", '"7y"'),
+                ("it is not a duration", '"7y"'),
             ),
         ]
     ),
@@ -1038,19 +1038,19 @@ CONTRADICTIONS = [
         [("weekly", "ticks_weekly"), ("monthly", "ticks_weekly")],
         "policies.ticks.rollup.levels.2.collection",
         'value: "ticks_weekly"',
-        "policies.ticks.rollup.levels.1.collection writes this collection already",
+        "policies.ticks.rollup.levels.1.collection already writes this collection",
     ),
     _levels(
         "level-in-the-collection-of-hours",
         [("monthly", "ticks_hourly")],
         "policies.ticks.rollup.levels.1.collection",
-        "policies.ticks.rollup.hourly writes this collection already",
+        "policies.ticks.rollup.hourly already writes this collection",
     ),
     _levels(
         "level-in-the-source",
         [("5m", "iot")],
         "policies.ticks.rollup.levels.1.collection",
-        "policies.iot.collection is this collection: it would be read and written at once",
+        "policies.iot.collection is this collection: it would be both read and written",
     ),
     bad(
         "level-without-a-collection",
@@ -1074,7 +1074,7 @@ CONTRADICTIONS = [
         'hourly = "730d"\nweekly = "730d"',
         "policies.ticks.retain.weekly",
         "the policy makes no weekly summaries",
-        "add it to rollup.levels, or take this out",
+        "add it to rollup.levels, or remove this",
     ),
     bad(
         "retain-of-no-level",
@@ -1109,7 +1109,7 @@ CONTRADICTIONS = [
         "policies.ticks.archive.move_receipts",
         'value: "90d"',
         'receipts move to the store of an offline archive, and to = "online"',
-        "take it out",
+        "remove it",
     ),
     bad(
         "max-delete-zero-percent",
@@ -1117,7 +1117,7 @@ CONTRADICTIONS = [
         'to = "offline"\nmax_delete = "0%"',
         "policies.ticks.archive.max_delete",
         'value: "0%"',
-        "it has to be above zero, and 100% at most",
+        "it must be above zero, and at most 100%",
         'such as "20%"',
     ),
     bad(
@@ -1126,7 +1126,7 @@ CONTRADICTIONS = [
         'to = "offline"\nmax_delete = "120%"',
         "policies.ticks.archive.max_delete",
         'value: "120%"',
-        "it has to be above zero, and 100% at most",
+        "it must be above zero, and at most 100%",
         'such as "20%"',
     ),
     bad(
@@ -1144,7 +1144,7 @@ CONTRADICTIONS = [
         'to = "offline"\nmax_delete = -1',
         "policies.ticks.archive.max_delete",
         "value: -1",
-        "it has to be above zero, and 100% at most",
+        "it must be above zero, and at most 100%",
         'such as "20%"',
     ),
     bad(
@@ -1153,7 +1153,7 @@ CONTRADICTIONS = [
         'to = "offline"\nmax_delete = 0',
         "policies.ticks.archive.max_delete",
         "value: 0",
-        "it has to be above zero, and 100% at most",
+        "it must be above zero, and at most 100%",
         'such as "20%"',
     ),
     bad(
@@ -1194,7 +1194,7 @@ CONTRADICTIONS = [
         'to = "none"\ncompact = {after = "1d"}',
         "policies.iot.archive.compact",
         'to = "none"',
-        "take [archive.compact] out",
+        "remove [archive.compact]",
     ),
     bad(
         "compact-at-once",
@@ -1232,7 +1232,7 @@ CONTRADICTIONS = [
         "policies.iot.archive.collection",
         'value: "iot_archive"',
         'with to = "none" nothing is archived',
-        "take it out",
+        "remove it",
     ),
     BadConfig(
         "stream-of-timeseries",
@@ -1254,7 +1254,7 @@ CONTRADICTIONS = [
         'timezone = "Europe/Berln"',
         "policies.ticks.rollup.timezone",
         'value: "Europe/Berln"',
-        "it is no IANA time zone",
+        "it is not an IANA time zone",
         'did you mean "Europe/Berlin"?',
     ),
     bad(
@@ -1262,7 +1262,7 @@ CONTRADICTIONS = [
         'timezone = "UTC"',
         'timezone = "localtime"',
         "rollup.timezone",
-        "no IANA time zone",
+        "not an IANA time zone",
     ),
     bad(
         "percentile-range",
@@ -1271,7 +1271,7 @@ CONTRADICTIONS = [
         "policies.ticks.rollup.percentiles",
         "value: [50, 100]",
         "100 is not above 0 and below 100",
-        "write such as 50, 95 or 99.9",
+        "write numbers such as 50, 95 or 99.9",
     ),
     bad(
         "percentile-zero",
@@ -1293,7 +1293,7 @@ CONTRADICTIONS = [
         "percentiles = [50, 50.0]",
         "policies.ticks.rollup.percentiles",
         "value: [50, 50.0]",
-        "50 is there more than once",
+        "50 is listed more than once",
     ),
     BadConfig(
         "offset-beside-timezone",
@@ -1304,8 +1304,8 @@ CONTRADICTIONS = [
         (
             "policies.ticks.local_offset_field",
             'value: "tz"',
-            "days go by rollup.timezone (Asia/Kolkata), or by this field, not by both",
-            "take one of the two out",
+            "days follow rollup.timezone (Asia/Kolkata), or this field, not both",
+            "remove one of the two",
         ),
     ),
     BadConfig(
@@ -1315,7 +1315,7 @@ CONTRADICTIONS = [
         ),
         (
             "policies.ticks.local_offset_field",
-            "days go by it, and the policy makes no daily summaries",
+            "only daily and longer summaries use it, and the policy makes none",
             "add rollup.daily",
         ),
     ),
@@ -1324,14 +1324,14 @@ CONTRADICTIONS = [
         'end_field = "last"',
         'end_field = "last"\nlocal_offset_field = "tz"',
         "policies.iot.local_offset_field",
-        "the policy makes no daily summaries",
+        "only daily and longer summaries use it",
     ),
     bad(
         "offset-is-a-value",
         'slot = "second"',
         'slot = "second"\nlocal_offset_field = "p"',
         "policies.ticks",
-        "local_offset_field names this field already",
+        "local_offset_field already names this field",
     ),
     bad(
         "interval-misspelt",
@@ -1346,7 +1346,7 @@ CONTRADICTIONS = [
         'slot = "second"\nexpected_interval = "7s"\nmax_hole = "5s"',
         "policies.ticks.expected_interval",
         'value: "7s"',
-        "an hour is no whole number of such intervals",
+        "an hour is not a whole number of these intervals",
         '"1s", "10s", "1m", "15m" or "1h"',
     ),
     bad(
@@ -1354,14 +1354,14 @@ CONTRADICTIONS = [
         'slot = "second"',
         'slot = "second"\nexpected_interval = "2h"',
         "policies.ticks.expected_interval",
-        "an hour is no whole number of such intervals",
+        "an hour is not a whole number of these intervals",
     ),
     bad(
         "interval-zero",
         'slot = "second"',
         'slot = "second"\nexpected_interval = "0s"',
         "policies.ticks.expected_interval",
-        "an hour is no whole number of such intervals",
+        "an hour is not a whole number of these intervals",
     ),
     BadConfig(
         "interval-that-midnight-cuts",
@@ -1389,7 +1389,7 @@ CONTRADICTIONS = [
         'end_field = "last"',
         'end_field = "last"\nexpected_interval = "1m"',
         "policies.iot.expected_interval",
-        "summaries tell what is missing, and this policy makes none",
+        "completeness is recorded in summaries, and this policy makes none",
         "add a rollup",
     ),
     bad(
@@ -1397,7 +1397,7 @@ CONTRADICTIONS = [
         'slot = "second"',
         'slot = "second"\nmax_hole = "10m"',
         "policies.ticks.max_hole",
-        "holes are told by expected_interval, and there is none",
+        "holes are found by expected_interval, which is not set",
         "add `expected_interval`",
     ),
     bad(
@@ -1464,14 +1464,14 @@ TARGETS = [
         'collection = "iot_extra"',
         'collection = "iot"',
         "policies.iot.overflow.collection",
-        "overflow lies in another than its buckets",
+        "overflow and buckets must be apart",
     ),
     bad(
         "hourly-is-daily",
         'daily = "ticks_daily"',
         'daily = "ticks_hourly"',
         "policies.ticks.rollup.daily",
-        "policies.ticks.rollup.hourly writes this collection already",
+        "policies.ticks.rollup.hourly already writes this collection",
         "a collection of its own",
     ),
     bad(
@@ -1479,7 +1479,7 @@ TARGETS = [
         'collection = "iot_archive"',
         'collection = "ticks_daily"',
         "policies.iot.archive.collection",
-        "policies.ticks.rollup.daily writes this collection already",
+        "policies.ticks.rollup.daily already writes this collection",
     ),
     bad(
         "target-is-source-of-another",
@@ -1541,7 +1541,7 @@ SHAPES = [
         'sample_time_field = "time"\nsamples_as = "pairs"',
         "policies.iot.sample_time_field",
         "the time of a pair is its first element, and has no name",
-        "take it out",
+        "remove it",
     ),
     bad(
         "overflow-without-end",
@@ -1564,7 +1564,7 @@ SHAPES = [
         'value_fields = ["val.*.x", "hum"]',
         "policies.iot.value_fields",
         "`*` stands for each slot",
-        'write such as "v.*.p"',
+        'write a path such as "v.*.p"',
     ),
     bad(
         "two-stars",
@@ -1586,7 +1586,7 @@ SHAPES = [
         'series_fields = ["symbol"]',
         'series_fields = ["_id.p"]',
         "policies.ticks.value_fields",
-        "series_fields names this field already",
+        "series_fields already names this field",
     ),
     bad(
         "time-inside-a-series",
@@ -1606,7 +1606,7 @@ def _batch(id: str, text: str, *fragments: str) -> BadConfig:
 
 BATCHES = [
     _batch("batch-zero", '"0h"', 'value: "0h"', "longer than zero", 'such as "10m"'),
-    _batch("batch-negative", '"-1d"', 'value: "-1d"', "it is no duration"),
+    _batch("batch-negative", '"-1d"', 'value: "-1d"', "it is not a duration"),
     _batch("batch-number", "1", "it is a number, and has to be a duration"),
     _batch("batch-too-long", '"32d"', 'value: "32d"', "a commit spans 31d at most", 'write "31d" or less'),
     _batch("batch-forever", '"forever"', "its buckets would wait forever", 'such as "1d"'),
@@ -1616,7 +1616,7 @@ BATCHES = [
         'to = "none"\nbatch = "1d"',
         "policies.ticks.archive.batch",
         "nothing is archived",
-        "take it out",
+        "remove it",
     ),
 ]
 
@@ -1633,7 +1633,7 @@ SAMPLES = [
     _sample("sample-negative", '"-5%"', 'value: "-5%"', "it is not a share"),
     _sample("sample-word", '"abc"', 'value: "abc"', "it is not a share", 'in quotes, such as "10%"'),
     _sample("sample-number", "0.1", "value: 0.1", "it is not a share"),
-    _sample("sample-of-nothing", '"10%"', "only an offline archive has any", "take it out", to="none"),
+    _sample("sample-of-nothing", '"10%"', "only an offline archive has any", "remove it", to="none"),
 ]
 
 
@@ -1646,17 +1646,19 @@ def _class(id: str, named: str, *fragments: str, url: str = "s3://acme-archive/x
 
 
 STORAGE_CLASSES = [
-    _class("class-glacier", '"GLACIER"', 'value: "GLACIER"', "needs a thaw", "read back", '"GLACIER_IR"'),
-    _class("class-deep-archive", '"DEEP_ARCHIVE"', "it needs a thaw before it can be read", '"GLACIER_IR"'),
+    _class("class-glacier", '"GLACIER"', 'value: "GLACIER"', "must be restored", "read back", '"GLACIER_IR"'),
+    _class(
+        "class-deep-archive", '"DEEP_ARCHIVE"', "its objects must be restored before a read", '"GLACIER_IR"'
+    ),
     _class("class-reduced", '"REDUCED_REDUNDANCY"', "the only copy", 'write "STANDARD_IA"'),
-    _class("class-misspelt", '"STANDARD-IA"', "it is no storage class", 'did you mean "STANDARD_IA"?'),
-    _class("class-unknown", '"cold"', 'value: "cold"', "it is no storage class", 'write "STANDARD" or'),
+    _class("class-misspelt", '"STANDARD-IA"', "it is not a storage class", 'did you mean "STANDARD_IA"?'),
+    _class("class-unknown", '"cold"', 'value: "cold"', "it is not a storage class", 'write "STANDARD" or'),
     _class("class-number", "1", "it is a number, and has to be text"),
     _class(
         "class-of-a-directory",
         '"STANDARD_IA"',
         "a directory has no storage classes",
-        "take it out, or archive to an s3:// store",
+        "remove it, or archive to an s3:// store",
         url=_URL,
     ),
     bad(
@@ -1665,7 +1667,7 @@ STORAGE_CLASSES = [
         f'{_IOT_ARCHIVE}\nstorage_class = "STANDARD_IA"',
         "policies.iot.archive.storage_class",
         "only an offline archive has any",
-        "take it out",
+        "remove it",
     ),
 ]
 
@@ -1790,7 +1792,7 @@ NOTIFY = [
         f'url = "{_URL}"\n[notify]\non = ["failed"]',
         "notify.on",
         "nothing is sent without `notify.url`",
-        "add `url`, or take `on` out",
+        "add `url`, or remove `on`",
     ),
     bad(
         "notify-is-no-table",
@@ -1815,7 +1817,7 @@ LEDGER = [
         f'url = "{_URL}"\n[ledger]\nkeep = "90"',
         "ledger.keep",
         'value: "90"',
-        "it is no duration",
+        "it is not a duration",
     ),
     bad(
         "ledger-keep-too-short",
@@ -1854,12 +1856,12 @@ LEDGER = [
         f'url = "{_URL}"\n[drill]\ndays = 0',
         "drill.days",
         "value: 0",
-        "a drill takes at least one day",
+        "a drill covers at least one day",
     ),
     BadConfig(
         "drill-without-an-archive",
         changed(("[mongodb]", '[drill]\nevery = "30d"\n[mongodb]'), ('to = "offline"', 'to = "none"')),
-        ("drill\n", "no policy has an offline archive", "take the table out"),
+        ("drill\n", "no policy has an offline archive", "remove the table"),
     ),
     bad(
         "lake-unknown-key",
@@ -1881,7 +1883,7 @@ LEDGER = [
         f'url = "{_URL}"',
         f'url = "{_URL}"\n[lake]\nnamespace = "a..b"',
         "lake.namespace",
-        "a namespace has no such name",
+        "it is not a valid namespace name",
     ),
     bad(
         "lake-properties-without-a-catalog",
@@ -1903,7 +1905,7 @@ LEDGER = [
     BadConfig(
         "lake-without-an-archive",
         changed(("[mongodb]", '[lake]\ncatalog = "ours"\n[mongodb]'), ('to = "offline"', 'to = "none"')),
-        ("lake\n", "no policy has an offline archive", "take the table out"),
+        ("lake\n", "no policy has an offline archive", "remove the table"),
     ),
     bad(
         "ledger-is-no-table",
@@ -2020,7 +2022,7 @@ THROTTLES: list[BadConfig] = [
         f'url = "{_URL}"',
         f'url = "{_URL}"\n[throttle]\nmax_lag = "ten"',
         "throttle.max_lag",
-        "it is no duration",
+        "it is not a duration",
     ),
     bad(
         "lag-of-nothing",
@@ -2028,7 +2030,7 @@ THROTTLES: list[BadConfig] = [
         f'url = "{_URL}"\n[throttle]\nmax_lag = "0s"',
         "throttle.max_lag",
         'value: "0s"',
-        "no secondary is always that close",
+        "replication lag is rarely that low",
     ),
     bad(
         "throttle-unknown-key",
@@ -2042,7 +2044,7 @@ THROTTLES: list[BadConfig] = [
         f'url = "{_URL}"',
         f'url = "{_URL}"\n[policies.ticks.throttle]\nmax_lag = "0s"',
         "policies.ticks.throttle.max_lag",
-        "no secondary is always that close",
+        "replication lag is rarely that low",
     ),
     bad(
         "throttle-is-no-table",

@@ -66,7 +66,7 @@ def test_all_problems_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
         "policies.iot.archive.aftr",
         "policies.iot.archive.collection",
     ]
-    assert str(error).startswith("7 problems in the config; nothing was touched\n\n")
+    assert str(error).startswith("7 problems in the policy file; nothing was changed\n\n")
 
 
 def test_for_machines(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_forever() -> None:
     ["", "10", "d", "1Y", "1M", "30D", "-1d", "+1d", "1.5h", "1h30m", " 1d", "1d\n", "1 d", "Forever", "١d"],
 )
 def test_refused(text: str) -> None:
-    with pytest.raises(InvalidValueError, match="it is no duration"):
+    with pytest.raises(InvalidValueError, match="it is not a duration"):
         parse_duration(text)
 
 

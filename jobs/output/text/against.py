@@ -47,7 +47,7 @@ def _row(table: Table, title: str, counts: Sequence[int]) -> None:
 
 def _lines(policy: str, body: Body) -> Iterator[Text]:
     if body["only_in"]:
-        has = {"today": "only today's file has it", "against": "only the other file has it"}
+        has = {"today": "it is only in today's file", "against": "it is only in the other file"}
         yield Text(f"policy {policy}: {has[body['only_in']]}")
     for file, stops in body["stops"].items():
         name = "today's file" if file == "today" else "the other file"
@@ -58,5 +58,5 @@ def _lines(policy: str, body: Body) -> Iterator[Text]:
         count = (
             f"{anew['live_buckets']:,} live and {anew['archived_buckets']:,} archived buckets are read again"
         )
-        yield Text(f"policy {policy}: rolled up anew: {', '.join(anew['levels'])}; {count}")
+        yield Text(f"policy {policy}: rolled up again: {', '.join(anew['levels'])}; {count}")
     yield from (Text(printable(f"cannot be undone: {it}"), style="yellow") for it in body["irreversible"])

@@ -39,9 +39,9 @@ def coverage_tables(results: Sequence[Result]) -> list[RenderableType]:
         if days := result.body.get("days"):
             shown += [_table(result.policy, days), *_strip(days), _legend(days)]
             if any(it[key] is None for it in days for key in _COUNTED):
-                shown.append(Text("? neither manifests nor summaries tell"))
+                shown.append(Text("? unknown: neither in manifests nor in summaries"))
         elif "days" in result.body:
-            shown.append(Text(f"{result.policy}: nothing is known of this range"))
+            shown.append(Text(f"{result.policy}: nothing is known about this range"))
     return shown
 
 

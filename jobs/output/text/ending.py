@@ -13,9 +13,9 @@ from jobs.output.report import Result
 
 Body = dict[str, Any]
 _TOLD = {
-    "tombstoned": "got a tombstone: `bucketwise undelete` lifts it",
+    "tombstoned": "were given a tombstone: `bucketwise undelete` lifts it",
     "standing": "are under a tombstone: `bucketwise undelete` lifts it",
-    "expired": "went for good",
+    "expired": "were removed for good",
     "lifted": "are past retain.archive, and stay since their tombstones were lifted",
 }
 

@@ -21,5 +21,5 @@ def erase_tables(results: Sequence[Result]) -> list[RenderableType]:
     is_dry = any(result.body.get("dry_run") for result in results)
     told = [Text("Nothing was changed. Add --confirm and the policy's name to erase this.")] if is_dry else []
     if none and all(result.body for result in results):
-        told.insert(0, Text("Nothing of this series was found: is --series what you mean?"))
+        told.insert(0, Text("Nothing of this series was found: is --series correct?"))
     return [erase_table(results), *told, left]

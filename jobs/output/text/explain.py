@@ -15,7 +15,7 @@ from jobs.output.text.tables import printable
 
 Body = dict[str, Any]
 _STATES = {
-    "live": "in the source alone",
+    "live": "in the source only",
     "both": "in the source, and in the archive",
     "archived": "in the offline archive",
     "online": "in the online archive",
@@ -26,7 +26,7 @@ _STATES = {
 _DONE = {
     "archive": "archived",
     "delete": "deleted from the source",
-    "expire": "gone from the archive for good",
+    "expire": "removed from the archive for good",
     None: "nothing",
 }
 

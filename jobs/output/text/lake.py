@@ -26,7 +26,7 @@ def sync_lines(results: Sequence[Result]) -> list[RenderableType]:
     """Returns a line for each table that was compared with its archive."""
     bodies = ((it.policy, it.body) for it in results if "added" in it.body)
     return [
-        Text(f"{policy}: nothing is archived offline, so that it has no Iceberg table")
+        Text(f"{policy}: nothing is archived offline, so it has no Iceberg table")
         if body["snapshot"] is None
         else _line(policy, body["added"], body["removed"], body["snapshot"])
         for policy, body in bodies

@@ -69,7 +69,7 @@ def run_tables(results: Sequence[Result]) -> list[RenderableType]:
         _rollup_table(results),
         _archive_table(results),
         *([compact_table(results)] if is_compacted else []),
-        _table_of("Summaries past their time", results, *levels, step="expiry"),
+        _table_of("Expired summaries", results, *levels, step="expiry"),
         *ending_lines(results),
         *_held_lines(results),
         *_leftovers(results),

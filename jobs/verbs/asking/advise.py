@@ -25,7 +25,7 @@ Scratch = Annotated[
     typer.Option(
         "--scratch",
         metavar="DATABASE",
-        help="Try models in a new database of the server, dropped in the end. Default: an embedded MongoDB.",
+        help="Try models in a new database of the server, dropped at the end. Default: an embedded MongoDB.",
     ),
 ]
 Readings = Annotated[

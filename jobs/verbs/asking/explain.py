@@ -72,7 +72,7 @@ def parse_id(text: str) -> Any:
         bson.encode({"_id": found})
     except (ValueError, TypeError, KeyError, BSONError, OverflowError, RecursionError) as error:
         raise UsageError(
-            f"--id {text}: it is no extended JSON: {error}. Write such as 4711, '\"abc\"' or "
+            f"--id {text}: it is not valid Extended JSON: {error}. Write such as 4711, '\"abc\"' or "
             '\'{"$oid": "5b3717f0e1f2a3b4c5d6e7f8"}\''
         ) from None
     return found

@@ -102,7 +102,9 @@ def _check(call: Call, form: Format | None, output: Path | None) -> None:
     if not output.absolute().parent.is_dir():
         raise UsageError(f"--output {output}: there is no folder {output.parent}")
     if output.exists() and not output.is_file():
-        raise UsageError(f"--output {output}: that is no file; name one, or leave it out and redirect stdout")
+        raise UsageError(
+            f"--output {output}: that is not a file; name one, or leave it out and redirect stdout"
+        )
     if output.exists() and not call.yes:
         raise UsageError(f"--output {output}: the file exists. Name another one, or give --yes to replace it")
 

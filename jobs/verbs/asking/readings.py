@@ -98,7 +98,9 @@ def _check(call: Call, form: Format, output: Path | None) -> None:
     if output is not None and not output.absolute().parent.is_dir():
         raise UsageError(f"--output {output}: there is no folder {output.parent}")
     if output is not None and output.exists() and not output.is_file():
-        raise UsageError(f"--output {output}: that is no file; name one, or leave it out and redirect stdout")
+        raise UsageError(
+            f"--output {output}: that is not a file; name one, or leave it out and redirect stdout"
+        )
     if output is None and call.json:
         raise UsageError(
             "--json prints a report, and the readings go to stdout: name a file for them with --output. "

@@ -49,7 +49,8 @@ What = Annotated[
 ]
 Name = Annotated[str | None, typer.Argument(metavar="NAME", help="Name of the hold to add or release.")]
 Reason = Annotated[
-    str | None, typer.Option("--reason", metavar="TEXT", help="Why it is placed. Receipts keep it forever.")
+    str | None,
+    typer.Option("--reason", metavar="TEXT", help="Reason for the hold. Receipts keep it forever."),
 ]
 Freeze = Annotated[bool, typer.Option("--freeze", help="Keep buckets from moving to the archive, too.")]
 
@@ -118,7 +119,7 @@ def _checked(action: Action, name: str | None) -> str:
 
 def _given(reason: str | None) -> str:
     if reason is None or not reason.strip():
-        raise UsageError("hold add: say why with --reason TEXT; whoever meets the hold will ask")
+        raise UsageError("hold add: say why with --reason TEXT; others will need to know")
     return reason.strip()
 
 

@@ -22,9 +22,9 @@ EXAMPLES = [
 ]
 RESUME_EXAMPLES = ["bucketwise resume -p ticks", 'bucketwise resume --reason "The new disks are in"']
 Reason = Annotated[
-    str | None, typer.Option("--reason", metavar="TEXT", help="Why. Whoever meets the pause is told.")
+    str | None, typer.Option("--reason", metavar="TEXT", help="Reason, shown wherever the pause is met.")
 ]
-EndReason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why it ends.")]
+EndReason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Reason for resuming.")]
 
 
 def pause(call: Call, reason: Reason = None) -> Report:
@@ -34,7 +34,7 @@ def pause(call: Call, reason: Reason = None) -> Report:
     that is at work ends after the step in hand. All other commands go on.
     """
     if (why := _on_one_line(reason)) is None:
-        raise UsageError("pause: say why with --reason TEXT; whoever meets the pause will ask")
+        raise UsageError("pause: say why with --reason TEXT; others will need to know")
     return _report(call, pause_step(why, this_user()))
 
 

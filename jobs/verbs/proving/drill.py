@@ -16,7 +16,7 @@ EXAMPLES = ["bucketwise drill", "bucketwise drill -p ticks --days 7", "bucketwis
 Days = Annotated[int, typer.Option("--days", min=1, metavar="N", help="Number of days per policy.")]
 Seed = Annotated[
     int | None,
-    typer.Option("--seed", metavar="N", help="Chooses among days of equal age. Default: from the date."),
+    typer.Option("--seed", metavar="N", help="Seed for choosing among days of equal age. Default: the date."),
 ]
 
 

@@ -29,7 +29,8 @@ Series = Annotated[
     typer.Option("--series", metavar="FIELD=VALUE", help="The series to erase. Repeat for more fields."),
 ]
 Reason = Annotated[
-    str, typer.Option("--reason", metavar="TEXT", help="Why. Kept in the receipt: name nobody in it.")
+    str,
+    typer.Option("--reason", metavar="TEXT", help="Reason. It is kept in the receipt, so name nobody in it."),
 ]
 Confirm = Annotated[
     str | None,
@@ -37,7 +38,7 @@ Confirm = Annotated[
         "--confirm",
         metavar="POLICY",
         show_default=False,
-        help="The name of the policy again: erase. Without it, only show what would be erased.",
+        help="Repeat the name of the policy to erase. Without it, only show what would be erased.",
     ),
 ]
 

@@ -14,7 +14,7 @@ from jobs.running.runner import perform
 from jobs.steps.publish import publishing
 
 EXAMPLES = ["bucketwise publish", "bucketwise publish -p ticks --all"]
-All = Annotated[bool, typer.Option("--all", help="Write every key again, and remove what no longer belongs.")]
+All = Annotated[bool, typer.Option("--all", help="Rewrite every key, and remove stale ones.")]
 
 
 def publish(call: Call, *, everything: All = False) -> Report:

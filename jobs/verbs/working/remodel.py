@@ -29,7 +29,7 @@ To = Annotated[
 Into = Annotated[
     str, typer.Option("--into", metavar="COLLECTION", help="The collection to write: a new one.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what the model has no place for.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only report what the model has no place for.")]
 
 
 def remodel(call: Call, name: Name, *, to: To, into: Into, dry_run: DryRun = False) -> Report:

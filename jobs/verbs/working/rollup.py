@@ -35,11 +35,11 @@ Slices = Annotated[
     typer.Option(
         "--slices",
         metavar="DURATION",
-        help="Note the progress after each such part of the range (30d), and resume there.",
+        help="Save progress after each part of the range of this length (30d), and resume there.",
         show_default=False,
     ),
 ]
-Restart = Annotated[bool, typer.Option("--restart", help="With --slices: begin with the first one again.")]
+Restart = Annotated[bool, typer.Option("--restart", help="With --slices: start again from the first one.")]
 
 
 def rollup(
@@ -59,7 +59,7 @@ def rollup(
     """
     within = parse_range(since, until)
     if restart and slices is None:
-        raise UsageError("--restart: give --slices as well; without it each call begins anew")
+        raise UsageError("--restart: give --slices as well; without it each call starts again")
     step = ROLLUP if slices is None else backfill_step(_length(slices, within), anew=restart)
     staff = call.staff(workers, executor)
     options = RunOptions(within, staff=staff, followers=published(call.settings))

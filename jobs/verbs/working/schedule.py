@@ -60,7 +60,7 @@ Host = Annotated[
         "--metrics-host",
         envvar="BUCKETWISE_METRICS_HOST",
         metavar="ADDRESS",
-        help="The address to serve them on.",
+        help="Address to listen on.",
     ),
 ]
 _DRILL = "drill"
@@ -82,7 +82,7 @@ def schedule(
     SIGHUP) ends it with exit code 0 after the step in hand.
     """
     if call.is_now_given:
-        raise UsageError("--now: schedule goes by the clock; use `bucketwise run --now` for another instant")
+        raise UsageError("--now: schedule follows the clock; use `bucketwise run --now` for another instant")
     runs, drills = _scheduled(call)
     file = metrics_file or call.settings.metrics_file
     counted = _Counted(

@@ -58,7 +58,7 @@ def test_rows_of_a_day_that_lie_apart_are_refused() -> None:
     time = np.array([DAY_MS, 0, DAY_MS + 1])
     rows = Rows([("A",)], np.zeros(3, dtype=np.int32), time, {}, {})
     packed = Packed(rows, [], 0, 1)
-    with pytest.raises(ValueError, match="rows of 1970-01-02 do not lie together"):
+    with pytest.raises(ValueError, match="rows of 1970-01-02 are not contiguous"):
         list(write_parts(packed, "p", "c", {"s": "string"}, {}))
 
 

@@ -139,7 +139,7 @@ def test_a_worker_with_another_store(database: Database[Document], file_store: S
     cycle = Cycle(database, samples(), file_store).load()
     live = cycle.live()
     other = open_store(Store(url=(tmp_path / "other").as_uri()))
-    with pytest.raises(BucketwiseError, match="a worker has written it, and it is not there"):
+    with pytest.raises(BucketwiseError, match="a worker wrote it, and it is not there"):
         cycle.run(executor=Elsewhere(Connections(database, other)))
     assert cycle.live() == live
     assert not cycle.rows()
@@ -152,7 +152,7 @@ def test_a_worker_that_copies_something_else(
     cycle = Cycle(database, samples(), file_store).load()
     live = cycle.live()
     executor = liar(Connections(database, open_store(file_store)))
-    with pytest.raises(HaltedError, match="does not give the documents that were read"):
+    with pytest.raises(HaltedError, match="does not contain the documents that were read"):
         cycle.run(executor=executor)
     assert all(executor.gave)
     assert cycle.live() == live

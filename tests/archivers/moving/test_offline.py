@@ -220,7 +220,7 @@ def test_a_copy_that_gives_another_bit_halts_the_run(
     monkeypatch.setattr("archivers.format.archive.pack", flipping)
     cycle = Cycle(database, samples_overflow(), file_store).load()
     live = cycle.live(), cycle.live_overflow()
-    with pytest.raises(HaltedError, match="does not give the documents that were exported"):
+    with pytest.raises(HaltedError, match="does not contain the documents that were exported"):
         cycle.run()
     assert (cycle.live(), cycle.live_overflow()) == live
     assert not list(cycle.root.glob("*/meta/manifests/*"))

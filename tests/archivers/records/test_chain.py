@@ -151,7 +151,7 @@ def test_a_commit_that_was_dropped_comes_back(cycle: Cycle) -> None:
     for path, data in held.items():
         path.write_bytes(data)
     assert "store-rolled-back" in {bad.code for bad in cycle.verify().bad}
-    with pytest.raises(HaltedError, match="it was dropped, and is there again"):
+    with pytest.raises(HaltedError, match="it was dropped, and has come back"):
         cycle.run()
 
 

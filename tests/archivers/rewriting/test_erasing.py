@@ -124,7 +124,7 @@ def test_it_dies_at_each_step(
         assert held(world) == expected
         assert world.cycle.verify().bad == []
     else:
-        raise AssertionError("it never came to its end")
+        raise AssertionError("it never finished")
     assert die_at > 1
 
 

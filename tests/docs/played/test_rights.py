@@ -315,7 +315,7 @@ def test_without_the_change_stream_late_readings_are_scanned_for(market: Market,
     (found,) = market("check", "-p", "ticks").policy("ticks")["findings"]
     assert (found["code"], found["severity"]) == ("stream-unreadable", "warning")
     late = market("rollup", "-p", "ticks").policy("ticks")["late"]
-    assert late["mode"] == "scan" and "the user lacks the right to it" in late["reason"]
+    assert late["mode"] == "scan" and "the user is not authorized for it" in late["reason"]
     config = market.folder / "bucketwise.toml"
     text = config.read_text()
     config.write_text(
@@ -325,7 +325,7 @@ def test_without_the_change_stream_late_readings_are_scanned_for(market: Market,
     assert (found["code"], found["severity"]) == ("stream-unreadable", "error")
     ran = market("rollup", "-p", "ticks")
     assert ran.code == 1
-    assert "late_data" in str(ran.json) and "the user lacks the right to it" in str(ran.json)
+    assert "late_data" in str(ran.json) and "the user is not authorized for it" in str(ran.json)
 
 
 def test_what_check_asks_for_is_what_the_page_grants() -> None:

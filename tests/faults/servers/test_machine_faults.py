@@ -70,7 +70,7 @@ def test_no_room_in_the_store(prepare: Any, small_disk: Path | None, tally: Tall
 
 #: What is done to the process, and what the message says.
 TEMPORARY: dict[str, tuple[dict[str, Any], str]] = {
-    "no room": ({"limits": {"RLIMIT_FSIZE": 1000}}, "File too large. Make room on this machine's disk"),
+    "no room": ({"limits": {"RLIMIT_FSIZE": 1000}}, "File too large. Free some space on this machine's disk"),
     "none can be written to": ({"temporary": {"only": "/proc"}}, "No usable temporary directory"),
     "none is there": ({"temporary": {"only": "/nowhere"}}, "No usable temporary directory"),
 }
@@ -186,7 +186,7 @@ def test_stdout_on_a_full_disk(prepare: Any, tally: Tally) -> None:
     scene, verb = prepare("offline")
     ran = scene.run(verb, meddle=hook(stream={"number": 1, "to": "/dev/full"}))
     assert scene.truth.live() == []
-    assert "could not be written to stdout: No space left on device. What was done stands" in ran.err
+    assert "could not be written to stdout: No space left on device. What was done is kept" in ran.err
     toll = scene.toll()
     tally(GROUP + "streams", "stdout on a full disk", runs=4, **toll._asdict())
     assert (ran.code, *toll[1:]) == (1, 0, 0)

@@ -93,7 +93,7 @@ FAULTS: dict[str, tuple[int, Callable[[], Fault], str]] = {
     "403 on put": (1, lambda: Refused(PART, None, 403, "AccessDenied"), "Grant these credentials"),
     "403 on get": (1, lambda: Refused(GOT_PART, None, 403, "AccessDenied"), "Grant these credentials"),
     "403 on list": (1, lambda: Refused(listed, None, 403, "AccessDenied"), "Grant these credentials"),
-    "expired credentials": (1, lambda: Refused(MANIFEST, None, 400, "ExpiredToken"), "fresh credentials"),
+    "expired credentials": (1, lambda: Refused(MANIFEST, None, 400, "ExpiredToken"), "new credentials"),
     "no room": (1, lambda: Refused(PART, None, 507, "InsufficientStorage"), "InsufficientStorage"),
 }
 
@@ -206,7 +206,7 @@ def test_credentials_expire_in_the_middle_of_a_commit(behind: Behind, tally: Tal
     assert [name for name in names if "/data/" in name]
     assert [name for name in names if "/meta/buckets/" in name] == []
     message = aftermath.check(tally, GROUP + "archive", "expired amid a commit", behind.scene, ran, codes=[1])
-    assert "fresh credentials" in message
+    assert "new credentials" in message
 
 
 @on_moto
@@ -219,7 +219,7 @@ def test_what_a_crash_left_may_not_be_deleted(behind: Behind, tally: Tally) -> N
     ran = behind.faulty("archive", Refused(deleted, None, 403, "AccessDenied"))
     assert scene.truth.files.names() == left
     message = aftermath.check(tally, GROUP + "archive", "403 on delete", scene, ran, codes=[1])
-    assert "Grant these credentials the right to it" in message
+    assert "Grant these credentials that right" in message
 
 
 ROLL_UP_FAULTS: dict[str, tuple[int, Callable[[], Fault], str]] = {
@@ -231,7 +231,7 @@ ROLL_UP_FAULTS: dict[str, tuple[int, Callable[[], Fault], str]] = {
     "download cut short all the time": (1, lambda: BodyCutShort(GOT_PART, None), "safe to run again"),
     "403 on get": (1, lambda: Refused(GOT_PART, None, 403, "AccessDenied"), "Grant these credentials"),
     "403 on list": (1, lambda: Refused(listed, None, 403, "AccessDenied"), "Grant these credentials"),
-    "expired credentials": (1, lambda: Refused(GOT_PART, None, 400, "ExpiredToken"), "fresh credentials"),
+    "expired credentials": (1, lambda: Refused(GOT_PART, None, 400, "ExpiredToken"), "new credentials"),
 }
 
 

@@ -352,4 +352,4 @@ def test_an_earlier_end_of_the_archive_is_said_to_be_for_good(
     retain = "[policies.ticks.retain]\n"
     place.write_config(POLICIES.replace(retain, retain + today))
     said = compared(place, POLICIES.replace(retain, retain + new))["irreversible"]
-    assert any("what is archived for longer goes for good" in it for it in said) is is_said
+    assert any("what is archived longer is removed for good" in it for it in said) is is_said

@@ -357,4 +357,4 @@ def test_nothing_at_all(place: Place) -> None:
     it = Counted(place, OFFLINE)
     place.database.drop_collection("metrics")
     assert it.rows() == []
-    assert "metrics: nothing is known of this range" in place("coverage").out
+    assert "metrics: nothing is known about this range" in place("coverage").out

@@ -292,10 +292,10 @@ def test_what_people_see(place: Place) -> None:
     ("arguments", "fragments"),
     [
         ([], ["--id JSON or --at INSTANT"]),
-        (["--id", "abc"], ["--id abc", "no extended JSON", "4711"]),
+        (["--id", "abc"], ["--id abc", "not valid Extended JSON", "4711"]),
         (["--id", '{"$oid": "x"}'], ["--id", "not a valid ObjectId"]),
-        (["--id", "[" * 5000], ["no extended JSON"]),
-        (["--id", "9" * 400], ["no extended JSON"]),
+        (["--id", "[" * 5000], ["not valid Extended JSON"]),
+        (["--id", "9" * 400], ["not valid Extended JSON"]),
         (["--id", "1", "--series", "symbol=MDB"], ["--id and --series"]),
         (["--at", "noon"], ["--at", "'noon'"]),
         (["--at", "2018-06-30", "--series", "symbol"], ["--series symbol", "FIELD=VALUE"]),

@@ -48,7 +48,7 @@ def test_all_is_well(place: Place) -> None:
     for policy in ("ticks", "iot"):
         (finding,) = ran.policy(policy)["findings"]
         assert (finding["code"], finding["severity"], finding["policy"]) == ("policy", "ok", policy)
-    assert "all is as a run needs it" in place("check", now=None).out
+    assert "everything is as a run needs it" in place("check", now=None).out
 
 
 def test_a_storage_class_that_the_store_refuses_is_found(

@@ -237,7 +237,7 @@ def test_coverage_and_explain_tell_of_a_tombstone(ending: Place, policy: str) ->
     due = buried(ending, policy)
     assert told(PAST) == (iso(due), {"action": "expire", "at": iso(due)}, rule + lifts)
     shown = ending("explain", "-p", policy, "--at", "2018-06-30T01:00", now=iso(PAST)).out
-    assert f"next   gone from the archive for good by a run after {iso(due)}" in shown
+    assert f"next   removed from the archive for good by a run after {iso(due)}" in shown
     assert f"{due:%Y-%m-%d}" in ending("coverage", "-p", policy, now=iso(PAST)).out
     assert iso(due) in ending("coverage", "-p", policy, "--format", "csv", now=iso(PAST)).out
     undelete(ending, PAST, policy=policy)

@@ -32,7 +32,7 @@ def test_a_run_that_would_delete_too_much_stops(place: Place) -> None:
     ticks, iot = ran.policy("ticks"), ran.policy("iot")
     assert ticks["error"] == (
         "policy ticks: this run stopped: it would delete 180 of the 180 buckets of ticks, and "
-        "archive.max_delete (20%) allows 36. Look whether the policy says what you mean; if so, run once "
+        "archive.max_delete (20%) allows 36. Check that the policy says what you mean; if so, run once "
         "with --allow-large. Nothing was archived or deleted"
     )
     assert "18 of the 18 buckets of iot" in iot["error"]

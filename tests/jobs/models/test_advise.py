@@ -347,7 +347,7 @@ def test_what_a_killed_process_left_beside_what_others_made(
     scratch.bucketwise_lease.insert_one({"_id": "orders"})
     left = held(scratch)
     ran = tried(place, scratch, None)
-    assert ran.code == 2 and "there is such a database already" in ran.err
+    assert ran.code == 2 and "this database already exists" in ran.err
     assert held(scratch) == left and scratch[others].count_documents({}) == 1
 
 
@@ -365,8 +365,8 @@ def test_what_is_refused(place: Place) -> None:
         return ran.err
 
     assert "no such collection. Did you mean ticks?" in refused("tick")
-    assert "there is such a database already" in refused("ticks", "--scratch", place.database.name)
-    assert "MongoDB has no such database name" in refused("ticks", "--scratch", "a b")
+    assert "this database already exists" in refused("ticks", "--scratch", place.database.name)
+    assert "it is not a valid MongoDB database name" in refused("ticks", "--scratch", "a b")
     assert "there is no folder" in refused("ticks", "--html", "nowhere/x.html")
     assert "not for the collection" in refused("ticks", "-p", "iot")
     place.database.create_collection("none")

@@ -236,7 +236,7 @@ def test_another_collection_of_the_name_stays_as_it_is(place: Place, model: str)
     place.database.other.insert_one({"mine": 1})
     place.database.bucketwise_remodel.update_one({}, {"$set": {"done": False, "documents": 3}})
     ran = remodel(place, "iot", model)
-    assert ran.code == 2 and "there is such a collection already" in ran.err
+    assert ran.code == 2 and "this collection already exists" in ran.err
     assert [it["mine"] for it in place.database.other.find()] == [1]
 
 
@@ -249,7 +249,7 @@ def test_readings_of_which_no_archive_can_be(place: Place) -> None:
 
 
 def test_targets_that_are_not_its_own(place: Place) -> None:
-    assert "there is such a collection already" in remodel(place, "ticks", "reading", "iot").err
+    assert "this collection already exists" in remodel(place, "ticks", "reading", "iot").err
     assert "no such model" in remodel(place, "ticks", "sluts").err
     assert "no such collection. Did you mean ticks?" in remodel(place, "tick", "reading").err
     for name in ("bucketwise_x", "ticks_hourly", "iot_archive", "iot_archive_versions", "system.x"):
@@ -266,7 +266,7 @@ def test_targets_that_are_not_its_own(place: Place) -> None:
         {"_id": "other", "documents": 4, "done": False, "task": {"source": "iot", "model": "reading"}}
     )
     place.database.create_collection("other")
-    assert "it was begun with another source and policy" in remodel(place, "ticks", "reading").err
+    assert "it was started with another source and policy" in remodel(place, "ticks", "reading").err
     assert place.database.other.count_documents({}) == 0
 
 

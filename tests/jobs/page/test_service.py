@@ -168,7 +168,7 @@ def interrupted(why: str | None) -> Document:
         ({"audit": {"error": 0.0, "warning": 2.0, "at": 1e9}}, []),
         (
             {"ended": (NOW, Result("ticks", 1, error="why"))},
-            [("error", "the turn of 2018-09-01T12:30:00Z: failed: why", "run")],
+            [("error", "the run due at 2018-09-01T12:30:00Z: failed: why", "run")],
         ),
         ({"ended": (NOW, Result("ticks", 130, error="why"))}, []),
         (
@@ -177,7 +177,7 @@ def interrupted(why: str | None) -> Document:
         ),
         (
             {"failed": [interrupted(None)]},
-            [("error", "run of 2018-09-01T12:30:00Z: interrupted: it never came to its end", "run")],
+            [("error", "run of 2018-09-01T12:30:00Z: interrupted: it never finished", "run")],
         ),
         ({"ended": (NOW, Result("ticks", 11, error="why"))}, []),
     ],

@@ -53,7 +53,7 @@ def test_nothing_failed(place: Place) -> None:
     assert failed(place) == failed(place, "iot") == []
     assert place("run").code == 0
     assert failed(place) == failed(place, "iot") == []
-    assert place("status", "--failed").out == "No run needs to be given again\n"
+    assert place("status", "--failed").out == "No run needs to be repeated\n"
 
 
 def test_what_failed_is_given_again(place: Place) -> None:
@@ -146,7 +146,7 @@ def test_series_are_not_kept(place: Place) -> None:
     assert place("restore", "-p", "ticks", "--to", "back", "--series", "symbol=MDB", "--yes").code == 5
     (it,) = failed(place)
     assert (it["verb"], it["outcome"], it["command"]) == ("restore", "halted", None)
-    assert "give it again as it was given" in place("status", "--failed").out
+    assert "repeat it as it was given" in place("status", "--failed").out
     assert "MDB" not in str(list(place.database[ledger.COLLECTION].find()))
 
 

@@ -543,7 +543,7 @@ def test_a_worker_gets_no_signing_key_and_shows_no_password(empty: Place) -> Non
 
 
 BOTH = ["--workers", "2", "--executor", "dask://127.0.0.1:8786"]
-ONE_OF = "one of the two does the work. Give one"
+ONE_OF = "use one of the two"
 
 
 @pytest.mark.parametrize(
@@ -551,7 +551,7 @@ ONE_OF = "one of the two does the work. Give one"
     [
         *((verb, BOTH, ONE_OF) for verb in ("rollup", "archive", "run", "plan", "audit", "schedule")),
         ("run", ["--workers", "0"], "--workers"),
-        ("run", ["--executor", "127.0.0.1:8786"], "it is no dask:// or tls:// address"),
+        ("run", ["--executor", "127.0.0.1:8786"], "it is not a dask:// or tls:// address"),
         ("run", ["--executor", "dask://127.0.0.1"], "it has to be a host and a port"),
         ("run", ["--executor", "dask://u:p@127.0.0.1:8786"], "credentials do not belong"),
         ("run", ["--executor", "dask://127.0.0.1:99999"], "not a valid URL"),

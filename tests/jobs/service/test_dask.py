@@ -79,7 +79,7 @@ def test_a_task_that_workers_die_of(empty: Place, tmp_path: Path) -> None:
         wait_until(lambda: it.has_given(0), "it is given no task")
         it.workers[0].kill()
         told = ran()
-    assert "workers of the cluster died in the midst of a task" in told.err
+    assert "workers of the cluster died in the middle of a task" in told.err
     check_cut_off(told, empty)
     assert empty("rollup", "-p", "ticks").code == 3
     assert standing(empty.database) == expected

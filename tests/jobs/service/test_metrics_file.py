@@ -265,8 +265,8 @@ def _in_the_way(file: Path) -> None:
 @pytest.mark.parametrize(
     ("lay", "reason"),
     [
-        (_folder, "it is no regular file"),
-        (_pipe, "it is no regular file"),
+        (_folder, "it is not a regular file"),
+        (_pipe, "it is not a regular file"),
         (_nothing, "No such file or directory"),
         (_in_the_way, "Is a directory"),
     ],

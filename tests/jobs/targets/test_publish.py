@@ -166,7 +166,9 @@ def test_what_redis_lost_is_written_again(stage: Stage, what: str) -> None:
     stage.well()
     stage.client.delete(*stage.client.keys(f"bw:ticks:{what}"))
     if what == "*":
-        assert stage.behind() == ["Redis has lost keys, or was put back: run `bucketwise publish`"]
+        assert stage.behind() == [
+            "Redis has lost keys, or was restored from a backup: run `bucketwise publish`"
+        ]
         assert stage.well() == 9
     elif what == "meta":
         assert "were not written for this database" in str(stage.publish().error)

@@ -81,7 +81,7 @@ def test_it_writes_over_nothing(bare: Place) -> None:
     bare.config.write_text("mine")
     ran = init(bare)
     assert ran.code == 2 and ran.connected == []
-    assert "--output bucketwise.toml: it is there already" in ran.err
+    assert "--output bucketwise.toml: it already exists" in ran.err
     assert bare.config.read_text() == "mine"
     (bare.folder / "dangling").symlink_to(bare.folder / "elsewhere.toml")
     assert init(bare, "-o", "dangling").code == 2
@@ -248,7 +248,7 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
     "no database": (["{base}/"], ["URI: it names no database", "mongodb://host/DATABASE", "There are: "]),
     "no such database": (["{base}/nowhere"], ["database nowhere has no collections"]),
     "MongoDB's own": (["{base}/admin"], ["database 'admin'", "MongoDB's own"]),
-    "a collection in the URI": (["{base}/a.b"], ["database 'a.b'", "no such database name"]),
+    "a collection in the URI": (["{base}/a.b"], ["database 'a.b'", "not a valid MongoDB database name"]),
     "no such collection": (["{here}", "tick"], ["tick: ", "no such collection", "Did you mean ticks?"]),
     "no such variable": (["${{NO_SUCH}}"], ["URI: the environment variable NO_SUCH is not set"]),
     "no URI": (["localhost/market"], ["URI: does not start with mongodb://"]),
@@ -291,7 +291,7 @@ def test_a_file_that_comes_in_between_stays(bare: Place) -> None:
     fifo = bare.folder / "bucketwise.toml"
     meddle = ("tests.jobs.late_file", {"path": str(fifo)})
     ran = bare.command.meddled(meddle, "init", at(bare), "-q", cwd=bare.folder)
-    assert ran.code == 2 and "it is there already" in ran.err
+    assert ran.code == 2 and "it already exists" in ran.err
     assert fifo.read_text() == "mine"
 
 

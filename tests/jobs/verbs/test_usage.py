@@ -83,7 +83,7 @@ def test_a_bad_config_is_told_to_machines(case: BadConfig, tmp_path: Path, bucke
         ),
         (
             ["restore", "-p", "ticks", "--to", "ticks", "--keep-for", "2"],
-            ["--keep-for 2: ", "no duration", "30d"],
+            ["--keep-for 2: ", "not a duration", "30d"],
         ),
         (
             ["restore", "-p", "ticks", "--to", "ticks", "--keep-for", "36500d", "--now", "9999-01-01"],
