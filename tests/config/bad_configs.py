@@ -1703,7 +1703,9 @@ REDIS = [
     _redis("redis-http", 'url = "http://:hunter2@h"', "publish.redis.url", "not a redis://"),
     _redis("redis-no-host", 'url = "redis://:hunter2@/0"', "publish.redis.url", "it names no host"),
     _redis("redis-no-socket", 'url = "unix://"', "publish.redis.url", "it names no socket"),
-    _redis("redis-database", 'url = "redis://:hunter2@h/x"', "publish.redis.url", "its database is not a number"),
+    _redis(
+        "redis-database", 'url = "redis://:hunter2@h/x"', "publish.redis.url", "its database is not a number"
+    ),
     _redis("redis-port", 'url = "redis://h:hunter2"', "publish.redis.url", "not a valid URL"),
     _redis("redis-blank", 'url = "redis://h/hunter2 "', "publish.redis.url", "no spaces"),
     _redis("redis-option", 'url = "redis://h?password=hunter2"', "publish.redis.url", "`password`", "@"),

@@ -65,7 +65,7 @@ def test_no_room_in_the_store(prepare: Any, small_disk: Path | None, tally: Tall
         ran = scene.run(verb)
         fill.unlink()
     message = aftermath.check(tally, GROUP + "disk", "no room in the store", scene, ran, codes=[1])
-    assert re.search(r"No space left.*Make room|File too large", message)
+    assert re.search(r"No space left.*Free some space|File too large", message)
 
 
 #: What is done to the process, and what the message says.

@@ -300,7 +300,16 @@ def test_what_people_see(place: Place) -> None:
         (["--at", "noon"], ["--at", "'noon'"]),
         (["--at", "2018-06-30", "--series", "symbol"], ["--series symbol", "FIELD=VALUE"]),
     ],
-    ids=["nothing", "no JSON", "no ObjectId", "deep", "large", "both", "no instant", "no pair"],
+    ids=[
+        "nothing",
+        "not valid Extended JSON",
+        "no ObjectId",
+        "deep",
+        "large",
+        "both",
+        "no instant",
+        "no pair",
+    ],
 )
 def test_bad_input_is_refused(place: Place, arguments: list[str], fragments: list[str]) -> None:
     ran = place("explain", "-p", "ticks", *arguments)

@@ -242,7 +242,7 @@ def test_a_native_time_series(advise: Advise) -> None:
     [
         (["ticks", "--shard-keys", "a,,b"], "a part of the field's path is empty"),
         (["ticks", "--queries", "missing.json"], "--queries missing.json: No such file or directory"),
-        (["ticks", "--queries", "bad.json"], "--queries bad.json, line 2: no JSON"),
+        (["ticks", "--queries", "bad.json"], "--queries bad.json, line 2: not valid JSON"),
         (["ticks", "--queries", "list.json"], "--queries list.json, filter 1: it is not an object"),
         (["ticks", "--shards", "2", "--html", "x.html"], "--html and --scratch are about models"),
         (["empty", "--shards", "2"], "it is empty"),
