@@ -1,5 +1,5 @@
-"""The act about evidence: where each day is, a hold, an erasure that waits for the hold to be released, and a
-drill."""
+"""The acts about evidence: where each day is, a hold, an erasure that waits for the hold to be released, a
+drill; and the audit."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from collections import Counter
 
 import bson
 import numpy as np
-from numpy.typing import NDArray
 
-from jobs.demo.show import number
 from jobs.demo.stage import Stage
 from jobs.output.report import Result
 from jobs.verbs.asking.coverage import By, coverage
 from jobs.verbs.keeping.hold import Action, hold
+from jobs.verbs.proving.audit import audit
 from jobs.verbs.proving.drill import drill
 from jobs.verbs.working.erase import erase
 
@@ -27,39 +26,53 @@ _LETTERS = {"live": "L", "archived": "A", "both": "B", "gap": "·"}
 
 def evidence(stage: Stage) -> None:
     """Covers, holds and erases one series, then drills, and shows what each did."""
-    about = f"Where each day of {_SYMBOL} is; a hold on it; its erasure; and a drill of the rest."
-    stage.show.act("bucketwise coverage, hold, erase, drill", about)
-    _cover(stage)
-    _hold(stage)
-    _erase(stage)
-    _drill(stage)
-    stage.show.verdict(f"{_SYMBOL} is gone from everywhere, and all others are as they were")
+    stage.show.act(
+        "bucketwise coverage, hold, erase, drill",
+        "Where each day of ACME is; a hold on it; its erasure; and a drill of the rest.",
+    )
+    made, show = stage.made[_POLICY], stage.show
+    expired = stage.expired(stage.call.settings.policies[_POLICY])
+    mine = [bson.decode(it)["symbol"] == _SYMBOL for it in made.documents]
+    _cover(stage, int((made.of == 0).sum()))
+
+    stage.succeeded(
+        hold(stage.command("hold", _POLICY), Action.add, _HOLD, series=_SERIES, reason="Litigation")
+    )
+    show.line(f"hold      {_HOLD} is placed on {_SERIES[0]}")
+    refused = _erased(stage, _POLICY)
+    show.equal("the erasure of what is held: exit code", refused.exit_code, 2)
+    show.holds("the refusal does not name the hold", _HOLD in (refused.error or ""))
+    show.line(f"erase     is refused: {_HOLD} stands")
+    stage.succeeded(hold(stage.command("hold", _POLICY), Action.release, _HOLD))
+    show.line(f"hold      {_HOLD} is released")
+
+    planned, done = _erased(stage, None), _erased(stage, _POLICY)
+    for what, result in {"would be": planned, "were": done}.items():
+        show.equal(f"{_SYMBOL}: buckets that {what} erased", result.body["buckets"], sum(mine))
+        show.equal(f"{_SYMBOL}: erase, exit code", result.exit_code, 0)
+    body = done.body
+    went = f"{body['buckets']:,} buckets and {body['summaries']:,} summaries are gone"
+    show.line(f"erase     {went}, {body['commits_rewritten']} commit was rewritten without them")
+    same = stage.documents(_POLICY) == made.some(~expired & ~np.array(mine))
+    show.holds(f"{_POLICY} does not hold exactly the other series", same)
+
+    report = stage.succeeded(drill(stage.command("drill", _POLICY), days=_ALL_DAYS, seed=1))
+    body = report.results[0].body
+    others = int((expired & ~np.array(mine)).sum())
+    show.equal("drill: buckets, and equal ones", (body["buckets"], body["equal"]), (others, others))
+    show.line(f"drill     {body['equal']:,} of {body['buckets']:,} buckets came back byte for byte")
+    stage.show.verdict("ACME is gone from everywhere, and all others are as they were")
 
 
-def _cover(stage: Stage) -> None:
-    report = coverage(stage.command("coverage", _POLICY), series=_SERIES, by=By.day)
-    stage.succeeded(report)
+def _cover(stage: Stage, readings: int) -> None:
+    report = stage.succeeded(coverage(stage.command("coverage", _POLICY), series=_SERIES, by=By.day))
     days = report.results[0].body["days"]
     strip = "".join(_LETTERS[day["state"]] for day in days)
     stage.show.line(f"{days[0]['day']}  {strip}  {days[-1]['day']}")
-    made = stage.made[_POLICY]
-    readings = sum(len(bson.decode(it)["p"]) for it in made.documents if _is_mine(it))
     stage.show.equal("coverage: readings of the series", sum(day["readings"] for day in days), readings)
     states = Counter(day["state"] for day in days)
-    told = ", ".join(f"{count} days {state}" for state, count in states.items())
-    stage.show.line(f"coverage  {told}: {number(readings)} readings")
-
-
-def _hold(stage: Stage) -> None:
-    report = hold(stage.command("hold", _POLICY), Action.add, _HOLD, series=_SERIES, reason="Litigation")
-    stage.succeeded(report)
-    stage.show.line(f"hold      {_HOLD} is placed on {_SERIES[0]}")
-    refused = _erased(stage, confirm=_POLICY)
-    stage.show.equal("the erasure of what is held: exit code", refused.exit_code, 2)
-    stage.show.holds("the refusal does not name the hold", _HOLD in (refused.error or ""))
-    stage.show.line(f"erase     is refused: {_HOLD} stands")
-    stage.succeeded(hold(stage.command("hold", _POLICY), Action.release, _HOLD))
-    stage.show.line(f"hold      {_HOLD} is released")
+    counts = ", ".join(f"{count} days {state}" for state, count in states.items())
+    stage.show.line(f"coverage  {counts}: {readings:,} readings")
 
 
 def _erased(stage: Stage, confirm: str | None) -> Result:
@@ -67,43 +80,15 @@ def _erased(stage: Stage, confirm: str | None) -> Result:
     return report.results[0]
 
 
-def _erase(stage: Stage) -> None:
-    mine = sum(map(_is_mine, stage.made[_POLICY].documents))
-    planned, done = _erased(stage, None), _erased(stage, _POLICY)
-    for what, result in {"would be": planned, "were": done}.items():
-        stage.show.equal(f"{_SYMBOL}: buckets that {what} erased", result.body["buckets"], mine)
-        stage.show.equal(f"{_SYMBOL}: erase, exit code", result.exit_code, 0)
-    told = f"{number(mine)} buckets and {number(done.body['summaries'])} summaries are gone"
-    stage.show.line(f"erase     {told}, {done.body['commits_rewritten']} commit was rewritten without them")
-    others = [it for it in stage.made[_POLICY].some(~_expired(stage)) if not _is_mine(it)]
-    same = sorted(stage.documents(_POLICY)) == sorted(others)
-    stage.show.holds(f"{_POLICY} does not hold exactly the other series", same)
-    import duckdb  # an extra; whether it is there was seen at the start
-
-    parts = f"{stage.place.store}/{_POLICY}/data/**/*.parquet"
-    with duckdb.connect() as connection:
-        query = f"SELECT count(*) FILTER (symbol = '{_SYMBOL}'), count(*) FROM read_parquet('{parts}')"
-        (left, all_left), *_ = connection.execute(query).fetchall()
-    stage.show.equal(f"{_SYMBOL}: readings left in the archive", left, 0)
-    gone = stage.made[_POLICY].some(_expired(stage))
-    wanted = sum(len(bson.decode(it)["p"]) for it in gone if not _is_mine(it))
-    stage.show.equal("other series: readings in the archive", all_left, wanted)
-
-
-def _drill(stage: Stage) -> None:
-    report = drill(stage.command("drill", _POLICY), days=_ALL_DAYS, seed=1)
-    stage.succeeded(report)
-    body = report.results[0].body
-    gone = stage.made[_POLICY].some(_expired(stage))
-    stage.show.equal("drill: buckets", body["buckets"], sum(not _is_mine(it) for it in gone))
-    stage.show.equal("drill: equal buckets", body["equal"], body["buckets"])
-    told = f"{number(body['equal'])} of {number(body['buckets'])} buckets came back byte for byte"
-    stage.show.line(f"drill     {told}")
-
-
-def _expired(stage: Stage) -> NDArray[np.bool_]:
-    return stage.expired(stage.call.settings.policies[_POLICY])
-
-
-def _is_mine(document: bytes) -> bool:
-    return bool(bson.decode(document)["symbol"] == _SYMBOL)
+def audited(stage: Stage) -> None:
+    """Audits all policies, and shows that there are no findings."""
+    stage.show.act(
+        "bucketwise audit", "Re-reads every part, recomputes every summary, looks for what is overdue."
+    )
+    report = stage.succeeded(audit(stage.command("audit"), html=stage.folder / "audit.html"))
+    findings = [it for result in report.results for it in result.body.get("findings", [])]
+    for it in findings:
+        stage.show.line(f"{it['severity']}: {it['policy']}, {it['place']}: {it['message']}")
+    stage.show.equal("findings of the audit", len(findings), 0)
+    stage.show.line(f"{len(report.results)} policies, {len(findings) or 'no'} findings.")
+    stage.show.verdict("Every policy is kept")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, time, timedelta
+from itertools import compress
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -23,23 +24,20 @@ _EXCHANGE = ZoneInfo("America/New_York")
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
-
-
-def _none() -> Integers:
-    return np.zeros(0, np.int64)
+Flags = NDArray[np.bool_]
+_NONE = np.zeros(0, np.int64)
 
 
 @dataclass
 class Invented:
     """One collection. Shapes: s series, b buckets, n readings."""
 
-    name: str  # of the policy and of its collection
     series: list[dict[str, Any]]  # s: the series fields of each
     documents: list[bytes] = field(default_factory=list)  # b, as BSON
     extra: list[bytes] = field(default_factory=list)  # overflow documents
-    of: Integers = field(default_factory=_none)  # n: index into series
-    bucket: Integers = field(default_factory=_none)  # n: index into documents
-    time: Integers = field(default_factory=_none)  # n: milliseconds
+    of: Integers = field(default_factory=lambda: _NONE)  # n: index into series
+    bucket: Integers = field(default_factory=lambda: _NONE)  # n: index into documents
+    time: Integers = field(default_factory=lambda: _NONE)  # n: milliseconds
     values: dict[str, Floats] = field(default_factory=dict)  # value field -> n
 
     @property
@@ -49,9 +47,9 @@ class Invented:
         np.maximum.at(last, self.bucket, self.time)
         return last
 
-    def some(self, which: NDArray[np.bool_]) -> list[bytes]:
-        """Returns the documents where `which`, one flag for each of all, is true."""
-        return [document for document, wanted in zip(self.documents, which.tolist(), strict=True) if wanted]
+    def some(self, which: Flags) -> list[bytes]:
+        """Returns the documents where `which`, one flag for each of all, is true, in order."""
+        return sorted(compress(self.documents, which.tolist()))
 
     def add(self, series: int, buckets: Integers, times: Integers, **values: Floats) -> None:
         """Adds readings of one series. `buckets`: which of the documents still to come each is in, from 0."""
@@ -68,15 +66,15 @@ class Invented:
         return identity
 
 
-def invent(now: datetime) -> list[Invented]:
-    """Invents four weeks of everything, up to `now`."""
+def invent(now: datetime) -> dict[str, Invented]:
+    """Invents four weeks of everything, up to `now`, by policy."""
     end = int(now.astimezone(UTC).timestamp()) * SECOND
-    return [ticks(end), iot(end), temperature(end), metrics(end), sales(end)]
+    return {it.__name__: it(end) for it in (ticks, iot, temperature, metrics, sales)}
 
 
 def ticks(end: int) -> Invented:
     """Invents `slots`: a price each second of the trading hours, a document a minute, with gaps at times."""
-    rng, made = np.random.default_rng(1), Invented("ticks", [{"symbol": name} for name in ("ACME", "BOLT")])
+    rng, made = np.random.default_rng(1), Invented([{"symbol": name} for name in ("ACME", "BOLT")])
     keys = [str(second) for second in range(60)]
     for series, price in enumerate((56.0, 131.5)):
         for opening in _openings(end):
@@ -109,7 +107,7 @@ def iot(end: int) -> Invented:
     seconds."""
     size, count, rng = 200, DAYS * 288, np.random.default_rng(2)
     places = [(device, sensor) for device in (1234, 1240) for sensor in (1, 3)]
-    made = Invented("iot", [{"deviceid": device, "sensorid": sensor} for device, sensor in places])
+    made = Invented([{"deviceid": device, "sensorid": sensor} for device, sensor in places])
     for series, fields in enumerate(made.series):
         at = (end - DAYS * DAY) // SECOND + np.arange(count) * 300 + rng.integers(0, 20, count)
         at = at[at * SECOND < end]
@@ -128,7 +126,7 @@ def iot(end: int) -> Invented:
 def temperature(end: int) -> Invented:
     """Invents `reading`: a document a minute and room, with two values."""
     rng = np.random.default_rng(3)
-    made = Invented("temperature", [{"room": room} for room in ("cellar", "kitchen")])
+    made = Invented([{"room": room} for room in ("cellar", "kitchen")])
     at = end // MINUTE * MINUTE - np.arange(DAYS * 1440, 0, -1) * MINUTE
     for series, (base, swing) in enumerate(((12.0, 0.4), (20.5, 2.2))):
         daily = np.sin((at % DAY) / DAY * 2 * np.pi - 2.2)
@@ -142,7 +140,7 @@ def temperature(end: int) -> Invented:
 def metrics(end: int) -> Invented:
     """Invents `timeseries`: what three machines report every five minutes."""
     rng, hosts = np.random.default_rng(4), ("web-1", "web-2", "db-1")
-    made = Invented("metrics", [{"meta.host": host} for host in hosts])
+    made = Invented([{"meta.host": host} for host in hosts])
     at = end // MINUTE * MINUTE - np.arange(DAYS * 288, 0, -1) * 5 * MINUTE
     for series, host in enumerate(hosts):
         busy: Floats = 35 + 25 * np.sin((at % DAY) / DAY * 2 * np.pi - 1.8) + rng.gamma(2.0, 3.0, len(at))
@@ -163,7 +161,7 @@ def sales(end: int) -> Invented:
     """Invents `samples` closed by time: a document an hour and shop. In rush hours it overflows into a second
     one."""
     room, rng = 60, np.random.default_rng(5)
-    made = Invented("sales", [{"shop": shop} for shop in ("harbour", "station")])
+    made = Invented([{"shop": shop} for shop in ("harbour", "station")])
     for start in range(end // HOUR * HOUR - DAYS * DAY, end // HOUR * HOUR, HOUR):
         hour = start // HOUR % 24
         for series, fields in enumerate(made.series if 8 <= hour < 19 else ()):

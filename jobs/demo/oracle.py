@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from datetime import UTC, datetime, time, timedelta
+from datetime import datetime, time, timedelta
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jobs.demo.invent import HOUR, SECOND, Floats, Integers, Invented
 
@@ -65,8 +64,3 @@ def wrong(expected: Expected, summary: dict[str, Any]) -> str | None:
         if not low <= summary[key] <= high:
             return f"{key} is {summary[key]}, and the readings give {low} to {high}"
     return None
-
-
-def expired(made: Invented, cutoff: datetime) -> NDArray[np.bool_]:
-    """Returns which buckets have their last reading before the cutoff, (b,)."""
-    return made.last < int(cutoff.astimezone(UTC).timestamp()) * SECOND

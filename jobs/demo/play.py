@@ -6,7 +6,6 @@ import importlib.util
 import os
 import shutil
 import sys
-from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,12 +15,10 @@ from config.loading.load import PATH_VARIABLE
 from jobs.call import Call
 from jobs.clock import iso
 from jobs.demo.answers import query, summaries
-from jobs.demo.back import back
-from jobs.demo.cycle import audited, first_run, load, second_run, space
-from jobs.demo.evidence import evidence
-from jobs.demo.invent import invent
+from jobs.demo.cycle import back, first_run, load, second_run, space
+from jobs.demo.evidence import audited, evidence
 from jobs.demo.show import Show
-from jobs.demo.stage import DemoCall, Place, Stage, place
+from jobs.demo.stage import Stage, stage
 from jobs.output.report import Report
 
 #: Where no --now is given, every demo is the same.
@@ -37,61 +34,54 @@ def play(call: Call, *, keep: bool) -> Report:
         message = "the demo queries with DuckDB, which is missing. Run: pip install 'bucketwise[demo]'"
         raise BucketwiseError(message)
     show = Show(silent=call.json)
-    with place(keep=keep) as it:
-        given = {field.name: getattr(call, field.name) for field in fields(Call)}
-        # The acts themselves are progress enough where there is no bar to move.
-        own = DemoCall(**given | {"config": it.config, "quiet": call.quiet or not sys.stderr.isatty()})
-        with own.database() as database:
-            version, clock = database.client.server_info()["version"], iso(call.now)
-            about = f"An embedded MongoDB {version}, a folder as store, and the clock set to {clock}."
-            show.opening([about, str(it.folder)])
-            made = {part.name: part for part in invent(call.now)}
-            report = _perform(Stage(own, it, database, made, show))
-        show.closing(_kept(own, it) if keep else [_gone()])
+    # The acts themselves are progress enough where there is no bar to move.
+    quiet = call.quiet or not sys.stderr.isatty()
+    with stage(call, show, keep=keep, quiet=quiet) as it:
+        version = it.database.client.server_info()["version"]
+        show.opening(f"MongoDB {version} and a store in {it.folder}, and the clock set to {iso(call.now)}.")
+        report = _perform(it)
+    program = "bucketwise" if shutil.which("bucketwise") else str(Path(sys.prefix, "bin", "bucketwise"))
     if keep:
-        report.extra |= {"uri": it.mongod.uri, "config": str(it.config), "pid": it.mongod.pid}
+        report.extra |= {"uri": it.mongod.uri, "config": str(it.call.config), "pid": it.mongod.pid}
+        show.closing(_kept(it, program))
+    else:
+        gone = "MongoDB is stopped and the folder is gone. To look around yourself:"
+        show.closing([f"{gone} {program} demo --keep"])
     return report
 
 
 def _perform(stage: Stage) -> Report:
     """Performs all acts, or those up to the first that finds a fault: those after it would only fail in
     turn."""
+    show = stage.show
     for act in ACTS:
         act(stage)
-        if stage.show.failed:
+        if show.failed:
             break
-    made, failed = stage.show.made, stage.show.failed
-    error = f"the demo does not add up: {failed[0]}" if failed else None
-    extra = {"sizes": stage.sizes, "checks": made, "failed": failed}
-    return Report("demo", stage.now, stage.results, error=error, error_code=1 if error else 0, extra=extra)
+    error = f"the demo does not add up: {show.failed[0]}" if show.failed else None
+    extra = {"sizes": stage.sizes, "checks": show.made, "failed": show.failed}
+    return Report(
+        "demo", stage.call.now, stage.results, error=error, error_code=int(bool(error)), extra=extra
+    )
 
 
-def _gone() -> str:
-    return f"MongoDB is stopped and the folder is gone. To look around yourself: {_program()} demo --keep"
-
-
-def _program() -> str:
-    """Returns what to type: the path of the environment's own program, where it is not on PATH."""
-    return "bucketwise" if shutil.which("bucketwise") else str(Path(sys.prefix, "bin", "bucketwise"))
-
-
-def _kept(call: Call, place: Place) -> list[str]:
-    now = f"--now {iso(call.now)}"
+def _kept(stage: Stage, program: str) -> list[str]:
+    now = f"--now {iso(stage.call.now)}"
     in_the_way = [name for name in (PATH_VARIABLE, *OVERRIDES.values()) if os.environ.get(name)]
     return [
         "",
-        f"MongoDB   {place.mongod.uri}, database demo",
-        f"Policies  {place.config}",
-        f"Archive   {place.store}",
-        f"Audit     {place.page}",
+        f"MongoDB   {stage.mongod.uri}, database demo",
+        f"Policies  {stage.call.config}",
+        f"Archive   {stage.folder}/store",
+        f"Audit     {stage.folder}/audit.html",
         "",
         "To look around:",
-        f"  cd {place.folder}",
+        f"  cd {stage.folder}",
         *([f"  unset {' '.join(in_the_way)}"] if in_the_way else []),
-        f"  {_program()} status {now}",
-        f"  {_program()} plan   # by today's clock more has expired",
-        f"  {_program()} restore {now} -p sales --to sales_back",
+        f"  {program} status {now}",
+        f"  {program} plan   # by today's clock more has expired",
+        f"  {program} restore {now} -p sales --to sales_back",
         "",
         "To end it:",
-        f"  kill {place.mongod.pid}; rm -r {place.folder}",
+        f"  kill {stage.mongod.pid}; rm -r {stage.folder}",
     ]

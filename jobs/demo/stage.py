@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
@@ -14,8 +14,6 @@ from tempfile import mkdtemp
 from typing import Any, NamedTuple, cast
 
 import bson
-import numpy as np
-from numpy.typing import NDArray
 from pymongo.database import Database
 
 from buckets.bson.raw import Docs
@@ -23,8 +21,7 @@ from config.loading.load import load
 from config.policies import Policy, Settings
 from jobs import connect
 from jobs.call import Call
-from jobs.demo import oracle
-from jobs.demo.invent import SECOND, Invented
+from jobs.demo.invent import SECOND, Flags, Invented, invent
 from jobs.demo.show import Show
 from jobs.embedded import Mongod, start_mongod
 from jobs.output.report import Report, Result
@@ -44,38 +41,6 @@ class DemoCall(Call):
         return settings
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a demo happens."""
-
-    folder: Path
-    mongod: Mongod
-    config: Path
-    store: Path
-
-    @property
-    def page(self) -> Path:
-        """Returns where the audit page is written."""
-        return self.folder / "audit.html"
-
-
-@contextmanager
-def place(*, keep: bool) -> Iterator[Place]:
-    """Yields a folder with an embedded mongod, a store and a policy file. It exists inside the block; with
-    `keep` also after it, unless the block raised."""
-    with ExitStack() as leaving:
-        folder = Path(mkdtemp(prefix="bucketwise-demo-"))
-        leaving.callback(rmtree, folder, ignore_errors=True)
-        mongod = start_mongod(folder / "mongod")
-        leaving.callback(mongod.stop)
-        store, config = folder / "store", folder / "bucketwise.toml"
-        written = files("jobs.demo").joinpath("bucketwise.toml").read_text(encoding="utf-8")
-        config.write_text(written.replace("<uri>", mongod.uri).replace("<store>", store.as_uri()))
-        yield Place(folder, mongod, config, store)
-        if keep:
-            leaving.pop_all()
-
-
 class Size(NamedTuple):
     """Documents, and bytes. `disk` and `indexes` are of blocks in use: what a delete frees stays with the
     file, for MongoDB to fill again."""
@@ -88,10 +53,11 @@ class Size(NamedTuple):
 
 @dataclass
 class Stage:
-    """What the acts share: the call, the database, the readings invented, and what was found so far."""
+    """What the acts share: the call, the server, the readings invented, and what was found so far."""
 
     call: DemoCall
-    place: Place
+    folder: Path
+    mongod: Mongod
     database: Database[Document]
     made: dict[str, Invented]  # by policy
     show: Show
@@ -99,37 +65,38 @@ class Stage:
     results: list[Result] = field(default_factory=list)  # of the first run, by policy
     sizes: list[Document] = field(default_factory=list)  # for --json, by policy
 
-    @property
-    def now(self) -> datetime:
-        """Returns the instant at which the demo is taken to happen."""
-        return self.call.now
-
-    @property
-    def policies(self) -> list[Policy]:
-        """Returns the policies of the demo, in the order of the file."""
-        return self.call.policies
-
     def ago(self, span: timedelta | None) -> int:
         """Returns the instant so long before the present of the demo, in milliseconds."""
         assert span is not None
-        return int((self.now - span).timestamp()) * SECOND
+        return int((self.call.now - span).timestamp()) * SECOND
 
     def command(self, name: str, *policies: str) -> DemoCall:
         """Returns the call that `bucketwise NAME --policy …` would be."""
         return replace(self.call, command=name, names=policies)
 
-    def expired(self, policy: Policy) -> NDArray[np.bool_]:
+    def succeeded(self, report: Report) -> Report:
+        """Checks that a command went well for every policy. Returns its report."""
+        for it in report.results:
+            claim = f"{report.command}, policy {it.policy}: exit code {it.exit_code}, {it.error}"
+            self.show.holds(claim, it.exit_code == 0)
+        self.call.stop.check()
+        return report
+
+    def expired(self, policy: Policy) -> Flags:
         """Returns which of the policy's buckets must be in the archive now."""
-        assert policy.archive is not None and policy.archive.after is not None
-        return oracle.expired(self.made[policy.name], self.now - policy.archive.after)
+        assert policy.archive is not None
+        expired: Flags = self.made[policy.name].last < self.ago(policy.archive.after)
+        return expired
 
     def documents(self, collection: str) -> list[bytes]:
-        """Returns every document of a collection, as the server holds it. Measurements of a native
+        """Returns every document of a collection, as the server holds it, in order. Measurements of a native
         time-series collection come as `measurement` gives them."""
         batches = self.database[collection].find_raw_batches({})
         found = [document for batch in batches for document in Docs.split(cast(bytes, batch))]
         native = {"name": collection, "type": "timeseries"}
-        return list(map(measurement, found)) if any(self.database.list_collections(filter=native)) else found
+        return sorted(
+            map(measurement, found) if any(self.database.list_collections(filter=native)) else found
+        )
 
     def size_of(self, collections: Iterable[str]) -> Size:
         """Returns the size of all these collections together. An absent one counts nothing."""
@@ -148,16 +115,29 @@ class Stage:
 
     def files(self) -> dict[str, tuple[int, int]]:
         """Returns every file of the store: its size, and when it was written last, in nanoseconds."""
-        root = self.place.store
-        stats = {str(it.relative_to(root)): it.stat() for it in sorted(root.rglob("*")) if it.is_file()}
+        root = self.folder / "store"
+        stats = {str(it.relative_to(root)): it.stat() for it in root.rglob("*") if it.is_file()}
         return {name: (it.st_size, it.st_mtime_ns) for name, it in stats.items()}
 
-    def succeeded(self, report: Report) -> None:
-        """Checks that a command went well for every policy."""
-        for it in report.results:
-            claim = f"{report.command}, policy {it.policy}: exit code {it.exit_code}, {it.error}"
-            self.show.holds(claim, it.exit_code == 0)
-        self.call.stop.check()
+
+@contextmanager
+def stage(call: Call, show: Show, *, keep: bool, quiet: bool) -> Iterator[Stage]:
+    """Yields a stage in a folder of its own, with an embedded mongod, a policy file and a place for the
+    store. All of it exists inside the block; with `keep` also after it, unless the block raised."""
+    with ExitStack() as leaving:
+        folder = Path(mkdtemp(prefix="bucketwise-demo-"))
+        leaving.callback(rmtree, folder, ignore_errors=True)
+        mongod = start_mongod(folder / "mongod")
+        leaving.callback(mongod.stop)
+        written = files("jobs.demo").joinpath("bucketwise.toml").read_text(encoding="utf-8")
+        config = folder / "bucketwise.toml"
+        written = written.replace("<uri>", mongod.uri).replace("<store>", (folder / "store").as_uri())
+        config.write_text(written)
+        own = DemoCall("demo", config, (), call.now, True, call.json, quiet, call.yes, call.stop)
+        with own.database() as database:
+            yield Stage(own, folder, mongod, database, invent(call.now), show)
+        if keep:
+            leaving.pop_all()
 
 
 def measurement(document: bytes) -> bytes:

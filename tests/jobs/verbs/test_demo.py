@@ -32,7 +32,7 @@ MODELS = ["ticks", "iot", "temperature", "metrics", "sales"]
 
 @pytest.fixture(scope="module")
 def invented() -> dict[str, Invented]:
-    return {made.name: made for made in invent(PRESENT)}
+    return invent(PRESENT)
 
 
 def readings_in(document: dict[str, Any], extra: dict[Any, list[dict[str, Any]]]) -> Counter[Any]:
@@ -69,7 +69,7 @@ def test_documents_hold_the_readings_that_the_columns_say(name: str, invented: d
 
 
 def test_the_same_present_gives_the_same_bytes(invented: dict[str, Invented]) -> None:
-    again = {made.name: made for made in invent(PRESENT)}
+    again = invent(PRESENT)
     assert list(again) == MODELS
     for name, made in again.items():
         assert made.documents == invented[name].documents
@@ -112,7 +112,7 @@ def test_a_wrong_summary_is_noticed(key: str) -> None:
 
 def test_days_are_those_of_the_zone_across_a_change_of_the_clock() -> None:
     at = datetime(2026, 3, 28, 12, tzinfo=UTC).timestamp() * 1000
-    made = Invented("x", [{}], time=np.array([at, at + 48 * 3_600_000], dtype=np.int64))
+    made = Invented([{}], time=np.array([at, at + 48 * 3_600_000], dtype=np.int64))
     edges = oracle.days(made, "Europe/Berlin")
     assert np.diff(edges).tolist() == [24 * 3_600_000, 23 * 3_600_000, 24 * 3_600_000]
     assert edges[0] == datetime(2026, 3, 27, 23, tzinfo=UTC).timestamp() * 1000
