@@ -16,7 +16,7 @@ from buckets.models.covered import first_and_last
 from buckets.sampling.sample import has_index
 from config.policies import Policy
 from jobs.advising.subject import Subject
-from jobs.output.text.tables import size
+from jobs.output.text.cells import size
 
 Document = dict[str, Any]
 #: Milliseconds: measurements of a native time-series collection are counted one by one; of more buckets than

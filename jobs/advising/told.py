@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from jobs.output.page.template import render
-from jobs.output.text.tables import plain_table, printable, size
+from jobs.output.text.cells import plain_table, printable, size
 
 Body = dict[str, Any]
 QUERIES = ("last", "hour", "day", "month")

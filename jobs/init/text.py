@@ -13,7 +13,7 @@ from buckets.inferring.guess import Guess
 from config.durations import format_duration
 from config.policies import Policy
 from jobs.init.draft import reason
-from jobs.output.text.tables import printable
+from jobs.output.text.cells import printable
 
 _WIDTH = 110
 _LAYOUT = [

@@ -13,7 +13,7 @@ from jobs.call import Call
 from jobs.init.draft import drafted, policy_names
 from jobs.init.text import policy_text
 from jobs.output.report import Report
-from jobs.output.text.tables import printable
+from jobs.output.text.cells import printable
 from jobs.remodelling.remodel import Remodel, told
 from jobs.running.lease import Lease
 

@@ -12,7 +12,7 @@ from config.policies import Policy
 from config.throttling import parse_window
 from jobs import clock
 from jobs.output.report import Result
-from jobs.output.text.failed import UNTOLD
+from jobs.output.text.working import UNTOLD
 from jobs.running.lateness import missed_since
 from jobs.running.ledger import COMPLETED, RUNNING, SCHEDULED, Run
 from jobs.running.runner import WINDOW_OVER

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from jobs.output.text.tables import plain_table, printable
+from jobs.output.text.cells import plain_table, printable
 
 Body = dict[str, Any]
 _COLUMNS = ("key", "pattern", "values", "hottest shard", "one shard answers", "migrations", "jumbo")

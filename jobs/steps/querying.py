@@ -19,10 +19,9 @@ from jobs.call import Call
 from jobs.output.progress import Progress
 from jobs.output.report import Report, Result
 from jobs.output.rows import MOST_SHOWN, Format, explained_lines, rows_of, shown, write
-from jobs.output.streams import abandon, appearing
-from jobs.output.text.left_out import tell_quarantined
-from jobs.output.text.printing import print_tables
-from jobs.output.text.tables import printable
+from jobs.output.streams import abandon, appearing, print_tables
+from jobs.output.text.cells import printable
+from jobs.output.text.tables import tell_quarantined
 from jobs.steps.working import LEFT_SOMETHING, quarantine_body
 
 if TYPE_CHECKING:

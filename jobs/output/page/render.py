@@ -10,7 +10,8 @@ from markupsafe import Markup
 from jobs.output.page import bars, strip
 from jobs.output.page.template import render
 from jobs.output.page.years import by_year
-from jobs.output.text.tables import parts_read, printable, size
+from jobs.output.text.cells import printable, size
+from jobs.output.text.tables import parts_read
 
 Body = dict[str, Any]
 #: With more runs of days than these on one page, details come by month.

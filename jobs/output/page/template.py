@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from jobs.output.text.tables import printable
+from jobs.output.text.cells import printable
 
 
 def render(name: str, filters: dict[str, Callable[..., Any]], **told: Any) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jobs.output.report import Result
-from jobs.output.text.tables import plain_table, printable
+from jobs.output.text.cells import plain_table, printable
 
 Body = dict[str, Any]
 _ROWS = {

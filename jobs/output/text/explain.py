@@ -11,7 +11,7 @@ from rich.text import Text
 from buckets.fields.selectors import extended_json
 from jobs.clock import iso
 from jobs.output.report import Result
-from jobs.output.text.tables import printable
+from jobs.output.text.cells import printable
 
 Body = dict[str, Any]
 _STATES = {

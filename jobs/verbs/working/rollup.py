@@ -17,9 +17,9 @@ from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.options import Executor, Since, Until, WorkerCount
 from jobs.output.report import Report, Result
-from jobs.output.text.pauses import pause_lines
-from jobs.output.text.publish import publish_lines
+from jobs.output.text.keeping import pause_lines
 from jobs.output.text.tables import rollup_tables
+from jobs.output.text.working import publish_lines
 from jobs.running.runner import RunOptions, perform
 from jobs.steps.publish import published
 from jobs.steps.working import ROLLUP, backfill_step
