@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.models import OptionInfo, ParameterInfo
 
-from config.checks.metrics import metrics_file_fault
+from config.checks.settings import metrics_file_fault
 from config.work import MOST_WORKERS
 from jobs.execute import execute
 from jobs.logs import OPTION, VARIABLE, LogFormat
