@@ -133,11 +133,11 @@ def _archive(policy: Policy, at: str) -> Iterator[str]:
 
 def _key(key: str, value: Any, why: Iterable[str] = (), *, is_literal: bool = False) -> list[str]:
     line = f"{key} = {_value(value, is_literal=is_literal)}"
-    told = "; ".join(why)
-    if not told:
+    comment = "; ".join(why)
+    if not comment:
         return [line]
-    with_comment = f"{line}  # {printable(told)}"
-    return [with_comment] if len(with_comment) <= _WIDTH else [*_comment(told), line]
+    with_comment = f"{line}  # {printable(comment)}"
+    return [with_comment] if len(with_comment) <= _WIDTH else [*_comment(comment), line]
 
 
 def _value(value: Any, *, is_literal: bool = False) -> str:

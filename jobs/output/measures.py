@@ -13,14 +13,14 @@ from jobs import clock
 @dataclass
 class Measures:
     """Measurements of a run. `ended`: None where the run could not begin. `seconds` by step. `requests` to
-    the store by operation, `retries` of them. `standing`: the state of the policy after the run, by the names
+    the store by operation, `retries` of them. `gauges`: the state of the policy after the run, by the names
     of the metrics; empty where it is not known."""
 
     ended: datetime | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     requests: Mapping[str, int] = field(default_factory=dict)
     retries: int = 0
-    standing: Mapping[str, float] = field(default_factory=dict)
+    gauges: Mapping[str, float] = field(default_factory=dict)
 
     @contextmanager
     def timed(self, step: str) -> Iterator[None]:

@@ -66,8 +66,8 @@ class Result:
         error = {} if self.error is None else {"error": self.error}
         beside = {"paused": self.paused, "stopped": self.stopped, "next_window": self.next_window}
         beside["late_since"] = self.late_since
-        told = {key: value for key, value in beside.items() if value is not None}
-        return {"policy": self.policy, "exit_code": self.exit_code, **self.body, **told, **error}
+        given = {key: value for key, value in beside.items() if value is not None}
+        return {"policy": self.policy, "exit_code": self.exit_code, **self.body, **given, **error}
 
 
 @dataclass

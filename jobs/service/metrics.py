@@ -54,7 +54,7 @@ class Metrics:
         self._findings = self._gauge("audit_findings", "Findings of the last audit", "severity")
         self._differing = self._gauge("drill_differing_buckets", "Buckets that the last drill found changed")
         self._waits = self._gauge("waits_for_window", "Whether the next run waits for its window to open")
-        self._standing = {
+        self._gauges = {
             name: self._gauge(name, text)
             for name, text in {
                 "rollup_lag_seconds": "For how long the first window not rolled up has been due",
@@ -112,10 +112,10 @@ class Metrics:
             self._requests.labels(policy, operation).inc(count)
         if measures.requests:
             self._retries.labels(policy).inc(measures.retries)
-        for name, gauge in self._standing.items():
-            if name in measures.standing:
-                gauge.labels(policy).set(measures.standing[name])
-            elif measures.standing:  # it is known that there is none
+        for name, gauge in self._gauges.items():
+            if name in measures.gauges:
+                gauge.labels(policy).set(measures.gauges[name])
+            elif measures.gauges:  # it is known that there is none
                 gauge.remove(policy)
 
     def restore(self, text: str) -> None:

@@ -36,9 +36,9 @@ def failed(
 
 def _body(it: Repeat, config: Path | None) -> Body:
     run = it.run
-    told = {"verb": run.verb, "started": run.started, "outcome": run.outcome, "error": run.error}
+    ran = {"verb": run.verb, "started": run.started, "outcome": run.outcome, "error": run.error}
     return {
-        **told,
+        **ran,
         "command": None if it.arguments is None else command(run.verb, run.policy, it.arguments, config),
     }
 

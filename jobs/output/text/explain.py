@@ -61,10 +61,10 @@ def _next(it: Body) -> str:
 
 
 def _event(it: Body) -> str:
-    told = [it["event"]]
-    told += [f"in commit {it['commit']}"] if it["commit"] else []
-    told += [f"receipt {it['receipt']}"] if it["receipt"] else []
-    told += [f"by `{it['verb']}`, run {it['run']}"] if it["run"] else []
-    told += [it["detail"]] if it["detail"] else []
+    parts = [it["event"]]
+    parts += [f"in commit {it['commit']}"] if it["commit"] else []
+    parts += [f"receipt {it['receipt']}"] if it["receipt"] else []
+    parts += [f"by `{it['verb']}`, run {it['run']}"] if it["run"] else []
+    parts += [it["detail"]] if it["detail"] else []
     at = iso(it["at"]) if it["at"] else "–"
-    return f"{at}  {', '.join(told)}"
+    return f"{at}  {', '.join(parts)}"

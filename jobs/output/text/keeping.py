@@ -41,14 +41,14 @@ def pause_lines(results: Sequence[Result]) -> list[RenderableType]:
     """Returns a line for each policy that is paused, or whose window is closed. Where a pause cut a run off,
     the error says so."""
     found = [(it.policy, it.paused or it.body.get("paused")) for it in results if it.error is None]
-    told = [
+    lines = [
         f"{policy}: paused since {iso(it['since'])} by {it['by']}: {it['reason']}"
         for policy, it in found
         if it
     ]
     closed = ((it.policy, it.stopped, it.next_window) for it in results)
-    told += [f"{policy}: {why}; the next one opens {iso(at)}" for policy, why, at in closed if why and at]
-    return [Text(printable(line), style="yellow") for line in told]
+    lines += [f"{policy}: {why}; the next one opens {iso(at)}" for policy, why, at in closed if why and at]
+    return [Text(printable(line), style="yellow") for line in lines]
 
 
 Body = dict[str, Any]

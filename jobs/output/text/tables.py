@@ -120,15 +120,15 @@ def findings_table(title: str, findings: Iterable[Body]) -> RenderableType:
     table = plain_table(title, "severity", "policy", "code", "place", "message")
     for it in findings:
         severity = Text(it["severity"], style=_STYLES[it["severity"]])
-        told = (Text(printable(it[key] or "–")) for key in ("policy", "code", "place", "message"))
-        table.add_row(severity, *told)
+        cells = (Text(printable(it[key] or "–")) for key in ("policy", "code", "place", "message"))
+        table.add_row(severity, *cells)
     return table
 
 
 def parts_lines(results: Iterable[Result]) -> list[RenderableType]:
     """Returns how much of each offline archive an audit has read."""
-    told = ((it.policy, parts_read(it.body)) for it in results)
-    return [Text(f"{policy}: {text}") for policy, text in told if text]
+    read = ((it.policy, parts_read(it.body)) for it in results)
+    return [Text(f"{policy}: {text}") for policy, text in read if text]
 
 
 def parts_read(body: Body) -> str:
@@ -196,9 +196,9 @@ def status_tables(results: Sequence[Result]) -> list[RenderableType]:
     runs = outcome_table("Last runs", "policy", "verb", "runs", "started", "ended", "error")
     for result in results:
         for run in result.body.get("last_runs", []):
-            told = [cell(key, run[key]) for key in ("verb", "runs", "started", "ended")]
+            cells = [cell(key, run[key]) for key in ("verb", "runs", "started", "ended")]
             error = (run["error"] or "").partition("\n")[0]
-            runs.add_row(result.policy, *told, Text(error), run["outcome"])
+            runs.add_row(result.policy, *cells, Text(error), run["outcome"])
     return [table_of("Status", results, *keys), runs]
 
 
@@ -215,8 +215,8 @@ def _leftovers(results: Sequence[Result]) -> list[RenderableType]:
         lines += [
             Text(f"{result.policy}: {it}", style="yellow") for body in bodies for it in _numberless(body)
         ]
-        told = [late["reason"] for body in bodies if (late := body.get("late")) and late["reason"]]
-        lines += [Text(f"{result.policy}: late readings: {reason}") for reason in told]
+        late_reasons = [late["reason"] for body in bodies if (late := body.get("late")) and late["reason"]]
+        lines += [Text(f"{result.policy}: late readings: {reason}") for reason in late_reasons]
         found = {extended_json(it["id"]): it for body in bodies for it in body.get("quarantine", [])}
         for key, it in list(found.items())[:_MOST_QUARANTINED]:
             text = f"{result.policy}: quarantined: _id {key}, {it['field']}: {it['reason']}"
@@ -245,8 +245,8 @@ def tell_quarantined(results: Sequence[Result]) -> None:
     """Reports quarantined buckets on stderr, since stdout has the readings."""
     for body in (result.body for result in results if result.body.get("quarantined")):
         for it in body["quarantine"][:_MOST_QUARANTINED]:
-            told = printable(f"_id {extended_json(it['id'])}, {it['field']}: {it['reason']}")
-            logs.complain(f"quarantined, and left out: {told}", "")
+            bucket = printable(f"_id {extended_json(it['id'])}, {it['field']}: {it['reason']}")
+            logs.complain(f"quarantined, and left out: {bucket}", "")
         more = body["quarantined"] - len(body["quarantine"][:_MOST_QUARANTINED])
         if more > 0:
             logs.complain(f"{more:,} more quarantined: `bucketwise run --json` lists them", "")

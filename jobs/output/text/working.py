@@ -25,16 +25,16 @@ def ending_lines(results: Sequence[Result]) -> Iterator[Text]:
     """Yields what a run did at the end of each policy's archive, if anything."""
     for result in results:
         body = result.body.get("archive_expiry", {})
-        for name, told in _ENDED.items():
+        for name, what in _ENDED.items():
             amount = body.get(name, {})
             if amount.get("buckets"):
                 days, buckets = amount["days"], amount["buckets"]
-                yield Text(f"{result.policy}: {buckets:,} archived buckets of {days:,} days {told}")
+                yield Text(f"{result.policy}: {buckets:,} archived buckets of {days:,} days {what}")
         for hold, count in body.get("held", {}).items():
             yield Text(f"{result.policy}: {count:,} archived buckets stay: held by {hold}")
         if live := body.get("live"):
-            told = "are past retain.archive, and stay while their originals are live"
-            yield Text(f"{result.policy}: {live:,} archived buckets {told}")
+            stay = "are past retain.archive, and stay while their originals are live"
+            yield Text(f"{result.policy}: {live:,} archived buckets {stay}")
 
 
 def undelete_lines(results: Sequence[Result]) -> list[RenderableType]:
@@ -58,11 +58,13 @@ def erase_tables(results: Sequence[Result]) -> list[RenderableType]:
             left.add_row(it["place"], it["why"], style="yellow" if it["found"] else None)
     none = not any(result.body.get("buckets") or result.body.get("summaries") for result in results)
     is_dry = any(result.body.get("dry_run") for result in results)
-    told = [Text("Nothing was changed. Add --confirm and the policy's name to erase this.")] if is_dry else []
+    notes = (
+        [Text("Nothing was changed. Add --confirm and the policy's name to erase this.")] if is_dry else []
+    )
     if none and all(result.body for result in results):
-        told.insert(0, Text("Nothing of this series was found: is --series what you mean?"))
+        notes.insert(0, Text("Nothing of this series was found: is --series what you mean?"))
     keys = ("buckets", "live", "online", "archived", "commits_rewritten", "summaries")
-    return [table_of("Erase", results, *keys), *told, left]
+    return [table_of("Erase", results, *keys), *notes, left]
 
 
 UNTOLD = "give it again as it was given: the ledger does not keep which series it named"
@@ -70,15 +72,15 @@ UNTOLD = "give it again as it was given: the ledger does not keep which series i
 
 def failed_lines(results: Sequence[Result]) -> list[Text]:
     """Returns two lines for each run: what happened, and the command."""
-    told = [
+    lines = [
         line
         for result in results
         for it in result.body.get("failed", ())
         for line in _failed_lines(result, it)
     ]
-    if not told and all(result.error is None for result in results):
+    if not lines and all(result.error is None for result in results):
         return [Text("No run needs to be given again", style="green")]
-    return told
+    return lines
 
 
 def _failed_lines(result: Result, it: dict[str, Any]) -> Iterator[Text]:
@@ -93,8 +95,8 @@ def lake_lines(results: Sequence[Result]) -> Iterator[RenderableType]:
     for result in results:
         body = result.body.get("lake") or {}
         if "error" in body:
-            told = f"{result.policy}: its Iceberg table is behind: {body['error']}"
-            yield Text(printable(told), style="yellow")
+            behind = f"{result.policy}: its Iceberg table is behind: {body['error']}"
+            yield Text(printable(behind), style="yellow")
         elif body.get("added") or body.get("removed"):
             yield _lake_line(result.policy, body["added"], body["removed"], body["snapshot"])
 

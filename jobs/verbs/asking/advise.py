@@ -11,7 +11,7 @@ from config.errors import UsageError
 from jobs.advising.advise import Options, advise_on
 from jobs.call import Call
 from jobs.output.report import Report
-from jobs.sharding.play import DEFAULT_SHARDS, ShardOptions, shard_keys_of
+from jobs.sharding.compare import DEFAULT_SHARDS, ShardOptions, shard_keys_of
 
 EXAMPLES = [
     "bucketwise advise ticks",

@@ -64,8 +64,8 @@ def rollup(
     staff = call.staff(workers, executor)
     options = RunOptions(within, staff=staff, followers=published(call.settings))
     results = perform(call, [step], options)
-    told = [*publish_lines(results), *pause_lines(results)]
-    tables = [*rollup_tables(results), *_resumed(results), *told]
+    notes = [*publish_lines(results), *pause_lines(results)]
+    tables = [*rollup_tables(results), *_resumed(results), *notes]
     return Report(call.command, call.now, results, tables)
 
 

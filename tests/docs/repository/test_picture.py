@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from docs.draw_demo import PICTURE, drawn, svg
+from jobs.demo.demo import PRESENT
 from jobs.demo.invent import invent
-from jobs.demo.play import PRESENT
 from tests.jobs.command import started
 
 

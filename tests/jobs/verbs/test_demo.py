@@ -19,7 +19,7 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from jobs.call import Call
-from jobs.demo import oracle, play
+from jobs.demo import demo, oracle
 from jobs.demo.invent import Invented, invent
 from jobs.demo.oracle import Expected
 from jobs.demo.stage import Stage
@@ -183,9 +183,9 @@ def test_what_does_not_add_up_ends_with_1(tmp_path: Path, monkeypatch: pytest.Mo
         raise AssertionError("nothing is played after a fault")
 
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(play, "ACTS", (fault, never))
+    monkeypatch.setattr(demo, "ACTS", (fault, never))
     call = Call("demo", None, (), PRESENT, True, False, True, True, Stop())
-    report = play.play(call, keep=False)
+    report = demo.play(call, keep=False)
     assert report.exit_code == 1
     assert report.as_dict()["failed"] == ["readings: 1, and it should be 2"]
     assert report.error == "the demo does not add up: readings: 1, and it should be 2"

@@ -31,7 +31,7 @@ from jobs.advising.subject import subject_of
 from jobs.call import Call
 from jobs.output.report import Report
 from jobs.sharding.drawing import draw, profiled, queries_of
-from jobs.sharding.told import shard_tables
+from jobs.sharding.text import shard_tables
 
 Body = dict[str, Any]
 DEFAULT_SHARDS = 3
@@ -208,10 +208,10 @@ def _over_time(study: Study) -> list[Body]:
 
 def _refused(key: ShardKey, rules: list[Rule]) -> Body:
     """Returns the JSON of a key that MongoDB does not take."""
-    told = next(it.message for it in rules if it.severity == "error")
+    refusal = next(it.message for it in rules if it.severity == "error")
     return {
         "key": key.document,
-        "reason": f"MongoDB takes no such key: {told}",
+        "reason": f"MongoDB takes no such key: {refusal}",
         **dict.fromkeys(_NUMBERS),
         "shards": [],
         "over_time": [],

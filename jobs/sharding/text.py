@@ -20,9 +20,9 @@ def shard_tables(body: Body) -> list[RenderableType]:
     for it in body["shard_keys"]:
         table.add_row(Text(_key(it), style="bold" if it["named"] else ""), *_row(it))
     shown: list[RenderableType] = [table]
-    told = [it for it in body["shard_keys"] if it["named"]]
-    told += [it for it in body["shard_keys"] if not it["named"]][:1]
-    for it in told:
+    named = [it for it in body["shard_keys"] if it["named"]]
+    best = [it for it in body["shard_keys"] if not it["named"]][:1]
+    for it in (*named, *best):
         shown.append(Text(f"{_key(it)}: {printable(it['reason'])}"))
         shown += [Text(f"  {rule['severity']}: {printable(rule['message'])}") for rule in it["rules"]]
         shown += [Text(f"  {printable(command)}", style="dim") for command in it["commands"]]
