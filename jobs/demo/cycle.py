@@ -81,8 +81,7 @@ def first_run(stage: Stage) -> None:
         hours, days, buckets, copied, deleted = _did(result).values()
         rows.append([policy.name, hours, days, buckets, deleted, decimal(copied)])
     stage.show.table(("Policy", "Hours written", "Days written", "Archived", "Deleted", "Bytes copied"), rows)
-    stage.show.line("")
-    stage.show.line(f"Why metrics stays: {kept}.", style="dim")
+    stage.show.line(f"\nWhy metrics stays: {kept}.", style="dim")
     stage.show.verdict("As many as were invented went, and no others")
 
 
@@ -161,8 +160,7 @@ def back(stage: Stage) -> None:
     stage.show.act("bucketwise restore", "The last archived day of each policy, into a new collection.")
     rows = [_restore(stage, policy) for policy in stage.call.policies]
     stage.show.table(("Policy", "Into", "Day", "Buckets", "Readings", "Equal"), rows, left=3)
-    stage.show.line("")
-    about = "Bytes are compared; for native measurements fields are: MongoDB changes their order."
+    about = "\nBytes are compared; for native measurements fields are: MongoDB changes their order."
     stage.show.line(about, style="dim")
     stage.show.verdict("What came back is what was written")
 

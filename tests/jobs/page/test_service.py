@@ -405,7 +405,7 @@ def body_of(**more: Any) -> Document:
         "looked": "2018-09-01T12:29:58.123Z",
         "failing": {"since": "2018-09-01T12:30:00Z", "why": HOSTILE},
         "alive": True,
-        "told": [
+        "states": [
             {**policy, "policy": "n" * 100, "troubles": trouble, "in_hand": hand, "last": runs[1]},
             {**policy, "paused": True, "troubles": trouble[1:], "last": runs[0]},
             {**policy, "audit": None, "schedule": None, "lags": [None, None]},
