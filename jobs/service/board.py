@@ -25,7 +25,7 @@ from jobs.service.metrics import Metrics
 from jobs.service.scheduler import Service
 from jobs.service.server import Answer, Pages
 from jobs.service.troubles import PolicyState, troubles
-from jobs.steps.failed import failed
+from jobs.steps.status import failed
 from jobs.version import VERSION
 
 #: Seconds: a page that is asked for more often shows the same; it waits so long for what is new; and so long

@@ -18,8 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from config.errors import InterruptedRun
 from jobs import clock
 from jobs.failures import OUTCOMES
-from jobs.output.measures import Measures
-from jobs.output.report import Result
+from jobs.output.report import Measures, Result
 from jobs.running.ledger import SCHEDULED
 from jobs.running.pausing import PAUSABLE
 

@@ -16,7 +16,7 @@ from jobs.output.text.working import UNTOLD
 from jobs.running.lateness import missed_since
 from jobs.running.ledger import COMPLETED, RUNNING, SCHEDULED, Run
 from jobs.running.runner import WINDOW_OVER
-from jobs.steps.failed import command
+from jobs.steps.status import command
 
 #: How long expired buckets may wait: then audits call them overdue, too.
 _OVERDUE = timedelta(days=1)
