@@ -9,8 +9,7 @@ from operator import getitem
 import numpy as np
 
 from config.policies import Policy
-from jobs.demo import oracle
-from jobs.demo.invent import DAY, SECOND, Integers
+from jobs.demo.invent import DAY, SECOND, Integers, days, hours, windows, wrong
 from jobs.demo.stage import Stage
 
 _SQL = """\
@@ -28,11 +27,11 @@ def summaries(stage: Stage) -> None:
     for policy in stage.call.policies:
         made, rollup = stage.made[policy.name], policy.rollup
         assert rollup is not None
-        _compare(stage, policy, str(rollup.hourly), oracle.hours(made))
-        _compare(stage, policy, str(rollup.daily), oracle.days(made, rollup.timezone))
-    hours, figures = stage.database["ticks_hourly"], ("first", "max", "min", "last", "avg")
+        _compare(stage, policy, str(rollup.hourly), hours(made))
+        _compare(stage, policy, str(rollup.daily), days(made, rollup.timezone))
+    hourly, figures = stage.database["ticks_hourly"], ("first", "max", "min", "last", "avg")
     rows = []
-    for it in hours.find({"symbol": "ACME"}).sort("start", -1).limit(5):
+    for it in hourly.find({"symbol": "ACME"}).sort("start", -1).limit(5):
         prices = [f"{it['p'][key]:.2f}" for key in figures]
         rows.append([f"ACME  {it['start']:%a %d %b  %H:%M}", it["count"], *prices])
     stage.show.table(("ticks_hourly", "Readings", *map(str.capitalize, figures)), rows[::-1])
@@ -45,10 +44,10 @@ def _compare(stage: Stage, policy: Policy, collection: str, edges: Integers) -> 
     for summary in stage.database[collection].find():
         series = (reduce(getitem, it.split("."), summary["_id"]["series"]) for it in policy.series_names)
         held[*series, int(summary["start"].timestamp()) * SECOND] = summary
-    for it in oracle.windows(made, edges, stage.ago(policy.rollup.settle)):
+    for it in windows(made, edges, stage.ago(policy.rollup.settle)):
         key = (*made.series[it.series].values(), it.start)
         expected.add(key)
-        fault = oracle.wrong(it, held[key][it.field]) if key in held else "it is missing"
+        fault = wrong(it, held[key][it.field]) if key in held else "it is missing"
         stage.show.holds(f"{collection}, {key}, {it.field}: {fault}", fault is None)
     stage.show.equal(f"summaries in {collection}", len(held), len(expected))
 

@@ -15,10 +15,8 @@ from config.loading.load import PATH_VARIABLE
 from jobs.call import Call
 from jobs.clock import iso
 from jobs.demo.answers import query, summaries
-from jobs.demo.cycle import back, first_run, load, second_run, space
-from jobs.demo.evidence import audited, evidence
-from jobs.demo.show import Show
-from jobs.demo.stage import Stage, stage
+from jobs.demo.cycle import audited, back, evidence, first_run, load, second_run, space
+from jobs.demo.stage import Show, Stage, stage
 from jobs.output.report import Report
 
 #: Where no --now is given, every demo is the same.

@@ -46,7 +46,6 @@ VersionsTo = Annotated[
     typer.Option(
         "--versions-to",
         metavar="COLLECTION",
-        show_default=False,
         help="With --versions all: collection for the older versions. Default: --to, under new _ids.",
     ),
 ]
@@ -55,7 +54,6 @@ KeepFor = Annotated[
     typer.Option(
         "--keep-for",
         metavar="DURATION",
-        show_default=False,
         help="When restoring into the policy's own collection: how long the buckets stay pinned, such as "
         "30d. Default: until `unpin`.",
     ),

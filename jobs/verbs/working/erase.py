@@ -35,7 +35,6 @@ Confirm = Annotated[
     typer.Option(
         "--confirm",
         metavar="POLICY",
-        show_default=False,
         help="The name of the policy again: erase. Without it, only show what would be erased.",
     ),
 ]

@@ -36,7 +36,6 @@ Slices = Annotated[
         "--slices",
         metavar="DURATION",
         help="Note the progress after each such part of the range (30d), and resume there.",
-        show_default=False,
     ),
 ]
 Restart = Annotated[bool, typer.Option("--restart", help="With --slices: begin with the first one again.")]

@@ -19,9 +19,8 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from jobs.call import Call
-from jobs.demo import demo, oracle
-from jobs.demo.invent import Invented, invent
-from jobs.demo.oracle import Expected
+from jobs.demo import demo
+from jobs.demo.invent import Expected, Invented, days, invent, wrong
 from jobs.demo.stage import Stage
 from jobs.stopping import Stop
 from tests.jobs.command import started
@@ -100,12 +99,12 @@ def sound() -> dict[str, float]:
 @pytest.mark.parametrize("key", sorted(sound()))
 def test_a_wrong_summary_is_noticed(key: str) -> None:
     expected = Expected(0, 0, "p", np.array([2.0, 4.0, 1.0]))
-    assert oracle.wrong(expected, sound()) is None
+    assert wrong(expected, sound()) is None
     # an ulp where the value must be exact; else more than what is allowed
     slack = {"sum": 1 + 1e-11, "avg": 1 + 1e-11, "p50": 1.02}
     value = sound()[key]
     worse = value * slack[key] if key in slack else math.nextafter(value, math.inf)
-    fault = oracle.wrong(expected, sound() | {key: worse})
+    fault = wrong(expected, sound() | {key: worse})
     assert fault is not None
     assert fault.startswith(f"{key} is ")
 
@@ -113,7 +112,7 @@ def test_a_wrong_summary_is_noticed(key: str) -> None:
 def test_days_are_those_of_the_zone_across_a_change_of_the_clock() -> None:
     at = datetime(2026, 3, 28, 12, tzinfo=UTC).timestamp() * 1000
     made = Invented([{}], time=np.array([at, at + 48 * 3_600_000], dtype=np.int64))
-    edges = oracle.days(made, "Europe/Berlin")
+    edges = days(made, "Europe/Berlin")
     assert np.diff(edges).tolist() == [24 * 3_600_000, 23 * 3_600_000, 24 * 3_600_000]
     assert edges[0] == datetime(2026, 3, 27, 23, tzinfo=UTC).timestamp() * 1000
 
