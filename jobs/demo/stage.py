@@ -193,7 +193,8 @@ class Show:
         if self.failed:
             self.line(f"✗ {len(self.failed)} of {made} checks failed", style="bold red")
         else:
-            took = f"{made:,} checks, {clock.steady() - self._act_began:.1f} s"
+            counted = "1 check" if made == 1 else f"{made:,} checks"
+            took = f"{counted}, {clock.steady() - self._act_began:.1f} s"
             self.line(f"✓ {claim} ({took})", style="green")
 
     def line(self, text: str, style: str = "") -> None:
