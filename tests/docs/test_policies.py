@@ -14,8 +14,9 @@ import pytest
 from pydantic import ByteSize
 from pydantic.fields import FieldInfo
 
+from config.amounts import format_size
 from config.checks import fields
-from config.checks.storage import CLASSES
+from config.checks.locations import CLASSES
 from config.durations import format_duration
 from config.loading.environment import OVERRIDES
 from config.loading.load import PATH_VARIABLE, load
@@ -30,7 +31,6 @@ from config.policies import (
     Rollup,
     RollupLevel,
 )
-from config.sizes import format_size
 from config.tables import (
     Drill,
     Lake,
