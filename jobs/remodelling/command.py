@@ -77,8 +77,8 @@ def _complaint(task: Remodel, differing: int | None) -> str | None:
     """Returns what kept the readings from being written, or from being the same."""
     if task.survey.uncarried:
         return (
-            f"nothing was written: {task.model} has no place for {counted(task.survey.uncarried)}. Correct or "
-            "remove these in the source, or name another model with --to"
+            f"nothing was written: {task.model} has no place for {counted(task.survey.uncarried)}. Correct "
+            "or remove these in the source, or name another model with --to"
         )
     if differing:
         return (
