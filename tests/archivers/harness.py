@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -33,7 +34,7 @@ from buckets.fields.selectors import Selector
 from buckets.fields.times import EVER, TimeRange
 from config.policies import Policy
 from config.tables import Store
-from tests.archivers.builders import LATER, Case, raw_documents
+from tests.archivers.builders import LATER, RAW, Case, raw_documents
 
 Document = dict[str, Any]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -194,3 +195,38 @@ def plain_row(series: tuple[Any, ...], time: datetime, value: float | None) -> t
 
 def expected_rows(case: Case) -> Counter[tuple[Any, ...]]:
     return Counter(plain_row(*reading) for reading in case.readings)
+
+
+class Backup:
+    """All of a database, the count of the lease included."""
+
+    def __init__(self, cycle: Cycle) -> None:
+        self.fence, self.runs = cycle.fence, set(cycle.runs)
+        names = cycle.database.list_collection_names()
+        self.held = {name: list(self._raw(cycle, name).find()) for name in names}
+
+    @staticmethod
+    def _raw(cycle: Cycle, name: str) -> Any:
+        return cycle.database.get_collection(name, codec_options=RAW)
+
+    def put_back(self, cycle: Cycle) -> None:
+        cycle.fence, cycle.runs = self.fence, set(self.runs)
+        for name in {*self.held, *cycle.database.list_collection_names()}:
+            self._raw(cycle, name).delete_many({})
+            if self.held.get(name):
+                self._raw(cycle, name).insert_many(self.held[name])
+
+
+class Standing(Backup):
+    """All of a database and of a store that is a folder, to begin from again and again."""
+
+    def __init__(self, cycle: Cycle) -> None:
+        super().__init__(cycle)
+        self.files = {path: path.read_bytes() for path in cycle.root.rglob("*") if path.is_file()}
+
+    def put_back(self, cycle: Cycle) -> None:
+        super().put_back(cycle)
+        shutil.rmtree(cycle.root, ignore_errors=True)  # an online archive has none
+        for path, data in self.files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
