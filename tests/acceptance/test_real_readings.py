@@ -261,7 +261,7 @@ def fetch(store: Store, bucket_client: Any, into: Path) -> dict[str, int]:
 
 def _some_and_all() -> list[Any]:
     """The first readings of each series; all of them in the long tests."""
-    some = [pytest.param(it.first(1000), id=it.name) for it in ORIGINS]
+    some = [pytest.param(it.first(300), id=it.name) for it in ORIGINS]
     return some + [pytest.param(it, id=f"all of {it.name}", marks=pytest.mark.soak) for it in ORIGINS]
 
 
@@ -291,7 +291,7 @@ def test_further_shapes(
     database: Database[Document],
     mongodb_uri: str,
 ) -> None:
-    few = origin.first(100)
+    few = origin.first(40)
     store = Store(url=f"file://{tmp_path}/store")
     run_cycle(bucketwise, tmp_path, database, mongodb_uri, store, [(kind, to) for kind in SHAPES], few)
     for kind in SHAPES if to == "offline" else ():
