@@ -291,7 +291,7 @@ def test_further_shapes(
     database: Database[Document],
     mongodb_uri: str,
 ) -> None:
-    few = origin.first(40)
+    few = origin.first(40, series=8)
     store = Store(url=f"file://{tmp_path}/store")
     run_cycle(bucketwise, tmp_path, database, mongodb_uri, store, [(kind, to) for kind in SHAPES], few)
     for kind in SHAPES if to == "offline" else ():

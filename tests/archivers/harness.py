@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import duckdb
+import pytest
 from pymongo.database import Database
 
 from archivers.compacting.compact import CompactOptions, CompactReport, compact
@@ -44,6 +47,25 @@ WHATEVER = CompactOptions()
 
 def nothing(*_args: object) -> None:
     """A check, guard or progress that lets everything pass."""
+
+
+def in_turn(*axes: Sequence[Any]) -> list[Any]:
+    """Combinations for `parametrize`: in all but the long tests every second one, so that each value of an
+    axis meets each of all others but the last, in turn with those."""
+    return [
+        pytest.param(
+            *(value for _, value in some),
+            id="-".join(str(getattr(it, "name", getattr(it, "__name__", it))) for _, it in some),
+            marks=[pytest.mark.soak] * (sum(at for at, _ in some) % 2),
+        )
+        for some in itertools.product(*map(list, map(enumerate, axes)))
+    ]
+
+
+@cache
+def _duckdb() -> duckdb.DuckDBPyConnection:
+    """One for all: its threads cost more than what they read here."""
+    return duckdb.connect(config={"threads": 1})
 
 
 @dataclass
@@ -182,9 +204,8 @@ def parquet_rows(files: list[Path], policy: Policy) -> Counter[tuple[Any, ...]]:
     columns = ", ".join(f'"{name.replace(".", "_")}"' for name in policy.series_fields)
     value = policy.value_fields[0].replace(".", "_")
     source = f"read_parquet({[str(f) for f in files]}, hive_partitioning = true)"
-    with duckdb.connect() as connection:
-        query = f'SELECT {columns}, epoch_ms("time"), "{value}" FROM {source}'
-        found = connection.execute(query).fetchall()
+    query = f'SELECT {columns}, epoch_ms("time"), "{value}" FROM {source}'
+    found = _duckdb().execute(query).fetchall()
     return Counter(plain_row(tuple(row[:-2]), EPOCH + row[-2] * MILLISECOND, row[-1]) for row in found)
 
 

@@ -1,8 +1,8 @@
 """Each job is killed at each of its steps: before it, after it, and after it with the reply lost.
 
 Nothing is lost, nothing is double; clean runs finish the work; one more changes nothing. `make soak` tries
-all, `make test` one of each kind of job. `BUCKETWISE_CRASH_SEEDS=5,6` chooses other seeds: which of a step's jobs, which of its
-occurrences, whether the recovery is killed as well, whether the world goes on before it.
+all, `make test` one of each kind of job. `BUCKETWISE_CRASH_SEEDS=5,6` chooses other seeds: which of a step's
+jobs, which of its occurrences, whether the recovery is killed as well, whether the world goes on before it.
 """
 
 from __future__ import annotations
