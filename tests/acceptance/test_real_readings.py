@@ -272,11 +272,9 @@ def origin(request: pytest.FixtureRequest) -> Origin:
 
 
 def _rows_and_ways() -> list[Any]:
-    """Every shape both ways; of what lies beside the repository, the online archive in the long tests."""
+    """Every shape both ways; of what lies beside the repository, in the long tests."""
     return [
-        pytest.param(
-            origin, to, id=f"{origin.name}-{to}", marks=[pytest.mark.soak] * (to == "online" and number > 0)
-        )
+        pytest.param(origin, to, id=f"{origin.name}-{to}", marks=[pytest.mark.soak] * (number > 0))
         for number, origin in enumerate(ORIGINS)
         for to in ("offline", "online")
     ]
