@@ -29,6 +29,7 @@ from buckets.bson import rows
 from config.tables import Store
 from jobs.embedded import EmbeddedMongodError, Mongod, embedded_mongod, find_mongod
 from tests.faults.tally import Table, Tally
+from tests.once import read_s3_once
 
 ACCESS_KEY = "bucketwise-test"
 SECRET_KEY = "bucketwise-test-secret"
@@ -54,6 +55,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    read_s3_once()
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Table(writes=config.getoption("--reliability")))
 

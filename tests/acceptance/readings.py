@@ -40,10 +40,10 @@ class Origin:
         irregular = self.read_irregular if kind == "hourly" else None
         return (irregular or self.read)()
 
-    def first(self, number: int) -> Origin:
-        """Returns so many readings of each series, the first ones."""
-        irregular = self.read_irregular and partial(_first, self.read_irregular, number)
-        return Origin(self.name, self.slot, partial(_first, self.read, number), irregular)
+    def first(self, number: int, series: int | None = None) -> Origin:
+        """Returns so many readings of each series, the first ones; and so many series."""
+        irregular = self.read_irregular and partial(_first, self.read_irregular, number, series)
+        return Origin(self.name, self.slot, partial(_first, self.read, number, series), irregular)
 
     def kinds(self, some: Iterable[str]) -> list[str]:
         """Those that it has readings for."""
@@ -51,8 +51,8 @@ class Origin:
 
 
 @cache
-def _first(read: Callable[[], list[Reading]], number: int) -> list[Reading]:
-    by_series = itertools.groupby(read(), lambda reading: reading.series)
+def _first(read: Callable[[], list[Reading]], number: int, series: int | None) -> list[Reading]:
+    by_series = itertools.islice(itertools.groupby(read(), lambda reading: reading.series), series)
     return [it for _, held in by_series for it in itertools.islice(held, number)]
 
 

@@ -73,7 +73,7 @@ def read(model: str, documents: Sequence[dict[str, Any]]) -> dict[Key, float]:
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("to", ARCHIVES)
 @pytest.mark.parametrize(
-    "origin", [NAB.first(150), pytest.param(NAB, marks=pytest.mark.soak)], ids=["few", "all"]
+    "origin", [NAB.first(60), pytest.param(NAB, marks=pytest.mark.soak)], ids=["few", "all"]
 )
 def test_half_of_the_readings_late(
     tmp_path: Path,

@@ -261,7 +261,7 @@ def fetch(store: Store, bucket_client: Any, into: Path) -> dict[str, int]:
 
 def _some_and_all() -> list[Any]:
     """The first readings of each series; all of them in the long tests."""
-    some = [pytest.param(it.first(1000), id=it.name) for it in ORIGINS]
+    some = [pytest.param(it.first(300), id=it.name) for it in ORIGINS]
     return some + [pytest.param(it, id=f"all of {it.name}", marks=pytest.mark.soak) for it in ORIGINS]
 
 
@@ -272,11 +272,9 @@ def origin(request: pytest.FixtureRequest) -> Origin:
 
 
 def _rows_and_ways() -> list[Any]:
-    """Every shape both ways; of what lies beside the repository, the online archive in the long tests."""
+    """Every shape both ways; of what lies beside the repository, in the long tests."""
     return [
-        pytest.param(
-            origin, to, id=f"{origin.name}-{to}", marks=[pytest.mark.soak] * (to == "online" and number > 0)
-        )
+        pytest.param(origin, to, id=f"{origin.name}-{to}", marks=[pytest.mark.soak] * (number > 0))
         for number, origin in enumerate(ORIGINS)
         for to in ("offline", "online")
     ]
@@ -291,7 +289,7 @@ def test_further_shapes(
     database: Database[Document],
     mongodb_uri: str,
 ) -> None:
-    few = origin.first(100)
+    few = origin.first(40, series=8)
     store = Store(url=f"file://{tmp_path}/store")
     run_cycle(bucketwise, tmp_path, database, mongodb_uri, store, [(kind, to) for kind in SHAPES], few)
     for kind in SHAPES if to == "offline" else ():

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import duckdb
+import pytest
 from pymongo.database import Database
 
 from archivers.compacting.compact import CompactOptions, CompactReport, compact
@@ -33,7 +37,7 @@ from buckets.fields.selectors import Selector
 from buckets.fields.times import EVER, TimeRange
 from config.policies import Policy
 from config.tables import Store
-from tests.archivers.builders import LATER, Case, raw_documents
+from tests.archivers.builders import LATER, RAW, Case, raw_documents
 
 Document = dict[str, Any]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -43,6 +47,25 @@ WHATEVER = CompactOptions()
 
 def nothing(*_args: object) -> None:
     """A check, guard or progress that lets everything pass."""
+
+
+def in_turn(*axes: Sequence[Any]) -> list[Any]:
+    """Combinations for `parametrize`: in all but the long tests every second one, so that each value of an
+    axis meets each of all others but the last, in turn with those."""
+    return [
+        pytest.param(
+            *(value for _, value in some),
+            id="-".join(str(getattr(it, "name", getattr(it, "__name__", it))) for _, it in some),
+            marks=[pytest.mark.soak] * (sum(at for at, _ in some) % 2),
+        )
+        for some in itertools.product(*map(list, map(enumerate, axes)))
+    ]
+
+
+@cache
+def _duckdb() -> duckdb.DuckDBPyConnection:
+    """One for all: its threads cost more than what they read here."""
+    return duckdb.connect(config={"threads": 1})
 
 
 @dataclass
@@ -181,9 +204,8 @@ def parquet_rows(files: list[Path], policy: Policy) -> Counter[tuple[Any, ...]]:
     columns = ", ".join(f'"{name.replace(".", "_")}"' for name in policy.series_fields)
     value = policy.value_fields[0].replace(".", "_")
     source = f"read_parquet({[str(f) for f in files]}, hive_partitioning = true)"
-    with duckdb.connect() as connection:
-        query = f'SELECT {columns}, epoch_ms("time"), "{value}" FROM {source}'
-        found = connection.execute(query).fetchall()
+    query = f'SELECT {columns}, epoch_ms("time"), "{value}" FROM {source}'
+    found = _duckdb().execute(query).fetchall()
     return Counter(plain_row(tuple(row[:-2]), EPOCH + row[-2] * MILLISECOND, row[-1]) for row in found)
 
 
@@ -194,3 +216,38 @@ def plain_row(series: tuple[Any, ...], time: datetime, value: float | None) -> t
 
 def expected_rows(case: Case) -> Counter[tuple[Any, ...]]:
     return Counter(plain_row(*reading) for reading in case.readings)
+
+
+class Backup:
+    """All of a database, the count of the lease included."""
+
+    def __init__(self, cycle: Cycle) -> None:
+        self.fence, self.runs = cycle.fence, set(cycle.runs)
+        names = cycle.database.list_collection_names()
+        self.held = {name: list(self._raw(cycle, name).find()) for name in names}
+
+    @staticmethod
+    def _raw(cycle: Cycle, name: str) -> Any:
+        return cycle.database.get_collection(name, codec_options=RAW)
+
+    def put_back(self, cycle: Cycle) -> None:
+        cycle.fence, cycle.runs = self.fence, set(self.runs)
+        for name in {*self.held, *cycle.database.list_collection_names()}:
+            self._raw(cycle, name).delete_many({})
+            if self.held.get(name):
+                self._raw(cycle, name).insert_many(self.held[name])
+
+
+class Standing(Backup):
+    """All of a database and of a store that is a folder, to begin from again and again."""
+
+    def __init__(self, cycle: Cycle) -> None:
+        super().__init__(cycle)
+        self.files = {path: path.read_bytes() for path in cycle.root.rglob("*") if path.is_file()}
+
+    def put_back(self, cycle: Cycle) -> None:
+        super().put_back(cycle)
+        shutil.rmtree(cycle.root, ignore_errors=True)  # an online archive has none
+        for path, data in self.files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)

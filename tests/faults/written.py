@@ -121,4 +121,4 @@ class Written:
 
     def _is_in(self, unit: Unit, spare: Counter[Row]) -> bool:
         rows = Counter(self.truth.rows_of([unit]))
-        return bool(rows) and rows <= spare
+        return bool(rows) and all(number <= spare[row] for row, number in rows.items())

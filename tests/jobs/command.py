@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.once import read_s3_once
+
 ROOT = Path(__file__).resolve().parents[2]
 _ENVIRONMENT = {
     "PATH": os.environ["PATH"],
@@ -137,11 +139,13 @@ def _serve() -> None:
     from jobs.cli import main, program
 
     program()
+    read_s3_once()
     for name in _ON_THE_WAY:
         importlib.import_module(name)
     gc.freeze()
     for line in sys.stdin:
         call = json.loads(line)
+        _import_for(Path(call["cwd"], "bucketwise.toml"))
         with tempfile.TemporaryDirectory() as folder:
             child = os.fork()
             if child == 0:
@@ -152,6 +156,13 @@ def _serve() -> None:
         ran = Ran(code, texts[0], texts[1], texts[2].splitlines())
         sys.stdout.write(json.dumps(vars(ran)) + "\n")
         sys.stdout.flush()
+
+
+def _import_for(config: Path) -> None:
+    """Tables take a second to import, and few calls have any."""
+    if config.is_file() and b"[lake]" in config.read_bytes():
+        importlib.import_module("archivers.lake.catalog")
+        gc.freeze()
 
 
 def _be(main: Any, call: dict[str, Any], folder: Path) -> None:

@@ -13,7 +13,7 @@ from archivers.stores import StoreError, open_store
 from archivers.tasks import Connections, LocalExecutor
 from config.tables import Store
 from tests.archivers.builders import LATER, Case, slots
-from tests.archivers.harness import Cycle
+from tests.archivers.harness import Cycle, in_turn
 from tests.conftest import s3_client
 
 Document = dict[str, Any]
@@ -31,8 +31,7 @@ def classes(settings: Store) -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("named", ["STANDARD_IA", "GLACIER_IR", None])
+@pytest.mark.parametrize(("named", "workers"), in_turn(["STANDARD_IA", "GLACIER_IR", None], [1, 2]))
 def test_parts_have_it_and_nothing_else(
     database: Database[Document], moto_store: Store, named: str | None, workers: int
 ) -> None:

@@ -287,7 +287,7 @@ class Story(RuleBasedStateMachine):
 
 @pytest.mark.parametrize("online", [False, True], ids=["offline", "online"])
 @pytest.mark.parametrize("model", [Slots, Samples])
-@pytest.mark.parametrize("examples", [6, pytest.param(150, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("examples", [4, pytest.param(150, marks=pytest.mark.soak)])
 def test_any_order(database: Database[Document], model: Any, online: bool, examples: int) -> None:
     class Machine(Story):
         pass

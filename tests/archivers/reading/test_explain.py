@@ -16,7 +16,7 @@ from archivers.evidence.explain import Answer, Explained, Question, explain
 from buckets.fields.times import DAY_MS, as_ms
 from config.tables import Store
 from tests.archivers.builders import CODEC, DAY0, Case, deletable, encode, reading, samples, timeseries
-from tests.archivers.harness import Cycle
+from tests.archivers.harness import Cycle, in_turn
 
 Document = dict[str, Any]
 #: UUIDs stay binary, as extended JSON gives them.
@@ -33,8 +33,7 @@ def found(cycle: Cycle, identity: Any, at: datetime | None = None) -> Explained:
     return only
 
 
-@pytest.mark.parametrize("to", ["offline", "online"])
-@pytest.mark.parametrize("case", deletable(), ids=lambda case: case.name)
+@pytest.mark.parametrize(("case", "to"), in_turn(deletable(), ["offline", "online"]))
 def test_each_bucket_of_each_model(
     database: Database[Document], file_store: Store, case: Case, to: str
 ) -> None:

@@ -42,7 +42,7 @@ from config.policies import Policy
 from config.tables import Store
 from tests.archivers import builders
 from tests.archivers.builders import DAY0, MINUTE, Case, encode, offline
-from tests.archivers.harness import EPOCH, MILLISECOND, Cycle, plain_row
+from tests.archivers.harness import EPOCH, MILLISECOND, Cycle, in_turn, plain_row
 
 Document = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[3]
@@ -135,9 +135,7 @@ STATES = [
 ]
 
 
-@pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
-@pytest.mark.parametrize("archive", ["offline", "online"])
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize(("case", "state", "archive"), in_turn(CASES, STATES, ["offline", "online"]))
 def test_each_reading_once_and_in_order(
     database: Database[Document], file_store: Store, case: Case, archive: str, state: Callable[[Cycle], None]
 ) -> None:

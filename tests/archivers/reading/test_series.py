@@ -6,7 +6,7 @@ import json
 import math
 import struct
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pymongo import MongoClient
 from pymongo.database import Database
 
 from archivers.format import parquet
@@ -31,7 +32,7 @@ from config.errors import UsageError
 from config.policies import Policy
 from config.tables import Store
 from tests.archivers.builders import CODEC, DAY0, HOUR, MINUTE, Case, encode, insert, offline, raw_documents
-from tests.archivers.harness import Cycle
+from tests.archivers.harness import Cycle, in_turn
 from tests.archivers.reading.test_readings import CASES, STATES, readings, rows_of, ticks, wanted
 
 Document = dict[str, Any]
@@ -265,14 +266,16 @@ def of_each_hour(hours: int = HOURS) -> Case:
     )
 
 
-@pytest.fixture
-def disjoint(database: Database[Document], file_store: Store) -> Cycle:
-    """A hundred commits of disjoint series."""
-    cycle = Cycle(database, of_each_hour(), file_store).load()
+@pytest.fixture(scope="module")
+def disjoint(client: MongoClient[Document], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cycle]:
+    """A hundred commits of disjoint series; its tests only read them."""
+    database = client[f"test_{uuid.uuid4().hex[:12]}"]
+    cycle = Cycle(database, of_each_hour(), Store(url=tmp_path_factory.mktemp("disjoint").as_uri())).load()
     for hour in range(HOURS):
         cycle.run(DAY0 + EXPIRED + (hour + 1) * HOUR)
     assert len(list(cycle.store.list("ticks/meta/manifests/"))) == HOURS
-    return cycle
+    yield cycle
+    client.drop_database(database.name)
 
 
 def test_readings_of_one_series_open_one_part_among_a_hundred(disjoint: Cycle) -> None:
@@ -323,8 +326,7 @@ def test_a_manifest_that_tells_nothing_hides_nothing(
     assert cycle.restore(series={"symbol": "S3"}).buckets == 3
 
 
-@pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
-@pytest.mark.parametrize("case", CASES[::2], ids=lambda case: case.name)
+@pytest.mark.parametrize(("case", "state"), in_turn(CASES[::2], STATES))
 def test_rows_tell_what_documents_do(
     database: Database[Document], file_store: Store, case: Case, state: Callable[[Cycle], None]
 ) -> None:
@@ -446,13 +448,14 @@ def test_an_id_of_two_series_is_two_buckets(database: Database[Document], file_s
         assert [bson.decode(it)["symbol"] for it in raw_documents(database, symbol)] == [symbol]
 
 
+@pytest.mark.parametrize("examples", [4, pytest.param(40, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("archive", ["offline", "online"])
 def test_series_of_any_types_are_found_as_by_plain_python(
-    database: Database[Document], tmp_path: Path, archive: str
+    database: Database[Document], tmp_path: Path, archive: str, examples: int
 ) -> None:
     """Through several commits, with and without a merge of these, and some of it live."""
 
-    @settings(max_examples=10)
+    @settings(max_examples=examples)
     @given(
         st.lists(st.tuples(VALUES, VALUES, st.integers(0, 3), st.floats()), min_size=1, max_size=14),
         st.lists(TEXTS, max_size=2),

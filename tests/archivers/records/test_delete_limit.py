@@ -12,16 +12,16 @@ from config.amounts import at_most
 from config.errors import HaltedError
 from config.tables import Store
 from tests.archivers.builders import DAY0, LATER, MINUTE, Case, deletable, insert, timeseries
-from tests.archivers.harness import Cycle
+from tests.archivers.harness import Cycle, in_turn
 from tests.archivers.reading.test_readings import ticks
 
 Document = dict[str, Any]
 GRACE = timedelta(days=3)
 
 
-@pytest.mark.parametrize("grace", [timedelta(0), GRACE], ids=["at once", "grace"])
-@pytest.mark.parametrize("to", ["offline", "online"])
-@pytest.mark.parametrize("case", deletable(), ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    ("case", "to", "grace"), in_turn(deletable(), ["offline", "online"], [timedelta(0), GRACE])
+)
 def test_it_is_what_goes(
     database: Database[Document], file_store: Store, case: Case, to: str, grace: timedelta
 ) -> None:

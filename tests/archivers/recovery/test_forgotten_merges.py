@@ -14,8 +14,8 @@ from archivers.format.archive import OfflineArchive
 from archivers.records.receipts import COLLECTION as RECEIPTS
 from config.tables import Store
 from tests.archivers.builders import DAY0, LATER, insert, slots
-from tests.archivers.faults import Crash, DyingStore, Steps, die_in_transactions
-from tests.archivers.harness import Cycle, expected_rows
+from tests.archivers.faults import Crash, DyingStore, Steps, die_in_transactions, telling
+from tests.archivers.harness import Cycle, Standing, expected_rows
 from tests.archivers.moving.test_crash import World
 
 pytestmark = pytest.mark.usefixtures("quick_disk")
@@ -110,18 +110,22 @@ def test_files_whose_fence_is_to_come_again_are_removed_then(
         assert (list(OfflineArchive(cycle.policy, cycle.store).unlisted()) == []) == is_clean
 
 
+@pytest.mark.parametrize("few_steps", [True, pytest.param(False, marks=pytest.mark.soak)], ids=["few", "all"])
 def test_it_dies_while_a_bucket_leaves_a_merged_commit(
-    database: Database[Document], file_store: Store
+    database: Database[Document], file_store: Store, few_steps: bool
 ) -> None:
     """What that one had replaced is dropped before its time, and must not be waited for."""
-    for die_at in range(1, 400, 5):
-        world = World.make(database, slots("minute").with_archive(delete=False), file_store)
-        cycle = world.cycle
-        for hour in (1, 5, 22):
-            cycle.run(DAY0 + AFTER + hour * HOUR)
-        assert cycle.compact(LATER).into == 1
-        world.change(world.first(1))
-        steps = Steps(die_at)
+    world = World.make(database, slots("minute").with_archive(delete=False), file_store)
+    cycle = world.cycle
+    for hour in (1, 5, 22):
+        cycle.run(DAY0 + AFTER + hour * HOUR)
+    assert cycle.compact(LATER).into == 1
+    world.change(world.first(1))
+    standing = Standing(cycle)
+
+    def ran(steps: Steps) -> None:
+        standing.put_back(cycle)
+        world.keep(True)
         with pytest.MonkeyPatch.context() as patch:
             die_in_transactions(patch, steps)
             with suppress(Crash):
@@ -131,6 +135,12 @@ def test_it_dies_while_a_bucket_leaves_a_merged_commit(
         cycle.run(LATER + HOUR / 2)
         cycle.run(LATER + HOUR / 2)
         world.check_finished()
-        if not steps.died:
-            break
-    assert not steps.died
+
+    whole = Steps(1000)
+    ran(whole)
+    assert not whole.died
+    some = telling(whole.passed, turn=1)
+    for it in some if few_steps else ((at, "") for at in range(1, len(whole.passed) + 1)):
+        steps = Steps(*it)
+        ran(steps)
+        assert steps.died

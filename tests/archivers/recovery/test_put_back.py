@@ -14,8 +14,8 @@ from archivers.moving.archive import check_archive
 from archivers.proof.audit import audit
 from config.errors import HaltedError
 from config.tables import Store
-from tests.archivers.builders import CODEC, RAW, Case, insert, slots
-from tests.archivers.harness import Cycle
+from tests.archivers.builders import CODEC, Case, insert, slots
+from tests.archivers.harness import Backup, Cycle
 
 Document = dict[str, Any]
 RECEIPTS = "bucketwise_receipts"
@@ -30,26 +30,6 @@ def cycle(database: Database[Document], file_store: Store) -> Cycle:
     base = slots("minute")
     case = Case(base.name, base.policy, base.documents, [])
     return Cycle(database, case, file_store, keys=Keys("k" * 32))
-
-
-class Backup:
-    """All of a database, the count of the lease included."""
-
-    def __init__(self, cycle: Cycle) -> None:
-        self.fence, self.runs = cycle.fence, set(cycle.runs)
-        names = cycle.database.list_collection_names()
-        self.held = {name: list(self._raw(cycle, name).find()) for name in names}
-
-    @staticmethod
-    def _raw(cycle: Cycle, name: str) -> Any:
-        return cycle.database.get_collection(name, codec_options=RAW)
-
-    def put_back(self, cycle: Cycle) -> None:
-        cycle.fence, cycle.runs = self.fence, set(self.runs)
-        for name in {*self.held, *cycle.database.list_collection_names()}:
-            self._raw(cycle, name).delete_many({})
-            if self.held.get(name):
-                self._raw(cycle, name).insert_many(self.held[name])
 
 
 def put(cycle: Cycle, first: int, last: int) -> None:

@@ -13,8 +13,8 @@ import pytest
 from config.errors import BucketwiseError, HaltedError
 from tests.archivers.builders import CODEC
 from tests.archivers.faults import Crash, DyingStore, Steps, die_in_transactions
-from tests.archivers.harness import Cycle
-from tests.archivers.recovery.test_put_back import Backup, change, codes, cycle, held, keep, put
+from tests.archivers.harness import Backup, Cycle
+from tests.archivers.recovery.test_put_back import change, codes, cycle, held, keep, put
 
 __all__ = ["cycle"]
 pytestmark = pytest.mark.usefixtures("quick_disk")

@@ -37,8 +37,8 @@ from tests.archivers.builders import (
     slots,
     timeseries,
 )
-from tests.archivers.faults import Crash, DyingStore, Steps, die_in_transactions
-from tests.archivers.harness import Cycle, expected_rows, parquet_rows
+from tests.archivers.faults import Crash, DyingStore, Steps, die_in_transactions, telling
+from tests.archivers.harness import Cycle, Standing, expected_rows, parquet_rows
 from tests.archivers.moving.test_crash import World
 from tests.jobs.counting import CountingStore, ticks_policy
 
@@ -47,7 +47,7 @@ HOUR, DAYS = timedelta(hours=1), timedelta(days=1)
 AFTER = timedelta(days=30)
 
 
-def often(cycle: Cycle, step: int = 4, hours: int = 60) -> Cycle:
+def often(cycle: Cycle, step: int = 8, hours: int = 60) -> Cycle:
     """Archived by a run every few hours, from the first bucket on."""
     for hour in range(1, hours + 1, step):
         cycle.run(DAY0 + AFTER + hour * HOUR)
@@ -128,27 +128,39 @@ def counted_by_manifests(cycle: Cycle) -> int:
     return int(count)
 
 
+@pytest.mark.parametrize("few_steps", [True, pytest.param(False, marks=pytest.mark.soak)], ids=["few", "all"])
 @pytest.mark.parametrize("name", ["slots", "overflow"])
 def test_it_dies_at_each_step(
-    database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch, name: str
+    database: Database[Document],
+    file_store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    few_steps: bool,
 ) -> None:
+    """At each name of a step, in the compaction or in the run that drops what was replaced."""
     monkeypatch.setattr(filling, "MAX_READINGS", 5000)
-    for die_at in range(1, 2000, 9 if name == "slots" else 31):
-        world = World.make(database, CASES[name](), file_store)
-        cycle = often(world.cycle, hours=12)
-        steps = Steps(die_at)
+    world = World.make(database, CASES[name](), file_store)
+    cycle = often(world.cycle, step=6, hours=12)
+    standing = Standing(cycle)
+
+    def ran(steps: Steps) -> None:
         with pytest.MonkeyPatch.context() as patch:
             die_in_transactions(patch, steps)
-            try:
-                store = DyingStore(cycle.store, steps)
-                check = partial(steps.step, "check")
-                cycle.compact(LATER, check=check, store=store)
-                cycle.run(LATER + HOUR, check=check, store=store)
-            except Crash:
-                world.check_nothing_is_lost()
-                assert sorted(world.archived()) == world.units()
-        if not steps.died:
-            break
+            store = DyingStore(cycle.store, steps)
+            check = partial(steps.step, "check")
+            cycle.compact(LATER, check=check, store=store)
+            cycle.run(LATER + HOUR, check=check, store=store)
+
+    whole = Steps(2000)
+    ran(whole)
+    assert len(whole.passed) > 50
+    some = telling(whole.passed, turn=list(CASES).index(name) // 2, of=2)
+    for it in some if few_steps else ((at, "") for at in range(1, len(whole.passed) + 1)):
+        standing.put_back(cycle)
+        with pytest.raises(Crash):
+            ran(Steps(*it))
+        world.check_nothing_is_lost()
+        assert sorted(world.archived()) == world.units()
         cycle.run(LATER + HOUR)
         cycle.compact(LATER + HOUR)
         cycle.run(LATER + 2 * HOUR)
@@ -157,7 +169,6 @@ def test_it_dies_at_each_step(
         assert cycle.compact(LATER + 3 * HOUR).commits == 0
         cycle.run(LATER + 3 * HOUR)
         assert cycle.listing() == before
-    assert not steps.died and die_at > 50
 
 
 @pytest.mark.parametrize("delay", [HOUR, DAYS])

@@ -33,7 +33,8 @@ from tests.archivers.builders import (
     samples_overflow,
     slots,
 )
-from tests.archivers.faults import Crash, DyingStore, Steps, die_in_transactions
+from tests.archivers.faults import Crash, DyingStore, Steps, die_in_transactions, telling
+from tests.archivers.harness import Standing
 from tests.archivers.moving.test_crash import World
 from tests.conftest import REGION, S3Server, s3_client, use_test_credentials
 from tests.jobs.counting import CountingStore
@@ -89,43 +90,54 @@ def held(world: World) -> list[bytes]:
 def prepared(database: Database[Document], case: Case, store: Store) -> World:
     """Half is archived, in small commits that were merged just now; the rest is live."""
     world = World.make(database, case, store)
-    for hour in range(1, 30, 5):
+    for hour in range(1, 30, 7):
         world.cycle.run(DAY0 + AFTER + hour * HOUR)
     if world.cycle.policy.archive and world.cycle.policy.archive.to == "offline":
         world.cycle.compact(LATER)
     return world
 
 
+@pytest.mark.parametrize("few_steps", [True, pytest.param(False, marks=pytest.mark.soak)], ids=["few", "all"])
 @pytest.mark.parametrize("to", ["offline", "online"])
 @pytest.mark.parametrize("name", SERIES)
 def test_it_dies_at_each_step(
-    database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch, name: str, to: str
+    database: Database[Document],
+    file_store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    to: str,
+    few_steps: bool,
 ) -> None:
+    """At each name of a step in one of the cases; in the long runs at every step in each."""
     monkeypatch.setattr(filling, "MAX_READINGS", 5000)
     make, series, is_erased = SERIES[name]
     case = make() if to == "offline" else online(make())
     expected = others(case, is_erased)
-    for die_at in range(1, 3000, 13 if name == "slots" else 41):
-        world = prepared(database, case, file_store)
-        steps = Steps(die_at)
+    world = prepared(database, case, file_store)
+    standing = Standing(world.cycle)
+
+    def erase(steps: Steps) -> None:
         with pytest.MonkeyPatch.context() as patch:
             die_in_transactions(patch, steps)
-            try:
-                store = DyingStore(world.cycle.store, steps)
-                world.cycle.erase(series, check=partial(steps.step, "check"), store=store)
-            except Crash:
-                assert set(expected) <= set(held(world))
-        if not steps.died:
-            break
+            store = DyingStore(world.cycle.store, steps)
+            world.cycle.erase(series, check=partial(steps.step, "check"), store=store)
+
+    whole = Steps(5000)
+    erase(whole)
+    assert held(world) == expected
+    turn = list(SERIES).index(name)
+    some = telling(whole.passed, turn, of=3 if to == "offline" else 1)
+    for it in some if few_steps else ((at, "") for at in range(1, len(whole.passed) + 1)):
+        standing.put_back(world.cycle)
+        with pytest.raises(Crash):
+            erase(Steps(*it))
+        assert set(expected) <= set(held(world))
         report = world.cycle.erase(series)
         assert not report.is_found
         assert held(world) == expected
         world.cycle.run(LATER + HOUR)
         assert held(world) == expected
         assert world.cycle.verify().bad == []
-    else:
-        raise AssertionError("it never finished")
-    assert die_at > 1
 
 
 @pytest.mark.parametrize("name", SERIES)

@@ -350,7 +350,7 @@ def _check(
 
 
 @pytest.mark.parametrize("is_signed", [True, False], ids=["signed", "unsigned"])
-@pytest.mark.parametrize("count", [250, pytest.param(5000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("count", [96, pytest.param(5000, marks=pytest.mark.soak)])
 def test_every_damage_is_found(
     database: Database[Document],
     file_store: Store,

@@ -1,8 +1,8 @@
 """Each job is killed at each of its steps: before it, after it, and after it with the reply lost.
 
 Nothing is lost, nothing is double; clean runs finish the work; one more changes nothing. `make soak` tries
-all, `make test` some. `BUCKETWISE_CRASH_SEEDS=5,6` chooses other seeds: which of a step's jobs, which of its
-occurrences, whether the recovery is killed as well, whether the world goes on before it.
+all, `make test` one of each kind of job. `BUCKETWISE_CRASH_SEEDS=5,6` chooses other seeds: which of a step's
+jobs, which of its occurrences, whether the recovery is killed as well, whether the world goes on before it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import bson
 import pytest
@@ -35,8 +35,9 @@ from tests.jobs.command import CommandLine
 
 Document = dict[str, Any]
 SEEDS = [int(seed) for seed in os.environ.get("BUCKETWISE_CRASH_SEEDS", "0,1,2").split(",")]
-#: So many are tried by `make test`.
-SAMPLE = 14
+#: Of each a case is tried by `make test`: they recover in different ways.
+SAMPLE = ("offline", "online", "amended", "roll-up", "erased", "late", "clean-up", "expired archive",
+          "compacted and dropped", "restore")  # fmt: skip
 HOOKS = "tests.faults.points"
 _KILLED = -9
 Make = Callable[[Job], Scene]
@@ -73,15 +74,31 @@ class Case:
         return f'BUCKETWISE_CRASH_SEEDS={self.seed} pytest -n 0 "{test}"'
 
 
+#: The same steps as in a folder, at an S3 server: in the long tests, but for these.
+ON_S3 = ("amended s3", "clean-up s3")
+
+
+def jobs() -> Iterator[Any]:
+    for name, job in JOBS.items():
+        is_long = job.store != "file" and name not in ON_S3
+        yield pytest.param(name, marks=[pytest.mark.soak] * is_long)
+
+
 def cases() -> Iterator[Any]:
     found = [Case(step, moment, seed) for seed in SEEDS for step in STEPS for moment in step.moments]
-    quick = (
-        set(random.Random(4).sample(range(len(found)), SAMPLE))
-        if SEEDS == [0, 1, 2]
-        else {*range(len(found))}
-    )
-    for i, case in enumerate(found):
-        yield pytest.param(case, id=str(case), marks=() if i in quick else pytest.mark.soak)
+    quick = sample(found) if SEEDS == [0, 1, 2] else found
+    for case in found:
+        yield pytest.param(case, id=str(case), marks=[pytest.mark.soak] * (case not in quick))
+
+
+def sample(found: list[Case]) -> list[Case]:
+    """One case of each of these jobs; among them are all seeds and moments."""
+    moments, few = get_args(Moment), []
+    for number, job in enumerate(SAMPLE):
+        seed, moment = (0, 1, 0, 0, 2)[number % 5], moments[number % 4]
+        fitting = [it for it in found if (it.job, it.seed, it.moment) == (job, seed, moment)]
+        few.append(random.Random(job).choice(fitting))
+    return few
 
 
 @pytest.fixture
@@ -128,7 +145,7 @@ def run(scene: Scene, job: Job, log: str, **given: Any) -> int:
     return scene.run(*job.command, meddle=(HOOKS, given)).code
 
 
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize("name", list(jobs()))
 def test_every_step_is_reached_and_has_a_name(make: Make, name: str) -> None:
     job = JOBS[name]
     scene = make(job)

@@ -17,11 +17,6 @@ from tests.jobs.command import CommandLine
 READINGS = 24 * 5
 
 
-@pytest.fixture(params=[SLOTS, SAMPLES], ids=["slots", "samples"])
-def texts(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 def scene(
     text: str, tmp_path: Path, database: Database[Any], uri: str, store: Store, command: CommandLine
 ) -> Scene:
@@ -29,13 +24,20 @@ def scene(
 
 
 @pytest.mark.parametrize(
-    ("archive", "kind"),
-    [(OFFLINE, "moto"), (OFFLINE, "rclone"), (ONLINE, "file")],
-    ids=["moto", "rclone", "online"],
+    ("model", "archive", "kind"),
+    [
+        (SAMPLES, OFFLINE, "moto"),
+        (SLOTS, OFFLINE, "rclone"),
+        (SAMPLES, ONLINE, "file"),
+        pytest.param(SLOTS, OFFLINE, "moto", marks=pytest.mark.soak),
+        pytest.param(SAMPLES, OFFLINE, "rclone", marks=pytest.mark.soak),
+        pytest.param(SLOTS, ONLINE, "file", marks=pytest.mark.soak),
+    ],
+    ids=["samples-moto", "slots-rclone", "samples-online", "slots-moto", "samples-rclone", "slots-online"],
 )
 def test_a_whole_cycle(
     request: pytest.FixtureRequest,
-    texts: str,
+    model: str,
     archive: str,
     kind: str,
     tmp_path: Path,
@@ -44,7 +46,7 @@ def test_a_whole_cycle(
     bucketwise: CommandLine,
 ) -> None:
     store: Store = request.getfixturevalue(f"{kind}_store")
-    it = scene(texts + ROLLUP + archive, tmp_path, database, mongodb_uri, store, bucketwise)
+    it = scene(model + ROLLUP + archive, tmp_path, database, mongodb_uri, store, bucketwise)
     assert it.toll() == Toll(READINGS, 0, 0)
     it.finish()
     assert it.toll() == Toll(READINGS, 0, 0)
@@ -52,6 +54,7 @@ def test_a_whole_cycle(
     it.audited()
 
 
+@pytest.mark.parametrize("texts", [SLOTS, SAMPLES], ids=["slots", "samples"])
 def test_what_is_lost_and_double_is_found(
     texts: str,
     tmp_path: Path,

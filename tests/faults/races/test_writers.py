@@ -25,14 +25,16 @@ Db = Database[dict[str, Any]]
 MODELS = {"slots": SLOTS, "samples": SAMPLES, "reading": READING}
 ARCHIVES = {"offline": OFFLINE, "online": ONLINE}
 LATE = {"stream": 'late_data = "stream"\n', "scan": 'late_data = "scan"\nrecheck = "200d"\n'}
-BUCKETS, WRITERS, MOST = 30, 2, 1500
+BUCKETS, WRITERS = 30, 2
 SMALL_PIECES: Meddle = ("tests.faults.other_host", {"pieces": 3, "at_once": 12})
 DONE, LEFT_SOMETHING = 0, 3
 
 
 @contextmanager
-def writing(it: Scene, written: Written, seed: int, again: bool, killed: bool = False) -> Iterator[None]:
-    """Writers at work; after the block what they noted is in `written`."""
+def writing(
+    it: Scene, written: Written, seed: int, again: bool, killed: bool = False, most: int = 1500
+) -> Iterator[None]:
+    """Writers at work; after the block what they noted is in `written`. `most`: what each of them does."""
     stop = it.folder / "stop"
     notes = [it.folder / f"notes-{number}" for number in range(WRITERS)]
     with ExitStack() as stack:
@@ -49,7 +51,7 @@ def writing(it: Scene, written: Written, seed: int, again: bool, killed: bool = 
                 "writers": WRITERS,
                 "buckets": BUCKETS,
                 "start": round(START.timestamp()),
-                "most": MOST,
+                "most": most,
                 "again": again,
             }
             command = [sys.executable, "-m", "tests.faults.writer", json.dumps(orders)]
@@ -124,7 +126,8 @@ def test_writers_all_through_the_run(
     text = MODELS[model] + ROLLUP + LATE[late] + ARCHIVES[archive]
     it = Scene(tmp_path, database, mongodb_uri, file_store, bucketwise, text).fill(BUCKETS, 4)
     written = Written(it.truth)
-    with writing(it, written, seed, again, killed):
+    is_short = (model, archive, late, seed, again, killed) in SHORT
+    with writing(it, written, seed, again, killed, most=500 if is_short else 1500):
         for _ in range(2):
             ran = it.run(meddle=SMALL_PIECES)
             assert ran.code in (DONE, LEFT_SOMETHING), ran.out + ran.err

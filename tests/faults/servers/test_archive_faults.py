@@ -77,12 +77,19 @@ HARMLESS = {
     "a manifest's reply lost", "all manifests' replies lost", "a manifest lost", "a bit of the manifest once",
     "replies cut short once", "conditions ignored", "all replies lost",
 }  # fmt: skip
+#: What rclone answers otherwise; all else is the same there, and tried in the long tests.
+ON_RCLONE = {"a rival manifest", "a manifest lost"}
 MOTO_ONLY = {"bits on the way back", "replies cut short", "no room", "no right to list"}
 
 
 def _tries() -> list[Any]:
     return [
-        pytest.param(kind, name, id=f"{kind}: {name}")
+        pytest.param(
+            kind,
+            name,
+            id=f"{kind}: {name}",
+            marks=[pytest.mark.soak] * (kind == "rclone" and name not in ON_RCLONE),
+        )
         for name in FAULTS
         for kind in (("moto",) if name in MOTO_ONLY else ("moto", "rclone"))
     ]
