@@ -123,7 +123,10 @@ def finish(place: Place) -> None:
     assert place("audit", "-p", "ticks").code == 0
 
 
-@pytest.mark.parametrize(("step", "number"), [("rollup", signal.SIGINT), ("archive", signal.SIGTERM)])
+@pytest.mark.parametrize(
+    ("step", "number"),
+    [pytest.param("rollup", signal.SIGINT, marks=pytest.mark.soak), ("archive", signal.SIGTERM)],
+)
 def test_a_run_asked_to_stop_ends_with_130(long_place: Place, number: signal.Signals, step: str) -> None:
     assert cut_off(long_place, f"ticks: {step}", number) == 130
     (entry,) = long_place.database[ledger.COLLECTION].find()
@@ -132,7 +135,7 @@ def test_a_run_asked_to_stop_ends_with_130(long_place: Place, number: signal.Sig
     finish(long_place)
 
 
-@pytest.mark.parametrize("step", ["rollup", "archive"])
+@pytest.mark.parametrize("step", ["rollup", pytest.param("archive", marks=pytest.mark.soak)])
 def test_after_a_kill_the_next_run_goes_on_at_once(long_place: Place, step: str) -> None:
     assert cut_off(long_place, f"ticks: {step}", signal.SIGKILL) == -signal.SIGKILL
     (run,) = long_place("status", "--json", "-p", "ticks").policy("ticks")["last_runs"]
@@ -148,7 +151,9 @@ def outcomes(place: Place, policy: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("verb", ["run", "rollup", "archive", "unpin"])
+@pytest.mark.parametrize(
+    "verb", ["run", *(pytest.param(it, marks=pytest.mark.soak) for it in ("rollup", "archive")), "unpin"]
+)
 def test_the_next_run_of_a_policy_marks_what_died(long_place: Place, verb: str) -> None:
     """Whatever it does. Another policy's dead are not its own."""
     assert cut_off(long_place, "ticks: rollup", signal.SIGKILL) == -signal.SIGKILL
