@@ -8,8 +8,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bson import ObjectId
@@ -187,20 +189,25 @@ def test_the_second_signal_ends_it_at_once() -> None:
         assert process.wait(60) == 130
 
 
+def in_turn(*moments: str) -> Iterator[Any]:
+    """Each with both signals. `make test` tries one of them at each."""
+    for at, moment in enumerate(moments):
+        for more, number in enumerate((signal.SIGINT, signal.SIGTERM)):
+            yield pytest.param(moment, number, marks=[pytest.mark.soak] * ((at + more) % 2))
+
+
 def at_both_ends(moment: str, number: signal.Signals, *arguments: str) -> tuple[int, str, str]:
     command = [sys.executable, "-c", AT_BOTH_ENDS, moment, str(int(number)), *arguments]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     return ran.returncode, ran.stdout, ran.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("library", ["jobs.cli", "pyarrow", "pymongo", "jobs.verbs"])
+@pytest.mark.parametrize(("library", "number"), in_turn("jobs.cli", "pyarrow", "pymongo", "jobs.verbs"))
 def test_a_signal_before_the_command_is_read_ends_it_with_130(library: str, number: signal.Signals) -> None:
     assert at_both_ends(library, number, "--version") == (130, "", "")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("moment", ["a thread", "atexit", "clearing"])
+@pytest.mark.parametrize(("moment", "number"), in_turn("a thread", "atexit", "clearing"))
 def test_a_signal_after_all_is_told_changes_nothing(moment: str, number: signal.Signals) -> None:
     code, out, err = at_both_ends(moment, number, "status", "--config", "/nowhere", "--json")
     assert (code, json.loads(out)["exit_code"]) == (2, 2)
