@@ -221,7 +221,9 @@ def hears(pid: int, number: signal.Signals) -> bool:
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["from the start", "from its result"])
-@pytest.mark.parametrize("milliseconds", [0, 1, 3, 10, 30, 100, 300, 600])
+@pytest.mark.parametrize(
+    "milliseconds", [*(pytest.param(it, marks=pytest.mark.soak) for it in (1, 3, 30, 300)), 0, 10, 100, 600]
+)
 def test_a_signal_at_any_moment(place: Place, milliseconds: int, late: bool) -> None:
     """130, or the command's own code. Before our first lines run, the system's answer counts."""
     with started("status", "--json", "--now", NOW, cwd=place.folder, MONGODB_URI=place.uri) as process:
