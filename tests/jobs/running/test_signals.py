@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -189,11 +188,13 @@ def test_the_second_signal_ends_it_at_once() -> None:
         assert process.wait(60) == 130
 
 
-def in_turn(*moments: str) -> Iterator[Any]:
-    """Each with both signals. `make test` tries one of them at each."""
-    for at, moment in enumerate(moments):
-        for more, number in enumerate((signal.SIGINT, signal.SIGTERM)):
-            yield pytest.param(moment, number, marks=[pytest.mark.soak] * ((at + more) % 2))
+def in_turn(*moments: str) -> list[Any]:
+    """Returns each with both signals, of which `make test` tries one."""
+    return [
+        pytest.param(moment, number, marks=[pytest.mark.soak] * ((at + more) % 2))
+        for at, moment in enumerate(moments)
+        for more, number in enumerate((signal.SIGINT, signal.SIGTERM))
+    ]
 
 
 def at_both_ends(moment: str, number: signal.Signals, *arguments: str) -> tuple[int, str, str]:
