@@ -47,7 +47,7 @@ STORIES = {
 }
 #: Portions are of series, whatever the clocks: summer time of half an hour, quarter hours, a skipped day.
 IN_PORTIONS = ("Australia/Lord_Howe", "Asia/Kathmandu", "Pacific/Apia")
-#: What `make test` tries: an hour, half an hour, a year's end, a skipped day. Edges alone are tried in all zones.
+#: What `make test` tries: an hour, half an hour, a year's end, a skipped day. `make soak` tries all.
 SHORT = [(0, "Europe/Berlin"), (4, "Australia/Lord_Howe"), (4, "Asia/Kathmandu"), (0, "Pacific/Apia")]
 LENGTH = 45 * DAY
 #: The days of a story that have readings: those around a change of clocks or a skipped day, and some others.
