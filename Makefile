@@ -10,6 +10,7 @@ ARGS   ?=
 .PHONY: help demo test lint bench soak clean
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
+unexport PYTHONDONTWRITEBYTECODE  # each worker of pytest would compile all tests anew
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-6s  %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))

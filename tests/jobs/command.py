@@ -14,8 +14,9 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,7 @@ def started(*arguments: str, cwd: Path, **environment: str) -> Iterator[subproce
 #: What a call imports on its way, some of it only where pandas is installed. Each fork would do it anew.
 _ON_THE_WAY = (
     "duckdb",
+    "encodings.utf_8_sig",
     "importlib.readers",
     "numpy.ma",
     "numpy.random",
@@ -132,16 +134,18 @@ _ON_THE_WAY = (
     "pyarrow.dataset",
     "pyarrow.pandas_compat",
     "pydantic.type_adapter",
+    "rich._emoji_codes",
 )
 
 
 def _serve() -> None:
     from jobs.cli import main, program
 
-    program()
     read_s3_once()
     for name in _ON_THE_WAY:
         importlib.import_module(name)
+    with redirect_stdout(StringIO()):  # so that no fork has to prepare its options anew
+        program().main(["run", "--help"], standalone_mode=False)
     gc.freeze()
     for line in sys.stdin:
         call = json.loads(line)

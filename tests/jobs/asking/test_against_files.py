@@ -39,8 +39,15 @@ def run_new(place: Place, now: str) -> Ran:
     return place("run", "--json", "--config", "new.toml", now=now)
 
 
-@pytest.mark.parametrize("name", ["ticks", "iot"])
-@pytest.mark.parametrize("grace", ["0s", "2d"])
+@pytest.mark.parametrize(
+    ("name", "grace"),
+    [
+        ("ticks", "2d"),
+        ("iot", "0s"),
+        pytest.param("ticks", "0s", marks=pytest.mark.soak),
+        pytest.param("iot", "2d", marks=pytest.mark.soak),
+    ],
+)
 def test_it_is_what_runs_of_that_file_then_do(place: Place, name: str, grace: str) -> None:
     place.write_config(OLD_FILE)
     place.database[name].insert_many(_later(name))

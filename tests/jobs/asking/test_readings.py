@@ -117,7 +117,7 @@ def test_quarantined_buckets_are_told_beside_the_readings(mixed: Place) -> None:
     assert told["readings"] == len(ALL)
 
 
-@pytest.mark.parametrize("form", ["csv", "json", "parquet"])
+@pytest.mark.parametrize("form", ["csv", pytest.param("json", marks=pytest.mark.soak), "parquet"])
 def test_a_closed_pipe_ends_it_quietly(mixed: Place, form: str) -> None:
     ran = call(mixed, "--format", form, "--quiet", pipe="| head -c 20")
     assert (ran.returncode, ran.stderr) == (0, b"")

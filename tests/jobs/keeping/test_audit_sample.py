@@ -101,7 +101,9 @@ ROLLUPS: dict[str, Document | None] = {
 }
 
 
-@pytest.mark.parametrize("rollup", ROLLUPS)
+@pytest.mark.parametrize(
+    "rollup", [pytest.param(it, marks=[pytest.mark.soak] * (it == "days of UTC")) for it in ROLLUPS]
+)
 def test_each_file_is_read_once(
     database: Database[Document],
     mongodb_uri: str,

@@ -21,7 +21,7 @@ from tests.jobs.place import START
 
 Document = dict[str, Any]
 HOUR = timedelta(hours=1)
-FEW, MANY = 8, 40
+FEW, MANY = 6, 30
 FROM = START + timedelta(days=30)
 #: What the server sends of a change stream comes in so many replies.
 UNSTEADY = ("getMore", "killCursors", "endSessions", "hello")
@@ -69,52 +69,43 @@ def commits(hourly: Hourly) -> int:
     return hourly.database["bucketwise_receipts"].count_documents({"kind": "offline"})
 
 
-STAYING: dict[str, Document] = {
-    "deleted": {},
-    "kept": {"delete": False},
-    "in grace": {"grace": timedelta(days=60)},
-}
+def check_nothing_to_do(hourly: Hourly, few: dict[str, int], many: dict[str, int]) -> None:
+    """What the store is asked."""
+    assert commits(hourly) == MANY
+    assert many == few
+    assert many["list"] == 1
+    assert sum(count for it, count in many.items() if it != "listed") <= 4, many
 
 
-@pytest.mark.parametrize("kind", STAYING)
-def test_a_run_with_nothing_to_do(
-    database: Database[Document], mongodb_uri: str, file_store: Store, kind: str
+@pytest.mark.parametrize("kept", [{"delete": False}, {"grace": timedelta(days=60)}], ids=["kept", "in grace"])
+def test_a_run_with_nothing_to_do_but_to_keep(
+    database: Database[Document], mongodb_uri: str, file_store: Store, kept: Document
 ) -> None:
-    hourly = Hourly(database, mongodb_uri, file_store, policy_of(**STAYING[kind]))
+    hourly = Hourly(database, mongodb_uri, file_store, policy_of(**kept))
     found = []
     for hours in (FEW, MANY):
         hourly.until(hours)
         hourly.again()
-        found.append(hourly.again())
-    assert commits(hourly) == MANY
-    assert found[0][1] == found[1][1]
-    assert kind != "deleted" or found[0][0] == found[1][0]
-    asked = found[1][1]
-    assert asked["list"] == 1
-    assert sum(count for it, count in asked.items() if it != "listed") <= 4, asked
+        found.append(hourly.again()[1])
+    check_nothing_to_do(hourly, *found)
 
 
-@pytest.mark.parametrize("steps", [(STATUS,), RUN], ids=["status", "plan"])
-def test_asking(
-    database: Database[Document], mongodb_uri: str, file_store: Store, steps: Sequence[Step]
-) -> None:
-    hourly = Hourly(database, mongodb_uri, file_store, policy_of())
-    found = []
-    for hours in (FEW, MANY):
-        hourly.until(hours)
-        found.append(hourly.again(steps, dry_run=True))
-    assert found[0] == found[1]
-
-
-def test_a_run_that_archives_an_hour(
+def test_runs_and_questions_where_all_is_deleted(
     database: Database[Document], mongodb_uri: str, file_store: Store
 ) -> None:
+    """An hour is archived at the same hour of the day: midnight has a day to roll up as well. Now and then a
+    run looks at the ledger's age besides."""
     hourly = Hourly(database, mongodb_uri, file_store, policy_of())
-    """At the same hour of the day: midnight has a day to roll up as well. Now and then a run looks at the
-    ledger's age besides."""
-    hourly.until(FEW)
-    few = hourly.next()
-    hourly.until(FEW + 24)
-    many = hourly.next()
+    questions, runs, hours_archived = [], [], []
+    for hours in (FEW, MANY):
+        hourly.until(hours - 1)
+        hours_archived.append(hourly.next())
+        questions.append([hourly.again(steps, dry_run=True) for steps in ((STATUS,), RUN)])
+        hourly.again()
+        runs.append(hourly.again())
+    assert questions[0] == questions[1]
+    assert runs[0] == runs[1]
+    check_nothing_to_do(hourly, runs[0][1], runs[1][1])
+    few, many = hours_archived
     assert many[1] == few[1]
     assert all(abs(count - few[0].get(name, 0)) <= 1 for name, count in many[0].items()), (few, many)

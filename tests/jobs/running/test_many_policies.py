@@ -19,7 +19,7 @@ from tests.jobs.place import START
 
 Document = dict[str, Any]
 NOW = START + timedelta(days=60)
-FEW, MANY = 5, 20
+FEW, MANY = 5, 12
 
 
 def policy_of(number: int, to: str) -> Policy:

@@ -10,6 +10,7 @@ import sys
 import time
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bson import ObjectId
@@ -123,7 +124,10 @@ def finish(place: Place) -> None:
     assert place("audit", "-p", "ticks").code == 0
 
 
-@pytest.mark.parametrize(("step", "number"), [("rollup", signal.SIGINT), ("archive", signal.SIGTERM)])
+@pytest.mark.parametrize(
+    ("step", "number"),
+    [pytest.param("rollup", signal.SIGINT, marks=pytest.mark.soak), ("archive", signal.SIGTERM)],
+)
 def test_a_run_asked_to_stop_ends_with_130(long_place: Place, number: signal.Signals, step: str) -> None:
     assert cut_off(long_place, f"ticks: {step}", number) == 130
     (entry,) = long_place.database[ledger.COLLECTION].find()
@@ -132,7 +136,7 @@ def test_a_run_asked_to_stop_ends_with_130(long_place: Place, number: signal.Sig
     finish(long_place)
 
 
-@pytest.mark.parametrize("step", ["rollup", "archive"])
+@pytest.mark.parametrize("step", ["rollup", pytest.param("archive", marks=pytest.mark.soak)])
 def test_after_a_kill_the_next_run_goes_on_at_once(long_place: Place, step: str) -> None:
     assert cut_off(long_place, f"ticks: {step}", signal.SIGKILL) == -signal.SIGKILL
     (run,) = long_place("status", "--json", "-p", "ticks").policy("ticks")["last_runs"]
@@ -148,7 +152,9 @@ def outcomes(place: Place, policy: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("verb", ["run", "rollup", "archive", "unpin"])
+@pytest.mark.parametrize(
+    "verb", ["run", *(pytest.param(it, marks=pytest.mark.soak) for it in ("rollup", "archive")), "unpin"]
+)
 def test_the_next_run_of_a_policy_marks_what_died(long_place: Place, verb: str) -> None:
     """Whatever it does. Another policy's dead are not its own."""
     assert cut_off(long_place, "ticks: rollup", signal.SIGKILL) == -signal.SIGKILL
@@ -182,20 +188,27 @@ def test_the_second_signal_ends_it_at_once() -> None:
         assert process.wait(60) == 130
 
 
+def in_turn(*moments: str) -> list[Any]:
+    """Returns each with both signals, of which `make test` tries one."""
+    return [
+        pytest.param(moment, number, marks=[pytest.mark.soak] * ((at + more) % 2))
+        for at, moment in enumerate(moments)
+        for more, number in enumerate((signal.SIGINT, signal.SIGTERM))
+    ]
+
+
 def at_both_ends(moment: str, number: signal.Signals, *arguments: str) -> tuple[int, str, str]:
     command = [sys.executable, "-c", AT_BOTH_ENDS, moment, str(int(number)), *arguments]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     return ran.returncode, ran.stdout, ran.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("library", ["jobs.cli", "pyarrow", "pymongo", "jobs.verbs"])
+@pytest.mark.parametrize(("library", "number"), in_turn("jobs.cli", "pyarrow", "pymongo", "jobs.verbs"))
 def test_a_signal_before_the_command_is_read_ends_it_with_130(library: str, number: signal.Signals) -> None:
     assert at_both_ends(library, number, "--version") == (130, "", "")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("moment", ["a thread", "atexit", "clearing"])
+@pytest.mark.parametrize(("moment", "number"), in_turn("a thread", "atexit", "clearing"))
 def test_a_signal_after_all_is_told_changes_nothing(moment: str, number: signal.Signals) -> None:
     code, out, err = at_both_ends(moment, number, "status", "--config", "/nowhere", "--json")
     assert (code, json.loads(out)["exit_code"]) == (2, 2)
@@ -209,7 +222,9 @@ def hears(pid: int, number: signal.Signals) -> bool:
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["from the start", "from its result"])
-@pytest.mark.parametrize("milliseconds", [0, 1, 3, 10, 30, 100, 300, 600])
+@pytest.mark.parametrize(
+    "milliseconds", [*(pytest.param(it, marks=pytest.mark.soak) for it in (1, 3, 30, 300)), 0, 10, 100, 600]
+)
 def test_a_signal_at_any_moment(place: Place, milliseconds: int, late: bool) -> None:
     """130, or the command's own code. Before our first lines run, the system's answer counts."""
     with started("status", "--json", "--now", NOW, cwd=place.folder, MONGODB_URI=place.uri) as process:

@@ -71,6 +71,7 @@ def test_a_worker_of_a_cluster_with_tls_that_is_killed_while_it_copies(empty: Pl
     check_archived(empty, before)
 
 
+@pytest.mark.soak
 def test_a_task_that_workers_die_of(empty: Place, tmp_path: Path) -> None:
     expected = by_one_process(empty)
     with cluster(tmp_path / "cluster", DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES="0") as it:
@@ -102,9 +103,10 @@ def check_cut_off(ran: Ran, place: Place) -> None:
     assert days_of(place.database) < DAYS, "it was cut off in the middle"
 
 
-def test_no_secret_is_logged_and_a_lost_scheduler_is_told(
+def test_no_secret_is_logged_and_what_is_lost_is_told(
     asking_mongod: Client, bucketwise: CommandLine, tmp_path: Path
 ) -> None:
+    """A damaged archive, a task that workers die of, and the scheduler."""
     assert asking_mongod.address is not None
     database = asking_mongod[f"test_{uuid.uuid4().hex[:12]}"]
     database.command("createUser", "bob", pwd=PASSWORD, roles=["readWrite"])
@@ -114,23 +116,32 @@ def test_no_secret_is_logged_and_a_lost_scheduler_is_told(
     place.write_config()
     fill(database)
     asked = ["-p", "ticks", "--since", "2018-06-01", "--until", "2018-07-01"]
-    with cluster(tmp_path / "cluster") as it:
+    with cluster(tmp_path / "cluster", DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES="0") as it:
         there = ["--executor", it.url]
         assert place("run", "-p", "ticks", *there).code == 3
+        expected = standing(database)
         (file,) = tmp_path.glob("store/ticks/meta/buckets/*")
         sound = file.read_bytes()
         file.write_bytes(sound[:-1])
         failed = place("rollup", *asked, *there)
         assert (failed.code, failed.err) == (5, place("rollup", *asked).err), "as it is told by one process"
         file.write_bytes(sound)
-        for name in ("ticks_hourly", "ticks_daily"):
-            database[name].delete_many({})
+        forget(database)
+        with rollup_at(5, place, it) as ran:
+            it.workers[0].send_signal(signal.SIGSTOP)  # what it is given now, it does not come to
+        wait_until(lambda: it.has_given(0), "it is given no task")
+        it.workers[0].kill()
+        told = ran()
+        assert "workers of the cluster died in the midst of a task" in told.err
+        check_cut_off(told, place)
+        assert place("rollup", "-p", "ticks").code == 3
+        assert standing(database) == expected
+        forget(database)
         options = [*asked, "--now", NOW, *there]
         with started("rollup", *options, cwd=tmp_path, MONGODB_URI=uri, BUCKETWISE_DEBUG="1") as process:
             with held_at(database, 5):
                 wait_until(lambda: days_of(database) == 5, "nothing is rolled up")
-                for worker in it.workers:
-                    worker.send_signal(signal.SIGSTOP)
+                it.workers[1].send_signal(signal.SIGSTOP)
             it.scheduler.kill()
             _, errors = process.communicate(timeout=60)
         assert process.returncode == 1, errors
@@ -139,7 +150,7 @@ def test_no_secret_is_logged_and_a_lost_scheduler_is_told(
         logs = it.logs()
     assert "do-" in logs, "what is done is logged"
     check_clean("the logs of the cluster", logs)
-    check_clean("what the run tells", errors + failed.err)
+    check_clean("what the run tells", errors + failed.err + told.err)
     asking_mongod.drop_database(database.name)
 
 

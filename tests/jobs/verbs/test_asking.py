@@ -59,7 +59,13 @@ def test_nothing_is_asked_where_nothing_is_there(archived: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "code", "count"), [("y\n", 0, MINUTES + 1), ("n\n", 2, 1), ("\n", 2, 1), ("\x03", 130, 1)]
+    ("answer", "code", "count"),
+    [
+        ("y\n", 0, MINUTES + 1),
+        pytest.param("n\n", 2, 1, marks=pytest.mark.soak),
+        ("\n", 2, 1),
+        ("\x03", 130, 1),
+    ],
 )
 def test_the_answer_counts(archived: Place, answer: str, code: int, count: int) -> None:
     archived.database.back.insert_one({"other": True})

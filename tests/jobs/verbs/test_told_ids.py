@@ -68,7 +68,7 @@ hourly = "numbers_hourly"
 after = "30d"
 to = "offline"
 """
-each_id = pytest.mark.parametrize("kind", IDS)
+TEXTS_OF_IDS = [text for _, text in IDS.values()]
 
 
 def check(ran: Ran, code: int, *texts: str) -> None:
@@ -93,7 +93,7 @@ def broken(place: Place) -> Place:
 
 @pytest.mark.parametrize("policy", ["ticks", "iot"])
 def test_quarantined_buckets(broken: Place, policy: str) -> None:
-    texts = [text for _, text in IDS.values()]
+    texts = TEXTS_OF_IDS
     span = ("--since", "2018-06-30", "--until", "2018-07-01")
     page = broken.folder / "audit.html"
     for verb in ("plan", "rollup", "archive", "run"):
@@ -124,8 +124,14 @@ def rename(collection: Collection[dict[str, Any]], identity: Any) -> None:
     collection.insert_one(found | {"_id": identity})
 
 
-@each_id
-@pytest.mark.parametrize("policy", ["ticks", "iot"])
+@pytest.mark.parametrize(
+    ("kind", "policy"),
+    [
+        pytest.param(kind, policy, id=f"{policy}-{kind}", marks=[pytest.mark.soak] * ((at + more) % 2))
+        for at, kind in enumerate(IDS)
+        for more, policy in enumerate(("ticks", "iot"))
+    ],
+)
 def test_conflicts_of_restores_and_copies(place: Place, policy: str, kind: str) -> None:
     identity, text = IDS[kind]
     source = place.database[policy]
@@ -145,7 +151,9 @@ def test_conflicts_of_restores_and_copies(place: Place, policy: str, kind: str) 
         check(place(verb, "-p", policy), code)
 
 
-@each_id
+@pytest.mark.parametrize(
+    "kind", [pytest.param(it, marks=[pytest.mark.soak] * ("compound" not in it)) for it in IDS]
+)
 def test_halts(place: Place, kind: str) -> None:
     """Copies that are not as they should be, and restored documents that are not."""
     identity, text = IDS[kind]
@@ -162,31 +170,32 @@ def test_halts(place: Place, kind: str) -> None:
     check(spoilt("archivers.restoring.put", "restore", "--to", "back"), 5, text)
 
 
-@each_id
-def test_overflow_without_a_bucket(place: Place, kind: str) -> None:
-    identity, text = IDS[kind]
+def test_overflow_without_a_bucket(place: Place) -> None:
     place.write_config(POLICIES.replace("\n[policies.iot]", OVERFLOW + "\n[policies.iot]"))
     place.database.ticks_more.create_index("of")
     assert place("run", "-p", "ticks").code == 0
-    place.database.ticks_more.insert_one({"_id": identity, "of": "nobody", "p": {"7": 1.5}})
-    check(place("audit", "-p", "ticks"), 4, f"_id {text}")
-    check(place("audit", "-p", "ticks", "--json"), 4)
+    for identity, text in IDS.values():
+        place.database.ticks_more.delete_many({})
+        place.database.ticks_more.insert_one({"_id": identity, "of": "nobody", "p": {"7": 1.5}})
+        check(place("audit", "-p", "ticks"), 4, f"_id {text}")
+        check(place("audit", "-p", "ticks", "--json"), 4)
 
 
-@each_id
-def test_series_of_another_type(place: Place, kind: str) -> None:
+def test_series_of_another_type(place: Place) -> None:
     """What the archive's columns can't hold, and holes: the series is told as `_id`s are."""
-    identity, text = IDS[kind]
     place.write_config(POLICIES + NUMBERS)
     numbers = place.database.numbers
     numbers.create_index("at")
     numbers.insert_one({"sensor": 7, "at": START, "t": 1.5})
     assert place("run", "-p", "numbers").code == 0
-    numbers.insert_one({"_id": identity, "sensor": ObjectId(HEX), "at": START, "t": 1.5})
+    numbers.insert_many(
+        {"_id": identity, "sensor": ObjectId(HEX), "at": START, "t": 1.5} for identity, _ in IDS.values()
+    )
     numbers.insert_one({"sensor": ObjectId(HEX), "at": START + timedelta(hours=1), "t": 1.5})
     oid = IDS["ObjectId"][1]
-    check(place("run", "-p", "numbers"), 3, f"_id {text}", f"a column of another type than {oid}")
-    check(place("audit", "-p", "numbers"), 4, f"_id {text}", f"no reading of sensor={oid} from")
+    texts = [f"_id {text}" for text in TEXTS_OF_IDS]
+    check(place("run", "-p", "numbers"), 3, *texts, f"a column of another type than {oid}")
+    check(place("audit", "-p", "numbers"), 4, *texts, f"no reading of sensor={oid} from")
 
 
 # Alone

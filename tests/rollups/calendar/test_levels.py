@@ -47,6 +47,8 @@ STORIES = {
 }
 #: Portions are of series, whatever the clocks: summer time of half an hour, quarter hours, a skipped day.
 IN_PORTIONS = ("Australia/Lord_Howe", "Asia/Kathmandu", "Pacific/Apia")
+#: What `make test` tries: an hour, half an hour, a year's end, a skipped day. `make soak` tries all.
+SHORT = [(0, "Europe/Berlin"), (4, "Australia/Lord_Howe"), (4, "Asia/Kathmandu"), (0, "Pacific/Apia")]
 LENGTH = 45 * DAY
 #: The days of a story that have readings: those around a change of clocks or a skipped day, and some others.
 DAYS = (0, 1, *range(5, 13), 19, 27, 28, 44)
@@ -165,8 +167,15 @@ def check(bench: Bench, policy: Policy, zone: str, now: datetime, found: Sequenc
 
 @pytest.mark.parametrize(
     ("bench", "zone"),
-    [*((0, zone) for zone in STORIES), *((4, zone) for zone in IN_PORTIONS)],
-    ids=[*(f"{zone}-whole" for zone in STORIES), *(f"{zone}-in portions" for zone in IN_PORTIONS)],
+    [
+        pytest.param(
+            memory,
+            zone,
+            id=f"{zone}-{'in portions' if memory else 'whole'}",
+            marks=[pytest.mark.soak] * ((memory, zone) not in SHORT),
+        )
+        for memory, zone in [*((0, zone) for zone in STORIES), *((4, zone) for zone in IN_PORTIONS)]
+    ],
     indirect=["bench"],
 )
 def test_every_level_equals_plain_python_and_late_readings_mend_it(bench: Bench, zone: str) -> None:
@@ -194,8 +203,16 @@ SETS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("levels", SETS, ids="+".join)
-@pytest.mark.parametrize("zone", ["Europe/Berlin", "Asia/Kathmandu"])
+@pytest.mark.parametrize(
+    ("levels", "zone"),
+    [
+        pytest.param(
+            levels, zone, id=f"{zone}-{'+'.join(levels)}", marks=[pytest.mark.soak] * ((at + more) % 2)
+        )
+        for at, levels in enumerate(SETS)
+        for more, zone in enumerate(["Europe/Berlin", "Asia/Kathmandu"])
+    ],
+)
 def test_any_levels_go_together(bench: Bench, levels: tuple[str, ...], zone: str) -> None:
     """Also a week or a month without anything finer: it is made of readings, slice by slice."""
     first = STORIES[zone]
@@ -247,8 +264,20 @@ def test_a_range_or_a_scan_trusts_no_hours_of_a_day_that_it_touches(bench: Bench
     assert (hour["count"], day["count"]) == (1, 25)
 
 
-@WHOLE_AND_IN_PORTIONS
-@pytest.mark.parametrize("zone", ["Europe/Berlin", "Asia/Kathmandu", "Pacific/Apia"])
+@pytest.mark.parametrize(
+    ("bench", "zone"),
+    [
+        pytest.param(
+            memory,
+            zone,
+            id=f"{zone}-{'in portions' if memory else 'whole'}",
+            marks=[pytest.mark.soak] * ((memory, zone) not in SHORT or zone == "Asia/Kathmandu"),
+        )
+        for memory in (0, 4)
+        for zone in ("Europe/Berlin", "Australia/Lord_Howe", "Asia/Kathmandu", "Pacific/Apia")
+    ],
+    indirect=["bench"],
+)
 def test_made_of_readings_or_of_finer_summaries_it_is_the_same_to_the_byte(bench: Bench, zone: str) -> None:
     """Also what is no number, what is missing, and series of every type."""
     first = STORIES[zone]

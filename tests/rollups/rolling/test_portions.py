@@ -86,7 +86,7 @@ def counts(report: RollupReport) -> Any:
     return report.counts, report.readings, report.finite
 
 
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(st.data())
 def test_in_portions_the_same_is_written_reported_and_kept(bench: Bench, data: st.DataObject) -> None:
     """Late readings, deletes and moves, archived readings, what was cleared away, and other series fields."""
