@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 
-from archivers.format.archive import Copied, Maker, OfflineArchive, Replaced
+from archivers.format.archive import Copied, OfflineArchive
 from archivers.format.chain import ChainPosition
 from archivers.format.manifest import Manifest, Origin
+from archivers.format.writing import Maker, Replaced
 from archivers.records.deletions import LAST, last_of, ranges
 from archivers.records.family import family
 from archivers.records.heads import HEADS, Heads, advanced, heads_of, link_of, typed
@@ -96,12 +97,13 @@ class CommitRegistry:
         The exchange is done when the receipts say so. Until then, and until the old commit is dropped,
         readers of manifests skip the one that is replaced; recovery goes on, or back, after a crash. Only its
         manifest tells them to skip what it had taken over itself, so that this goes first."""
-        held = self._archive.load(manifest)
+        archive, aside = self._archive, Superseded(self._archive.store, self._archive.policy.name)
         self._drop_what_it_replaced(manifest)
-        self._archive.set_aside(manifest.commit, held.take(np.array(leaving, dtype=np.int64)))
+        for number, held in enumerate(archive.some(manifest, np.sort(leaving))):
+            archive.set_aside(manifest.commit, number, held.batch)
         if len(kept):
-            aside = Superseded(self._archive.store, self._archive.policy.name)
-            aside.put(manifest.commit, held.take(np.array(kept, dtype=np.int64)), kept)
+            for held in archive.some(manifest, np.sort(kept)):
+                aside.put(manifest.commit, held.batch, held.positions.tolist())
         return self._rewrite(manifest, leaving, lambda _session: None)
 
     def erase(
@@ -115,13 +117,15 @@ class CommitRegistry:
     def _rewrite(
         self, manifest: Manifest, leaving: Sequence[int], record: Callable[[ClientSession], None]
     ) -> Manifest | None:
-        held = self._archive.load(manifest)
-        staying, successor = np.setdiff1d(np.arange(len(held)), leaving), None
+        staying, successor = np.setdiff1d(np.arange(manifest.buckets), leaving), None
         if len(staying):
-            lot = Lot(held.take(staying), manifest.archived_policy)  # as they were archived
-            replaced = Replaced((manifest.commit,), tuple(origins_of(manifest, staying)))
-            copy = self._archive.copy(lot, manifest.series_types, self._maker, self._work.check, replaced)
-            successor = self._archive.commit(copy, self._place(), self._work.check)
+            policy, archive, origins = manifest.archived_policy, self._archive, origins_of(manifest, staying)
+            replaced = Replaced((manifest.commit,), tuple(origins))
+            if len(manifest.sections) > 1:
+                replaced = Replaced.by_sections([manifest], origins)
+            lots = (Lot(it.batch, policy) for it in archive.some(manifest, staying))  # as they were archived
+            copy = archive.copy(lots, manifest.series_types, self._maker, self._work.check, replaced)
+            successor = archive.commit(copy, self._place(), self._work.check)
 
         def exchange(session: ClientSession) -> None:
             self._exchange([(manifest, staying)], successor, session)

@@ -18,7 +18,9 @@ from archivers.context import ArchiveContext
 from archivers.erasing.erase import Beside, erase
 from archivers.erasing.erasure import Erasure
 from archivers.erasing.report import ErasureReport
+from archivers.format.archive import OfflineArchive
 from archivers.format.keys import UNSIGNED, Keys
+from archivers.format.manifest import Manifest
 from archivers.moving.archive import ArchiveOptions, archive, plan_archive, recover
 from archivers.proof.sign import SignReport, sign
 from archivers.proof.verify import VerifyReport, verify
@@ -29,6 +31,7 @@ from archivers.restoring.unpin import unpin
 from archivers.run import RolledUp, always
 from archivers.stores import ObjectStore, open_store
 from archivers.tasks import Connections, LocalExecutor
+from buckets.bson.raw import Batch
 from buckets.fields.selectors import Selector
 from buckets.fields.times import EVER, TimeRange
 from config.policies import Policy
@@ -194,3 +197,8 @@ def plain_row(series: tuple[Any, ...], time: datetime, value: float | None) -> t
 
 def expected_rows(case: Case) -> Counter[tuple[Any, ...]]:
     return Counter(plain_row(*reading) for reading in case.readings)
+
+
+def whole(archive: OfflineArchive, manifest: Manifest) -> Batch:
+    """Returns all documents of a commit."""
+    return Batch.concat([held.batch for held in archive.sections(manifest)])
