@@ -198,15 +198,14 @@ class OfflineArchive(ArchivedCommits):
         self._recent.put(section, batch)
         return batch
 
-    def rows(self, manifest: Manifest, asked: RowFilter) -> Iterator[Rows]:
-        """Yields the rows of a commit that are asked for, from the parts alone that may hold them. Raises
-        DamagedError where one of these is missing, or differs from the manifest."""
+    def rows(self, manifest: Manifest, parts: Iterable[Part], asked: RowFilter) -> Iterator[Rows]:
+        """Yields the rows that are asked for in parts of a commit. Raises DamagedError where one of these is
+        missing, or differs from the manifest."""
         values = manifest.archived_policy.value_names
-        for part in manifest.parts:
-            if part.touches(asked.start, asked.end):
-                data = self._part(part)
-                with decoding(self.store, part):
-                    yield from read_rows(data, manifest.series_types, values, asked)
+        for part in parts:
+            data = self._part(part)
+            with decoding(self.store, part):
+                yield from read_rows(data, manifest.series_types, values, asked)
 
     def _part(self, part: Part) -> bytes:
         if (data := self._recent.part(part)) is None:

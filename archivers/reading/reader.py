@@ -83,14 +83,19 @@ class ArchivedReader:
             return
         for manifest in self._holding(self._offline, asked):
             if is_by_rows and self._rows_tell(manifest):
-                yield from self._offline.rows(manifest, asked)
+                yield from self._offline.rows(manifest, self._parts_of(manifest, asked), asked)
             else:
                 yield from self._buckets(self._offline, manifest, asked)
 
     def parts(self, asked: RowFilter) -> Iterator[Part]:
         """Yields the parts of an offline archive that may hold something of what is asked for."""
         for manifest in self._holding(self._offline, asked) if self._offline is not None else ():
-            yield from (it for it in manifest.parts if it.touches(asked.start, asked.end))
+            yield from self._parts_of(manifest, asked)
+
+    def _parts_of(self, manifest: Manifest, asked: RowFilter) -> Iterator[Part]:
+        for number, may_hold in enumerate(self._sections_of(manifest, asked)):
+            parts = manifest.parts_of(number) if may_hold else ()
+            yield from (it for it in parts if it.touches(asked.start, asked.end))
 
     def _rows_tell(self, manifest: Manifest) -> bool:
         """Returns whether the rows of a commit are what is archived of it, and not known to be live."""

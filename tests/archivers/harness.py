@@ -35,7 +35,7 @@ from buckets.bson.raw import Batch
 from buckets.fields.selectors import Selector
 from buckets.fields.times import EVER, TimeRange
 from config.policies import Policy
-from config.tables import Store
+from config.tables import USUAL_MEMORY, Store
 from tests.archivers.builders import LATER, Case, raw_documents
 
 Document = dict[str, Any]
@@ -59,6 +59,7 @@ class Cycle:
     store: ObjectStore = field(init=False)
     keys: Keys = UNSIGNED
     runs: set[tuple[int, datetime]] = field(default_factory=set)  # as the ledger knows them
+    memory: int = USUAL_MEMORY  # of a compaction: with less, commits have several sections
 
     def __post_init__(self) -> None:
         self.store = open_store(self.settings)
@@ -113,6 +114,8 @@ class Cycle:
     ) -> CompactReport:
         self.fence += 1
         self.runs.add((self.fence, now))
+        connections = Connections(self.database, given.get("store", self.store))
+        given.setdefault("executor", LocalExecutor(connections, memory=self.memory))
         return compact(self.context(now, fence=self.fence, **given), options)
 
     def erase(
