@@ -23,6 +23,7 @@ from archivers.versions.superseded import Superseded
 from archivers.writes.delete import Outcome
 from buckets.bson.raw import Batch
 from buckets.decoding.decode import Lot
+from config.errors import HaltedError
 from rollups.guarded import transaction
 
 
@@ -125,7 +126,7 @@ class CommitRegistry:
                 replaced = Replaced.by_sections([manifest], origins)
             lots = (Lot(it.batch, policy) for it in archive.some(manifest, staying))  # as they were archived
             copy = archive.copy(lots, manifest.series_types, self._maker, self._work.check, replaced)
-            successor = archive.commit(copy, self._place(), self._work.check)
+            successor = self._succeed(copy, len(staying))
 
         def exchange(session: ClientSession) -> None:
             self._exchange([(manifest, staying)], successor, session)
@@ -193,7 +194,7 @@ class CommitRegistry:
     def merge(self, manifests: Sequence[Manifest], copied: Copied) -> Manifest:
         """Replaces some commits by one copy of all their buckets, in this order. The replaced ones stay in
         the store for a while: see `Recovery`."""
-        successor = self._archive.commit(copied, self._place(), self._work.check)
+        successor = self._succeed(copied, sum(it.buckets for it in manifests))
 
         def exchange(session: ClientSession) -> None:
             whole = [(it, np.arange(it.buckets)) for it in manifests]
@@ -201,6 +202,17 @@ class CommitRegistry:
 
         self.transaction(exchange)
         return successor
+
+    def _succeed(self, copied: Copied, buckets: int) -> Manifest:
+        """Commits a copy that takes the place of others. Raises HaltedError where it has not as many buckets
+        as have to be in it."""
+        if copied.draft.buckets != buckets:
+            raise HaltedError(
+                f"policy {self._archive.policy.name}: commit {copied.draft.commit} has "
+                f"{copied.draft.buckets} buckets, and takes the place of {buckets}. Nothing was replaced or "
+                "deleted. Report this as a bug"
+            )
+        return self._archive.commit(copied, self._place(), self._work.check)
 
     def _exchange(
         self,
