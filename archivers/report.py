@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from buckets.columns import Quarantined, Series
 from buckets.fields.times import DAY_MS, as_date
-from config.limits import at_most
+from config.amounts import at_most
 
 #: Quarantined buckets that are reported one by one; the rest are counted.
 MAX_DETAILS = 1000

@@ -125,10 +125,10 @@ class Report:
         """Reports a key that nobody knows. Outside the policies its value may be a credential: hidden."""
         self.add(key, fault, value=_AS_WRITTEN if key[0] == "policies" and len(key) > 2 else _Hidden())
 
-    def broken(self, key: Key, fault: Fault | None = None, *, value: object = _AS_WRITTEN) -> None:
+    def broken(self, key: Key, fault: Fault | None = None) -> None:
         """Reports `fault` at `key`, which has no usable value. No fault: it is reported already."""
         if fault is not None:
-            self.add(key, fault, value=value)
+            self.add(key, fault)
         self._broken.add(key)
 
     def misspelt(self, key: Key, as_written: str) -> None:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, SecretStr
 from pydantic_core import PydanticKnownError
 
-from config import shares
+from config.amounts import SHARE_MEND, check_limit, parse_share, parse_size
+from config.amounts import Share as ParsedShare
 from config.cron import parse_cron
 from config.durations import parse_duration
-from config.limits import check_limit
 from config.problems import InvalidValueError
-from config.sizes import parse_size
 from config.throttling import parse_rate, parse_window
 
 T = TypeVar("T")
@@ -33,9 +33,9 @@ def _size(value: Any) -> Any:
 
 def _share(value: Any) -> Any:
     if isinstance(value, str):
-        return shares.parse_share(value)
-    if not isinstance(value, shares.Share):
-        raise InvalidValueError("it is not a share", shares.MEND)
+        return parse_share(value)
+    if not isinstance(value, ParsedShare):
+        raise InvalidValueError("it is not a share", SHARE_MEND)
     return value
 
 
@@ -52,19 +52,14 @@ def _secrets(value: Any) -> Any:
     return values
 
 
-def _schedule(value: str) -> str:
-    parse_cron(value)
-    return value
+def _parsed_by(parse: Callable[[str], object]) -> AfterValidator:
+    """Returns a validator of texts. `parse` raises what is wrong with one."""
 
+    def check(value: str) -> str:
+        parse(value)
+        return value
 
-def _rate(value: str) -> str:
-    parse_rate(value)
-    return value
-
-
-def _window(value: str) -> str:
-    parse_window(value)
-    return value
+    return AfterValidator(check)
 
 
 List = Annotated[tuple[T, ...], Field(strict=False)]
@@ -74,7 +69,7 @@ Size = Annotated[ByteSize, BeforeValidator(_size)]
 Share = Annotated[float, BeforeValidator(_share)]
 #: A number, or a share such as "20%"; None: no limit.
 Limit = Annotated[int | str | None, BeforeValidator(_limit)]
-Schedule = Annotated[str, AfterValidator(_schedule)]
-RateText = Annotated[str, AfterValidator(_rate)]
-WindowText = Annotated[str, AfterValidator(_window)]
+Schedule = Annotated[str, _parsed_by(parse_cron)]
+RateText = Annotated[str, _parsed_by(parse_rate)]
+WindowText = Annotated[str, _parsed_by(parse_window)]
 Secrets = Annotated[tuple[SecretStr, ...], Field(strict=False), BeforeValidator(_secrets)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from config import sizes
+from config.amounts import SIZE_MEND, format_size
 from config.problems import Fault, Report
 from config.tables import Workers
 
@@ -43,5 +43,5 @@ def check_work(work: Workers, report: Report) -> None:
         fault = Fault(BOTH, "take one of the two out")
         report.add(("work", "executor"), fault, rests_on=[("work", "workers")])
     if work.memory < LEAST_MEMORY:
-        fault = Fault(f"less than {sizes.format_size(LEAST_MEMORY)} is too little to work with", sizes.MEND)
+        fault = Fault(f"less than {format_size(LEAST_MEMORY)} is too little to work with", SIZE_MEND)
         report.add(("work", "memory"), fault)

@@ -9,7 +9,7 @@ from jobs import stopping
 
 def main() -> None:
     """Ends the process with the exit code of the command line."""
-    stopping.hear()
+    stopping.handle_signals()
     atexit.register(stopping.ignore)  # first of all, and so called last of all
     from jobs import cli
 

@@ -29,8 +29,8 @@ def steady() -> float:
 
 def of_server(database: Database[dict[str, Any]]) -> datetime:
     """Returns the present by MongoDB's clock, UTC. Raises PyMongoError."""
-    told: datetime = database.client.admin.command("hello")["localTime"]
-    return told if told.tzinfo else told.replace(tzinfo=UTC)
+    local: datetime = database.client.admin.command("hello")["localTime"]
+    return local if local.tzinfo else local.replace(tzinfo=UTC)
 
 
 def check_skew(now: datetime, of_server: datetime) -> None:

@@ -210,5 +210,5 @@ def _died(mongod: Mongod) -> Exception:
     )
 
 
-def _last_lines(mongod: Mongod, count: int = 8) -> str:
-    return "\n".join(mongod.log.read_text(errors="replace").splitlines()[-count:])
+def _last_lines(mongod: Mongod) -> str:
+    return "\n".join(mongod.log.read_text(errors="replace").splitlines()[-8:])

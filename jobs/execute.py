@@ -14,8 +14,7 @@ from jobs import clock, logs
 from jobs.call import Call
 from jobs.failures import explain
 from jobs.output.report import Report, Result
-from jobs.output.streams import abandon
-from jobs.output.text.printing import print_tables
+from jobs.output.streams import abandon, print_tables
 from jobs.service import metrics_file
 from jobs.service.notify import Notifier
 from jobs.stopping import Stop, settle, signals_to

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.models import OptionInfo, ParameterInfo
 
-from config.checks.metrics import metrics_file_fault
+from config.checks.settings import metrics_file_fault
 from config.work import MOST_WORKERS
 from jobs.execute import execute
 from jobs.logs import OPTION, VARIABLE, LogFormat
@@ -24,19 +24,15 @@ Config = Annotated[
         "--config",
         "-c",
         metavar="FILE",
-        show_default=False,
         help="Path of the policy file. Default: BUCKETWISE_CONFIG, then ./bucketwise.toml.",
     ),
 ]
 Names = Annotated[
     list[str] | None,
-    typer.Option(
-        "--policy", "-p", metavar="NAME", help="Run only this policy. Can be repeated.", show_default=False
-    ),
+    typer.Option("--policy", "-p", metavar="NAME", help="Run only this policy. Can be repeated."),
 ]
 Now = Annotated[
-    str | None,
-    typer.Option("--now", metavar="INSTANT", help="Use this time (ISO 8601) as the current time."),
+    str | None, typer.Option("--now", metavar="INSTANT", help="Use this time (ISO 8601) as the current time.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress.")]
@@ -45,7 +41,6 @@ Logs = Annotated[
     typer.Option(
         OPTION,
         envvar=VARIABLE,
-        show_default=False,
         help="How lines on stderr are written: text, or json, an object a line. Default: text.",
     ),
 ]
@@ -64,7 +59,6 @@ MetricsFile = Annotated[
         "--metrics-file",
         envvar="BUCKETWISE_METRICS_FILE",
         metavar="FILE",
-        show_default=False,
         callback=_check_metrics_file,
         help="Add this run to the Prometheus metrics in FILE (NAME.prom, for node_exporter).",
     ),
@@ -87,22 +81,12 @@ NoThrottle = Annotated[
 ]
 WorkerCount = Annotated[
     int | None,
-    typer.Option(
-        "--workers",
-        min=1,
-        max=MOST_WORKERS,
-        metavar="N",
-        help="Number of worker processes.",
-        show_default=False,
-    ),
+    typer.Option("--workers", min=1, max=MOST_WORKERS, metavar="N", help="Number of worker processes."),
 ]
 Executor = Annotated[
     str | None,
     typer.Option(
-        "--executor",
-        metavar="URL",
-        help="Scheduler of a dask cluster that does the work: dask://host:port.",
-        show_default=False,
+        "--executor", metavar="URL", help="Scheduler of a dask cluster that does the work: dask://host:port."
     ),
 ]
 

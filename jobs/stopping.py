@@ -43,10 +43,10 @@ class Stop:
 _code = InterruptedRun.exit_code
 
 
-def hear() -> None:
+def handle_signals() -> None:
     """Ends the process from now on at once at SIGINT, SIGTERM and SIGHUP where no `signals_to` is in force:
     with 130, or with the code that is settled."""
-    for number in _heard():
+    for number in _handled():
         signal.signal(number, lambda _number, _frame: os._exit(_code))
 
 
@@ -78,7 +78,7 @@ def signals_to(stop: Stop) -> Iterator[None]:
             os._exit(InterruptedRun.exit_code)
         stop.ask()
 
-    before = {number: signal.signal(number, handle) for number in _heard()}
+    before = {number: signal.signal(number, handle) for number in _handled()}
     try:
         yield
     finally:
@@ -86,7 +86,7 @@ def signals_to(stop: Stop) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _heard() -> list[signal.Signals]:
+def _handled() -> list[signal.Signals]:
     return [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
 
 
@@ -97,24 +97,24 @@ def waking(interrupt: Callable[[], object]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    told, tell = socket.socketpair()
-    tell.setblocking(False)
+    woken, wake = socket.socketpair()
+    wake.setblocking(False)
 
     def wait() -> None:
-        while told.recv(1) not in (b"", b"\0"):
+        while woken.recv(1) not in (b"", b"\0"):
             interrupt()
 
     thread = threading.Thread(target=wait, name="signals", daemon=True)
     thread.start()
-    before = signal.set_wakeup_fd(tell.fileno(), warn_on_full_buffer=False)
+    before = signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
     try:
         yield
     finally:
         signal.set_wakeup_fd(before)
-        tell.send(b"\0")  # no signal has this number
+        wake.send(b"\0")  # no signal has this number
         thread.join()
-        told.close()
-        tell.close()
+        woken.close()
+        wake.close()
 
 
 @contextmanager

@@ -29,7 +29,7 @@ class Progress(Protocol):
         """Takes what was done, its count since the last call, and the share of all that is done."""
 
 
-class Heard(Protocol):
+class SummaryListener(Protocol):
     """Takes summaries before they are written: the collection, the `_id`s of those that are put, and of those
     that are deleted; BSON."""
 
@@ -37,7 +37,7 @@ class Heard(Protocol):
         """Takes a collection, and the `_id`s (BSON) of the summaries to be put and to be deleted."""
 
 
-def unheard(_collection: str, _put: Iterable[bytes], _deleted: Iterable[bytes], /) -> None:
+def no_listener(_collection: str, _put: Iterable[bytes], _deleted: Iterable[bytes], /) -> None:
     """Hears of nothing."""
 
 
@@ -70,5 +70,5 @@ class RunContext:
     guard: Guard
     check: Check
     progress: Progress = silent
-    heard: Heard = unheard
+    listener: SummaryListener = no_listener
     spend: Spend = freely

@@ -8,8 +8,8 @@ from datetime import timedelta
 from config.checks.completeness import check_completeness
 from config.checks.ending import check_ending
 from config.checks.fields import check_fields
-from config.checks.ledger import SHORTEST
 from config.checks.names import policy_fault
+from config.checks.settings import SHORTEST
 from config.durations import format_duration
 from config.policies import Archive, Policy, Rollup
 from config.problems import Fault, Key, Report, dotted, nearest

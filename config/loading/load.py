@@ -4,31 +4,55 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from config.checks.drill import check_drill
-from config.checks.lake import check_lake
-from config.checks.ledger import check_ledger
-from config.checks.locations import check_mongodb, check_store
-from config.checks.metrics import check_metrics_file
-from config.checks.notify import check_notify
+from config.checks.locations import check_mongodb, check_object_lock, check_storage_class, check_store
 from config.checks.policy import check_policy
 from config.checks.publish import check_publish
-from config.checks.storage import check_object_lock, check_storage_class
+from config.checks.settings import (
+    check_drill,
+    check_lake,
+    check_ledger,
+    check_metrics_file,
+    check_notify,
+    check_throttle,
+)
 from config.checks.targets import check_targets
-from config.checks.throttle import check_throttle
 from config.loading.environment import UNEXPANDED, expand, override
-from config.loading.lines import lines_of
 from config.loading.tables import known_keys, read_table
 from config.policies import Policy, Settings
 from config.problems import ConfigError, Fault, Key, Problem, Report, dotted
-from config.tables import Drill, Lake, MongoDB, Notify, Publish, RunLedger, Store, Throttle, TopLevel, Workers
+from config.tables import (
+    Drill,
+    Lake,
+    MongoDB,
+    Notify,
+    Publish,
+    RunLedger,
+    Store,
+    Table,
+    Throttle,
+    TopLevel,
+    Workers,
+)
 from config.work import check_work
 
 PATH_VARIABLE = "BUCKETWISE_CONFIG"
-_TABLES = ("mongodb", "store", "work", "ledger", "notify", "drill", "lake", "publish", "throttle", "policies")
+_TABLES: dict[str, type[Table]] = {
+    "mongodb": MongoDB,
+    "store": Store,
+    "work": Workers,
+    "ledger": RunLedger,
+    "notify": Notify,
+    "drill": Drill,
+    "lake": Lake,
+    "publish": Publish,
+    "throttle": Throttle,
+}
+_OPTIONAL = ("store", "lake")
 DEFAULT_PATH = Path("bucketwise.toml")
 
 
@@ -105,8 +129,10 @@ def _parse(text: str, path: Path) -> dict[str, Any]:
 
 
 def _settings(document: dict[str, Any], path: Path, report: Report, *, needs_policies: bool) -> Settings:
-    document = known_keys(document, (*TopLevel.model_fields, *_TABLES), (), report)
-    top = read_table(TopLevel, {key: it for key, it in document.items() if key not in _TABLES}, (), report)
+    document = known_keys(document, (*TopLevel.model_fields, *_TABLES, "policies"), (), report)
+    top = read_table(
+        TopLevel, {key: it for key, it in document.items() if key in TopLevel.model_fields}, (), report
+    )
     check_metrics_file(top, report)
     policies: dict[str, Policy] = {}
     for name, table in (_table(document, ("policies",), report) or {}).items():
@@ -116,29 +142,13 @@ def _settings(document: dict[str, Any], path: Path, report: Report, *, needs_pol
     if not policies and needs_policies:
         mend = "add [policies.NAME] for each collection to look after"
         report.add(("policies",), Fault("there is no policy", mend))
-    mongodb = _table(document, ("mongodb",), report) or {}
-    store = _table(document, ("store",), report)
-    work = _table(document, ("work",), report) or {}
-    ledger = _table(document, ("ledger",), report) or {}
-    notify = _table(document, ("notify",), report) or {}
-    drill = _table(document, ("drill",), report) or {}
-    lake = _table(document, ("lake",), report)
-    publish = _table(document, ("publish",), report) or {}
-    throttle = _table(document, ("throttle",), report) or {}
-    return Settings(
-        mongodb=read_table(MongoDB, mongodb, ("mongodb",), report),
-        store=None if store is None else read_table(Store, store, ("store",), report),
-        work=read_table(Workers, work, ("work",), report),
-        ledger=read_table(RunLedger, ledger, ("ledger",), report),
-        metrics_file=None if top.metrics_file is None else Path(top.metrics_file),
-        notify=read_table(Notify, notify, ("notify",), report),
-        drill=read_table(Drill, drill, ("drill",), report),
-        lake=None if lake is None else read_table(Lake, lake, ("lake",), report),
-        publish=read_table(Publish, publish, ("publish",), report),
-        throttle=read_table(Throttle, throttle, ("throttle",), report),
-        policies=policies,
-        path=path,
-    )
+    tables = {name: (model, _table(document, (name,), report)) for name, model in _TABLES.items()}
+    read = {
+        name: None if table is None and name in _OPTIONAL else read_table(model, table or {}, (name,), report)
+        for name, (model, table) in tables.items()
+    }
+    metrics_file = None if top.metrics_file is None else Path(top.metrics_file)
+    return Settings.model_validate({**read, "metrics_file": metrics_file, "policies": policies, "path": path})
 
 
 def _table(tables: dict[str, Any], key: Key, report: Report) -> dict[str, Any] | None:
@@ -149,3 +159,36 @@ def _table(tables: dict[str, Any], key: Key, report: Report) -> dict[str, Any] |
     fault = Fault("it has to be a table", f"write [{dotted(key)}], and its keys below")
     report.broken(key, None if value is UNEXPANDED else fault)
     return None
+
+
+_NAME = r"""(?:[A-Za-z0-9_-]+|"[^"\\]*"|'[^']*')"""
+_PATH = rf"{_NAME}(?:\s*\.\s*{_NAME})*"
+_HEADER = re.compile(rf"\s*\[\[?\s*({_PATH})\s*\]\]?\s*(?:#.*)?")
+_ASSIGNMENT = re.compile(rf"\s*({_PATH})\s*=")
+_LONG_STRING = re.compile(r'"""|\'\'\'')
+
+
+def lines_of(text: str) -> dict[Key, int]:
+    """Returns the line, from 1, of every table and key that begins one. Keys inside `{…}` have none. Tables
+    of a list are counted from 1."""
+    lines: dict[Key, int] = {}
+    counted: Counter[Key] = Counter()
+    table: Key = ()
+    in_string = False
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not in_string:
+            if header := _HEADER.fullmatch(line):
+                table = _names(header[1])
+                lines.setdefault(table, number)
+                if line.lstrip().startswith("[["):
+                    counted[table] += 1
+                    table = (*table, str(counted[table]))
+                    lines.setdefault(table, number)
+            elif assignment := _ASSIGNMENT.match(line):
+                lines.setdefault((*table, *_names(assignment[1])), number)
+        in_string ^= len(_LONG_STRING.findall(line)) % 2 == 1
+    return lines
+
+
+def _names(path: str) -> Key:
+    return tuple(name.strip("\"'") for name in re.findall(_NAME, path))

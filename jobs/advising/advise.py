@@ -17,10 +17,10 @@ from jobs.advising.candidates import measured, scaled
 from jobs.advising.extract import Extract, extract
 from jobs.advising.oplog import by_oplog
 from jobs.advising.scratch import Scratch, scratch_database
-from jobs.advising.server import Standing, hot_share, of_indexes, standing, working_set
+from jobs.advising.server import CollectionStats, collection_stats, hot_share, of_indexes, working_set
 from jobs.advising.subject import Subject, subject_of
 from jobs.advising.summaries import from_summaries
-from jobs.advising.told import advice_lines, advice_page
+from jobs.advising.text import advice_lines, advice_page
 from jobs.call import Call
 from jobs.output.report import Report
 from jobs.output.streams import appearing
@@ -45,8 +45,8 @@ def advise_on(call: Call, name: str, options: Options) -> Report:
     with call.database() as database:
         with progress.step(f"looking at {name}"):
             subject = subject_of(call, database, name)
-            there = standing(subject)
-            sampled = _sampled(subject, there)
+            stats = collection_stats(subject)
+            sampled = _sampled(subject, stats)
             each = sampled.fit.readings_a_bucket or 1.0
             series = sampled.decoded.columns.series
             part = extract(subject.source, series, options.readings, each, call.stop.check)
@@ -56,10 +56,10 @@ def advise_on(call: Call, name: str, options: Options) -> Report:
                 *findings(sampled),
                 *of_late(arrival, subject.policy, sampled.of_all),
                 *together(part.exact, subject.policy),
-                *of_indexes(subject, there),
-                *working_set(there, hot),
+                *of_indexes(subject, stats),
+                *working_set(stats, hot),
             ]
-        body = _body(subject, there, sampled, part, found)
+        body = _body(subject, stats, sampled, part, found)
         body["arrival"] = {"by": arrival.by, "writes": len(arrival.late), "told": arrival.told}
         if options.candidates and len(part.exact):
             with scratch_database(database, options.scratch) as scratch:
@@ -72,18 +72,20 @@ def advise_on(call: Call, name: str, options: Options) -> Report:
     return report
 
 
-def _sampled(subject: Subject, there: Standing) -> Sampled:
+def _sampled(subject: Subject, stats: CollectionStats) -> Sampled:
     policy = subject.policy
     if subject.guess is not None:  # what some documents disagree with is to be told
         policy = policy.model_copy(update=subject.guess.left_out)
     batch = sample(subject.source)
-    return Sampled(batch, decode(batch, policy), fit_of(batch, policy), policy, there.documents)
+    return Sampled(batch, decode(batch, policy), fit_of(batch, policy), policy, stats.documents)
 
 
-def _body(subject: Subject, there: Standing, sampled: Sampled, part: Extract, found: list[Finding]) -> Body:
+def _body(
+    subject: Subject, stats: CollectionStats, sampled: Sampled, part: Extract, found: list[Finding]
+) -> Body:
     policy, fit = subject.policy, sampled.fit
     each = fit.readings_a_bucket
-    readings = None if there.documents is None or each is None else round(there.documents * each)
+    readings = None if stats.documents is None or each is None else round(stats.documents * each)
     return {
         "collection": policy.collection,
         "model": policy.model,
@@ -91,7 +93,7 @@ def _body(subject: Subject, there: Standing, sampled: Sampled, part: Extract, fo
         "evidence": subject.guess.evidence if subject.guess else [],
         "series_fields": list(policy.series_fields),
         "value_fields": list(policy.value_fields),
-        "current": {**asdict(there), "readings": readings},
+        "current": {**asdict(stats), "readings": readings},
         "sample": {
             "buckets": fit.sampled,
             "readings": fit.readings,

@@ -38,10 +38,10 @@ def by_oplog(subject: Subject, policy: Policy) -> Arrival:
     of = uuid if isinstance(uuid, UUID) else Binary.as_uuid(uuid)
     oplog = subject.database.client["local"].get_collection("oplog.rs", codec_options=DECODED)
     newest: list[Document] = [{"$limit": ENTRIES}]
-    told: Document = {"$group": {"_id": None, "entries": {"$sum": 1}, "since": {"$min": "$wall"}}}
+    summed: Document = {"$group": {"_id": None, "entries": {"$sum": 1}, "since": {"$min": "$wall"}}}
     how: Document = {"hint": {"$natural": -1}, "maxTimeMS": _LONGEST}
     try:
-        seen = next(iter(oplog.aggregate([*newest, told], **how)), None)
+        seen = next(iter(oplog.aggregate([*newest, summed], **how)), None)
         if seen is None:
             return _none("there is no oplog: the server is in no replica set, or a mongos")
         pipeline = [*newest, {"$match": _matching(of)}, {"$limit": _WRITES}]

@@ -16,7 +16,7 @@ from buckets.models.covered import first_and_last
 from buckets.sampling.sample import has_index
 from config.policies import Policy
 from jobs.advising.subject import Subject
-from jobs.output.text.tables import size
+from jobs.output.text.cells import size
 
 Document = dict[str, Any]
 #: Milliseconds: measurements of a native time-series collection are counted one by one; of more buckets than
@@ -26,7 +26,7 @@ _HOT_DAYS = 30
 
 
 @dataclass(frozen=True)
-class Standing:
+class CollectionStats:
     """The size of a collection. Bytes; None: the server does not tell."""
 
     documents: int | None
@@ -37,12 +37,12 @@ class Standing:
     cache_bytes: int | None = None
 
 
-def standing(subject: Subject) -> Standing:
+def collection_stats(subject: Subject) -> CollectionStats:
     """Asks for the sizes of a collection. Raises PyMongoError."""
     database, name = subject.database, subject.policy.collection
     native = subject.kind == "timeseries"
     stats = database.command("collStats", f"system.buckets.{name}" if native else name)
-    return Standing(
+    return CollectionStats(
         measurements(database, subject.policy) if native else stats.get("count"),
         stats["size"],
         stats["storageSize"],
@@ -74,13 +74,13 @@ def measurements(database: Database[Document], policy: Policy) -> int | None:
 
 def _cache(subject: Subject) -> int | None:
     try:
-        told = subject.database.client.admin.command("serverStatus")
-        return int(told["wiredTiger"]["cache"]["maximum bytes configured"])
+        status = subject.database.client.admin.command("serverStatus")
+        return int(status["wiredTiger"]["cache"]["maximum bytes configured"])
     except (OperationFailure, KeyError):  # no right to ask, or another storage engine
         return None
 
 
-def of_indexes(subject: Subject, there: Standing) -> Iterator[Finding]:
+def of_indexes(subject: Subject, stats: CollectionStats) -> Iterator[Finding]:
     """Yields which indexes nothing needs, and which are missing."""
     policy = subject.policy
     if subject.kind == "timeseries":
@@ -93,12 +93,12 @@ def of_indexes(subject: Subject, there: Standing) -> Iterator[Finding]:
         name, keys = index["name"], list(index["key"].items())
         if keys == [("_id", 1)]:
             continue
-        taken = there.indexes.get(name, 0)
+        taken = stats.indexes.get(name, 0)
         longer = [
             it["name"] for it in indexes if it is not index and list(it["key"].items())[: len(keys)] == keys
         ]
         cost = (
-            f"{size(taken)}, {share(taken, there.index_bytes)} of all indexes, and an entry written each time"
+            f"{size(taken)}, {share(taken, stats.index_bytes)} of all indexes, and an entry written each time"
         )
         drop = f"db.getCollection({quoted(collection.name)}).dropIndex({quoted(name)})"
         has_duty = index.get("unique") or "expireAfterSeconds" in index
@@ -110,7 +110,7 @@ def of_indexes(subject: Subject, there: Standing) -> Iterator[Finding]:
             yield Finding(
                 "index-unused", keys[0][0], message, cost, f"look at the other servers too, then {drop}"
             )
-    yield from _missing(subject, there)
+    yield from _missing(subject, stats)
 
 
 def _uses(subject: Subject) -> dict[str, tuple[int, str]]:
@@ -121,7 +121,7 @@ def _uses(subject: Subject) -> dict[str, tuple[int, str]]:
         return {}
 
 
-def _missing(subject: Subject, there: Standing) -> Iterator[Finding]:
+def _missing(subject: Subject, stats: CollectionStats) -> Iterator[Finding]:
     policy, collection = subject.policy, subject.source.collection
     wanted: dict[tuple[str, ...], str] = {(it,): "a range of time" for it in first_and_last(policy)}
     series = policy.stored_series.values()
@@ -137,7 +137,7 @@ def _missing(subject: Subject, there: Standing) -> Iterator[Finding]:
             "index-missing",
             fields[0],
             f"no index finds {what}: {{{keys}}}",
-            f"each such query reads all {size(there.data_bytes)}",
+            f"each such query reads all {size(stats.data_bytes)}",
             f"db.getCollection({quoted(collection.name)}).createIndex({{{keys}}})",
         )
 
@@ -150,17 +150,17 @@ def _finds(held: tuple[str, ...], fields: tuple[str, ...]) -> bool:
     return bool(before) and set(before) <= set(series)
 
 
-def working_set(there: Standing, hot: float) -> Iterator[Finding]:
+def working_set(stats: CollectionStats, hot: float) -> Iterator[Finding]:
     """Yields whether what is in use fits into the cache. `hot`: the share of the data that is."""
-    used = there.index_bytes + hot * there.data_bytes
-    if there.cache_bytes is None or used <= there.cache_bytes:
+    used = stats.index_bytes + hot * stats.data_bytes
+    if stats.cache_bytes is None or used <= stats.cache_bytes:
         return
     yield Finding(
         "working-set",
         None,
         f"indexes and the data in use, {share(hot, 1)} of all, take {size(round(used))}, and the cache is "
-        f"{size(there.cache_bytes)}",
-        f"{size(round(used - there.cache_bytes))} are read from disk again and again",
+        f"{size(stats.cache_bytes)}",
+        f"{size(round(used - stats.cache_bytes))} are read from disk again and again",
         "archive what is older (`archive.after`), or take a model with fewer documents and index entries",
     )
 

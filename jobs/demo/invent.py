@@ -1,15 +1,18 @@
 """Invents readings that look real: the same ones for the same present.
 
 Each function gives the readings as columns, with which the demo compares every result, and the documents in
-which an application would have written them.
+which an application would have written them. What summaries must hold is computed from the columns, in plain
+Python: no code of the suite takes part.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, time, timedelta
-from typing import Any
+from itertools import compress
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 import bson
@@ -23,23 +26,20 @@ _EXCHANGE = ZoneInfo("America/New_York")
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
-
-
-def _none() -> Integers:
-    return np.zeros(0, np.int64)
+Flags = NDArray[np.bool_]
+_NONE = np.zeros(0, np.int64)
 
 
 @dataclass
 class Invented:
     """One collection. Shapes: s series, b buckets, n readings."""
 
-    name: str  # of the policy and of its collection
     series: list[dict[str, Any]]  # s: the series fields of each
     documents: list[bytes] = field(default_factory=list)  # b, as BSON
     extra: list[bytes] = field(default_factory=list)  # overflow documents
-    of: Integers = field(default_factory=_none)  # n: index into series
-    bucket: Integers = field(default_factory=_none)  # n: index into documents
-    time: Integers = field(default_factory=_none)  # n: milliseconds
+    of: Integers = field(default_factory=lambda: _NONE)  # n: index into series
+    bucket: Integers = field(default_factory=lambda: _NONE)  # n: index into documents
+    time: Integers = field(default_factory=lambda: _NONE)  # n: milliseconds
     values: dict[str, Floats] = field(default_factory=dict)  # value field -> n
 
     @property
@@ -49,9 +49,9 @@ class Invented:
         np.maximum.at(last, self.bucket, self.time)
         return last
 
-    def some(self, which: NDArray[np.bool_]) -> list[bytes]:
-        """Returns the documents where `which`, one flag for each of all, is true."""
-        return [document for document, wanted in zip(self.documents, which.tolist(), strict=True) if wanted]
+    def some(self, which: Flags) -> list[bytes]:
+        """Returns the documents where `which`, one flag for each of all, is true, in order."""
+        return sorted(compress(self.documents, which.tolist()))
 
     def add(self, series: int, buckets: Integers, times: Integers, **values: Floats) -> None:
         """Adds readings of one series. `buckets`: which of the documents still to come each is in, from 0."""
@@ -68,15 +68,15 @@ class Invented:
         return identity
 
 
-def invent(now: datetime) -> list[Invented]:
-    """Invents four weeks of everything, up to `now`."""
+def invent(now: datetime) -> dict[str, Invented]:
+    """Invents four weeks of everything, up to `now`, by policy."""
     end = int(now.astimezone(UTC).timestamp()) * SECOND
-    return [ticks(end), iot(end), temperature(end), metrics(end), sales(end)]
+    return {it.__name__: it(end) for it in (ticks, iot, temperature, metrics, sales)}
 
 
 def ticks(end: int) -> Invented:
     """Invents `slots`: a price each second of the trading hours, a document a minute, with gaps at times."""
-    rng, made = np.random.default_rng(1), Invented("ticks", [{"symbol": name} for name in ("ACME", "BOLT")])
+    rng, made = np.random.default_rng(1), Invented([{"symbol": name} for name in ("ACME", "BOLT")])
     keys = [str(second) for second in range(60)]
     for series, price in enumerate((56.0, 131.5)):
         for opening in _openings(end):
@@ -109,7 +109,7 @@ def iot(end: int) -> Invented:
     seconds."""
     size, count, rng = 200, DAYS * 288, np.random.default_rng(2)
     places = [(device, sensor) for device in (1234, 1240) for sensor in (1, 3)]
-    made = Invented("iot", [{"deviceid": device, "sensorid": sensor} for device, sensor in places])
+    made = Invented([{"deviceid": device, "sensorid": sensor} for device, sensor in places])
     for series, fields in enumerate(made.series):
         at = (end - DAYS * DAY) // SECOND + np.arange(count) * 300 + rng.integers(0, 20, count)
         at = at[at * SECOND < end]
@@ -128,7 +128,7 @@ def iot(end: int) -> Invented:
 def temperature(end: int) -> Invented:
     """Invents `reading`: a document a minute and room, with two values."""
     rng = np.random.default_rng(3)
-    made = Invented("temperature", [{"room": room} for room in ("cellar", "kitchen")])
+    made = Invented([{"room": room} for room in ("cellar", "kitchen")])
     at = end // MINUTE * MINUTE - np.arange(DAYS * 1440, 0, -1) * MINUTE
     for series, (base, swing) in enumerate(((12.0, 0.4), (20.5, 2.2))):
         daily = np.sin((at % DAY) / DAY * 2 * np.pi - 2.2)
@@ -142,7 +142,7 @@ def temperature(end: int) -> Invented:
 def metrics(end: int) -> Invented:
     """Invents `timeseries`: what three machines report every five minutes."""
     rng, hosts = np.random.default_rng(4), ("web-1", "web-2", "db-1")
-    made = Invented("metrics", [{"meta.host": host} for host in hosts])
+    made = Invented([{"meta.host": host} for host in hosts])
     at = end // MINUTE * MINUTE - np.arange(DAYS * 288, 0, -1) * 5 * MINUTE
     for series, host in enumerate(hosts):
         busy: Floats = 35 + 25 * np.sin((at % DAY) / DAY * 2 * np.pi - 1.8) + rng.gamma(2.0, 3.0, len(at))
@@ -163,7 +163,7 @@ def sales(end: int) -> Invented:
     """Invents `samples` closed by time: a document an hour and shop. In rush hours it overflows into a second
     one."""
     room, rng = 60, np.random.default_rng(5)
-    made = Invented("sales", [{"shop": shop} for shop in ("harbour", "station")])
+    made = Invented([{"shop": shop} for shop in ("harbour", "station")])
     for start in range(end // HOUR * HOUR - DAYS * DAY, end // HOUR * HOUR, HOUR):
         hour = start // HOUR % 24
         for series, fields in enumerate(made.series if 8 <= hour < 19 else ()):
@@ -186,3 +186,56 @@ def sales(end: int) -> Invented:
 def _id(ms: int, number: int) -> ObjectId:
     """Returns an ObjectId as a driver would have made it then, but the same in every demo."""
     return ObjectId((ms // SECOND).to_bytes(4, "big") + b"demo\0" + number.to_bytes(3, "big"))
+
+
+class Expected(NamedTuple):
+    """One value field of one series in one window."""
+
+    series: int
+    start: int  # milliseconds
+    field: str
+    values: Floats  # by time
+
+
+def hours(made: Invented) -> Integers:
+    """Returns the edges of all UTC hours that hold a reading, and of those between."""
+    return np.arange(made.time.min() // HOUR, made.time.max() // HOUR + 2, dtype=np.int64) * HOUR
+
+
+def days(made: Invented, zone: str) -> Integers:
+    """Returns the edges of all calendar days in a zone that hold a reading, and of those between."""
+    tz = ZoneInfo(zone)
+    first, last = (
+        datetime.fromtimestamp(at / SECOND, tz).date() for at in (made.time.min(), made.time.max())
+    )
+    dates = (first + timedelta(days=n) for n in range((last - first).days + 2))
+    return np.array([int(datetime.combine(it, time(), tz).timestamp()) * SECOND for it in dates])
+
+
+def windows(made: Invented, edges: Integers, due: int) -> Iterator[Expected]:
+    """Yields what the summaries of all windows that end by `due` must stand for."""
+    window = np.searchsorted(edges, made.time, side="right") - 1
+    order = np.lexsort((made.time, window, made.of))
+    order = order[edges[window[order] + 1] <= due]
+    cells = made.of[order] * len(edges) + window[order]
+    for part in np.split(order, np.flatnonzero(np.diff(cells)) + 1):
+        for name, values in made.values.items():
+            yield Expected(int(made.of[part[0]]), int(edges[window[part[0]]]), name, values[part])
+
+
+def wrong(expected: Expected, summary: dict[str, Any]) -> str | None:
+    """Returns how a summary's sub-document differs from its readings; None where it doesn't."""
+    values, ranked, count = expected.values, np.sort(expected.values), len(expected.values)
+    exact = {"count": count, "min": ranked[0], "max": ranked[-1], "first": values[0], "last": values[-1]}
+    within = {key: (wanted, wanted) for key, wanted in exact.items()}
+    total = math.fsum(values)
+    for key, wanted in (("sum", total), ("avg", total / count)):
+        within[key] = (wanted - abs(wanted) * 1e-12, wanted + abs(wanted) * 1e-12)
+    for percent in (50, 95, 99):
+        rank = (count - 1) * percent / 100
+        if f"p{percent}" in summary:
+            within[f"p{percent}"] = (ranked[math.floor(rank)] * 0.99, ranked[math.ceil(rank)] * 1.01)
+    for key, (low, high) in within.items():
+        if not low <= summary[key] <= high:
+            return f"{key} is {summary[key]}, and the readings give {low} to {high}"
+    return None

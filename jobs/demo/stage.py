@@ -1,31 +1,35 @@
-"""What all acts of the demo share."""
+"""What all acts of the demo share: the server and the readings, how it looks, and whether all is right."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import cached_property
 from importlib.resources import files
+from io import StringIO
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
 from typing import Any, NamedTuple, cast
 
 import bson
-import numpy as np
-from numpy.typing import NDArray
 from pymongo.database import Database
+from rich import box
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.syntax import Syntax
+from rich.table import Table
+from rich.text import Text
 
 from buckets.bson.raw import Docs
 from config.loading.load import load
 from config.policies import Policy, Settings
-from jobs import connect
+from jobs import clock, connect
 from jobs.call import Call
-from jobs.demo import oracle
-from jobs.demo.invent import SECOND, Invented
-from jobs.demo.show import Show
+from jobs.demo.invent import SECOND, Flags, Invented, invent
 from jobs.embedded import Mongod, start_mongod
 from jobs.output.report import Report, Result
 
@@ -44,38 +48,6 @@ class DemoCall(Call):
         return settings
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a demo happens."""
-
-    folder: Path
-    mongod: Mongod
-    config: Path
-    store: Path
-
-    @property
-    def page(self) -> Path:
-        """Returns where the audit page is written."""
-        return self.folder / "audit.html"
-
-
-@contextmanager
-def place(*, keep: bool) -> Iterator[Place]:
-    """Yields a folder with an embedded mongod, a store and a policy file. It exists inside the block; with
-    `keep` also after it, unless the block raised."""
-    with ExitStack() as leaving:
-        folder = Path(mkdtemp(prefix="bucketwise-demo-"))
-        leaving.callback(rmtree, folder, ignore_errors=True)
-        mongod = start_mongod(folder / "mongod")
-        leaving.callback(mongod.stop)
-        store, config = folder / "store", folder / "bucketwise.toml"
-        written = files("jobs.demo").joinpath("bucketwise.toml").read_text(encoding="utf-8")
-        config.write_text(written.replace("<uri>", mongod.uri).replace("<store>", store.as_uri()))
-        yield Place(folder, mongod, config, store)
-        if keep:
-            leaving.pop_all()
-
-
 class Size(NamedTuple):
     """Documents, and bytes. `disk` and `indexes` are of blocks in use: what a delete frees stays with the
     file, for MongoDB to fill again."""
@@ -88,10 +60,11 @@ class Size(NamedTuple):
 
 @dataclass
 class Stage:
-    """What the acts share: the call, the database, the readings invented, and what was found so far."""
+    """What the acts share: the call, the server, the readings invented, and what was found so far."""
 
     call: DemoCall
-    place: Place
+    folder: Path
+    mongod: Mongod
     database: Database[Document]
     made: dict[str, Invented]  # by policy
     show: Show
@@ -99,37 +72,38 @@ class Stage:
     results: list[Result] = field(default_factory=list)  # of the first run, by policy
     sizes: list[Document] = field(default_factory=list)  # for --json, by policy
 
-    @property
-    def now(self) -> datetime:
-        """Returns the instant at which the demo is taken to happen."""
-        return self.call.now
-
-    @property
-    def policies(self) -> list[Policy]:
-        """Returns the policies of the demo, in the order of the file."""
-        return self.call.policies
-
     def ago(self, span: timedelta | None) -> int:
         """Returns the instant so long before the present of the demo, in milliseconds."""
         assert span is not None
-        return int((self.now - span).timestamp()) * SECOND
+        return int((self.call.now - span).timestamp()) * SECOND
 
     def command(self, name: str, *policies: str) -> DemoCall:
         """Returns the call that `bucketwise NAME --policy …` would be."""
         return replace(self.call, command=name, names=policies)
 
-    def expired(self, policy: Policy) -> NDArray[np.bool_]:
+    def succeeded(self, report: Report) -> Report:
+        """Checks that a command went well for every policy. Returns its report."""
+        for it in report.results:
+            claim = f"{report.command}, policy {it.policy}: exit code {it.exit_code}, {it.error}"
+            self.show.holds(claim, it.exit_code == 0)
+        self.call.stop.check()
+        return report
+
+    def expired(self, policy: Policy) -> Flags:
         """Returns which of the policy's buckets must be in the archive now."""
-        assert policy.archive is not None and policy.archive.after is not None
-        return oracle.expired(self.made[policy.name], self.now - policy.archive.after)
+        assert policy.archive is not None
+        expired: Flags = self.made[policy.name].last < self.ago(policy.archive.after)
+        return expired
 
     def documents(self, collection: str) -> list[bytes]:
-        """Returns every document of a collection, as the server holds it. Measurements of a native
+        """Returns every document of a collection, as the server holds it, in order. Measurements of a native
         time-series collection come as `measurement` gives them."""
         batches = self.database[collection].find_raw_batches({})
         found = [document for batch in batches for document in Docs.split(cast(bytes, batch))]
         native = {"name": collection, "type": "timeseries"}
-        return list(map(measurement, found)) if any(self.database.list_collections(filter=native)) else found
+        return sorted(
+            map(measurement, found) if any(self.database.list_collections(filter=native)) else found
+        )
 
     def size_of(self, collections: Iterable[str]) -> Size:
         """Returns the size of all these collections together. An absent one counts nothing."""
@@ -148,19 +122,116 @@ class Stage:
 
     def files(self) -> dict[str, tuple[int, int]]:
         """Returns every file of the store: its size, and when it was written last, in nanoseconds."""
-        root = self.place.store
-        stats = {str(it.relative_to(root)): it.stat() for it in sorted(root.rglob("*")) if it.is_file()}
+        root = self.folder / "store"
+        stats = {str(it.relative_to(root)): it.stat() for it in root.rglob("*") if it.is_file()}
         return {name: (it.st_size, it.st_mtime_ns) for name, it in stats.items()}
 
-    def succeeded(self, report: Report) -> None:
-        """Checks that a command went well for every policy."""
-        for it in report.results:
-            claim = f"{report.command}, policy {it.policy}: exit code {it.exit_code}, {it.error}"
-            self.show.holds(claim, it.exit_code == 0)
-        self.call.stop.check()
+
+@contextmanager
+def stage(call: Call, show: Show, *, keep: bool, quiet: bool) -> Iterator[Stage]:
+    """Yields a stage in a folder of its own, with an embedded mongod, a policy file and a place for the
+    store. All of it exists inside the block; with `keep` also after it, unless the block raised."""
+    with ExitStack() as leaving:
+        folder = Path(mkdtemp(prefix="bucketwise-demo-"))
+        leaving.callback(rmtree, folder, ignore_errors=True)
+        mongod = start_mongod(folder / "mongod")
+        leaving.callback(mongod.stop)
+        written = files("jobs.demo").joinpath("bucketwise.toml").read_text(encoding="utf-8")
+        config = folder / "bucketwise.toml"
+        written = written.replace("<uri>", mongod.uri).replace("<store>", (folder / "store").as_uri())
+        config.write_text(written)
+        own = DemoCall("demo", config, (), call.now, True, call.json, quiet, call.yes, call.stop)
+        with own.database() as database:
+            yield Stage(own, folder, mongod, database, invent(call.now), show)
+        if keep:
+            leaving.pop_all()
 
 
 def measurement(document: bytes) -> bytes:
     """Returns a measurement with its fields by name. MongoDB gives them in any order, and in another one next
     time."""
     return bson.encode(dict(sorted(bson.decode(document).items())))
+
+
+_WIDEST, _INDENT = 116, 4
+
+
+class Show:
+    """Writes to stdout: in colour on a terminal, in plain lines elsewhere, and not at all for --json. Counts
+    the checks of what it shows."""
+
+    def __init__(self, *, silent: bool) -> None:
+        out = StringIO() if silent else sys.stdout
+        self._console = Console(file=out, highlight=False, markup=False, emoji=False)
+        self._console.width = min(self._console.width, _WIDEST) if self._console.is_terminal else _WIDEST
+        self.made, self.failed = 0, list[str]()
+        self._acts = self._made_before = 0
+        self._began = self._act_began = clock.steady()
+
+    def equal(self, what: str, got: object, wanted: object) -> None:
+        """Checks that two values are equal."""
+        self.holds(f"{what}: {got!r:.200}, and it should be {wanted!r:.200}", got == wanted)
+
+    def holds(self, claim: str, held: bool) -> None:
+        """Checks a claim. `claim`: what to print where it doesn't hold."""
+        self.made += 1
+        if not held:
+            self.failed.append(claim)
+
+    def act(self, title: str, about: str) -> None:
+        """Prints the heading of the next act, and starts its clock."""
+        self._acts, self._made_before, self._act_began = self._acts + 1, self.made, clock.steady()
+        self._console.print(Text(f"\n{self._acts:>2}  ", style="cyan").append(title, style="bold"))
+        self.line(about, style="dim")
+
+    def verdict(self, claim: str) -> None:
+        """Closes an act: prints what was checked in it, or what was wrong."""
+        made = self.made - self._made_before
+        self._console.print()
+        for fault in self.failed[:5]:
+            self.line(f"✗ {fault}", style="bold red")
+        if self.failed:
+            self.line(f"✗ {len(self.failed)} of {made} checks failed", style="bold red")
+        else:
+            counted = "1 check" if made == 1 else f"{made:,} checks"
+            took = f"{counted}, {clock.steady() - self._act_began:.1f} s"
+            self.line(f"✓ {claim} ({took})", style="green")
+
+    def line(self, text: str, style: str = "") -> None:
+        """Prints an indented line."""
+        self._print(Text(text, style=style))
+
+    def table(self, heads: Sequence[str], rows: Sequence[Sequence[object]], *, left: int = 1) -> None:
+        """Prints a table. The first `left` columns hold words, the others figures. An empty row separates
+        what follows."""
+        table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, show_edge=False)
+        for at, head in enumerate(heads):
+            table.add_column(head, justify="left" if at < left else "right", no_wrap=True)
+        for row in rows:
+            cells = (f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row)
+            table.add_row(*map(Text, cells)) if row else table.add_section()
+        self._console.print()
+        self._print(table)
+
+    def sql(self, text: str) -> None:
+        """Prints a query, highlighted."""
+        self._console.print()
+        self._print(Syntax(text, "sql", theme="ansi_dark", background_color="default", word_wrap=True))
+
+    def _print(self, shown: RenderableType) -> None:
+        self._console.print(Padding(shown, (0, 0, 0, _INDENT), expand=False))
+
+    def opening(self, about: str) -> None:
+        """Prints the heading of the demo."""
+        self._console.print(Text("\nbucketwise demo", style="bold cyan"))
+        self.line(about)
+
+    def closing(self, lines: Sequence[str]) -> None:
+        """Prints whether all checks held, how long the demo took, and lines below."""
+        failed, made = len(self.failed), f"{self.made:,} checks"
+        verdict = f"{failed} of {made} failed" if failed else f"Everything adds up: {made}"
+        style = "bold red" if failed else "bold green"
+        self._console.print(Text(f"\n{verdict}, {clock.steady() - self._began:.0f} seconds.", style=style))
+        for line in lines:
+            self._console.print(Text(" " * _INDENT + line if line else ""), soft_wrap=True)  # to be copied
+        self._console.print()

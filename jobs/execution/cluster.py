@@ -99,8 +99,8 @@ class DaskExecutor:
             self.client.wait_for_workers(1, timeout=_SECONDS_TO_CONNECT)
             threads = sum(self.client.nthreads().values())
         except Exception as error:
-            told = "the cluster has no workers. Start some with `dask worker`. Nothing was changed"
-            raise _failure(self.url, told) from error
+            message = "the cluster has no workers. Start some with `dask worker`. Nothing was changed"
+            raise _failure(self.url, message) from error
         self.workers = max(2, threads)
         self._seen_at = self._asked_at = clock.steady()
 
@@ -123,8 +123,8 @@ class DaskExecutor:
         except Exception as error:
             raise self._gone() from error
         if now - self._seen_at >= _SECONDS_WITHOUT_WORKERS:
-            told = f"for {_SECONDS_WITHOUT_WORKERS} s the cluster has had no workers. What was done stands"
-            raise _failure(self.url, told)
+            message = f"for {_SECONDS_WITHOUT_WORKERS} s the cluster has had no workers. What was done stands"
+            raise _failure(self.url, message)
 
     def _result(self, done: Future[Outcome[T]]) -> T:
         """Raises what the task raised, or what became of the cluster."""

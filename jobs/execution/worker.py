@@ -61,9 +61,9 @@ class Outcome(Generic[T]):
         if isinstance(error, BucketwiseError):
             return cls(error=error)
         failure = explain(error, connect.hosts(where.mongodb))
-        told = BucketwiseError(failure.message)
-        told.exit_code = failure.exit_code
-        return cls(error=told)
+        error = BucketwiseError(failure.message)
+        error.exit_code = failure.exit_code
+        return cls(error=error)
 
     def get(self) -> T:
         """Returns what the task returned, in the run that submitted it. Raises what it raised."""
@@ -81,7 +81,7 @@ def do(where: Where, task: Callable[..., T], *plain: Any, **named: Any) -> Outco
                 "everywhere. It is safe to run again"
             )
         return Outcome(task(_connections(where), *plain, **named))
-    except Exception as error:  # noqa: BLE001  # told by the run
+    except Exception as error:  # noqa: BLE001  # reported by the run
         return Outcome.of_error(error, where)
 
 
@@ -135,6 +135,6 @@ def _leave_from_where_nothing_is_raised(found: sys.UnraisableHookArgs) -> None:
 def _leave_with(parent: Connection) -> None:
     with suppress(EOFError, OSError):
         parent.recv_bytes()
-    os.kill(os.getpid(), signal.SIGTERM)  # heard by the main thread
+    os.kill(os.getpid(), signal.SIGTERM)  # handled by the main thread
     threading.Event().wait(_SECONDS_TO_LEAVE)
     os._exit(1)

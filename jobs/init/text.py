@@ -13,7 +13,7 @@ from buckets.inferring.guess import Guess
 from config.durations import format_duration
 from config.policies import Policy
 from jobs.init.draft import reason
-from jobs.output.text.tables import printable
+from jobs.output.text.cells import printable
 
 _WIDTH = 110
 _LAYOUT = [
@@ -133,11 +133,11 @@ def _archive(policy: Policy, at: str) -> Iterator[str]:
 
 def _key(key: str, value: Any, why: Iterable[str] = (), *, is_literal: bool = False) -> list[str]:
     line = f"{key} = {_value(value, is_literal=is_literal)}"
-    told = "; ".join(why)
-    if not told:
+    comment = "; ".join(why)
+    if not comment:
         return [line]
-    with_comment = f"{line}  # {printable(told)}"
-    return [with_comment] if len(with_comment) <= _WIDTH else [*_comment(told), line]
+    with_comment = f"{line}  # {printable(comment)}"
+    return [with_comment] if len(with_comment) <= _WIDTH else [*_comment(comment), line]
 
 
 def _value(value: Any, *, is_literal: bool = False) -> str:

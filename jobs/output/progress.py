@@ -31,14 +31,14 @@ class Estimate:
     def __init__(self, now: float) -> None:
         self._what = ""
         self._share: float | None = None
-        self._began = self._heard = now
+        self._began = self._updated = now
 
-    def hear(self, what: str, share: float | None, now: float) -> None:
+    def update(self, what: str, share: float | None, now: float) -> None:
         """Takes the share that is done. `what` tells one part of a step from the next: each has a share of
         its own."""
         if what != self._what:
-            self._what, self._began = what, self._heard
-        self._share, self._heard = share, now
+            self._what, self._began = what, self._updated
+        self._share, self._updated = share, now
 
     @property
     def share(self) -> float | None:
@@ -81,7 +81,7 @@ class Progress:
     def __call__(self, what: str, count: int, share: float | None = None, /) -> None:
         """Adds to the count of what was done, and shows it. `share`: how much of all is done, 0 to 1."""
         self._counts[what] += count
-        self._estimate.hear(what, share, clock.steady())
+        self._estimate.update(what, share, clock.steady())
         self._show()
 
     def wait(self, reason: str | None, /) -> None:
@@ -131,7 +131,7 @@ class Progress:
             finally:
                 self._bar = self._task = None
 
-    def told(self) -> str:
+    def state(self) -> str:
         """Returns the step in hand, how much of it is done, and how long it will take. Safe to call from
         another thread."""
         return ": ".join(filter(None, (self._title, self._summary())))
@@ -148,8 +148,8 @@ class Progress:
         if logs.is_json():
             more = {"share": self._estimate.share, "left": self._estimate.left(clock.steady())}
             more["waits"] = self._waits
-            told = {key: it for key, it in more.items() if it is not None}
-            log.info("progress", **self._fields, counts=dict(self._counts), **told)
+            known = {key: it for key, it in more.items() if it is not None}
+            log.info("progress", **self._fields, counts=dict(self._counts), **known)
         else:
             summary = self._summary()
             sys.stderr.write(f"{self._title}: {summary}\n" if summary else f"{self._title}\n")

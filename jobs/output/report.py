@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
@@ -15,9 +16,9 @@ from rich.console import RenderableType
 
 from buckets.fields.selectors import EXTENDED_JSON
 from config.secrets import hide_secrets
+from jobs import clock
 from jobs.clock import iso
 from jobs.failures import OUTCOMES
-from jobs.output.measures import Measures
 
 SCHEMA = 1
 
@@ -29,6 +30,28 @@ PRECEDENCE = (5, 130, 1, 2, 11, 4, 3, 0)
 def worst(codes: Iterable[int]) -> int:
     """Returns the exit code of a command whose policies ended with `codes`."""
     return min(codes, key=PRECEDENCE.index, default=0)
+
+
+@dataclass
+class Measures:
+    """Measurements of a run. `ended`: None where the run could not begin. `seconds` by step. `requests` to
+    the store by operation, `retries` of them. `gauges`: the state of the policy after the run, by the names
+    of the metrics; empty where it is not known."""
+
+    ended: datetime | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    requests: Mapping[str, int] = field(default_factory=dict)
+    retries: int = 0
+    gauges: Mapping[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def timed(self, step: str) -> Iterator[None]:
+        """Notes how long the step in the block takes, also where it fails."""
+        begun = clock.steady()
+        try:
+            yield
+        finally:
+            self.seconds[step] = clock.steady() - begun
 
 
 @dataclass
@@ -66,8 +89,8 @@ class Result:
         error = {} if self.error is None else {"error": self.error}
         beside = {"paused": self.paused, "stopped": self.stopped, "next_window": self.next_window}
         beside["late_since"] = self.late_since
-        told = {key: value for key, value in beside.items() if value is not None}
-        return {"policy": self.policy, "exit_code": self.exit_code, **self.body, **told, **error}
+        given = {key: value for key, value in beside.items() if value is not None}
+        return {"policy": self.policy, "exit_code": self.exit_code, **self.body, **given, **error}
 
 
 @dataclass

@@ -21,7 +21,7 @@ from rich.text import Text
 from archivers.reading.formats import csv_text
 from config.errors import UsageError
 from jobs.clock import iso
-from jobs.output.text.tables import printable, size
+from jobs.output.text.cells import printable, size
 
 _NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 #: Rows that a table shows.

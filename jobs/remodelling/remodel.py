@@ -168,7 +168,7 @@ class Remodel:
         wrong += held_in(written, at, LAST_MS + 1, self._table, losses, 0) is None
         if losses.told():
             raise BucketwiseError(
-                f"{self.into}: what was written can't be read again: {told(losses.told())}. The source "
+                f"{self.into}: what was written can't be read again: {counted(losses.told())}. The source "
                 f"was only read; drop {self.into}"
             )
         wrong += sum(came_in.told().values()) + sum(map(len, source.strays()))
@@ -176,6 +176,6 @@ class Remodel:
         return wrong or abs(there - self.documents) + abs(read - self.survey.readings)
 
 
-def told(counted: dict[str, int]) -> str:
+def counted(counts: dict[str, int]) -> str:
     """Returns counts in a line."""
-    return "; ".join(f"{count:,} {what}" for what, count in counted.items())
+    return "; ".join(f"{count:,} {what}" for what, count in counts.items())

@@ -72,8 +72,8 @@ class Members:
         try:
             status = admin.command("replSetGetStatus")["members"]
             if not {it["_id"] for it in status} <= self._config.keys():  # at first, or one has been added
-                told = admin.command("replSetGetConfig")["config"]["members"]
-                self._config = {it["_id"]: it for it in told}
+                members = admin.command("replSetGetConfig")["config"]["members"]
+                self._config = {it["_id"]: it for it in members}
         except ConnectionFailure:
             return Lag("the primary", None)
         except OperationFailure as error:

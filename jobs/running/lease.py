@@ -222,8 +222,8 @@ def _what(name: str) -> str:
     return name if " " in name else f"policy {name}"
 
 
-def _utc(told: datetime) -> datetime:
-    return told if told.tzinfo else told.replace(tzinfo=UTC)
+def _utc(instant: datetime) -> datetime:
+    return instant if instant.tzinfo else instant.replace(tzinfo=UTC)
 
 
 def fence_of(database: Database[Document], policy: str) -> int | None:

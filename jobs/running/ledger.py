@@ -267,8 +267,8 @@ class Ledger:
         if outcome == RUNNING and not self._is_alive(document):
             outcome = DIED
         kept = ("run", "verb", "policy", "started", "ended", "exit_code", "counts", "error", "version")
-        told = {key: document[key] for key in kept}
-        return Run(outcome=outcome, runs=_runs_of(document), since=_since(document), **told)
+        stored = {key: document[key] for key in kept}
+        return Run(outcome=outcome, runs=_runs_of(document), since=_since(document), **stored)
 
     def _is_alive(self, document: Document) -> bool:
         if machine.surely_gone(document["host"]):

@@ -38,7 +38,7 @@ from jobs.running.throttle import Gate
 from jobs.running.turn import Document, Follower, Step, Turn
 from jobs.stopping import Stop
 from rollups.changes.shared import SharedChanges
-from rollups.context import freely, unheard
+from rollups.context import freely, no_listener
 from rollups.guarded import dry
 
 #: Opens the executor for one policy's turn.
@@ -199,7 +199,7 @@ class Runner:
         if self.store is not None:
             result.measures.requests, result.measures.retries = self.store.requests.take()
         local = LocalExecutor(Connections(self.database, self.store))
-        result.measures.standing = gauges(self._turn(policy, None, local).context)
+        result.measures.gauges = gauges(self._turn(policy, None, local).context)
 
     @cached_property
     def _server_now(self) -> datetime:
@@ -283,7 +283,7 @@ class Runner:
             if gate is not None:
                 gate.check(may_go_on, self._present, self.progress.wait)
 
-        hearing = [it.hear for it in self.options.followers if it.hear and lease]
+        listeners = [it.listener for it in self.options.followers if it.listener and lease]
         context = ArchiveContext(
             self.database,
             policy,
@@ -291,14 +291,14 @@ class Runner:
             dry if lease is None else lease.guard,
             check,
             self.progress if gate is None else gate.noting(self.progress),
-            spend=freely if gate is None else gate.hear,
+            spend=freely if gate is None else gate.spend,
             store=self.store,
             executor=executor,
             keys=self.keys,
             fence=0 if lease is None else lease.fence,
             knows_run=partial(Ledger(self.database).knows, policy.name),
             state=ArchiveState(is_clean=lease is not None and lease.is_clean),
-            heard=hearing[0](self.database, policy) if hearing else unheard,
+            listener=listeners[0](self.database, policy) if listeners else no_listener,
         )
         others = [it for it in self.known if it.collection == policy.collection and it.name != policy.name]
         return Turn(

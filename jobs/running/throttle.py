@@ -59,7 +59,7 @@ class Gate:
         self._thread = threading.get_ident()
         self.finish_by = float("-inf")
 
-    def hear(self, buckets: int, size: int) -> None:
+    def spend(self, buckets: int, size: int) -> None:
         """Counts buckets and bytes that were read or deleted. They are paid for by time since the run was let
         go on: time that it spends on something else is not saved up."""
         self._has_worked = True
@@ -112,11 +112,11 @@ class Gate:
     def noting(self, progress: Progress) -> Progress:
         """Returns a progress function that also counts progress as work."""
 
-        def told(what: str, count: int, share: float | None = None, /) -> None:
-            self.hear(0, 0)
+        def report(what: str, count: int, share: float | None = None, /) -> None:
+            self.spend(0, 0)
             progress(what, count, share)
 
-        return told
+        return report
 
     def check(self, may_go_on: Callable[[], None], present: Callable[[], datetime], tell: Teller) -> None:
         """Waits as long as the limits ask for. `may_go_on` raises meanwhile where the run must stop.

@@ -13,7 +13,7 @@ from archivers.context import ArchiveContext
 from buckets.fields.times import TimeRange
 from config.policies import Policy
 from rollups.changes.shared import SharedChanges
-from rollups.context import Heard
+from rollups.context import SummaryListener
 
 Document = dict[str, Any]
 
@@ -66,10 +66,10 @@ class Step:
 class Follower:
     """Something that follows the steps of a run, with what they have changed. If it fails, that is reported
     under its name, and the run has not failed. `do` returns its part of the JSON; None where there is nothing
-    to say. `hear` returns what takes the summaries that the steps write. `always`: also where a step
+    to say. `listener` returns what takes the summaries that the steps write. `always`: also where a step
     failed."""
 
     name: str
     do: Callable[[Turn], Document | None]
-    hear: Callable[[Database[Document], Policy], Heard] | None = None
+    listener: Callable[[Database[Document], Policy], SummaryListener] | None = None
     always: bool = False

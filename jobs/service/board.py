@@ -21,11 +21,11 @@ from jobs.output.page.service import service_page
 from jobs.output.report import Report, Result
 from jobs.running.ledger import RUNNING, Ledger, Run
 from jobs.running.turn import Document, pick
-from jobs.service.judge import Seen, troubles
 from jobs.service.metrics import Metrics
 from jobs.service.scheduler import Service
 from jobs.service.server import Answer, Pages
-from jobs.steps.failed import failed
+from jobs.service.troubles import PolicyState, troubles
+from jobs.steps.status import failed
 from jobs.version import VERSION
 
 #: Seconds: a page that is asked for more often shows the same; it waits so long for what is new; and so long
@@ -76,7 +76,7 @@ class Board:
         self._refresh()
         looked, now = self._looked, clock.current()
         seen = {it.name: self._seen(it, looked) for it in self.policies}
-        told = [self._told(it, seen[it.name], now) for it in self.policies]
+        policies = [self._policy(it, seen[it.name], now) for it in self.policies]
         runs = sorted((run for _, runs in looked.latest.values() for run in runs), key=lambda it: it.started)
         body = {
             "version": VERSION,
@@ -85,7 +85,9 @@ class Board:
             "looked": looked.at,
             "failing": looked.failing and {"since": looked.failing[0], "why": looked.failing[1]},
             "alive": self.service.is_alive(),
-            "told": sorted(told, key=lambda it: [one["severity"] for one in it["troubles"]][:1] or ["z"]),
+            "states": sorted(
+                policies, key=lambda it: [one["severity"] for one in it["troubles"]][:1] or ["z"]
+            ),
             "runs": [_of_run(it) for it in reversed(runs[-_RUNS_SHOWN:])],
             "audited": self.metrics_file is not None,
         }
@@ -137,11 +139,11 @@ class Board:
             metrics.restore(self.metrics_file.read_text(encoding="utf-8"))
         return metrics.audits()
 
-    def _seen(self, policy: Policy, looked: Looked) -> Seen:
+    def _seen(self, policy: Policy, looked: Looked) -> PolicyState:
         paused, runs = looked.latest.get(policy.name, (None, []))
         place = self._places[policy.name][2] if policy.name in self._places else {}
         is_in_hand = policy.name in self.service.in_hand or any(it.outcome == RUNNING for it in runs)
-        return Seen(
+        return PolicyState(
             paused,
             runs,
             place,
@@ -151,14 +153,14 @@ class Board:
             is_in_hand,
         )
 
-    def _told(self, policy: Policy, seen: Seen, now: datetime) -> Body:
+    def _policy(self, policy: Policy, seen: PolicyState, now: datetime) -> Body:
         hand = self.service.in_hand.get(policy.name)
         left = (_left(it) for it in seen.runs if it.ended)
         elsewhere = next((it for it in seen.runs if it.outcome == RUNNING), None)
         place = seen.place
         in_hand: Body | None = None
         if hand is not None:
-            in_hand = {"verb": hand.task.verb, "since": hand.since, "progress": hand.progress.told()}
+            in_hand = {"verb": hand.task.verb, "since": hand.since, "progress": hand.progress.state()}
         elif elsewhere is not None:
             in_hand = {"verb": elsewhere.verb, "since": elsewhere.started, "progress": None}
         return {
@@ -202,5 +204,5 @@ def _left(run: Run) -> int | None:
 
 
 def _of_run(run: Run) -> Body:
-    told = pick(run, "policy", "verb", "started", "ended", "outcome", "runs")
-    return {**told, "error": (run.error or "").partition("\n")[0], "good": run.exit_code in (None, 0, 3)}
+    body = pick(run, "policy", "verb", "started", "ended", "outcome", "runs")
+    return {**body, "error": (run.error or "").partition("\n")[0], "good": run.exit_code in (None, 0, 3)}

@@ -18,8 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from config.errors import InterruptedRun
 from jobs import clock
 from jobs.failures import OUTCOMES
-from jobs.output.measures import Measures
-from jobs.output.report import Result
+from jobs.output.report import Measures, Result
 from jobs.running.ledger import SCHEDULED
 from jobs.running.pausing import PAUSABLE
 
@@ -54,7 +53,7 @@ class Metrics:
         self._findings = self._gauge("audit_findings", "Findings of the last audit", "severity")
         self._differing = self._gauge("drill_differing_buckets", "Buckets that the last drill found changed")
         self._waits = self._gauge("waits_for_window", "Whether the next run waits for its window to open")
-        self._standing = {
+        self._gauges = {
             name: self._gauge(name, text)
             for name, text in {
                 "rollup_lag_seconds": "For how long the first window not rolled up has been due",
@@ -112,10 +111,10 @@ class Metrics:
             self._requests.labels(policy, operation).inc(count)
         if measures.requests:
             self._retries.labels(policy).inc(measures.retries)
-        for name, gauge in self._standing.items():
-            if name in measures.standing:
-                gauge.labels(policy).set(measures.standing[name])
-            elif measures.standing:  # it is known that there is none
+        for name, gauge in self._gauges.items():
+            if name in measures.gauges:
+                gauge.labels(policy).set(measures.gauges[name])
+            elif measures.gauges:  # it is known that there is none
                 gauge.remove(policy)
 
     def restore(self, text: str) -> None:

@@ -134,8 +134,8 @@ def _request(url: str, body: bytes | None) -> Request:
     if body is not None:
         request.add_header("Content-Type", "application/json")
     if user_info:
-        told = base64.b64encode(unquote(user_info).encode()).decode()
-        request.add_header("Authorization", f"Basic {told}")
+        credentials = base64.b64encode(unquote(user_info).encode()).decode()
+        request.add_header("Authorization", f"Basic {credentials}")
     return request
 
 

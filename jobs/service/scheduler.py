@@ -175,7 +175,7 @@ class Service:
         heap.give_back()
         if task.verb == SCHEDULED:
             self.ended[task.policy.name] = clock.current(), result
-        task.on_result(result)  # before it is told: who reads of its end finds it in the metrics
+        task.on_result(result)  # before it is reported: who reads of its end finds it in the metrics
         self.notifier.ended(Report(task.verb, now, [result]))
         self._tell(task, result)
         if result.exit_code in (1, LeaseHeldError.exit_code) or result.paused:

@@ -91,8 +91,8 @@ def _handler(pages: Pages) -> type[BaseHTTPRequestHandler]:
 
         def _answer(self, answer: Answer) -> None:
             self.send_response(answer.status)
-            told = {"Content-Type": answer.content_type, "Content-Length": str(len(answer.body))}
-            for name, value in {**_HEADERS, **told, **answer.headers}.items():
+            about = {"Content-Type": answer.content_type, "Content-Length": str(len(answer.body))}
+            for name, value in {**_HEADERS, **about, **answer.headers}.items():
                 self.send_header(name, value)
             self.end_headers()
             if self.command != "HEAD":

@@ -25,15 +25,15 @@ def evidence_body(context: ArchiveContext) -> Body:
     there or the range is too long, are null; `untold` says why."""
     untold: list[str] = []
 
-    def told(make: Callable[[], T]) -> T | None:
+    def known(make: Callable[[], T]) -> T | None:
         try:
             return make()
         except (HaltedError, UsageError) as error:  # damage is a finding already
             untold.append(str(error))
             return None
 
-    rows = told(lambda: coverage(context, CoverageQuery()))
-    deleted = told(lambda: deleted_by_month(context))
+    rows = known(lambda: coverage(context, CoverageQuery()))
+    deleted = known(lambda: deleted_by_month(context))
     summaries = summaries_by_month(context.database, context.policy)
     return {
         "coverage": None if rows is None else _coverage_body(rows),

@@ -22,7 +22,7 @@ def erase_step(erasure: Erasure, others: Sequence[Policy], publishing: Publishin
             report = plan_erasure(turn.context, erasure, others)
         else:
             prepare(turn)
-            turn.context.heard("", (), ())  # summaries are about to go
+            turn.context.listener("", (), ())  # summaries are about to go
             report = erase(turn.context, erasure, Beside(others, turn.is_archived_by_another))
             report.remaining[:0] = (
                 publishing.forget(turn, erasure.series) if publishing else once_published(turn)

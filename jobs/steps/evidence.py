@@ -85,8 +85,8 @@ def drill_step(days: int, seed: int) -> Step:
 
 
 def _day_body(found: DrilledDay) -> Body:
-    told = pick(found, "commits", "buckets", "equal", "drilled_before")
-    return {"day": found.name, **told, "summaries_differing": found.summaries}
+    counts = pick(found, "commits", "buckets", "equal", "drilled_before")
+    return {"day": found.name, **counts, "summaries_differing": found.summaries}
 
 
 def explain_step(question: Question) -> Step:

@@ -17,7 +17,7 @@ from config.tables import Redis
 from jobs import clock
 from jobs.running.turn import Done, Follower, Step, Turn
 from jobs.steps.redis_link import Link, LinkError, shown
-from rollups.context import Heard, unheard
+from rollups.context import SummaryListener, no_listener
 from rollups.publishing.bookmark import Bookmarks, Changed
 from rollups.publishing.publish import Publisher, PublishError
 
@@ -44,15 +44,15 @@ class Publishing:
     def follower(self) -> Follower:
         """Returns the follower that publishes the summaries which a run's steps have changed."""
 
-        def hear(database: Database[Body], policy: Policy) -> Heard:
-            return unheard if self.redis_of(policy) is None else Changed(database, policy)
+        def listen(database: Database[Body], policy: Policy) -> SummaryListener:
+            return no_listener if self.redis_of(policy) is None else Changed(database, policy)
 
         def do(turn: Turn) -> Body | None:
             if self.redis_of(turn.policy) is None:
                 return None
             return {"keys": self._with(turn, lambda it: it.publish(_changed(turn)), _PATIENCE)}
 
-        return Follower(self.name, do, hear, always=True)
+        return Follower(self.name, do, listen, always=True)
 
     def step(self, *, everything: bool) -> Step:
         """Returns the step of the verb."""
@@ -134,4 +134,4 @@ def _place(redis: Redis, policy: str) -> str:
 
 
 def _changed(turn: Turn) -> Changed | None:
-    return turn.context.heard if isinstance(turn.context.heard, Changed) else None
+    return turn.context.listener if isinstance(turn.context.listener, Changed) else None

@@ -19,10 +19,9 @@ from jobs.call import Call
 from jobs.output.progress import Progress
 from jobs.output.report import Report, Result
 from jobs.output.rows import MOST_SHOWN, Format, explained_lines, rows_of, shown, write
-from jobs.output.streams import abandon, appearing
-from jobs.output.text.left_out import tell_quarantined
-from jobs.output.text.printing import print_tables
-from jobs.output.text.tables import printable
+from jobs.output.streams import abandon, appearing, print_tables
+from jobs.output.text.cells import printable
+from jobs.output.text.tables import tell_quarantined
 from jobs.steps.working import LEFT_SOMETHING, quarantine_body
 
 if TYPE_CHECKING:
@@ -67,8 +66,8 @@ class Answers:
 
         body = _explained_body(explain(self._engine, sql))
         results = [Result(policy) for policy in self._engine.asked]
-        told = [Text(printable(line)) for line in explained_lines(body)]
-        return Report(self._call.command, self._call.now, results, list(told), extra={"explain": body})
+        lines = [Text(printable(line)) for line in explained_lines(body)]
+        return Report(self._call.command, self._call.now, results, list(lines), extra={"explain": body})
 
     def _results(self) -> list[Result]:
         """Returns the results of the queried policies, with what was left out."""
@@ -100,9 +99,9 @@ class Answers:
                 count = _write_table(reader, file)
             else:
                 count = sum(write(reader, self._form, file, is_stream=False))
-        told = {"format": self._form.value, "output": str(self._output), "count": count}
+        written = {"format": self._form.value, "output": str(self._output), "count": count}
         line = Text(printable(f"{count:,} rows in {self._output}"))
-        return {"columns": reader.schema.names, **told}, [line]
+        return {"columns": reader.schema.names, **written}, [line]
 
     def _to_stdout(self, reader: pa.RecordBatchReader) -> Found:
         try:
@@ -151,17 +150,17 @@ def _explained_body(found: Explained) -> dict[str, Any]:
     }
 
 
-def _read_body(told: Told) -> dict[str, Any]:
-    scan = told.scan
+def _read_body(read: Told) -> dict[str, Any]:
+    scan = read.scan
     return {
         "view": scan.view,
-        "policy": told.view.context.policy.name,
+        "policy": read.view.context.policy.name,
         "ranges": [{"since": _bound(a), "until": _bound(b)} for a, b in scan.narrowed.ranges],
         "series": [dict(it) for it in scan.narrowed.selectors],
         "columns": list(scan.columns),
-        "parts": told.parts,
-        "bytes": told.bytes,
-        "live": told.live and {"first": as_date(told.live[0]), "last": as_date(told.live[1])},
+        "parts": read.parts,
+        "bytes": read.bytes,
+        "live": read.live and {"first": as_date(read.live[0]), "last": as_date(read.live[1])},
     }
 
 

@@ -85,8 +85,8 @@ class Link:
             raise LinkError(f"Redis at {self._place}: it is slow. The next run goes on with it")
         return reply
 
-    def _check(self, told: str) -> None:
-        lines = dict(line.split(":", 1) for line in told.splitlines() if ":" in line)
+    def _check(self, info: str) -> None:
+        lines = dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
         version = lines.get("redis_version", "0")
         if int(version.partition(".")[0]) < _OLDEST:
             raise LinkError(f"Redis at {self._place} is {version}; {_OLDEST}.0 or later is needed")

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from pymongo.database import Database
 
 from archivers.reading.reader import archived_reader
 from buckets.fields.times import DAY_MS, FIRST_MS, as_date, as_ms
 from jobs.running.gauges import gauges
-from jobs.running.ledger import Ledger
+from jobs.running.ledger import Ledger, Repeat
 from jobs.running.pausing import pauses
-from jobs.running.turn import Done, Step, Turn
+from jobs.running.turn import Document, Done, Step, Turn
 from rollups.progress import NO_GATE, load, rolled_up_through
 from rollups.rolling import quarantine
 
@@ -73,3 +79,40 @@ def _quarantined(turn: Turn) -> int:
 
 
 STATUS, PLACE = Step("status", _status), Step("place", _place)
+
+
+Body = dict[str, Any]
+
+
+def failed_step(config: Path | None) -> Step:
+    """Returns the step that lists them. `config`: that of --config, which the commands have as well."""
+
+    def do(turn: Turn) -> Done:
+        name = turn.policy.name
+        return Done({"failed": failed(turn.context.database, [name], config).get(name, [])})
+
+    return Step("failed", do)
+
+
+def failed(
+    database: Database[Document], policies: Sequence[str], config: Path | None
+) -> dict[str, list[Body]]:
+    """Returns the failed runs, by policy, the newest first. It takes one command, and one more for each run
+    that has not ended."""
+    found = Ledger(database).to_repeat(policies)
+    return {policy: [_failed_body(it, config) for it in some] for policy, some in found.items()}
+
+
+def _failed_body(it: Repeat, config: Path | None) -> Body:
+    run = it.run
+    ran = {"verb": run.verb, "started": run.started, "outcome": run.outcome, "error": run.error}
+    return {
+        **ran,
+        "command": None if it.arguments is None else command(run.verb, run.policy, it.arguments, config),
+    }
+
+
+def command(verb: str, policy: str, arguments: Sequence[str], config: Path | None) -> str:
+    """Returns the command as it is typed in a shell."""
+    chosen = ["--config", str(config)] if config else []
+    return shlex.join(["bucketwise", verb, *chosen, "--policy", policy, *arguments])

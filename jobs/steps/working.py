@@ -47,7 +47,7 @@ from rollups.progress import rolled_up_through
 from rollups.rolling import quarantine
 from rollups.rolling.backfill import Backfill
 from rollups.rolling.expiry import count_expired, expire_summaries
-from rollups.rolling.options import RollupOptions, RollupReport, unheard
+from rollups.rolling.options import RollupOptions, RollupReport, unreported
 
 Body = dict[str, Any]
 LEFT_SOMETHING, NOT_KEPT, FAILED = 3, 4, 1
@@ -105,7 +105,7 @@ def backfill_step(length: timedelta, *, anew: bool) -> Step:
     return Step(ROLLUP.name, do, by_present=True)
 
 
-def _roll_up(turn: Turn, reached: Callable[[int], None] = unheard) -> Done:
+def _roll_up(turn: Turn, reached: Callable[[int], None] = unreported) -> Done:
     prepare(turn)
     report = roll_up_all(
         turn.context,
@@ -294,8 +294,8 @@ def audit_step(
         read = {"parts": report.parts, "parts_read": report.parts_read, "days": report.days}
         for it in done.body["findings"]:
             it["remedy"] = REMEDIES[it["code"]]
-        told = evidence_body(turn.context) if evidence else {}
-        return Done({**done.body, **read, **told}, done.exit_code)
+        proof = evidence_body(turn.context) if evidence else {}
+        return Done({**done.body, **read, **proof}, done.exit_code)
 
     return Step("audit", do, by_present=True)
 

@@ -23,6 +23,6 @@ def demo(call: Call, keep: Keep = False) -> Report:
     model, rolls them up, archives, queries, restores, runs again and audits; and checks every number that it
     shows. Ends with exit code 1 where one is wrong.
     """
-    from jobs.demo.play import PRESENT, play  # only the demo pays for loading it
+    from jobs.demo.demo import PRESENT, play  # only the demo pays for loading it
 
     return play(call if call.is_now_given else replace(call, now=PRESENT, is_now_given=True), keep=keep)

@@ -10,7 +10,7 @@ import typer
 from config.errors import UsageError
 from config.loading.load import DEFAULT_PATH
 from jobs.call import Call
-from jobs.init.play import free, mongodb_at, survey
+from jobs.init.survey import free, mongodb_at, survey
 from jobs.output.report import Report
 
 EXAMPLES = [

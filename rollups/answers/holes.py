@@ -42,7 +42,7 @@ class Hole(NamedTuple):
         return f"no reading {of}from {start} to {end}, {seconds:g} s; one is expected every {expected}"
 
 
-class _Heard(NamedTuple):
+class _Covered(NamedTuple):
     """How far the summaries of a series have been read."""
 
     reached: int  # everything before it has been read
@@ -72,20 +72,20 @@ def _holes(database: Database[Document], policy: Policy, shortest: int) -> Itera
     interval = coverage.interval_of(policy)
     if interval is None:
         return
-    heard: dict[bytes, _Heard] = {}
+    covered: dict[bytes, _Covered] = {}
     collection = ""
     for collection, summary in _summaries(database, policy):
         series = summary["_id"]["series"]
         key = bson.encode(series, codec_options=documents.OPTIONS)
         window = documents.milliseconds(summary["start"]), documents.milliseconds(summary["end"])
         spans = _spans(summary, window, interval)
-        reached, end = heard.get(key, _Heard(spans[0][0], window[1]))
+        reached, end = covered.get(key, _Covered(spans[0][0], window[1]))
         for start, stop in spans:
             if start - reached > shortest:
                 yield Hole(reached, start, series, collection)
             reached = max(reached, stop)
-        heard[key] = _Heard(reached, max(end, window[1]))
-    for key, (reached, end) in heard.items():
+        covered[key] = _Covered(reached, max(end, window[1]))
+    for key, (reached, end) in covered.items():
         if end - reached > shortest:
             yield Hole(reached, end, bson.decode(key, documents.OPTIONS), collection)
 

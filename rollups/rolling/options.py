@@ -17,7 +17,7 @@ from rollups.rolling.slices import Reader
 from rollups.summaries.targets import Counts
 
 
-def unheard(_at: int) -> None:
+def unreported(_at: int) -> None:
     """Takes no note of how far a roll-up has come."""
 
 
@@ -34,7 +34,7 @@ class RollupOptions:
     is_cleared: bool = False  # something removes raw data that the reader does not find in an archive
     dry_run: bool = False  # only count what would be written
     shared: SharedChanges | None = None  # the policy's changes, as far as they are known already
-    reached: Callable[[int], None] = unheard  # up to which instant all that is asked for is written
+    reached: Callable[[int], None] = unreported  # up to which instant all that is asked for is written
 
     @property
     def range(self) -> Span | None:

@@ -46,7 +46,7 @@ class Written:
         """Writes the summaries that differ, and deletes those that have no readings any more."""
         if changes.replaced or changes.deleted:
             put = (bytes(identity.raw) for identity, _ in changes.replaced)
-            self.context.heard(changes.collection, put, (bytes(it.raw) for it in changes.deleted))
+            self.context.listener(changes.collection, put, (bytes(it.raw) for it in changes.deleted))
         changes.apply(self.context.policy, self.context.guard)
 
     def save(self, progress: Progress) -> None:

@@ -89,8 +89,8 @@ def told(
     values = {name: _dated(_value_document(value, percents)) for name, value in state.values.items()}
     for value in values.values():
         del value["state"]
-    heard = _dated(_completeness(completeness)) if completeness else {}
-    return {"count": state.count, **heard, "values": values}
+    complete = _dated(_completeness(completeness)) if completeness else {}
+    return {"count": state.count, **complete, "values": values}
 
 
 def _dated(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,10 +9,10 @@ import pytest
 from pydantic import ValidationError
 
 import config
+from config.amounts import format_size, parse_size
 from config.loading.load import load
 from config.policies import Archive, Audit, Compact, Overflow, Policy, Retain, Rollup, RollupLevel
 from config.problems import ConfigError
-from config.sizes import format_size, parse_size
 from config.tables import MongoDB, PolicyRedis, Redis, RunLedger, Store, Workers
 from tests.config.bad_configs import GOOD, changed
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from archivers.stores import AlreadyExists, Corrupt, NotFound, ObjectStore, StoreError, open_store
 from archivers.stores.file import FileStore
-from config.checks.storage import CLASSES
+from config.checks.locations import CLASSES
 from config.tables import Store
 from tests.conftest import s3_client
 

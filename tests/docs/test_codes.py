@@ -11,8 +11,7 @@ from archivers.proof.findings import Severity
 from archivers.proof.remedies import REMEDIES
 from config.errors import BucketwiseError
 from jobs.failures import OUTCOMES
-from jobs.output.measures import Measures
-from jobs.output.report import PRECEDENCE, Report, Result
+from jobs.output.report import PRECEDENCE, Measures, Report, Result
 from jobs.service.metrics import Metrics
 from jobs.steps.working import FAILED, LEFT_SOMETHING, NOT_KEPT, OWN_COLLECTIONS
 from tests.docs.pages import ROOT, code, prose, rows, section

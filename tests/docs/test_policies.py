@@ -13,12 +13,12 @@ import pytest
 from pydantic import ByteSize
 from pydantic.fields import FieldInfo
 
+from config.amounts import format_size
 from config.checks import fields
 from config.durations import format_duration
 from config.loading.environment import OVERRIDES
 from config.loading.load import PATH_VARIABLE, load
 from config.policies import Archive, Audit, Compact, Overflow, Policy, Retain, Rollup, RollupLevel
-from config.sizes import format_size
 from config.tables import (
     Drill,
     Lake,

@@ -9,8 +9,8 @@ from markupsafe import Markup
 
 from jobs.output.page import bars, strip
 from jobs.output.page.template import render
-from jobs.output.page.years import by_year
-from jobs.output.text.tables import parts_read, printable, size
+from jobs.output.text.cells import printable, size
+from jobs.output.text.tables import parts_read
 
 Body = dict[str, Any]
 #: With more runs of days than these on one page, details come by month.
@@ -73,3 +73,27 @@ def _coded(text: str) -> Markup:
         return Markup.escape(printable(text))
     shown = (Markup("<code>{}</code>" if i % 2 else "{}").format(it) for i, it in enumerate(parts))
     return Markup("").join(shown)
+
+
+def by_year(months: Sequence[Body]) -> list[Body]:
+    """Returns months with a row a year. A count of None, which can't be told, makes the sum None."""
+    found: dict[str, Body] = {}
+    for it in months:
+        row = {**it, "month": it["month"][:4]}
+        year = row["month"]
+        found[year] = _merged(found[year], row) if year in found else row
+    return list(found.values())
+
+
+def _merged(one: Body, other: Body) -> Body:
+    return {key: _sum(key, value, other[key]) for key, value in one.items()}
+
+
+def _sum(key: str, one: Any, other: Any) -> Any:
+    if isinstance(one, dict):
+        return _merged(one, other)
+    if one is None or other is None:
+        return None
+    if key in ("first", "last"):  # numbers of receipts
+        return min(one, other) if key == "first" else max(one, other)
+    return one if key == "month" else one + other

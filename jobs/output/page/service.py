@@ -11,10 +11,10 @@ EVERY = 10
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
-def service_page(told: dict[str, Any]) -> tuple[str, str]:
+def service_page(state: dict[str, Any]) -> tuple[str, str]:
     """Returns the page of the service, and its content security policy."""
-    broken = [it for it in told["told"] if any(one["severity"] == "error" for one in it["troubles"])]
-    return render("service.html", {"span": span, "instant": instant}, it=told, broken=broken, every=EVERY)
+    broken = [it for it in state["states"] if any(one["severity"] == "error" for one in it["troubles"])]
+    return render("service.html", {"span": span, "instant": instant}, it=state, broken=broken, every=EVERY)
 
 
 def instant(text: str | None) -> str:

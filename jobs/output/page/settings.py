@@ -10,9 +10,9 @@ from typing import Any
 
 from pydantic import ByteSize
 
+from config.amounts import format_size
 from config.durations import format_duration
 from config.policies import Policy
-from config.sizes import format_size
 from config.tables import Table
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")

@@ -156,8 +156,8 @@ def _counted(pieces: Iterable[_Piece]) -> str:
     counts: Counter[str] = Counter()
     for it in pieces:
         counts[it.run["state"]] += it.days
-    told = ", ".join(f"{state} {count}" for state, count in counts.most_common())
-    return told + (" day" if counts.total() == 1 else " days")
+    shown = ", ".join(f"{state} {count}" for state, count in counts.most_common())
+    return shown + (" day" if counts.total() == 1 else " days")
 
 
 def _of_run(run: Body) -> str:

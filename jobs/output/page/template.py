@@ -11,12 +11,13 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from jobs.output.text.tables import printable
+from jobs.output.text.cells import printable
 
 
-def render(name: str, filters: dict[str, Callable[..., Any]], **told: Any) -> tuple[str, str]:
+def render(name: str, filters: dict[str, Callable[..., Any]], **variables: Any) -> tuple[str, str]:
     """Returns the page that a template gives, and its content security policy: no script, nothing from
-    elsewhere, and no style but its own. `told`: the variables of the template beside `style` and `policy`."""
+    elsewhere, and no style but its own. `variables`: those of the template
+    beside `style` and `policy`."""
     templates = Environment(
         loader=FunctionLoader(_text),
         autoescape=True,
@@ -30,7 +31,7 @@ def render(name: str, filters: dict[str, Callable[..., Any]], **told: Any) -> tu
     style = Markup(_text("style.css"))
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    page = templates.get_template(name).render(style=style, policy=Markup(policy), **told)
+    page = templates.get_template(name).render(style=style, policy=Markup(policy), **variables)
     return page, policy
 
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jobs.output.report import Result
-from jobs.output.text.tables import plain_table, printable
+from jobs.output.text.cells import plain_table, printable
 
 Body = dict[str, Any]
 _ROWS = {
@@ -41,8 +41,8 @@ def _table(policy: str, body: Body) -> Table:
 
 
 def _row(table: Table, title: str, counts: Sequence[int]) -> None:
-    told = [f"{it:+,}" if place % 3 == 2 and it else f"{it:,}" for place, it in enumerate(counts)]
-    table.add_row(title, *told)
+    cells = [f"{it:+,}" if place % 3 == 2 and it else f"{it:,}" for place, it in enumerate(counts)]
+    table.add_row(title, *cells)
 
 
 def _lines(policy: str, body: Body) -> Iterator[Text]:

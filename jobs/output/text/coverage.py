@@ -14,7 +14,7 @@ from rich.text import Text
 
 from jobs.clock import iso
 from jobs.output.report import Result
-from jobs.output.text.tables import plain_table
+from jobs.output.text.cells import plain_table
 
 Body = dict[str, Any]
 #: How the strip shows a state: its letter, and the style of it.

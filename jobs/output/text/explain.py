@@ -11,7 +11,7 @@ from rich.text import Text
 from buckets.fields.selectors import extended_json
 from jobs.clock import iso
 from jobs.output.report import Result
-from jobs.output.text.tables import printable
+from jobs.output.text.cells import printable
 
 Body = dict[str, Any]
 _STATES = {
@@ -61,10 +61,10 @@ def _next(it: Body) -> str:
 
 
 def _event(it: Body) -> str:
-    told = [it["event"]]
-    told += [f"in commit {it['commit']}"] if it["commit"] else []
-    told += [f"receipt {it['receipt']}"] if it["receipt"] else []
-    told += [f"by `{it['verb']}`, run {it['run']}"] if it["run"] else []
-    told += [it["detail"]] if it["detail"] else []
+    parts = [it["event"]]
+    parts += [f"in commit {it['commit']}"] if it["commit"] else []
+    parts += [f"receipt {it['receipt']}"] if it["receipt"] else []
+    parts += [f"by `{it['verb']}`, run {it['run']}"] if it["run"] else []
+    parts += [it["detail"]] if it["detail"] else []
     at = iso(it["at"]) if it["at"] else "–"
-    return f"{at}  {', '.join(told)}"
+    return f"{at}  {', '.join(parts)}"

@@ -2,31 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from rich import box
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from buckets.fields.selectors import extended_json
 from config.policies import LEVEL_NAMES
-from jobs.clock import iso
+from jobs import logs
 from jobs.output.report import Result
-from jobs.output.text.ending import ending_lines
-from jobs.output.text.receipts import event
+from jobs.output.text.cells import (
+    cell,
+    instant,
+    number,
+    outcome,
+    outcome_table,
+    plain_table,
+    printable,
+    table_of,
+)
+from jobs.output.text.working import ending_lines
 from rollups.calendar.levels import ROWS
 from rollups.summaries.documents import percentile_key
 
 _STYLES = {"ok": "green", "warning": "yellow", "error": "bold red"}
 _MOST_QUARANTINED = 20
-#: Columns that are not called as their keys.
-_HEADS = {
-    "bytes": "size", "bytes_before": "size before", "bytes_after": "after",
-    "output": "to", "pinned_until": "until",
-}  # fmt: skip
+#: Verbs whose results are one table: its title, and its columns by their keys.
+_VERBS = {
+    "compact": ("Compaction", ("commits", "into", "buckets", "bytes_before", "bytes_after")),
+    "drill": ("Restore drill", ("days", "buckets", "equal", "differing")),
+    "restore": ("Restore", ("to", "buckets", "readings", "overflow", "versions", "pinned", "pinned_until")),
+    "unpin": ("Unpin", ("buckets",)),
+    "publish": ("Published", ("keys",)),
+    "sign": ("Signed", ("key", "manifests", "receipts")),
+}
 Body = dict[str, Any]
+
+
+def table_of_verb(verb: str, results: Sequence[Result]) -> RenderableType:
+    """Returns what a verb of `_VERBS` prints: a row for each policy."""
+    title, keys = _VERBS[verb]
+    return table_of(title, results, *keys, step=verb)
 
 
 def rollup_tables(results: Sequence[Result]) -> list[RenderableType]:
@@ -38,10 +55,10 @@ def _rollup_table(results: Sequence[Result]) -> RenderableType:
     bodies = [result.body.get("rollup", result.body) for result in results]
     levels = _levels_in(bodies)
     heads = [head for level in levels for head in (f"{level} written", "unchanged")]
-    table = _table("Roll-up", "policy", "readings", *heads)
+    table = outcome_table("Roll-up", "policy", "readings", *heads)
     for result, body in zip(results, bodies, strict=True):
         of_levels = [body.get(it, {}).get(key) for it in levels for key in ("written", "unchanged")]
-        table.add_row(result.policy, *map(_number, [body.get("readings"), *of_levels]), _outcome(result))
+        table.add_row(result.policy, *map(number, [body.get("readings"), *of_levels]), outcome(result))
     return table
 
 
@@ -58,7 +75,7 @@ def archive_tables(results: Sequence[Result]) -> list[RenderableType]:
 
 def _archive_table(results: Sequence[Result]) -> RenderableType:
     keys = ("to", "buckets", "readings", "parts", "bytes", "deleted", "left", "quarantined")
-    return _table_of("Archive", results, *keys, step="archive")
+    return table_of("Archive", results, *keys, step="archive")
 
 
 def run_tables(results: Sequence[Result]) -> list[RenderableType]:
@@ -68,8 +85,8 @@ def run_tables(results: Sequence[Result]) -> list[RenderableType]:
     return [
         _rollup_table(results),
         _archive_table(results),
-        *([compact_table(results)] if is_compacted else []),
-        _table_of("Summaries past their time", results, *levels, step="expiry"),
+        *([table_of_verb("compact", results)] if is_compacted else []),
+        table_of("Summaries past their time", results, *levels, step="expiry"),
         *ending_lines(results),
         *_held_lines(results),
         *_leftovers(results),
@@ -83,17 +100,6 @@ def _held_lines(results: Sequence[Result]) -> Iterator[Text]:
             yield Text(f"{result.policy}: {count:,} expired summaries stay: held by {hold}")
 
 
-def compact_table(results: Sequence[Result]) -> RenderableType:
-    """Returns what `compact` prints."""
-    keys = ("commits", "into", "buckets", "bytes_before", "bytes_after")
-    return _table_of("Compaction", results, *keys, step="compact")
-
-
-def drill_table(results: Sequence[Result]) -> RenderableType:
-    """Returns what `drill` prints."""
-    return _table_of("Restore drill", results, "days", "buckets", "equal", "differing")
-
-
 def verify_tables(results: Sequence[Result]) -> list[RenderableType]:
     """Returns what `verify` prints: counts, and each damage."""
     damage = [
@@ -101,51 +107,12 @@ def verify_tables(results: Sequence[Result]) -> list[RenderableType]:
         for result in results
         for it in result.body.get("damage", [])
     ]
-    return [_table_of("Verify", results, "parts", "readings", "bad"), *damage]
-
-
-def restore_table(results: Sequence[Result]) -> RenderableType:
-    """Returns what `restore` prints."""
-    keys = ("to", "buckets", "readings", "overflow", "versions", "pinned", "pinned_until")
-    return _table_of("Restore", results, *keys)
-
-
-def unpin_table(results: Sequence[Result]) -> RenderableType:
-    """Returns what `unpin` prints."""
-    return _table_of("Unpin", results, "buckets")
-
-
-def publish_table(results: Sequence[Result]) -> RenderableType:
-    """Returns what `publish` prints."""
-    return _table_of("Published", results, "keys")
-
-
-def erase_table(results: Sequence[Result]) -> RenderableType:
-    """Returns what `erase` prints."""
-    keys = ("buckets", "live", "online", "archived", "commits_rewritten", "summaries")
-    return _table_of("Erase", results, *keys)
-
-
-def receipts_table(results: Sequence[Result]) -> RenderableType:
-    """Returns what `receipts` prints: a row for each delete."""
-    table = _table("Receipts", "policy", "number", "at", "from", "buckets", "held by")
-    for result in results:
-        for it in result.body.get("deletes", []):
-            held = it.get("held_by") or {}
-            place = held.get("commit") or held.get("collection") or event(it)
-            row = (_number(it["sequence"]), _instant(it["at"]), it.get("collection", "–"))
-            table.add_row(result.policy, *row, _number(it.get("buckets")), place, _outcome(result))
-    return table
-
-
-def sign_table(results: Sequence[Result]) -> RenderableType:
-    """Returns what `sign` prints."""
-    return _table_of("Signed", results, "key", "manifests", "receipts")
+    return [table_of("Verify", results, "parts", "readings", "bad"), *damage]
 
 
 def readings_tables(results: Sequence[Result]) -> list[RenderableType]:
     """Returns what `readings` prints beside its output."""
-    return [_table_of("Readings", results, "output", "readings", "quarantined"), *_leftovers(results)]
+    return [table_of("Readings", results, "output", "readings", "quarantined"), *_leftovers(results)]
 
 
 def findings_table(title: str, findings: Iterable[Body]) -> RenderableType:
@@ -153,15 +120,15 @@ def findings_table(title: str, findings: Iterable[Body]) -> RenderableType:
     table = plain_table(title, "severity", "policy", "code", "place", "message")
     for it in findings:
         severity = Text(it["severity"], style=_STYLES[it["severity"]])
-        told = (Text(printable(it[key] or "–")) for key in ("policy", "code", "place", "message"))
-        table.add_row(severity, *told)
+        cells = (Text(printable(it[key] or "–")) for key in ("policy", "code", "place", "message"))
+        table.add_row(severity, *cells)
     return table
 
 
 def parts_lines(results: Iterable[Result]) -> list[RenderableType]:
     """Returns how much of each offline archive an audit has read."""
-    told = ((it.policy, parts_read(it.body)) for it in results)
-    return [Text(f"{policy}: {text}") for policy, text in told if text]
+    read = ((it.policy, parts_read(it.body)) for it in results)
+    return [Text(f"{policy}: {text}") for policy, text in read if text]
 
 
 def parts_read(body: Body) -> str:
@@ -185,7 +152,7 @@ def _fit(fit: Body) -> str:
     parts = [f"{fit['sampled']:,} buckets were looked at, {fit['buckets']:,} fit"]
     if fit["readings"]:
         parts.append(f"{fit['readings_a_bucket']:.4g} readings a bucket, of {fit['series']:,} series")
-        parts.append(f"{_instant(fit['first'])} to {_instant(fit['last'])}")
+        parts.append(f"{instant(fit['first'])} to {instant(fit['last'])}")
         parts += [f"{share:.4g} of `{name}` finite" for name, share in fit["finite"].items()]
     parts += [f"e.g. {_example(it)}" for it in fit["examples"]]
     if fit["unused_fields"]:
@@ -195,7 +162,7 @@ def _fit(fit: Body) -> str:
 
 def _example(it: Body) -> str:
     values = " ".join(f"{name}={_statistic(value)}" for name, value in it["values"].items())
-    return f"{_series(it)} at {_instant(it['time'])}: {values}"
+    return f"{_series(it)} at {instant(it['time'])}: {values}"
 
 
 def summarize_tables(results: Sequence[Result]) -> list[RenderableType]:
@@ -211,20 +178,12 @@ def summarize_tables(results: Sequence[Result]) -> list[RenderableType]:
                 table.add_row(Text(printable(series)), Text(name), *(_statistic(value[key]) for key in keys))
         *counted, last = (f"{count:,} {ROWS[level].noun}" for level, count in body["windows"].items())
         basis = f"{', '.join(counted)} and {last} ({body['summaries']:,} summaries)"
-        span = f"{_instant(body['since'])} to {_instant(body['until'])}"
+        span = f"{instant(body['since'])} to {instant(body['until'])}"
         tables += [table, Text(f"{span}, from {basis}")]
         for gap in body["missing"]:
-            text = f"incomplete: {_instant(gap['since'])} to {_instant(gap['until'])}: {gap['reason']}"
+            text = f"incomplete: {instant(gap['since'])} to {instant(gap['until'])}: {gap['reason']}"
             tables.append(Text(text, style="yellow"))
     return tables
-
-
-def printable(text: str) -> str:
-    """Returns text with escapes for whatever moves a terminal's cursor, changes its colours, or reverses the
-    line."""
-    if text.isprintable():
-        return text
-    return "".join(it if it.isprintable() else it.encode("unicode_escape").decode() for it in text)
 
 
 def _statistic(value: Any) -> str:
@@ -234,13 +193,13 @@ def _statistic(value: Any) -> str:
 def status_tables(results: Sequence[Result]) -> list[RenderableType]:
     """Returns what `status` prints: how far each policy is, and its last runs."""
     keys = ("rolled_up_through", "archived_through", "waiting", "pinned", "pinned_until", "quarantined")
-    runs = _table("Last runs", "policy", "verb", "runs", "started", "ended", "error")
+    runs = outcome_table("Last runs", "policy", "verb", "runs", "started", "ended", "error")
     for result in results:
         for run in result.body.get("last_runs", []):
-            told = [_cell(key, run[key]) for key in ("verb", "runs", "started", "ended")]
+            cells = [cell(key, run[key]) for key in ("verb", "runs", "started", "ended")]
             error = (run["error"] or "").partition("\n")[0]
-            runs.add_row(result.policy, *told, Text(error), run["outcome"])
-    return [_table_of("Status", results, *keys), runs]
+            runs.add_row(result.policy, *cells, Text(error), run["outcome"])
+    return [table_of("Status", results, *keys), runs]
 
 
 def _leftovers(results: Sequence[Result]) -> list[RenderableType]:
@@ -256,8 +215,8 @@ def _leftovers(results: Sequence[Result]) -> list[RenderableType]:
         lines += [
             Text(f"{result.policy}: {it}", style="yellow") for body in bodies for it in _numberless(body)
         ]
-        told = [late["reason"] for body in bodies if (late := body.get("late")) and late["reason"]]
-        lines += [Text(f"{result.policy}: late readings: {reason}") for reason in told]
+        late_reasons = [late["reason"] for body in bodies if (late := body.get("late")) and late["reason"]]
+        lines += [Text(f"{result.policy}: late readings: {reason}") for reason in late_reasons]
         found = {extended_json(it["id"]): it for body in bodies for it in body.get("quarantine", [])}
         for key, it in list(found.items())[:_MOST_QUARANTINED]:
             text = f"{result.policy}: quarantined: _id {key}, {it['field']}: {it['reason']}"
@@ -282,53 +241,12 @@ def _series(it: Body) -> str:
     return printable(" ".join(f"{name}={value}" for name, value in it["series"].items()) or "all")
 
 
-def plain_table(title: str, *heads: str, right: Collection[str] = ()) -> Table:
-    """Returns one that has no rows yet. Those at the `right` are columns of numbers."""
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    for head in heads:
-        table.add_column(head, justify="right" if head in right else "left", overflow="fold")
-    return table
-
-
-def _table(title: str, *heads: str) -> Table:
-    texts = ("policy", "to", "verb", "started", "ended", "error")
-    return plain_table(title, *heads, "outcome", right=[it for it in heads if it not in texts])
-
-
-def _table_of(title: str, results: Sequence[Result], *keys: str, step: str = "") -> Table:
-    """Returns a row for each policy with the values of these keys; `step`: that of the step, where there are
-    several."""
-    table = _table(title, "policy", *(_HEADS.get(it, it.replace("_", " ")) for it in keys))
-    for result in results:
-        body = result.body.get(step, result.body)
-        table.add_row(result.policy, *(_cell(key, body.get(key)) for key in keys), _outcome(result))
-    return table
-
-
-def _cell(key: str, value: Any) -> str:
-    if isinstance(value, int):
-        return size(value) if key.startswith("bytes") else f"{value:,}"
-    return value if isinstance(value, str) else _instant(value)
-
-
-def _outcome(result: Result) -> Text:
-    style = "green" if result.outcome == "done" else "yellow" if result.exit_code in (0, 3) else "bold red"
-    return Text(result.outcome, style=style)
-
-
-def _number(value: int | None) -> str:
-    return "–" if value is None else f"{value:,}"
-
-
-def _instant(value: Any) -> str:
-    return "–" if value is None else iso(value)
-
-
-def size(count: int) -> str:
-    """Returns bytes as text, in the unit that suits them."""
-    scaled, unit = float(count), "B"
-    for unit in ("B", "kB", "MB", "GB", "TB"):  # noqa: B007  # the last one stands for all above
-        if scaled < 1000:
-            break
-        scaled /= 1000
-    return f"{scaled:.0f} {unit}" if unit == "B" else f"{scaled:.1f} {unit}"
+def tell_quarantined(results: Sequence[Result]) -> None:
+    """Reports quarantined buckets on stderr, since stdout has the readings."""
+    for body in (result.body for result in results if result.body.get("quarantined")):
+        for it in body["quarantine"][:_MOST_QUARANTINED]:
+            bucket = printable(f"_id {extended_json(it['id'])}, {it['field']}: {it['reason']}")
+            logs.complain(f"quarantined, and left out: {bucket}", "")
+        more = body["quarantined"] - len(body["quarantine"][:_MOST_QUARANTINED])
+        if more > 0:
+            logs.complain(f"{more:,} more quarantined: `bucketwise run --json` lists them", "")

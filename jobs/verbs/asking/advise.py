@@ -11,7 +11,7 @@ from config.errors import UsageError
 from jobs.advising.advise import Options, advise_on
 from jobs.call import Call
 from jobs.output.report import Report
-from jobs.sharding.play import DEFAULT_SHARDS, ShardOptions, shard_keys_of
+from jobs.sharding.compare import DEFAULT_SHARDS, ShardOptions, shard_keys_of
 
 EXAMPLES = [
     "bucketwise advise ticks",
@@ -38,7 +38,6 @@ ShardKeys = Annotated[
     typer.Option(
         "--shard-keys",
         metavar="A,B;C",
-        show_default=False,
         help="Compare shard keys: these and likely ones. A:hashed for a hashed field.",
     ),
 ]
@@ -49,7 +48,6 @@ Shards = Annotated[
         min=2,
         max=1000,
         metavar="N",
-        show_default=False,
         help=f"Compare shard keys for this many shards. Default: {DEFAULT_SHARDS}.",
     ),
 ]
@@ -68,7 +66,6 @@ ShardReadings = Annotated[
         min=1,
         max=1e12,
         metavar="N",
-        show_default=False,
         help="For shard keys: simulate this many readings, up to 1e12. Default: as many as there are.",
     ),
 ]

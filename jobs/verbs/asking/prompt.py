@@ -29,7 +29,7 @@ _MOST_HISTORY = 1_000
 
 
 def prompt(call: Call, engine: Engine, answers: Answers) -> Report:
-    """Answer statement after statement, until the end of input or `.exit`. Errors are told, and it goes on;
+    """Answer statement after statement, until the end of input or `.exit`. Errors are shown, and it goes on;
     Ctrl-C ends the statement in hand. Without a terminal the exit code is that of the worst."""
     codes = []
     with _history():
@@ -40,8 +40,8 @@ def prompt(call: Call, engine: Engine, answers: Answers) -> Report:
             if report is not None:
                 emit(report, as_json=call.json)
                 codes.append(report.exit_code)
-    told = 0 if sys.stdin.isatty() else worst(codes)
-    return Report(call.command, call.now, error_code=told)
+    code = 0 if sys.stdin.isatty() else worst(codes)
+    return Report(call.command, call.now, error_code=code)
 
 
 def _answer(call: Call, engine: Engine, answers: Answers, text: str) -> Report | None:

@@ -19,8 +19,7 @@ from jobs.clock import parse_range
 from jobs.options import Since, Until
 from jobs.output.report import Report
 from jobs.output.streams import abandon, appearing
-from jobs.output.text.left_out import tell_quarantined
-from jobs.output.text.tables import readings_tables
+from jobs.output.text.tables import readings_tables, tell_quarantined
 from jobs.running.runner import RunOptions, perform
 from jobs.running.turn import Done, Step, Turn
 from jobs.selection import Series, one_policy, parse_series

@@ -6,7 +6,7 @@ from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.options import Since, Until
 from jobs.output.report import Report
-from jobs.output.text.tables import receipts_table
+from jobs.output.text.keeping import receipts_table
 from jobs.running.runner import RunOptions, perform
 from jobs.steps.working import RECEIPT_LIST
 

@@ -8,12 +8,11 @@ import typer
 
 from jobs.call import Call
 from jobs.output.report import Report
-from jobs.output.text.failed import failed_lines
-from jobs.output.text.pauses import pause_lines
+from jobs.output.text.keeping import pause_lines
 from jobs.output.text.tables import status_tables
+from jobs.output.text.working import failed_lines
 from jobs.running.runner import RunOptions, perform
-from jobs.steps.failed import failed_step
-from jobs.steps.status import STATUS
+from jobs.steps.status import STATUS, failed_step
 
 EXAMPLES = ["bucketwise status", "bucketwise status -p ticks --json", "bucketwise status --failed"]
 Failed = Annotated[

@@ -99,7 +99,7 @@ def _parse_percentiles(text: str) -> list[float]:
 
 def _body(answer: Answer, through: int | None, by: By) -> dict[str, Any]:
     names = answer.policy.series_names
-    told = [
+    rows = [
         {"series": dict(zip(names, series, strict=True)) if by is By.series else {}, **answer.told(state)}
         for series, state in answer.states
     ]
@@ -113,7 +113,7 @@ def _body(answer: Answer, through: int | None, by: By) -> dict[str, Any]:
         "complete": answer.is_complete,
         "missing": [_missing(piece) for piece in tiling.missing],
         "percentiles": list(answer.percentiles),
-        "series": told,
+        "series": rows,
     }
 
 

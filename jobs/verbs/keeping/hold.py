@@ -17,7 +17,7 @@ from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.options import Since, Until
 from jobs.output.report import Report
-from jobs.output.text.holds import holds_table
+from jobs.output.text.keeping import holds_table
 from jobs.running.machine import this_user
 from jobs.running.runner import Runner, RunOptions
 from jobs.selection import Series, parse_series

@@ -9,8 +9,8 @@ import typer
 from config.errors import UsageError
 from jobs.call import Call
 from jobs.output.report import Report
-from jobs.output.text.pauses import pauses_table
-from jobs.output.text.tables import printable
+from jobs.output.text.cells import printable
+from jobs.output.text.keeping import pauses_table
 from jobs.running.machine import this_user
 from jobs.running.pausing import pause_step, resume_step
 from jobs.running.runner import RunOptions, perform

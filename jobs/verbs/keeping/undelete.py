@@ -6,7 +6,7 @@ from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.options import Since, Until
 from jobs.output.report import Report
-from jobs.output.text.ending import undelete_lines
+from jobs.output.text.working import undelete_lines
 from jobs.running.runner import RunOptions, perform
 from jobs.steps.ending import UNDELETE
 

@@ -8,7 +8,7 @@ import typer
 
 from jobs.call import Call
 from jobs.output.report import Report
-from jobs.output.text.tables import drill_table
+from jobs.output.text.tables import table_of_verb
 from jobs.running.runner import perform
 from jobs.steps.evidence import drill_step
 
@@ -29,4 +29,4 @@ def drill(call: Call, days: Days = 1, seed: Seed = None) -> Report:
     """
     chosen = call.now.toordinal() if seed is None else seed
     results = perform(call, [drill_step(days, chosen)])
-    return Report(call.command, call.now, results, [drill_table(results)])
+    return Report(call.command, call.now, results, [table_of_verb("drill", results)])

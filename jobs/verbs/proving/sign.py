@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jobs.call import Call
 from jobs.output.report import Report
-from jobs.output.text.tables import sign_table
+from jobs.output.text.tables import table_of_verb
 from jobs.running.runner import perform
 from jobs.steps.working import SIGN
 
@@ -19,4 +19,4 @@ def sign(call: Call) -> Report:
     are taken off.
     """
     results = perform(call, [SIGN])
-    return Report(call.command, call.now, results, [sign_table(results)])
+    return Report(call.command, call.now, results, [table_of_verb("sign", results)])

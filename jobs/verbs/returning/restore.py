@@ -20,7 +20,7 @@ from jobs.clock import parse_range
 from jobs.connect import Document
 from jobs.options import Since, Until
 from jobs.output.report import Report
-from jobs.output.text.tables import restore_table
+from jobs.output.text.tables import table_of_verb
 from jobs.running.runner import Runner, RunOptions
 from jobs.selection import Series, one_policy, parse_series
 from jobs.steps.working import restore_step
@@ -46,7 +46,6 @@ VersionsTo = Annotated[
     typer.Option(
         "--versions-to",
         metavar="COLLECTION",
-        show_default=False,
         help="With --versions all: collection for the older versions. Default: --to, under new _ids.",
     ),
 ]
@@ -55,7 +54,6 @@ KeepFor = Annotated[
     typer.Option(
         "--keep-for",
         metavar="DURATION",
-        show_default=False,
         help="When restoring into the policy's own collection: how long the buckets stay pinned, such as "
         "30d. Default: until `unpin`.",
     ),
@@ -90,7 +88,7 @@ def restore(
         how = How(versions, versions_to)
         step = restore_step(RestoreOptions(to, within, wanted, how, pinned_until))
         results = Runner.of(call, database, [step], RunOptions(within)).run_all([policy])
-    return Report(call.command, call.now, results, [restore_table(results)])
+    return Report(call.command, call.now, results, [table_of_verb("restore", results)])
 
 
 def _pinned_until(call: Call, policy: Policy, to: str, keep_for: str) -> datetime | None:

@@ -6,7 +6,7 @@ from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.options import Since, Until
 from jobs.output.report import Report
-from jobs.output.text.tables import unpin_table
+from jobs.output.text.tables import table_of_verb
 from jobs.running.runner import RunOptions, perform
 from jobs.steps.working import UNPIN
 
@@ -25,4 +25,4 @@ def unpin(call: Call, since: Since = None, until: Until = None) -> Report:
     """
     within = parse_range(since, until)
     results = perform(call, [UNPIN], RunOptions(within))
-    return Report(call.command, call.now, results, [unpin_table(results)])
+    return Report(call.command, call.now, results, [table_of_verb("unpin", results)])

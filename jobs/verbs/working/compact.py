@@ -10,9 +10,9 @@ from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.options import Since, Until
 from jobs.output.report import Report
-from jobs.output.text.lake import lake_lines
-from jobs.output.text.pauses import pause_lines
-from jobs.output.text.tables import compact_table
+from jobs.output.text.keeping import pause_lines
+from jobs.output.text.tables import table_of_verb
+from jobs.output.text.working import lake_lines
 from jobs.running.runner import RunOptions, perform
 from jobs.steps.lake import registering
 from jobs.steps.working import COMPACT_ALL
@@ -33,5 +33,5 @@ def compact(call: Call, since: Since = None, until: Until = None, dry_run: DryRu
     within = parse_range(since, until)
     options = RunOptions(within, dry_run, followers=registering(call.settings.lake))
     results = perform(call, [COMPACT_ALL], options)
-    tables = [compact_table(results), *lake_lines(results), *pause_lines(results)]
+    tables = [table_of_verb("compact", results), *lake_lines(results), *pause_lines(results)]
     return Report(call.command, call.now, results, tables)

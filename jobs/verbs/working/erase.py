@@ -12,8 +12,7 @@ from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.options import Since, Until
 from jobs.output.report import Report
-from jobs.output.text.erase import erase_tables
-from jobs.output.text.lake import lake_lines
+from jobs.output.text.working import erase_tables, lake_lines
 from jobs.running.runner import RunOptions, perform
 from jobs.selection import one_policy, parse_series
 from jobs.steps.erasing import erase_step
@@ -36,7 +35,6 @@ Confirm = Annotated[
     typer.Option(
         "--confirm",
         metavar="POLICY",
-        show_default=False,
         help="The name of the policy again: erase. Without it, only show what would be erased.",
     ),
 ]

@@ -10,7 +10,7 @@ import typer
 from config.errors import UsageError
 from jobs.call import Call
 from jobs.output.report import Report
-from jobs.output.text.lake import sync_lines
+from jobs.output.text.working import sync_lines
 from jobs.running.runner import perform
 from jobs.steps.lake import sync_step
 

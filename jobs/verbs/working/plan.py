@@ -26,12 +26,7 @@ EXAMPLES = [
 ]
 Against = Annotated[
     Path | None,
-    typer.Option(
-        "--against",
-        metavar="FILE",
-        help="Compare with a changed policy file, now and in 90 days.",
-        show_default=False,
-    ),
+    typer.Option("--against", metavar="FILE", help="Compare with a changed policy file, now and in 90 days."),
 ]
 
 

@@ -9,7 +9,7 @@ import typer
 from config.errors import UsageError
 from jobs.call import Call
 from jobs.output.report import Report
-from jobs.output.text.tables import publish_table
+from jobs.output.text.tables import table_of_verb
 from jobs.running.runner import perform
 from jobs.steps.publish import publishing
 
@@ -29,4 +29,4 @@ def publish(call: Call, *, everything: All = False) -> Report:
             f"{call.settings.path} has no [publish.redis]: nothing is published. Add it with a `url`"
         )
     results = perform(call, [found.step(everything=everything)])
-    return Report(call.command, call.now, results, [publish_table(results)])
+    return Report(call.command, call.now, results, [table_of_verb("publish", results)])

@@ -12,7 +12,7 @@ from config.checks.targets import reserved
 from config.errors import UsageError
 from jobs.call import Call
 from jobs.output.report import Report
-from jobs.remodelling.play import remodel_collection
+from jobs.remodelling.command import remodel_collection
 
 EXAMPLES = [
     "bucketwise remodel prices --to slots-minute --into prices_by_minute",

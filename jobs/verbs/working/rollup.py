@@ -17,9 +17,9 @@ from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.options import Executor, Since, Until, WorkerCount
 from jobs.output.report import Report, Result
-from jobs.output.text.pauses import pause_lines
-from jobs.output.text.publish import publish_lines
+from jobs.output.text.keeping import pause_lines
 from jobs.output.text.tables import rollup_tables
+from jobs.output.text.working import publish_lines
 from jobs.running.runner import RunOptions, perform
 from jobs.steps.publish import published
 from jobs.steps.working import ROLLUP, backfill_step
@@ -36,7 +36,6 @@ Slices = Annotated[
         "--slices",
         metavar="DURATION",
         help="Note the progress after each such part of the range (30d), and resume there.",
-        show_default=False,
     ),
 ]
 Restart = Annotated[bool, typer.Option("--restart", help="With --slices: begin with the first one again.")]
@@ -64,8 +63,8 @@ def rollup(
     staff = call.staff(workers, executor)
     options = RunOptions(within, staff=staff, followers=published(call.settings))
     results = perform(call, [step], options)
-    told = [*publish_lines(results), *pause_lines(results)]
-    tables = [*rollup_tables(results), *_resumed(results), *told]
+    notes = [*publish_lines(results), *pause_lines(results)]
+    tables = [*rollup_tables(results), *_resumed(results), *notes]
     return Report(call.command, call.now, results, tables)
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from jobs.call import Call
 from jobs.options import AllowLarge, Executor, WorkerCount
 from jobs.output.report import Report
-from jobs.output.text.lake import lake_lines
-from jobs.output.text.pauses import pause_lines
-from jobs.output.text.publish import publish_lines
+from jobs.output.text.keeping import pause_lines
 from jobs.output.text.tables import run_tables
+from jobs.output.text.working import lake_lines, publish_lines
 from jobs.running.runner import RunOptions, perform
 from jobs.steps.lake import registering
 from jobs.steps.publish import published

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
+from config.amounts import at_most
 from config.errors import HaltedError
-from config.limits import at_most
 from config.tables import Store
 from tests.archivers.builders import DAY0, LATER, MINUTE, Case, deletable, insert, timeseries
 from tests.archivers.harness import Cycle

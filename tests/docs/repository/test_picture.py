@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from docs.draw_demo import PICTURE, drawn, svg
+from jobs.demo.demo import PRESENT
 from jobs.demo.invent import invent
-from jobs.demo.play import PRESENT
 from tests.jobs.command import started
 
 
@@ -23,9 +23,9 @@ def test_it_has_the_figures_of_what_is_loaded() -> None:
     shown: dict[str, list[str]] = {}
     for row in (it for it in _rows() if len(it) == 6):
         shown.setdefault(row[0], row[3:])  # a later act shows a day of each
-    for made in invent(PRESENT):
+    for name, made in invent(PRESENT).items():
         figures = (len(made.documents) + len(made.extra), len(made.time), len(made.series))
-        assert shown[made.name] == [f"{it:,}" for it in figures]
+        assert shown[name] == [f"{it:,}" for it in figures]
 
 
 @pytest.mark.soak

@@ -16,8 +16,8 @@ from archivers.moving import filling
 from archivers.proof.turns import turns_of
 from archivers.stores import ObjectStore, open_store
 from buckets.fields.times import DAY_MS, as_ms
+from config.amounts import Share
 from config.policies import Audit, Compact, Policy, Rollup
-from config.shares import Share
 from config.tables import Store
 from jobs.output.report import Result
 from jobs.steps.working import RUN, audit_step

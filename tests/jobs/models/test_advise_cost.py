@@ -24,8 +24,8 @@ from jobs.advising.candidates import measured
 from jobs.advising.extract import extract
 from jobs.call import Call
 from jobs.output.report import Report
-from jobs.remodelling.play import remodel_collection
-from jobs.sharding.play import ShardOptions, shard_keys_of
+from jobs.remodelling.command import remodel_collection
+from jobs.sharding.compare import ShardOptions, shard_keys_of
 from jobs.stopping import Stop
 from tests.jobs.counting import Counts, ticks_policy
 

@@ -23,9 +23,9 @@ from jobs.output.page.service import EVERY, service_page
 from jobs.output.progress import Progress
 from jobs.output.report import Result
 from jobs.running.ledger import COLLECTION, Run
-from jobs.service.judge import Seen, troubles
 from jobs.service.metrics import Metrics
 from jobs.service.scheduler import Hand
+from jobs.service.troubles import PolicyState, troubles
 from tests.jobs.counting import Counts, ticks_policy
 from tests.jobs.page.browser import Browser
 from tests.jobs.page.reports import HOSTILE
@@ -183,7 +183,7 @@ def interrupted(why: str | None) -> Document:
     ],
 )
 def test_what_is_trouble(told: Document, expected: list[tuple[str, str, str]]) -> None:
-    found = troubles(ticks_policy(to="offline"), Seen(**told), NOW, None)
+    found = troubles(ticks_policy(to="offline"), PolicyState(**told), NOW, None)
     assert [(it.severity, it.text, shlex.split(it.command or "")[1]) for it in found] == expected
 
 
@@ -193,7 +193,7 @@ def test_a_run_is_late_when_two_firings_have_passed(hours: int, is_late: bool, i
     done = Run("r", "run", "ticks", NOW, NOW, 0, "done", {}, None, "0.1.0", 1, NOW)
     policy = ticks_policy(to="offline").model_copy(update={"schedule": "0 * * * *"})
     later = NOW.replace(minute=29) + timedelta(hours=hours)
-    found = troubles(policy, Seen(runs=[done], is_in_hand=is_in_hand), later, None)
+    found = troubles(policy, PolicyState(runs=[done], is_in_hand=is_in_hand), later, None)
     assert [it.text for it in found] == [
         "late: no run was completed since it was due at 2018-09-01T13:00:00Z"
     ] * (is_late and not is_in_hand)
@@ -227,7 +227,7 @@ def test_a_run_is_due_when_its_window_opens(begun: str, now: str, expected: list
     done = Run("r", "run", "ticks", at, at, 0, "done", {}, None, "0.1.0", 1, at)
     said = {"schedule": "0 * * * *", "throttle": Throttle(window="01:00-05:00")}
     policy = ticks_policy(to="offline").model_copy(update=said)
-    found = troubles(policy, Seen(runs=[done]), later, None)
+    found = troubles(policy, PolicyState(runs=[done]), later, None)
     assert [(it.severity, it.text) for it in found] == expected
     assert all(("--no-throttle" in str(it.command)) == (it.severity == "warning") for it in found)
 
@@ -405,7 +405,7 @@ def body_of(**more: Any) -> Document:
         "looked": "2018-09-01T12:29:58.123Z",
         "failing": {"since": "2018-09-01T12:30:00Z", "why": HOSTILE},
         "alive": True,
-        "told": [
+        "states": [
             {**policy, "policy": "n" * 100, "troubles": trouble, "in_hand": hand, "last": runs[1]},
             {**policy, "paused": True, "troubles": trouble[1:], "last": runs[0]},
             {**policy, "audit": None, "schedule": None, "lags": [None, None]},

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.output.page.bars import HEIGHT, KINDS, bars
+from jobs.output.page.render import by_year
 from jobs.output.page.strip import Row, Strip, strip
-from jobs.output.page.years import by_year
 from tests.jobs.page.reports import month_of, runs_of
 
 STATES = ["live", "archived", "both", "online", "summarised", "expired", "gap"]

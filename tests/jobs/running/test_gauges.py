@@ -105,7 +105,7 @@ def run(policy: Policy, database: str, uri: str, *, is_measured: bool) -> tuple[
         )
         result = runner.run_one(policy)
     assert result.exit_code == 0, result
-    return dict(result.measures.standing), counts
+    return dict(result.measures.gauges), counts
 
 
 def test_a_look_costs_the_same_however_much_there_is(

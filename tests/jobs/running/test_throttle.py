@@ -55,7 +55,7 @@ def test_no_piece_goes_faster_than_its_rate(rate: int, pieces: list[tuple[int, f
     assert gate.wait(now, NOON) is None
     for buckets, before, after in pieces:
         begun, now = now, now + before
-        gate.hear(buckets, 1)
+        gate.spend(buckets, 1)
         now += after
         busy, least = now - begun, buckets / rate
         while (wait := gate.wait(now, NOON)) is not None:
@@ -67,7 +67,7 @@ def test_no_piece_goes_faster_than_its_rate(rate: int, pieces: list[tuple[int, f
 
 def test_a_rate_may_count_bytes() -> None:
     gate = Gate(Throttle(max_rate="2MB/s"), lambda: None, 0.0)
-    gate.hear(1_000_000, 3_000_000)
+    gate.spend(1_000_000, 3_000_000)
     wait = gate.wait(1.0, NOON)
     assert wait is not None
     assert (wait.seconds, "2MB/s" in wait.reason) == (0.5, True)
@@ -91,9 +91,9 @@ def lag_gate(*lags: float | None) -> tuple[Gate, Secondaries]:
 
 def test_a_run_waits_until_no_secondary_is_behind() -> None:
     gate, ask = lag_gate(10.0, 11.0, None, 10.0)
-    gate.hear(1, 1)
+    gate.spend(1, 1)
     assert gate.wait(0.0, NOON) is None
-    gate.hear(1, 1)
+    gate.spend(1, 1)
     waits = [gate.wait(at / 4, NOON) for at in range(1, 13)]
     assert [wait is not None for wait in waits] == [False] * 3 + [True] * 8 + [False]
     assert ask.asked == 4
@@ -108,14 +108,14 @@ def test_the_lag_is_asked_for_once_a_second_and_never_without_work() -> None:
         assert gate.wait(at / 10, NOON) is None
     assert ask.asked == 0
     for at in range(100):
-        gate.hear(0, 0)
+        gate.spend(0, 0)
         assert gate.wait(10 + at / 10, NOON) is None
     assert ask.asked == 10
 
 
 def test_a_run_does_not_wait_for_a_secondary_for_good() -> None:
     gate, _ = lag_gate(*[None] * 10_000)
-    gate.hear(1, 1)
+    gate.spend(1, 1)
     now = 0.0
     with pytest.raises(BucketwiseError, match=r"db2:27017 cannot be reached.* 15 minutes"):
         while (wait := gate.wait(now, NOON)) is not None:

@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 
 from jobs.failures import OUTCOMES
 from jobs.options import MEASURED
-from jobs.output.measures import Measures
-from jobs.output.report import Result
+from jobs.output.report import Measures, Result
 from jobs.service.metrics import Metrics
 from jobs.service.metrics_file import add
 from tests.jobs.command import Ran

@@ -19,9 +19,8 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from jobs.call import Call
-from jobs.demo import oracle, play
-from jobs.demo.invent import Invented, invent
-from jobs.demo.oracle import Expected
+from jobs.demo import demo
+from jobs.demo.invent import Expected, Invented, days, invent, wrong
 from jobs.demo.stage import Stage
 from jobs.stopping import Stop
 from tests.jobs.command import started
@@ -32,7 +31,7 @@ MODELS = ["ticks", "iot", "temperature", "metrics", "sales"]
 
 @pytest.fixture(scope="module")
 def invented() -> dict[str, Invented]:
-    return {made.name: made for made in invent(PRESENT)}
+    return invent(PRESENT)
 
 
 def readings_in(document: dict[str, Any], extra: dict[Any, list[dict[str, Any]]]) -> Counter[Any]:
@@ -69,7 +68,7 @@ def test_documents_hold_the_readings_that_the_columns_say(name: str, invented: d
 
 
 def test_the_same_present_gives_the_same_bytes(invented: dict[str, Invented]) -> None:
-    again = {made.name: made for made in invent(PRESENT)}
+    again = invent(PRESENT)
     assert list(again) == MODELS
     for name, made in again.items():
         assert made.documents == invented[name].documents
@@ -100,20 +99,20 @@ def sound() -> dict[str, float]:
 @pytest.mark.parametrize("key", sorted(sound()))
 def test_a_wrong_summary_is_noticed(key: str) -> None:
     expected = Expected(0, 0, "p", np.array([2.0, 4.0, 1.0]))
-    assert oracle.wrong(expected, sound()) is None
+    assert wrong(expected, sound()) is None
     # an ulp where the value must be exact; else more than what is allowed
     slack = {"sum": 1 + 1e-11, "avg": 1 + 1e-11, "p50": 1.02}
     value = sound()[key]
     worse = value * slack[key] if key in slack else math.nextafter(value, math.inf)
-    fault = oracle.wrong(expected, sound() | {key: worse})
+    fault = wrong(expected, sound() | {key: worse})
     assert fault is not None
     assert fault.startswith(f"{key} is ")
 
 
 def test_days_are_those_of_the_zone_across_a_change_of_the_clock() -> None:
     at = datetime(2026, 3, 28, 12, tzinfo=UTC).timestamp() * 1000
-    made = Invented("x", [{}], time=np.array([at, at + 48 * 3_600_000], dtype=np.int64))
-    edges = oracle.days(made, "Europe/Berlin")
+    made = Invented([{}], time=np.array([at, at + 48 * 3_600_000], dtype=np.int64))
+    edges = days(made, "Europe/Berlin")
     assert np.diff(edges).tolist() == [24 * 3_600_000, 23 * 3_600_000, 24 * 3_600_000]
     assert edges[0] == datetime(2026, 3, 27, 23, tzinfo=UTC).timestamp() * 1000
 
@@ -183,9 +182,9 @@ def test_what_does_not_add_up_ends_with_1(tmp_path: Path, monkeypatch: pytest.Mo
         raise AssertionError("nothing is played after a fault")
 
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(play, "ACTS", (fault, never))
+    monkeypatch.setattr(demo, "ACTS", (fault, never))
     call = Call("demo", None, (), PRESENT, True, False, True, True, Stop())
-    report = play.play(call, keep=False)
+    report = demo.play(call, keep=False)
     assert report.exit_code == 1
     assert report.as_dict()["failed"] == ["readings: 1, and it should be 2"]
     assert report.error == "the demo does not add up: readings: 1, and it should be 2"

@@ -116,7 +116,7 @@ def test_it_is_told_how_long_the_rest_will_take(
 )
 def test_an_estimate(elapsed: float, share: float | None, told: str | None) -> None:
     estimate = Estimate(50.0)
-    estimate.hear("things", share, 50.0 + elapsed)
+    estimate.update("things", share, 50.0 + elapsed)
     assert estimate.left(50.0 + elapsed) == told
 
 

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from jobs.output.page.template import render
-from jobs.output.text.tables import plain_table, printable, size
+from jobs.output.text.cells import plain_table, printable, size
 
 Body = dict[str, Any]
 QUERIES = ("last", "hour", "day", "month")
@@ -31,7 +31,7 @@ def _head(body: Body) -> list[str]:
         f"data {size(now['data_bytes'])}, on disk {size(now['storage_bytes'])}, "
         f"indexes {size(now['index_bytes'])}",
         f"sampled: {sample['buckets']:,} buckets with {sample['readings']:,} readings{fill}; bytes a bucket: "
-        + ", ".join(f"{told} {count:,}" for told, count in sample["bucket_bytes"].items()),
+        + ", ".join(f"{name} {count:,}" for name, count in sample["bucket_bytes"].items()),
         f"arrival: {arrival['writes']:,} writes, {arrival['told']}"
         if arrival["by"]
         else f"arrival is not known: {arrival['told']}",
@@ -69,8 +69,8 @@ def candidate_rows(body: Body) -> list[list[str]]:
     rows = []
     for it in body["candidates"]:
         if it["unfit"] is None:
-            told = [_count(it["readings_per_second"].get(key)) for key in ("inserts", "updates")]
-            rows.append([it["model"], *_sizes(it), *told, *_ms(it)])
+            speeds = [_count(it["readings_per_second"].get(key)) for key in ("inserts", "updates")]
+            rows.append([it["model"], *_sizes(it), *speeds, *_ms(it)])
         if "archive" in it:
             rows.append(["  its archive", *_sizes(it["archive"]), *["–"] * (2 + len(QUERIES))])
     if body["summaries"] and "query_ms" in body["summaries"]:

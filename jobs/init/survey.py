@@ -26,8 +26,8 @@ from jobs.call import Call
 from jobs.clock import iso
 from jobs.init.draft import drafted, policy_names, without_overflows
 from jobs.init.look import Looker
+from jobs.init.report import guess_body, init_tables
 from jobs.init.text import config_text
-from jobs.init.told import guess_body, init_tables
 from jobs.output.report import Report, Result
 from jobs.steps.fit import fit_body
 from jobs.steps.working import LEFT_SOMETHING, OWN_COLLECTIONS, finding_body
@@ -89,9 +89,9 @@ def survey(call: Call, mongodb: MongoDB, names: Sequence[str], output: Path | No
         store = (place.parent / f"{mongodb.database}-archive").as_uri()
         text = config_text(guesses, mongodb.database, store, iso(call.now.replace(microsecond=0)))
         if all(it.policy is None for it in guesses):
-            told = "; ".join(f"{it.collection}: {'; '.join(it.evidence)}" for it in guesses)
+            seen = "; ".join(f"{it.collection}: {'; '.join(it.evidence)}" for it in guesses)
             raise UsageError(
-                f"no collection holds readings that bucketwise understands, so nothing was written. {told}"
+                f"no collection holds readings that bucketwise understands, so nothing was written. {seen}"
             )
         settings = _settings(text, output or DEFAULT_PATH, mongodb)
         general = [finding_body(it) for it in check_server(database)]

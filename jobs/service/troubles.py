@@ -1,4 +1,4 @@
-"""Judges a policy: what is wrong, and what to type. Pure."""
+"""The troubles of a policy: what is wrong, and what to type. Pure."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from config.policies import Policy
 from config.throttling import parse_window
 from jobs import clock
 from jobs.output.report import Result
-from jobs.output.text.failed import UNTOLD
+from jobs.output.text.working import UNTOLD
 from jobs.running.lateness import missed_since
 from jobs.running.ledger import COMPLETED, RUNNING, SCHEDULED, Run
 from jobs.running.runner import WINDOW_OVER
-from jobs.steps.failed import command
+from jobs.steps.status import command
 
 #: How long expired buckets may wait: then audits call them overdue, too.
 _OVERDUE = timedelta(days=1)
@@ -25,7 +25,7 @@ Body = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Seen:
+class PolicyState:
     """The state of a policy. `place`: the JSON of how far it is. `failed`: as `status --failed` lists it.
     `audit`: findings by severity. `ended`: its last turn here, and when that was."""
 
@@ -46,25 +46,25 @@ class Trouble(NamedTuple):
     command: str | None
 
 
-def troubles(policy: Policy, seen: Seen, now: datetime, config: Path | None) -> list[Trouble]:
+def troubles(policy: Policy, state: PolicyState, now: datetime, config: Path | None) -> list[Trouble]:
     """Returns what is wrong, errors first. `config`: that of --config, which the suggested commands
     repeat."""
 
     def typed(verb: str) -> str:
         return command(verb, policy.name, (), config)
 
-    found = [*_of_runs(seen, typed("run")), *_of_place(seen, typed("plan"))]
-    if count := int(seen.audit.get("error", 0)):
-        at = clock.iso(datetime.fromtimestamp(int(seen.audit["at"]), UTC))
+    found = [*_of_runs(state, typed("run")), *_of_place(state, typed("plan"))]
+    if count := int(state.audit.get("error", 0)):
+        at = clock.iso(datetime.fromtimestamp(int(state.audit["at"]), UTC))
         errors = "error" if count == 1 else "errors"
         found.append(Trouble("error", f"the audit of {at} has {count:,} {errors}", typed("audit")))
-    if seen.paused:
-        it = seen.paused
+    if state.paused:
+        it = state.paused
         text = f"paused since {clock.iso(it['since'])} by {it['by']}: {it['reason']}"
         found.append(Trouble("warning", text, typed("resume")))
-    elif policy.schedule is not None and not seen.is_in_hand:
+    elif policy.schedule is not None and not state.is_in_hand:
         completed = next(
-            (it.started for it in seen.runs if it.verb == SCHEDULED and it.exit_code in COMPLETED), None
+            (it.started for it in state.runs if it.verb == SCHEDULED and it.exit_code in COMPLETED), None
         )
         if late := missed_since(policy.schedule, completed, now, policy.throttle.window):
             found.append(
@@ -82,26 +82,26 @@ def _late(policy: Policy, text: str, now: datetime, config: Path | None) -> Trou
     return Trouble("warning", f"waits for its window, which opens at {clock.iso(opens)}: {text}", anyway)
 
 
-def _of_runs(seen: Seen, again: str) -> Iterator[Trouble]:
-    for it in seen.failed:
+def _of_runs(state: PolicyState, again: str) -> Iterator[Trouble]:
+    for it in state.failed:
         why = (it["error"] or "it never came to its end").partition("\n")[0]
         text = f"{it['verb']} of {clock.iso(it['started'])}: {it['outcome']}: {why}"
         severity = "warning" if it["error"] == WINDOW_OVER else "error"  # as it was asked to
         yield Trouble(severity, text, it["command"] or UNTOLD)
-    if seen.ended and not seen.failed:
-        at, result = seen.ended
-        if result.exit_code in _FAILED and not any(it.started > at for it in seen.runs):
+    if state.ended and not state.failed:
+        at, result = state.ended
+        if result.exit_code in _FAILED and not any(it.started > at for it in state.runs):
             yield Trouble("error", f"the turn of {clock.iso(at)}: {result.outcome}: {result.error}", again)
-    counts = (it.counts for it in seen.runs if it.verb == SCHEDULED and it.outcome != RUNNING)
+    counts = (it.counts for it in state.runs if it.verb == SCHEDULED and it.outcome != RUNNING)
     steps = next(counts, {}).values()
     if broken := max((it.get("quarantined", 0) for it in steps if isinstance(it, Mapping)), default=0):
         yield Trouble("warning", f"{broken:,} buckets are quarantined", again.replace(" run ", " plan "))
 
 
-def _of_place(seen: Seen, why: str) -> Iterator[Trouble]:
-    if error := seen.place.get("error"):
+def _of_place(state: PolicyState, why: str) -> Iterator[Trouble]:
+    if error := state.place.get("error"):
         yield Trouble("error", error, why)
     for what, key in (("roll-up", "rollup_lag_seconds"), ("archive", "archive_lag_seconds")):
-        lag = timedelta(seconds=seen.place.get(key, 0))
-        if lag > _OVERDUE and not (seen.paused or seen.failed or seen.is_in_hand):
+        lag = timedelta(seconds=state.place.get(key, 0))
+        if lag > _OVERDUE and not (state.paused or state.failed or state.is_in_hand):
             yield Trouble("warning", f"the {what} is {lag.days:,} days behind", why)

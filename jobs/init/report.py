@@ -12,7 +12,8 @@ from rich.text import Text
 
 from buckets.inferring.guess import Guess
 from jobs.output.report import Result
-from jobs.output.text.tables import findings_table, fit_lines, plain_table, printable
+from jobs.output.text.cells import plain_table, printable
+from jobs.output.text.tables import findings_table, fit_lines
 
 Body = dict[str, Any]
 

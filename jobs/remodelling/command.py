@@ -13,8 +13,8 @@ from jobs.call import Call
 from jobs.init.draft import drafted, policy_names
 from jobs.init.text import policy_text
 from jobs.output.report import Report
-from jobs.output.text.tables import printable
-from jobs.remodelling.remodel import Remodel, told
+from jobs.output.text.cells import printable
+from jobs.remodelling.remodel import Remodel, counted
 from jobs.running.lease import Lease
 
 LEFT_SOMETHING, FAILED, REFUSED = 3, 1, 2
@@ -77,7 +77,7 @@ def _complaint(task: Remodel, differing: int | None) -> str | None:
     """Returns what kept the readings from being written, or from being the same."""
     if task.survey.uncarried:
         return (
-            f"nothing was written: {task.model} has no place for {told(task.survey.uncarried)}. Mend or "
+            f"nothing was written: {task.model} has no place for {counted(task.survey.uncarried)}. Mend or "
             "remove these in the source, or name another model with --to"
         )
     if differing:

@@ -1,0 +1,85 @@
+"""The demo from its first line to its last."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+from config.errors import BucketwiseError, UsageError
+from config.loading.environment import OVERRIDES
+from config.loading.load import PATH_VARIABLE
+from jobs.call import Call
+from jobs.clock import iso
+from jobs.demo.answers import query, summaries
+from jobs.demo.cycle import audited, back, evidence, first_run, load, second_run, space
+from jobs.demo.stage import Show, Stage, stage
+from jobs.output.report import Report
+
+#: Where no --now is given, every demo is the same.
+PRESENT = datetime(2026, 11, 2, 6, tzinfo=UTC)
+ACTS = (load, first_run, space, summaries, query, back, second_run, evidence, audited)
+
+
+def play(call: Call, *, keep: bool) -> Report:
+    """Plays the demo. `call.now` is its present: its readings end there. Ends with 1 where a check failed."""
+    if call.config is not None or call.names:
+        raise UsageError("demo takes neither --config nor --policy: it brings its own policy file")
+    if importlib.util.find_spec("duckdb") is None:
+        message = "the demo queries with DuckDB, which is missing. Run: pip install 'bucketwise[demo]'"
+        raise BucketwiseError(message)
+    show = Show(silent=call.json)
+    # The acts themselves are progress enough where there is no bar to move.
+    quiet = call.quiet or not sys.stderr.isatty()
+    with stage(call, show, keep=keep, quiet=quiet) as it:
+        version = it.database.client.server_info()["version"]
+        show.opening(f"MongoDB {version} and a store in {it.folder}, and the clock set to {iso(call.now)}.")
+        report = _perform(it)
+    program = "bucketwise" if shutil.which("bucketwise") else str(Path(sys.prefix, "bin", "bucketwise"))
+    if keep:
+        report.extra |= {"uri": it.mongod.uri, "config": str(it.call.config), "pid": it.mongod.pid}
+        show.closing(_kept(it, program))
+    else:
+        gone = "MongoDB is stopped and the folder is gone. To look around yourself:"
+        show.closing([f"{gone} {program} demo --keep"])
+    return report
+
+
+def _perform(stage: Stage) -> Report:
+    """Performs all acts, or those up to the first that finds a fault: those after it would only fail in
+    turn."""
+    show = stage.show
+    for act in ACTS:
+        act(stage)
+        if show.failed:
+            break
+    error = f"the demo does not add up: {show.failed[0]}" if show.failed else None
+    extra = {"sizes": stage.sizes, "checks": show.made, "failed": show.failed}
+    return Report(
+        "demo", stage.call.now, stage.results, error=error, error_code=int(bool(error)), extra=extra
+    )
+
+
+def _kept(stage: Stage, program: str) -> list[str]:
+    now = f"--now {iso(stage.call.now)}"
+    in_the_way = [name for name in (PATH_VARIABLE, *OVERRIDES.values()) if os.environ.get(name)]
+    return [
+        "",
+        f"MongoDB   {stage.mongod.uri}, database demo",
+        f"Policies  {stage.call.config}",
+        f"Archive   {stage.folder}/store",
+        f"Audit     {stage.folder}/audit.html",
+        "",
+        "To look around:",
+        f"  cd {stage.folder}",
+        *([f"  unset {' '.join(in_the_way)}"] if in_the_way else []),
+        f"  {program} status {now}",
+        f"  {program} plan   # by today's clock more has expired",
+        f"  {program} restore {now} -p sales --to sales_back",
+        "",
+        "To end it:",
+        f"  kill {stage.mongod.pid}; rm -r {stage.folder}",
+    ]

@@ -1,0 +1,78 @@
+"""Holds, pauses, closed windows and receipts, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from jobs.clock import iso
+from jobs.output.report import Result
+from jobs.output.text.cells import instant, number, outcome, outcome_table, plain_table, printable
+
+
+def holds_table(results: Sequence[Result]) -> RenderableType:
+    """Returns a row for each hold of each policy."""
+    heads = ("policy", "name", "series", "since", "until", "freezes", "placed", "by", "reason")
+    table = plain_table("Holds", *heads)
+    for result in results:
+        for it in result.body.get("holds", ()):
+            series = " ".join(f"{field}={value}" for field, value in it["series"].items()) or "all"
+            since, until = (iso(it[key]) if it[key] else "–" for key in ("since", "until"))
+            what = (it["name"], series, since, until, "yes" if it["freeze"] else "no")
+            row = (result.policy, *what, iso(it["placed_at"]), it["by"], it["reason"])
+            table.add_row(*map(printable, row))
+    return table
+
+
+def pauses_table(results: Sequence[Result]) -> RenderableType:
+    """Returns a row for each policy, paused or not."""
+    table = plain_table("Pauses", "policy", "paused since", "by", "reason")
+    for result in results:
+        it = result.body.get("paused")
+        row = (iso(it["since"]), it["by"], it["reason"]) if it else ("–", "–", "–")
+        table.add_row(result.policy, *map(printable, row))
+    return table
+
+
+def pause_lines(results: Sequence[Result]) -> list[RenderableType]:
+    """Returns a line for each policy that is paused, or whose window is closed. Where a pause cut a run off,
+    the error says so."""
+    found = [(it.policy, it.paused or it.body.get("paused")) for it in results if it.error is None]
+    lines = [
+        f"{policy}: paused since {iso(it['since'])} by {it['by']}: {it['reason']}"
+        for policy, it in found
+        if it
+    ]
+    closed = ((it.policy, it.stopped, it.next_window) for it in results)
+    lines += [f"{policy}: {why}; the next one opens {iso(at)}" for policy, why, at in closed if why and at]
+    return [Text(printable(line), style="yellow") for line in lines]
+
+
+Body = dict[str, Any]
+
+
+def event(receipt: Body) -> str:
+    """Returns the event of a receipt that is not of a delete."""
+    if receipt["kind"] in ("hold", "release"):
+        did = "placed" if receipt["kind"] == "hold" else "released"
+        return f"hold {receipt['hold']} {did} by {receipt['by']}"
+    if receipt["kind"] == "expire":
+        return f"gone from {receipt.get('commit') or receipt.get('into')}, by retain.archive"
+    if receipt["kind"] == "erase":
+        return f"erased: {receipt['reason']}"
+    return "lost, with those before it"
+
+
+def receipts_table(results: Sequence[Result]) -> RenderableType:
+    """Returns what `receipts` prints: a row for each delete."""
+    table = outcome_table("Receipts", "policy", "number", "at", "from", "buckets", "held by")
+    for result in results:
+        for it in result.body.get("deletes", []):
+            held = it.get("held_by") or {}
+            place = held.get("commit") or held.get("collection") or event(it)
+            row = (number(it["sequence"]), instant(it["at"]), it.get("collection", "–"))
+            table.add_row(result.policy, *row, number(it.get("buckets")), place, outcome(result))
+    return table
