@@ -1,9 +1,10 @@
 """Merges the small commits of each UTC day into one.
 
 A merged commit is made like any other. The documents are read from the store, and must be those that were
-archived. They are packed together, written, read back and compared byte for byte; the manifest is written
-last. Then one transaction replaces all the others by it at once. These stay in the store for a while, so that
-a query under way keeps its files; readers of manifests do not count them.
+archived. They are packed together, written, read back and compared byte for byte, one section after the
+other, so that a commit may hold more than fits into memory; the manifest is written last. Then one
+transaction replaces all the others by it at once. These stay in the store for a while, so that a query under
+way keeps its files; readers of manifests do not count them.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple
 
 from archivers.compacting.plan import Size, StandingCommit, at_rest, groups, most
 from archivers.context import ArchiveContext
-from archivers.format.archive import Maker, OfflineArchive, Replaced
+from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Manifest
+from archivers.format.writing import Maker, Replaced
 from archivers.moving.archive import recover
 from archivers.moving.known import KnownCopies
 from archivers.records.days import CommitDays
@@ -72,29 +73,13 @@ def compact(context: ArchiveContext, options: CompactOptions) -> CompactReport:
 
 
 def plan_compaction(context: ArchiveContext, options: CompactOptions) -> CompactReport:
-    """Returns what `compact` would do, as far as receipts tell: of irregular buckets it makes more commits.
-    Changes nothing."""
+    """Returns what `compact` would do, as far as receipts tell. Changes nothing."""
     report = CompactReport(bytes_after=None)
     archive = context.offline(context.keys)
     if archive is not None:
         for group in _Compactor(context, options, archive).groups():
             report.add(group)
     return report
-
-
-class _Loaded(NamedTuple):
-    commit: StandingCommit
-    manifest: Manifest
-    batch: Batch
-
-
-def _joined(some: Sequence[_Loaded]) -> Lot:
-    return Lot(Batch.concat([it.batch for it in some]), some[0].manifest.archived_policy)
-
-
-def _cells(some: Sequence[_Loaded]) -> int:
-    """Returns what is decoded for that is given back."""
-    return _joined(some).cells
 
 
 @dataclass
@@ -108,10 +93,9 @@ class _Compactor:
 
     def run(self) -> None:
         for group in self.groups():
-            for some in self._fitting(group):
-                self._merge(some)
-                self.report.add([it.commit for it in some])
-                self.context.progress("merged commits", len(some), self.done)
+            self._merge(group)
+            self.report.add(group)
+            self.context.progress("merged commits", len(group), self.done)
 
     def groups(self) -> Iterator[list[StandingCommit]]:
         """Yields the commits that become one, day by day, as far as the budget goes."""
@@ -120,7 +104,7 @@ class _Compactor:
             self.context.check()
             self.done = number / len(days)
             resting = at_rest(self._day(day), self.options.quiet_since)
-            for group in groups(self._movable(resting), self._most):
+            for group in groups(self._movable(resting), self._section, self.options.budget):
                 if not self._affords(group):
                     return
                 yield group
@@ -165,37 +149,34 @@ class _Compactor:
             self._known_days.note_compacted(names)
 
     @property
-    def _most(self) -> Size:
+    def _section(self) -> Size:
         return most(self.context.executor.memory)
 
-    def _fitting(self, group: Sequence[StandingCommit]) -> Iterator[list[_Loaded]]:
-        """Yields those of a group that become one. Irregular buckets take more memory than receipts tell: no
-        more of them are decoded at once than fit."""
-        filled: list[_Loaded] = []
-        cells, limit = 0, self._most.cells
-        for it in group:
-            self.context.check()
-            manifest = self.archive.manifest(it.commit)
-            loaded = _Loaded(it, manifest, self.archive.load(manifest))
-            more = _cells([loaded])
-            if filled and cells + more > limit:
-                cells = _cells(filled)  # together they may share layouts
-                if cells > limit // 2 or cells + more > limit:
-                    yield from [filled] if len(filled) > 1 else []
-                    filled, cells = [], 0
-            filled.append(loaded)
-            cells += more
-        yield from [filled] if len(filled) > 1 else []
-
-    def _merge(self, group: Sequence[_Loaded]) -> None:
-        manifests = [it.manifest for it in group]
-        first, context = manifests[0], self.context
+    def _merge(self, group: Sequence[StandingCommit]) -> None:
+        context, archive = self.context, self.archive
+        manifests = [archive.manifest(it.commit) for it in group]
+        first = manifests[0]
         maker = Maker(first.database, context.fence, context.now, first.timeseries)
-        origins = [origin for it in manifests for origin in it.all_origins]
-        replaced = Replaced(tuple(it.commit for it in manifests), tuple(origins))
-        copied = self.archive.copy(_joined(group), first.series_types, maker, context.check, replaced)
+        replaced = Replaced.by_sections(manifests, (it for one in manifests for it in one.all_origins))
+        copied = archive.copy(self._lots(manifests), first.series_types, maker, context.check, replaced)
         run = ArchiveRun.of(context)
-        successor = CommitRegistry(run, self.archive, maker).merge(manifests, copied)
-        KnownCopies(run).note_merged(successor, copied.batch)
+        successor = CommitRegistry(run, archive, maker).merge(manifests, copied)
+        KnownCopies(run).note_merged(archive, successor)
         assert self.report.bytes_after is not None
         self.report.bytes_after += successor.size
+
+    def _lots(self, manifests: Sequence[Manifest]) -> Iterator[Lot]:
+        """Yields the buckets of these commits in their order, as many at a time as a section may hold.
+        Irregular buckets take more memory than receipts tell: no more of them are decoded than fit."""
+        policy, limit, filled, cells = manifests[0].archived_policy, self._section, list[Batch](), 0
+        for batch in (it.batch for one in manifests for it in self.archive.sections(one)):
+            self.context.check()
+            more, size = Lot(batch, policy).cells, sum(it.size for it in filled)
+            if filled and cells + more > limit.cells:
+                cells = Lot(Batch.concat(filled), policy).cells  # together they may share layouts
+            if filled and (size + batch.size > limit.bytes or cells + more > limit.cells):
+                yield Lot(Batch.concat(filled), policy)
+                filled, cells = [], 0
+            filled.append(batch)
+            cells += more
+        yield Lot(Batch.concat(filled), policy)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 from archivers.format.names import Commit
@@ -15,6 +16,9 @@ from buckets.fields.times import as_ms
 from config.policies import Policy
 from config.tables import USUAL_MEMORY
 
+#: A commit has at most about so many sections, each of the size of a commit that an archive run makes, and so
+#: many buckets: its receipt has a bit for each.
+MAX_SECTIONS, MAX_BUCKETS = 32, 16_000_000
 #: From so many commits on, those of a day are merged though the day has not come to rest.
 MANY = 100
 
@@ -36,6 +40,7 @@ class StandingCommit:
     held: Size
     stored: int  # bytes in the store
     kin: str  # see `Manifest.kin`
+    is_closed: bool  # none of its buckets is live
     is_compacted: bool  # a compaction has looked at it when its day had come to rest
     is_buried: bool  # it has or had a tombstone
     span: tuple[int, int]  # from its first reading until after its last, milliseconds
@@ -51,6 +56,7 @@ class StandingCommit:
             Size(cells, receipt["documents_bytes"]),
             receipt["bytes"],
             receipt["kin"],
+            receipt["state"] == "closed",
             receipt["compacted"],
             "tombstone" in receipt,
             (as_ms(receipt["first"]), as_ms(receipt["last"]) + 1),
@@ -58,7 +64,7 @@ class StandingCommit:
 
 
 def most(memory: int) -> Size:
-    """Returns how much one commit may hold: as much as an archive run puts into one."""
+    """Returns how much one section may hold: as much as an archive run puts into a commit."""
     share = memory / USUAL_MEMORY
     return Size(int(MAX_READINGS * share), int(MAX_BYTES * share))
 
@@ -72,21 +78,42 @@ def at_rest(day: Sequence[StandingCommit], quiet_since: datetime | None) -> list
     return old if len(old) == len(day) or len(old) >= MANY else []
 
 
-def groups(day: Iterable[StandingCommit], limit: Size) -> Iterator[list[StandingCommit]]:
+def groups(
+    day: Iterable[StandingCommit], section: Size, budget: int | None
+) -> Iterator[list[StandingCommit]]:
     """Yields the commits of a day that become one each: neighbours in the chain, as many as one commit may
-    hold. Those that stay alone are left out."""
+    hold, and at most `budget` bytes of BSON. Those that stay alone are left out.
+
+    A commit with live buckets stays of one section: it is rewritten when one of them changes."""
     kin: dict[str, list[StandingCommit]] = {}
     for it in day:
         kin.setdefault(it.kin, []).append(it)
     for some in kin.values():
         filled: list[list[StandingCommit]] = [[]]
         for it in sorted(some, key=lambda it: it.commit.sequence):
-            if filled[-1] and _exceeds([*filled[-1], it], limit):
+            if filled[-1] and _exceeds([*filled[-1], it], section, budget):
                 filled.append([])
             filled[-1].append(it)
-        yield from (group for group in filled if len(group) > 1)
+        yield from (group for group in map(partial(_worth, section=section), filled) if len(group) > 1)
 
 
-def _exceeds(group: Sequence[StandingCommit], limit: Size) -> bool:
-    cells = sum(it.held.cells for it in group)
-    return cells > limit.cells or sum(it.held.bytes for it in group) > limit.bytes
+def _exceeds(group: Sequence[StandingCommit], section: Size, budget: int | None) -> bool:
+    held = _size(group)
+    sections = MAX_SECTIONS if all(it.is_closed for it in group) else 1
+    is_large = held.cells > sections * section.cells or held.bytes > sections * section.bytes
+    is_dear = budget is not None and held.bytes > max(budget, section.bytes)
+    return is_large or is_dear or sum(it.buckets for it in group) > MAX_BUCKETS
+
+
+def _worth(group: list[StandingCommit], section: Size) -> list[StandingCommit]:
+    """Returns the group without commits of several sections that hold more than all others together: what
+    comes later, and is little, does not make all of a large day be written again each time."""
+    largest = max(group, key=lambda it: it.held.bytes)
+    is_several = largest.held.cells > section.cells or largest.held.bytes > section.bytes
+    if len(group) > 1 and is_several and 2 * largest.held.bytes > _size(group).bytes:
+        return _worth([it for it in group if it is not largest], section)
+    return group
+
+
+def _size(group: Sequence[StandingCommit]) -> Size:
+    return Size(sum(it.held.cells for it in group), sum(it.held.bytes for it in group))

@@ -17,8 +17,9 @@ from pymongo.client_session import ClientSession
 from archivers.context import ArchiveContext
 from archivers.ending.report import EndReport
 from archivers.ending.rule import Rule
-from archivers.format.archive import Maker, OfflineArchive
+from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Manifest
+from archivers.format.writing import Maker
 from archivers.records.family import family
 from archivers.records.receipts import Receipts, commit_of
 from archivers.recovering.commits import CommitRegistry

@@ -10,9 +10,10 @@ from pymongo.client_session import ClientSession
 
 from archivers.erasing.erasure import Erasure, Sorted
 from archivers.erasing.work import Work
-from archivers.format.archive import Maker, OfflineArchive
+from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Manifest
-from archivers.format.names import parse_commit, superseded_prefix
+from archivers.format.names import commit_of_superseded, superseded_prefix
+from archivers.format.writing import Maker
 from archivers.moving.known import KnownCopies
 from archivers.recovering.commits import CommitRegistry
 from archivers.run import ArchiveRun
@@ -28,8 +29,8 @@ class HeldCommit(NamedTuple):
     """A commit that holds something of the series."""
 
     manifest: Manifest
-    batch: Batch
-    found: Sorted
+    found: Sorted  # by positions in the commit
+    going: Batch
 
 
 def commits_of(archive: OfflineArchive, erasure: Erasure) -> Iterator[HeldCommit]:
@@ -37,10 +38,15 @@ def commits_of(archive: OfflineArchive, erasure: Erasure) -> Iterator[HeldCommit
     within = erasure.within
     for manifest in archive.manifests(within.start_ms, within.end_ms):
         if manifest.may_hold(erasure.policy, erasure.series):
-            batch = archive.load(manifest)
-            found = erasure.sort(batch)
-            if len(found.going) or len(found.across):
-                yield HeldCommit(manifest, batch, found)
+            going, across, batches = list[int](), list[int](), list[Batch]()
+            for held in archive.sections(manifest):
+                found = erasure.sort(held.batch)
+                going += held.positions[found.going].tolist()
+                across += held.positions[found.across].tolist()
+                batches.append(held.batch.take(found.going))
+            if going or across:
+                found = Sorted(*(np.array(it, dtype=np.int64) for it in (going, across)))
+                yield HeldCommit(manifest, found, Batch.concat(batches))
 
 
 class CommitEraser:
@@ -62,7 +68,7 @@ class CommitEraser:
     def _rewrite(self, held: HeldCommit) -> None:
         work, manifest = self._work, held.manifest
         work.see_not_held()  # and in the transaction again: one may be placed while files are written
-        going = held.batch.take(held.found.going)
+        going = held.going
         work.forget(going)
         noted: list[int] = []
 
@@ -74,7 +80,7 @@ class CommitEraser:
         registry = CommitRegistry(self._run, self._archive, maker)
         successor = registry.erase(manifest, held.found.going.tolist(), record)
         if successor is not None:
-            KnownCopies(self._run).note_merged(successor, self._archive.load(successor))
+            KnownCopies(self._run).note_merged(self._archive, successor)
         work.note(noted)
         work.context.progress("erased archived buckets", len(going))
 
@@ -116,7 +122,7 @@ def set_aside_of(store: ObjectStore, erasure: Erasure) -> Iterator[SetAside]:
     Overflow goes with the bucket that it refers to."""
     prefix, within = superseded_prefix(erasure.policy.name), erasure.within
     for found in store.list(prefix):
-        commit = parse_commit(found.key.removeprefix(prefix).removesuffix(".bson"))
+        commit = commit_of_superseded(erasure.policy.name, found.key)
         if commit is None or not commit.may_hold(within.start_ms, within.end_ms):
             continue
         try:

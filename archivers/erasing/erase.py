@@ -124,7 +124,7 @@ class _Counter:
         for place in places_of(self._erasure):
             source = Source(self._context.database, self._context.policy, place.collection, place.overflow)
             for batch, found in held_in(source, self._erasure):
-                self._add(place.name, batch, found)
+                self._add(place.name, batch.take(found.going), found)
         if self._context.to == "online":
             kept = KeptVersions(self._context.database, self._context.policy)
             self.counts["versions"] += sum(len(found.going) for _, found in kept_of(self._erasure, kept))
@@ -136,16 +136,15 @@ class _Counter:
         if archive is None:
             return
         for held in commits_of(archive, self._erasure):
-            self._add("archived", held.batch, held.found)
+            self._add("archived", held.going, held.found)
             self.counts["commits_rewritten"] += len(held.found.going) > 0
         kept = Superseded(archive.store, archive.policy.name)
         self.counts["versions"] += sum(len(found.going) for _, _, found in left_of(kept, self._erasure))
         aside = set_aside_of(archive.store, self._erasure)
         self.counts["set_aside"] = sum(len(it.going) for it in aside)
 
-    def _add(self, place: str, batch: Batch, found: Sorted) -> None:
+    def _add(self, place: str, going: Batch, found: Sorted) -> None:
         self._context.check()
-        going = batch.take(found.going)
         names = {hash(same_id(raw_id)) for raw_id in going.main.raw_ids} - self._met
         self._met |= names
         self.counts.update({"buckets": len(names), place: len(going)})

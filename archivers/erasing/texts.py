@@ -61,8 +61,8 @@ class TextSearch:
         """Searches the documents that each commit gives: all that its Parquet files hold comes from these."""
         for commit in archive.commits():
             self._context.check()
-            batch = archive.load(archive.manifest(commit))
-            count = sum(self._count(documents) for documents in (batch.main, batch.extra))
+            held = (it.batch for it in archive.sections(archive.manifest(commit)))
+            count = sum(self._count(documents) for it in held for documents in (it.main, it.extra))
             yield from counted(archive.place(commit), _WHAT, count)
 
     def _beside(self, archive: OfflineArchive) -> Iterator[Remaining]:

@@ -117,10 +117,10 @@ class Finder:
                 if manifest.commit in read:
                     continue
                 read.add(manifest.commit)
-                batch = archive.load(manifest)
-                for i, raw_id in enumerate(batch.main.raw_ids):
-                    if same_id(raw_id) == name:
-                        return one_of(batch, i), manifest.archived_policy
+                for held in archive.sections(manifest):
+                    for i, raw_id in enumerate(held.batch.main.raw_ids):
+                        if same_id(raw_id) == name:
+                            return one_of(held.batch, i), manifest.archived_policy
         self.searched = Searched(len(read), len(there))
         return None
 
@@ -136,8 +136,9 @@ class Finder:
             reach = length_ms(policy) if policy.model == "slots" else 1
             manifests = self._offline.manifests(at_ms - reach + 1, at_ms + reach)
             for manifest in (it for it in manifests if it.may_hold(policy, selector)):
-                then, batch = manifest.archived_policy, self._offline.load(manifest)
-                yield from ((then, it) for it in _those_at(then, batch, at_ms, selector))
+                then = manifest.archived_policy
+                for held in self._offline.sections(manifest):
+                    yield from ((then, it) for it in _those_at(then, held.batch, at_ms, selector))
 
     def _with_copies(self, buckets: list[Batch], policy: Policy) -> list[FoundBucket]:
         """Returns each bucket with its live document, and its versions in the archive."""

@@ -217,15 +217,17 @@ def _state(live: bool, archived: bool, online: bool) -> State | None:
 
 def _commits(inventory: Inventory, at: int, is_part: bool) -> tuple[HeldCommit, ...]:
     grid = inventory.grid
-    found = []
+    found: dict[str, HeldCommit] = {}
     for held in inventory.parts:
         rows = grid.rows(*held.span)
         if held.may_hold and rows.start <= at < rows.stop:
             is_exact = not is_part and rows.stop - rows.start == 1
             commit, count = held.manifest, held.part.rows if is_exact else None
+            if (before := found.get(commit.commit)) is not None:  # in another section
+                count = None if count is None or before.readings is None else before.readings + count
             told = commit.created, commit.buckets, count, held.drilled, held.expires
-            found.append(HeldCommit(commit.commit, *told))
-    return tuple(found)
+            found[commit.commit] = HeldCommit(commit.commit, *told)
+    return tuple(found.values())
 
 
 def _days(inventory: Inventory, is_part: bool) -> list[Day]:

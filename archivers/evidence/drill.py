@@ -87,7 +87,7 @@ def _drill(
     known = CommitDays(context.receipts)
     commits = [it for it in map(commit_of, known.commits_of(number)) if it is not None]
     manifests = [archive.manifest(it) for it in commits]
-    equal = sum(_equal(context, manifest, archive.load(manifest)) for manifest in manifests)
+    equal = sum(_equal(context, it, held.batch) for it in manifests for held in archive.sections(it))
     buckets = sum(it.buckets for it in manifests)
     summaries = _summaries_that_differ(context, archive, manifests)
     if equal == buckets and not summaries:

@@ -49,9 +49,10 @@ class HeldPart(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Returns the size of its file; the buckets file counts with the first part of its commit."""
-        is_first = self.part is self.manifest.parts[0]
-        return self.part.bytes + (self.manifest.buckets_file.bytes if is_first else 0)
+        """Returns the size of its file; a buckets file counts with the first part of its section."""
+        each = enumerate(self.manifest.sections)
+        own = (it for number, it in each if self.part in self.manifest.parts_of(number)[:1])
+        return self.part.bytes + sum(it.buckets_file.bytes for it in own)
 
     @property
     def is_closed(self) -> bool:

@@ -1,74 +1,63 @@
 """The offline archive: buckets as Parquet in an object store.
 
-This is the one place that decides the order. Parts and buckets file are written. All are read back from where
-they lie, and the documents rebuilt from them are compared byte for byte with those read from MongoDB. Then
-the manifest is written. A crash before that leaves files that no manifest names: they are not part of the
-archive, and the next run removes them.
+This is the one place that decides the order. The parts and the buckets file of a section are written. All are
+read back from where they lie, and the documents rebuilt from them are compared byte for byte with those read
+from MongoDB. Once all sections are there, the manifest is written. A crash before that leaves files that no
+manifest names: they are not part of the archive, and the next run removes them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from archivers.format import parquet
 from archivers.format.chain import ChainPosition
 from archivers.format.finding import ArchivedCommits, CommitIndex, Listed
 from archivers.format.keys import Keys
-from archivers.format.manifest import DamagedError, Manifest, Origin, Part, StoredFile, layout_of
+from archivers.format.manifest import DamagedError, Manifest, Part
 from archivers.format.names import (
     Commit,
     CommitName,
-    buckets_key,
-    commit_name,
     commit_of_file,
     owner_key,
     superseded_key,
 )
-from archivers.format.parts import decoding, fetch, stored, write_parts
+from archivers.format.parts import decoding, fetch
 from archivers.format.recent import Recent
 from archivers.format.rows import RowFilter, read_rows
-from archivers.format.series import HeldSeries
+from archivers.format.writing import NOTHING, CommitWriter, Maker, Replaced, Written
 from archivers.stores.base import AlreadyExists, NotFound, ObjectStore
 from buckets.bson.raw import Batch
 from buckets.columns import Series, joined
 from buckets.decoding.decode import Lot
-from buckets.fields.times import as_date
-from buckets.packing.pack import PackedGroup, Rows, pack
+from buckets.packing.pack import PackedGroup, Rows
 from buckets.packing.unpack import Readings, gives, unpack
 from config.errors import HaltedError
 from config.policies import Policy
 
-
-class Maker(NamedTuple):
-    """Who archives, for names and manifests."""
-
-    database: str
-    fence: int
-    now: datetime
-    timeseries: dict[str, str] | None = None  # options of a native time-series collection
-
-
-class Replaced(NamedTuple):
-    """What a new commit takes over: the commits, and where its buckets were archived first."""
-
-    commits: tuple[str, ...] = ()
-    origins: tuple[Origin, ...] = ()
-
-
-NOTHING = Replaced()
+#: Positions of buckets in a commit, ascending.
+Positions = NDArray[np.int64]
 
 
 class Copied(NamedTuple):
     """A copy in the store that gives the very documents, and is no commit yet."""
 
     draft: Manifest  # without its place in the chain
-    batch: Batch  # these documents
+    batch: Batch | None  # these documents; None where it has several sections: they may not fit into memory
+
+
+class SectionBuckets(NamedTuple):
+    """Buckets of one section of a commit, and their positions in the commit."""
+
+    positions: Positions
+    batch: Batch
 
 
 class OfflineArchive(ArchivedCommits):
@@ -127,81 +116,30 @@ class OfflineArchive(ArchivedCommits):
 
     def copy(
         self,
-        lot: Lot,
+        lots: Iterable[Lot],
         types: dict[str, str],
         maker: Maker,
         check: Callable[[], None],
         replaces: Replaced = NOTHING,
     ) -> Copied:
-        """Writes sound buckets, and verifies what was written. Raises HaltedError where it isn't equal.
+        """Writes sound buckets, each of the lots (at least one) as a section, and verifies what was written.
+        Raises HaltedError where it isn't equal.
 
-        Frees what was decoded of the lot. Touches nothing but the store, so that a thread may do it. `check`
-        raises where the run must stop: it is called before each file, since one that comes late would lie
-        beside what a later run has copied."""
-        draft = self._write(lot, types, maker, check, replaces)
-        if not self.holds(draft, lot.batch):
-            raise HaltedError(
-                f"policy {self.policy.name}: commit {draft.commit}, read back from {self.store.url}, does "
-                "not give the documents that were exported. Nothing was deleted. Look at the store, then run "
-                "again"
-            )
-        return Copied(draft, lot.batch)
-
-    def _write(
-        self, lot: Lot, types: dict[str, str], maker: Maker, check: Callable[[], None], replaces: Replaced
-    ) -> Manifest:
-        packed, policy, expected = pack(lot), lot.policy, lot.batch
-        lot.forget()
-        name = commit_name(packed.first, packed.last, maker.fence, expected.digest)
-        written: dict[str, bytes] = {}
-        parts = list(write_parts(packed, policy.name, name, types, written))
-        key = buckets_key(policy.name, name)
-        written[key] = parquet.write_buckets(packed.groups)
-        draft = Manifest(
-            policy=policy.name,
-            commit=name,
-            fence=maker.fence,
-            database=maker.database,
-            collection=policy.collection,
-            layout=layout_of(policy),
-            series_types=types,
-            timeseries=maker.timeseries,
-            buckets=len(expected),
-            overflow_documents=len(expected.extra),
-            readings=len(packed.rows.time),
-            series=HeldSeries.of(
-                packed.rows.series,
-                policy.series_names,
-                is_exact=parquet.are_exact(packed.rows.series, types),
-            ),
-            first=as_date(packed.first),
-            last=as_date(packed.last),
-            documents_bytes=expected.size,
-            documents_sha256=expected.digest,
-            parts=tuple(parts),
-            buckets_file=stored(key, written[key]),
-            created=maker.now,
-            replaces=replaces.commits,
-            origins=replaces.origins,
-            sequence=0,
-            previous=(),
-            receipt=None,
-        )
-        for file in draft.files:
-            check()
-            self.store.put_bytes(
-                file.key,
-                written.pop(file.key),
-                storage_class=self._class_of(file),
-                locked_from=maker.now,
-            )
-        return draft
-
-    def _class_of(self, file: StoredFile) -> str | None:
-        """Returns the storage class of a file. Only parts have one: files under `meta/` are small, and read
-        often."""
+        Takes a lot once the one before is written and verified. Touches nothing but the store, so that a
+        thread may do it. `check`: see `CommitWriter`."""
         archive = self.policy.archive
-        return archive.storage_class if archive is not None and isinstance(file, Part) else None
+        storage_class = archive.storage_class if archive is not None else None
+        writer = CommitWriter(self.store, types, maker, check, replaces, storage_class)
+        for lot in lots:
+            written, batch = writer.write(lot), lot.batch
+            if not gives(*self._read_back(written, lot.policy), batch):
+                raise HaltedError(
+                    f"policy {self.policy.name}: commit {writer.name}, read back from {self.store.url}, does "
+                    "not contain the documents that were exported. Nothing was deleted. Look at the store, then "
+                    "run again"
+                )
+        draft = writer.draft(lot)
+        return Copied(draft, batch if len(draft.sections) == 1 else None)
 
     def commit(self, copied: Copied, place: ChainPosition, check: Callable[[], None]) -> Manifest:
         """Writes the manifest: from now on the copy is part of the archive.
@@ -220,33 +158,54 @@ class OfflineArchive(ArchivedCommits):
         self.versions = {manifest.commit: versions} if versions else {}
         check()
         self.chain.commit(manifest)
-        self._recent.put(manifest, copied.batch)
+        if copied.batch is not None:
+            self._recent.put(manifest.sections[0], copied.batch)
         return manifest
 
-    def load(self, manifest: Manifest) -> Batch:
-        """Returns the documents of a commit: as its files in the store give them, or were proven to give them
-        when this run committed it.
+    def sections(self, manifest: Manifest, which: Sequence[bool] | None = None) -> Iterator[SectionBuckets]:
+        """Yields the documents of a commit, one section in memory at a time: as its files in the store give
+        them, or were proven to give them when this run committed it. `which`: whether to read each section.
 
         Raises DamagedError where a file is missing, differs from the manifest or does not give the
         documents."""
-        if (recent := self._recent.get(manifest)) is not None:
+        for number, (start, end) in enumerate(itertools.pairwise(manifest.edges)):
+            if which is None or which[number]:
+                yield SectionBuckets(np.arange(start, end), self.load(manifest, number))
+
+    def some(self, manifest: Manifest, positions: Positions) -> Iterator[SectionBuckets]:
+        """Yields the buckets at these ascending positions of a commit, as `sections` does; only sections that
+        hold any are read."""
+        for number, (start, end) in enumerate(itertools.pairwise(manifest.edges)):
+            low, high = np.searchsorted(positions, [start, end])
+            if low < high:
+                here = positions[low:high]
+                yield SectionBuckets(here, self.load(manifest, number).take(here - start))
+
+    def check(self, manifest: Manifest) -> None:
+        """Reads all sections, and raises as `sections` does."""
+        for _ in self.sections(manifest):
+            pass
+
+    def load(self, manifest: Manifest, number: int) -> Batch:
+        """Returns the documents of the section with this number, from 0; see `sections`."""
+        section = manifest.sections[number]
+        if (recent := self._recent.get(section)) is not None:
             return recent
-        batch = unpack(*self._read_back(manifest))
-        if batch.digest != manifest.documents_sha256:
-            place = f"{self.store.url}/{manifest.buckets_file.key}"
+        batch = unpack(*self._read_back(_files(manifest, number), manifest.archived_policy))
+        if batch.digest != section.documents_sha256:
+            place = f"{self.store.url}/{section.buckets_file.key}"
             raise DamagedError("part-differs", place, "its commit does not contain the archived documents")
-        self._recent.put(manifest, batch)
+        self._recent.put(section, batch)
         return batch
 
-    def rows(self, manifest: Manifest, asked: RowFilter) -> Iterator[Rows]:
-        """Yields the rows of a commit that are asked for, from the parts alone that may hold them. Raises
-        DamagedError where one of these is missing, or differs from the manifest."""
+    def rows(self, manifest: Manifest, parts: Iterable[Part], asked: RowFilter) -> Iterator[Rows]:
+        """Yields the rows that are asked for in parts of a commit. Raises DamagedError where one of these is
+        missing, or differs from the manifest."""
         values = manifest.archived_policy.value_names
-        for part in manifest.parts:
-            if part.touches(asked.start, asked.end):
-                data = self._part(part)
-                with decoding(self.store, part):
-                    yield from read_rows(data, manifest.series_types, values, asked)
+        for part in parts:
+            data = self._part(part)
+            with decoding(self.store, part):
+                yield from read_rows(data, manifest.series_types, values, asked)
 
     def _part(self, part: Part) -> bytes:
         if (data := self._recent.part(part)) is None:
@@ -255,17 +214,18 @@ class OfflineArchive(ArchivedCommits):
         return data
 
     def holds(self, manifest: Manifest, batch: Batch) -> bool:
-        """Returns whether the commit, as its files lie in the store, holds this very batch. Raises
-        DamagedError where a file is missing, or differs from the manifest."""
-        return manifest.documents_sha256 == batch.digest and gives(*self._read_back(manifest), batch)
+        """Returns whether a commit of one section, as its files lie in the store, holds this very batch.
+        Raises DamagedError where a file is missing, or differs from the manifest."""
+        read_back = self._read_back(_files(manifest, 0), manifest.archived_policy)
+        return manifest.documents_sha256 == batch.digest and gives(*read_back, batch)
 
-    def _read_back(self, manifest: Manifest) -> tuple[Readings, list[PackedGroup]]:
-        """Reads the files back as they lie in the store, whatever documents they give."""
-        fields = manifest.archived_policy.value_names
-        data = {file.key: fetch(self.store, file) for file in manifest.files}
-        with decoding(self.store, manifest.buckets_file):
-            read = [parquet.read_part(data[part.key], fields) for part in manifest.parts]
-            groups = parquet.read_buckets(data[manifest.buckets_file.key])
+    def _read_back(self, section: Written, policy: Policy) -> tuple[Readings, list[PackedGroup]]:
+        """Reads the files of a section back as they lie in the store, whatever documents they give."""
+        fields = policy.value_names
+        data = {file.key: fetch(self.store, file) for file in (*section.parts, section.buckets_file)}
+        with decoding(self.store, section.buckets_file):
+            read = [parquet.read_part(data[part.key], fields) for part in section.parts]
+            groups = parquet.read_buckets(data[section.buckets_file.key])
         time = joined([times for times, _ in read], np.int64)
         values = [joined([columns[i] for _, columns in read], np.float64) for i in range(len(fields))]
         return Readings(time, values), groups
@@ -296,10 +256,11 @@ class OfflineArchive(ArchivedCommits):
         self.chain.drop(manifest)
         self.store.delete([file.key for file in manifest.files])
 
-    def set_aside(self, commit: str, batch: Batch) -> None:
-        """Keeps buckets that are about to be taken out of a commit, as BSON, where no reader of the archive
-        looks."""
-        self.store.put_bytes(superseded_key(self.policy.name, commit), batch.main.data + batch.extra.data)
+    def set_aside(self, commit: str, section: int, batch: Batch) -> None:
+        """Keeps buckets that are about to be taken out of a section of a commit, as BSON, where no reader of
+        the archive looks."""
+        key = superseded_key(self.policy.name, commit, section)
+        self.store.put_bytes(key, batch.main.data + batch.extra.data)
 
     def unlisted(self) -> Iterator[tuple[str, CommitName | None]]:
         """Yields the files under `data/` and `meta/buckets/` of no commit, and the commit they are named
@@ -341,3 +302,7 @@ class OfflineArchive(ArchivedCommits):
                 raise DamagedError("part-missing", f"{self.store.url}/{key}", fault)
         self.store.delete([key for key, _ in left])
         return len(left) == len(found)
+
+
+def _files(manifest: Manifest, section: int) -> Written:
+    return Written(manifest.parts_of(section), manifest.sections[section].buckets_file)

@@ -1,7 +1,7 @@
 """Manifests: what a commit of the offline archive holds. A commit is there once its manifest is.
 
 A commit is some buckets, archived together: one part a UTC day of their readings, one buckets file, one
-manifest.
+manifest. A large one has several sections of these, each of a size that fits into the memory of a run.
 
 Each manifest names the seals of those that were the heads when it was made, so that they form a chain: none
 can be changed, taken out or put back to what it was without the heads telling. A manifest stays when its
@@ -11,11 +11,13 @@ commit is dropped, as a link.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
+from collections.abc import Sequence
 from datetime import date, datetime
-from typing import Any
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from archivers.format.names import (
     COMMIT,
@@ -23,8 +25,10 @@ from archivers.format.names import (
     EPOCH,
     Commit,
     buckets_key,
+    commit_at,
     link_key,
     manifest_key,
+    parse_commit,
     part_key,
 )
 from archivers.format.seals import UNSEALED, seal_of
@@ -72,6 +76,19 @@ class Part(StoredFile):
         return as_ms(self.first) < end_ms and as_ms(self.last) >= start_ms
 
 
+class Section(_Model):
+    """Buckets of a commit that are packed together: their documents follow from these files alone."""
+
+    buckets: int
+    overflow_documents: int
+    readings: int
+    series: HeldSeries | None = None  # which its readings are of; None: of any
+    documents_bytes: int  # of BSON
+    documents_sha256: str  # over the raw BSON: buckets in their order, then overflow
+    parts: int = Field(ge=0)  # how many of the commit's
+    buckets_file: StoredFile
+
+
 class Link(_Model):
     """A manifest, by its number, its name and its seal."""
 
@@ -99,7 +116,7 @@ class Origin(_Model):
 
 
 #: The version of the archive's format.
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 
 class Manifest(_Model):
@@ -114,16 +131,10 @@ class Manifest(_Model):
     layout: dict[str, Any]  # the policy's keys that say how readings lie in its buckets
     series_types: dict[str, str]  # series field -> type of its column
     timeseries: dict[str, str] | None = None  # options of a native time-series collection
-    buckets: int
-    overflow_documents: int
-    readings: int
-    series: HeldSeries | None = None  # which its readings are of; None: of any
     first: datetime  # what the commit covers: the first and last reading; where it holds none, the
     last: datetime  # last time of its buckets
-    documents_bytes: int  # of BSON
-    documents_sha256: str  # over the raw BSON: buckets in their order, then overflow
-    parts: tuple[Part, ...]
-    buckets_file: StoredFile
+    parts: tuple[Part, ...]  # section by section
+    sections: tuple[Section, ...] = Field(min_length=1)  # of its buckets, in their order
     created: datetime
     replaces: tuple[str, ...] = ()  # commits that this one took over, less the buckets that had changed
     origins: tuple[Origin, ...] = ()  # of those buckets, in their order; none where it replaces nothing
@@ -133,11 +144,18 @@ class Manifest(_Model):
     sha256: str = UNSEALED  # of this file, with zeros in place of these digits, and null as signature
     signature: str | None = None  # of `sha256`
 
+    @model_validator(mode="after")
+    def _has_all_parts(self) -> Self:
+        if sum(it.parts for it in self.sections) != len(self.parts):
+            raise ValueError("its sections don't have as many parts as there are")
+        return self
+
     @property
     def name(self) -> Commit:
         """Returns the commit as a key of a manifest names it."""
-        first, last = self.first.date().isoformat(), self.last.date().isoformat()
-        return Commit(self.commit, first, last, self.fence, self.sequence, self.sha256)
+        found = commit_at(self.commit, self.sequence, self.sha256)
+        assert found is not None  # it was checked when the manifest was read
+        return found
 
     @property
     def link(self) -> Link:
@@ -168,6 +186,41 @@ class Manifest(_Model):
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
+    def edges(self) -> list[int]:
+        """Returns the positions where sections begin, and behind the last of them."""
+        return list(itertools.accumulate((it.buckets for it in self.sections), initial=0))
+
+    @property
+    def buckets(self) -> int:
+        """Returns how many buckets it holds."""
+        return sum(it.buckets for it in self.sections)
+
+    @property
+    def readings(self) -> int:
+        """Returns how many readings its parts hold."""
+        return sum(it.readings for it in self.sections)
+
+    @property
+    def documents_bytes(self) -> int:
+        """Returns the size of its documents in bytes, as BSON."""
+        return sum(it.documents_bytes for it in self.sections)
+
+    @property
+    def documents_sha256(self) -> str:
+        """Returns the SHA-256 of its documents; of several sections, that of theirs one after the other."""
+        digests = [it.documents_sha256 for it in self.sections]
+        return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+
+    def parts_of(self, section: int) -> tuple[Part, ...]:
+        """Returns the parts of the section with this number, from 0."""
+        start = sum(it.parts for it in self.sections[:section])
+        return self.parts[start : start + self.sections[section].parts]
+
+    def touches(self, section: int, start_ms: int, end_ms: int) -> bool:
+        """Returns whether [start, end) may hold a reading of the section with this number."""
+        return any(part.touches(start_ms, end_ms) for part in self.parts_of(section))
+
+    @property
     def days(self) -> list[int]:
         """Returns the UTC days of its readings, since 1970; and those that it covers first and last."""
         dates = {self.first.date(), self.last.date(), *(it.dt for it in self.parts)}
@@ -180,9 +233,14 @@ class Manifest(_Model):
 
     def may_hold(self, policy: Policy, *selectors: Selector) -> bool:
         """Returns whether it may hold a series that a policy is asked for by one of these."""
-        if self.series is None or not self._tells_series(policy):
-            return True
-        return any(map(self.series.may_hold, selectors))
+        return any(self.sections_with(policy, selectors))
+
+    def sections_with(self, policy: Policy, selectors: Sequence[Selector]) -> list[bool]:
+        """Returns of each section whether it may hold a series that a policy is asked for by one of these."""
+        tells = self._tells_series(policy)
+        return [
+            not tells or it.series is None or any(map(it.series.may_hold, selectors)) for it in self.sections
+        ]
 
     def _tells_series(self, policy: Policy) -> bool:
         """Returns whether the policy reads the series of these buckets as they were read when they were
@@ -192,12 +250,14 @@ class Manifest(_Model):
 
     def has_rows_of(self, policy: Policy) -> bool:
         """Returns whether the rows of its parts are what a policy reads in its buckets."""
-        return self.series is not None and self.series.is_exact and layout_of(policy) == self.layout
+        is_exact = all(it.series is not None and it.series.is_exact for it in self.sections)
+        return is_exact and layout_of(policy) == self.layout
 
     @property
     def files(self) -> tuple[StoredFile, ...]:
-        """Returns the files of the commit: its parts, and the buckets file last."""
-        return (*self.parts, self.buckets_file)
+        """Returns the files of each section: its parts, and its buckets file last."""
+        each = enumerate(self.sections)
+        return tuple(it for number, section in each for it in (*self.parts_of(number), section.buckets_file))
 
     @property
     def size(self) -> int:
@@ -250,6 +310,8 @@ def _read(store: ObjectStore, policy: str, commit: str, key: str) -> Manifest:
         fault = "the manifest was changed: its bytes don't match its own SHA-256"
     elif (manifest.policy, manifest.commit) != (policy, commit):
         fault = f"it is the manifest of commit {manifest.commit} of policy {manifest.policy}"
+    elif parse_commit(commit) is None:
+        fault = "a day in the name of its commit is not valid"
     elif (foreign := _foreign(manifest)) is not None:
         fault = f"it names {foreign!r}, which is no file of its commit"
     elif not _is_layout(manifest):
@@ -272,9 +334,10 @@ def _other_version(data: bytes) -> int | None:
 def _foreign(manifest: Manifest) -> str | None:
     """Returns a key that no run would have given a file of this commit; None without one. What a manifest
     names is read, and deleted with it: whoever can write a manifest must not choose what."""
-    policy, commit = manifest.policy, manifest.commit
-    ours = [part_key(policy, part.dt.isoformat(), commit) for part in manifest.parts]
-    ours.append(buckets_key(policy, commit))
+    policy, commit, ours = manifest.policy, manifest.commit, list[str]()
+    for number in range(len(manifest.sections)):
+        days = (part.dt.isoformat() for part in manifest.parts_of(number))
+        ours += [*(part_key(policy, dt, commit, number) for dt in days), buckets_key(policy, commit, number)]
     return next((it.key for it, key in zip(manifest.files, ours, strict=True) if it.key != key), None)
 
 

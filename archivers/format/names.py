@@ -7,6 +7,7 @@ another has ended.
 
     <policy>/data/dt=2018-06-30/<commit>.parquet      parts
     <policy>/meta/buckets/<commit>.parquet            buckets file
+    …/<commit>.<n>.parquet                            of its further sections, from 1
     <policy>/meta/manifests/<sequence>_<commit>.json  manifest
     <policy>/meta/checkpoints/<sequence>_<seal>.json  the commits that stood when it was made
     <policy>/meta/receipts/<first>-<last>_<seal>.bson.gz   receipts of old deletes
@@ -30,7 +31,7 @@ from buckets.fields.times import as_date
 EPOCH = date(1970, 1, 1).toordinal()
 _DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 COMMIT = re.compile(rf"({_DAY})_({_DAY})_f([0-9]+)_([0-9a-f]{{16}})")
-_FILE = re.compile(rf"(?:data/dt={_DAY}|meta/buckets)/([^/]+)\.parquet")
+_FILE = re.compile(rf"(?:data/dt={_DAY}|meta/buckets)/([^/.]+)(?:\.[0-9]+)?\.parquet")
 
 
 class CommitName(NamedTuple):
@@ -108,17 +109,22 @@ def commit_of_file(policy: str, key: str) -> CommitName | None:
 #: Digits of a manifest's number in its key: enough for all commits there will ever be.
 DIGITS = 10
 _MANIFEST = re.compile(rf"(?P<sequence>[0-9]{{{DIGITS}}})_(?P<commit>.+)\.json")
+_SUPERSEDED = re.compile(r"([^.]+)(?:\.[0-9]+)?\.bson")
 _LINK = re.compile(rf"(?P<commit>{COMMIT.pattern})\.(?P<seal>[0-9a-f]{{16}})\.json")
 
 
-def part_key(policy: str, dt: str, commit: str) -> str:
-    """Returns the key of a part. `dt`: its day, as YYYY-MM-DD."""
-    return f"{policy}/data/dt={dt}/{commit}.parquet"
+def part_key(policy: str, dt: str, commit: str, section: int = 0) -> str:
+    """Returns the key of a part of a section. `dt`: its day, as YYYY-MM-DD."""
+    return f"{policy}/data/dt={dt}/{_of_section(commit, section)}.parquet"
 
 
-def buckets_key(policy: str, commit: str) -> str:
-    """Returns the key of a buckets file."""
-    return f"{policy}/meta/buckets/{commit}.parquet"
+def buckets_key(policy: str, commit: str, section: int = 0) -> str:
+    """Returns the key of the buckets file of a section."""
+    return f"{policy}/meta/buckets/{_of_section(commit, section)}.parquet"
+
+
+def _of_section(commit: str, section: int) -> str:
+    return f"{commit}.{section}" if section else commit
 
 
 def manifest_key(policy: str, sequence: int, commit: str) -> str:
@@ -153,9 +159,15 @@ def superseded_prefix(policy: str) -> str:
     return f"{policy}/meta/superseded/"
 
 
-def superseded_key(policy: str, commit: str) -> str:
-    """Returns the key of the list of a commit's superseded buckets."""
-    return f"{superseded_prefix(policy)}{commit}.bson"
+def superseded_key(policy: str, commit: str, section: int = 0) -> str:
+    """Returns the key of the list of superseded buckets of a commit's section."""
+    return f"{superseded_prefix(policy)}{_of_section(commit, section)}.bson"
+
+
+def commit_of_superseded(policy: str, key: str) -> CommitName | None:
+    """Returns the commit that such a list is of; None where the key is none of a list."""
+    match = _SUPERSEDED.fullmatch(key.removeprefix(superseded_prefix(policy)))
+    return parse_commit(match[1]) if match else None
 
 
 def link_key(policy: str, commit: str, seal: str) -> str:

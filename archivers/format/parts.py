@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import date
 
@@ -14,22 +14,23 @@ from numpy.typing import NDArray
 
 from archivers.format import parquet
 from archivers.format.manifest import DamagedError, Part, StoredFile
-from archivers.format.names import day, part_key
+from archivers.format.names import day
 from archivers.stores.base import Corrupt, NotFound, ObjectStore
 from buckets.fields.times import DAY_MS, as_date
 from buckets.packing.pack import Packed
 
 
 def write_parts(
-    packed: Packed, policy: str, commit: str, types: dict[str, str], written: dict[str, bytes]
+    packed: Packed, key_of: Callable[[str], str], types: dict[str, str], written: dict[str, bytes]
 ) -> Iterator[Part]:
-    """Gives a part for each UTC day; into `written`: what its file holds, by its key."""
+    """Yields a part for each UTC day, under the key of that day; into `written`: what its file holds, by its
+    key."""
     for start, end in itertools.pairwise(_edges_of_days(packed.rows.time)):
         times = packed.rows.time[start:end]
         dt, first, last = day(int(times[0])), int(times.min()), int(times.max())
         if {day(first), day(last)} != {dt}:  # whoever looks for a day would miss some
             raise ValueError(f"the rows of {dt} are not contiguous")
-        key = part_key(policy, dt, commit)
+        key = key_of(dt)
         written[key] = parquet.write_part(packed.rows, slice(start, end), types)
         yield Part(
             **stored(key, written[key]).model_dump(),

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from archivers.format.archive import Copied, Maker, OfflineArchive
+from archivers.format.archive import Copied, OfflineArchive
 from archivers.format.manifest import Manifest
+from archivers.format.writing import Maker
 from archivers.tasks import Connections, Executor
 from buckets.bson.raw import Batch
 from buckets.decoding.decode import Lot
@@ -90,7 +91,7 @@ class Copies:
                 raise error
 
     def _copy(self, lot: Lot, types: dict[str, str]) -> Copied:
-        return self._archive.copy(lot, types, self._maker, self._check)
+        return self._archive.copy([lot], types, self._maker, self._check)
 
     def _accept(self, lot: Lot, types: dict[str, str], draft: Manifest | None) -> Copied:
         """Reads a copy back here as well: what a worker says of its copy is not trusted."""
@@ -144,4 +145,4 @@ def copy_buckets(
             )
 
     archive = OfflineArchive(policy, connections.store)
-    return archive.copy(Lot(batch, policy), types, maker, check).draft
+    return archive.copy([Lot(batch, policy)], types, maker, check).draft

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pymongo import ReplaceOne
 
+from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Manifest
 from archivers.records.receipts import Document, live_of
 from archivers.run import ArchiveRun
@@ -89,23 +90,24 @@ class KnownCopies:
         others = live & ~same
         return bool(live[same].all() and not np.isin(copies.ids[others], mine.ids).any())
 
-    def note(self, manifest: Manifest, batch: Batch) -> None:
+    def note(self, archive: OfflineArchive, manifest: Manifest) -> None:
         """Writes down the copies of a commit, for later runs."""
         if not self._may_stay:
             return
-        prints = _Prints.of(self._work, batch)
+        found = [_Prints.of(self._work, held.batch) for held in archive.sections(manifest)]
+        prints = _Prints(*map(np.concatenate, zip(*found, strict=True)))
         writes = []
-        for identity, at in self._places(manifest.commit, len(batch)):
+        for identity, at in self._places(manifest.commit, manifest.buckets):
             some = slice(at, at + _IN_ONE)
             told = {"buckets": prints.buckets[some].tobytes(), "ids": prints.ids[some].tobytes()}
             writes.append(ReplaceOne({"_id": identity}, {"kind": "copies", **told}, upsert=True))
         self._receipts.collection.bulk_write(writes)
         self._receipts.update(manifest.commit, {"$set": {"known": True}})
 
-    def note_merged(self, manifest: Manifest, batch: Batch) -> None:
+    def note_merged(self, archive: OfflineArchive, manifest: Manifest) -> None:
         """Writes down the copies of a commit that has taken the place of others, if any original is live."""
         if self._may_stay and self._receipts.live(manifest.commit, manifest.buckets).any():
-            self.note(manifest, batch)
+            self.note(archive, manifest)
 
     def forget(self, manifest: Manifest) -> None:
         """Removes what is known of a commit's copies once nothing of it is live."""

@@ -8,9 +8,10 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from archivers.format.archive import Maker
+from archivers.format.archive import Positions, SectionBuckets
 from archivers.format.manifest import Manifest
 from archivers.format.names import Commit
+from archivers.format.writing import Maker
 from archivers.moving.copies import Copies
 from archivers.moving.known import KnownCopies
 from archivers.moving.waiting import Waiting
@@ -21,7 +22,7 @@ from archivers.report import NOT_ROLLED_UP
 from archivers.run import ArchiveRun
 from archivers.versions.history import OfflineHistories
 from archivers.versions.superseded import still_live
-from archivers.writes.delete import chunks, guarded_delete, same_id, units
+from archivers.writes.delete import Outcome, chunks, guarded_delete, same_id, units
 from buckets.bson.raw import Batch
 from buckets.columns import Series
 from buckets.decoding.decode import Lot, decode
@@ -64,15 +65,18 @@ class OfflineRun:
         for manifest in self._open():
             if as_ms(manifest.last) < start_ms or as_ms(manifest.first) >= end_ms:
                 continue
-            decoded = decode(self._archive.load(manifest), manifest.archived_policy)
-            due = np.zeros(manifest.buckets, dtype=np.bool_)
-            due[decoded.units] = (decoded.last >= start_ms) & (decoded.last < end_ms)
-            indices = np.flatnonzero(due & self._receipts.live(manifest.commit, manifest.buckets))
-            indices = indices[self._work.movable(self._archive.load(manifest).take(indices))]
-            if not len(indices) or not self._is_rolled_up(manifest):
-                continue
-            if changed := self._delete(manifest, indices):
+            due = self._due(manifest, start_ms, end_ms)
+            if len(due) and self._is_rolled_up(manifest) and (changed := self._delete(manifest, due)):
                 self._amend(manifest, changed)  # and this run finds the newer ones as it goes on
+
+    def _due(self, manifest: Manifest, start_ms: int, end_ms: int) -> Positions:
+        """Returns the live buckets of a commit that end within [start, end), and may go."""
+        live, due = self._receipts.live(manifest.commit, manifest.buckets), [np.arange(0)]
+        for held in self._archive.some(manifest, np.flatnonzero(live)):
+            decoded = decode(held.batch, manifest.archived_policy)
+            ending = decoded.units[(decoded.last >= start_ms) & (decoded.last < end_ms)]
+            due.append(held.positions[ending[self._work.movable(held.batch.take(ending))]])
+        return np.sort(np.concatenate(due))
 
     def _open(self) -> list[Manifest]:
         """Returns the commits that may go and hold live buckets, the oldest first: where a bucket has moved
@@ -123,35 +127,36 @@ class OfflineRun:
         live_units = units(self._work.policy, batch)
         as_live, identities = set(live_units), {batch.main.raw_id(i) for i in range(len(batch))}
         for manifest in others:
-            copied = self._archive.load(manifest)
-            live = self._receipts.live(manifest.commit, len(copied))
-            same, outdated = [], []
-            copies = units(self._work.policy, copied)
-            for i, unit in enumerate(copies):
-                if unit in as_live:
-                    same.append(i)
-                elif live[i] and not self._work.measured and copied.main.raw_id(i) in identities:
-                    outdated.append(i)
-            policy = manifest.archived_policy
-            again = self._overtaken(copied.take(np.array(same, dtype=np.int64)), policy, live[same])
-            outdated = sorted([*outdated, *(same[i] for i in again)])
-            same = [i for place, i in enumerate(same) if place not in again]
-            held.update(copies[i] for i in same)
+            live = self._receipts.live(manifest.commit, manifest.buckets)
+            same, outdated = list[int](), list[int]()
+            for copies in self._archive.sections(manifest):
+                names = units(self._work.policy, copies.batch)
+                equal = [i for i, name in enumerate(names) if name in as_live]
+                again = self._overtaken(copies, equal, manifest.archived_policy, live)
+                equal = [i for i in equal if i not in again]
+                held.update(names[i] for i in equal)
+                same += copies.positions[equal].tolist()
+                if not self._work.measured:
+                    of_live = (i for i, it in enumerate(copies.batch.main.raw_ids) if it in identities)
+                    newer = [i for i in of_live if names[i] not in as_live and live[copies.positions[i]]]
+                    outdated += copies.positions[sorted([*again, *newer])].tolist()
             self._settle_held(manifest, same, outdated, live)
         return np.array([i for i, unit in enumerate(live_units) if unit not in held], dtype=np.int64)
 
-    def _overtaken(self, same: Batch, policy: Policy, live: NDArray[np.bool_]) -> set[int]:
+    def _overtaken(
+        self, copies: SectionBuckets, equal: list[int], policy: Policy, live: NDArray[np.bool_]
+    ) -> set[int]:
         """Returns the copies that live buckets equal, that had gone, and that the archive has later versions
         of. What was written again as it was is now the last version: its copy is made anew, behind the
-        others."""
-        gone = np.flatnonzero(~live)
-        if self._work.measured or not len(gone):
+        others. `equal`: the copies that are equal."""
+        gone = [i for i in equal if not live[copies.positions[i]]]
+        if self._work.measured or not gone:
             return set()
-        back = same.take(gone)
+        back = copies.batch.take(np.array(gone))
         histories = OfflineHistories(self._archive).of(back, policy, [])
         found = [histories[same_id(raw_id)].counting.versions for raw_id in back.main.raw_ids]
         last = [versions[-1].bucket.unit(0) if versions else None for versions in found]
-        return {int(i) for place, i in enumerate(gone) if last[place] not in (None, back.unit(place))}
+        return {i for place, i in enumerate(gone) if last[place] not in (None, back.unit(place))}
 
     def _settle_held(
         self, manifest: Manifest, same: list[int], outdated: list[int], live: NDArray[np.bool_]
@@ -162,7 +167,7 @@ class OfflineRun:
         if waits:
             work.report.leave(len(same), waits)
             if not outdated:  # else another commit takes its place at once
-                self._known.note(manifest, self._archive.load(manifest))
+                self._known.note(self._archive, manifest)
         if not live[same].all():  # they were deleted, and came back as they were
             live[same] = True
             self._registry.register(manifest, live, is_new=False)
@@ -206,48 +211,51 @@ class OfflineRun:
                 stay = NOT_ROLLED_UP
             if stay:
                 report.leave(manifest.buckets, stay)
-                self._known.note(manifest, self._archive.load(manifest))
+                self._known.note(self._archive, manifest)
             elif changed := self._delete(manifest, np.arange(manifest.buckets)):
                 report.change(len(changed))
                 self._amend(manifest, changed)
             if not self._work.measured:
                 self._waiting.settle(stay=bool(stay))
 
-    def _delete(self, manifest: Manifest, due: Indices) -> list[int]:
+    def _delete(self, manifest: Manifest, due: Positions) -> list[int]:
         """Deletes these buckets of a commit, as its files give them; returns those that had changed."""
         changed: list[int] = []
         gone: list[int] = []
-        at = 0
-        copies = self._archive.load(manifest)
-        due = due[copies.take(due).main.id_order()]  # buckets that lie together in the source go together
-        for piece in chunks(copies.take(due)):
-            here = due[at : at + len(piece)]
-            at += len(piece)
-            self._work.check()
-            self._archive.check_present(manifest)
-            outcome = guarded_delete(
-                self._work.database,
-                self._work.policy,
-                piece,
-                self._work.guard,
-                partial(self._registry.record, manifest, here, piece),
-            )
-            changed += here[outcome.changed].tolist()
-            gone += here[outcome.gone].tolist()
-            self._work.report.deleted += len(outcome.deleted)
-            self._work.spend(len(piece), piece.size)
+        for held in self._archive.some(manifest, due):
+            order = held.batch.main.id_order()  # buckets that lie together in the source go together
+            here, at = held.positions[order], 0
+            for piece in chunks(held.batch.take(order)):
+                outcome = self._delete_piece(manifest, here[at : at + len(piece)], piece)
+                changed += here[at:][outcome.changed].tolist()
+                gone += here[at:][outcome.gone].tolist()
+                at += len(piece)
         if gone:
             self._miss(manifest, gone)
             self._keep(manifest, gone)
         self._known.forget(manifest)
         return changed
 
+    def _delete_piece(self, manifest: Manifest, here: Positions, piece: Batch) -> Outcome:
+        self._work.check()
+        self._archive.check_present(manifest)
+        outcome = guarded_delete(
+            self._work.database,
+            self._work.policy,
+            piece,
+            self._work.guard,
+            partial(self._registry.record, manifest, here, piece),
+        )
+        self._work.report.deleted += len(outcome.deleted)
+        self._work.spend(len(piece), piece.size)
+        return outcome
+
     def _miss(self, manifest: Manifest, gone: Sequence[int]) -> None:
         """Notes buckets that were read ahead and are gone by now, maybe after a change: their copies
         count."""
         if gone and not self._work.measured:
-            missed = self._archive.load(manifest).take(np.array(gone, dtype=np.int64))
-            self._waiting.miss(missed, as_ms(manifest.first), as_ms(manifest.last))
+            for missed in self._archive.some(manifest, np.sort(gone)):
+                self._waiting.miss(missed.batch, as_ms(manifest.first), as_ms(manifest.last))
 
     def _keep(self, manifest: Manifest, gone: list[int]) -> None:
         """Copies whose buckets somebody else has deleted count from now on. Where they lie nothing may tell:
@@ -262,12 +270,14 @@ class OfflineRun:
 
     def _amend(self, manifest: Manifest, leaving: Sequence[int]) -> None:
         """Takes changed buckets out of a commit. Those that are gone by now stay, and count."""
-        there = np.array(leaving, dtype=np.int64)
-        live = still_live(self._work.source, self._archive.load(manifest).take(there))
-        self._miss(manifest, np.delete(there, live).tolist())
-        if not live:
+        going, gone = list[int](), list[int]()
+        for held in self._archive.some(manifest, np.sort(leaving)):
+            live = still_live(self._work.source, held.batch)
+            going += held.positions[live].tolist()
+            gone += np.delete(held.positions, live).tolist()
+        self._miss(manifest, gone)
+        if not going:
             return
-        going = there[live].tolist()
         successor = self._registry.amend(manifest, going, going)
         if successor is not None and manifest.commit in self._made:
             self._made.add(successor.commit)

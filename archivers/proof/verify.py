@@ -68,7 +68,7 @@ def verify(context: ArchiveContext, within: TimeRange = EVER) -> VerifyReport:
     chain of manifests and the receipts: seals, signatures, and that none is missing; and the versions beside
     an archive."""
     report, archive = VerifyReport(), context.offline(context.keys)
-    reader = None if archive is None else _Verifier(context, archive, report, archive.load, within)
+    reader = None if archive is None else _Verifier(context, archive, report, archive.check, within)
     if not within.is_bounded:
         _verify_all(context, reader, report)
     elif reader is not None:
@@ -96,7 +96,7 @@ def verify_commits(context: ArchiveContext, commits: Sequence[Commit]) -> tuple[
     report, archive = VerifyReport(), context.offline(context.keys)
     if archive is None:
         return report, []
-    reader = _Verifier(context, archive, report, archive.load, count=len(commits))
+    reader = _Verifier(context, archive, report, archive.check, count=len(commits))
     for commit in commits:
         reader.verify(commit)
     return report, list(reader.done.values())

@@ -54,6 +54,7 @@ class ArchivedReader:
         self._to = policy.archive.to if policy.archive else "none"
         self._offline = offline
         self._read: set[str] = set()
+        self._partly: dict[str, list[bool]] = {}  # which sections of other commits were read
 
     def at(self, session: ClientSession) -> ArchivedReader:
         """Returns the same archive, with what is known of it, at another instant."""
@@ -82,14 +83,19 @@ class ArchivedReader:
             return
         for manifest in self._holding(self._offline, asked):
             if is_by_rows and self._rows_tell(manifest):
-                yield from self._offline.rows(manifest, asked)
+                yield from self._offline.rows(manifest, self._parts_of(manifest, asked), asked)
             else:
                 yield from self._buckets(self._offline, manifest, asked)
 
     def parts(self, asked: RowFilter) -> Iterator[Part]:
         """Yields the parts of an offline archive that may hold something of what is asked for."""
         for manifest in self._holding(self._offline, asked) if self._offline is not None else ():
-            yield from (it for it in manifest.parts if it.touches(asked.start, asked.end))
+            yield from self._parts_of(manifest, asked)
+
+    def _parts_of(self, manifest: Manifest, asked: RowFilter) -> Iterator[Part]:
+        for number, may_hold in enumerate(self._sections_of(manifest, asked)):
+            parts = manifest.parts_of(number) if may_hold else ()
+            yield from (it for it in parts if it.touches(asked.start, asked.end))
 
     def _rows_tell(self, manifest: Manifest) -> bool:
         """Returns whether the rows of a commit are what is archived of it, and not known to be live."""
@@ -154,19 +160,37 @@ class ArchivedReader:
         """Yields the commits that may hold something of it. (Days with readings may lie before and after.)"""
         # Commits that reach into the next range are read last: they are cached when that range is read.
         for manifest in sorted(archive.manifests(asked.start, asked.end), key=lambda it: (it.first, it.last)):
-            is_around = any(it.touches(asked.start, asked.end) for it in manifest.parts)
-            if is_around and (not asked.series or manifest.may_hold(self._policy, *asked.series)):
+            if any(self._sections_of(manifest, asked)):
                 yield manifest
 
     def _buckets(self, archive: OfflineArchive, manifest: Manifest, asked: RowFilter) -> Iterator[Batch]:
         receipts = Receipts(self._database, self._policy.name)
-        batch = archive.load(manifest)
-        self._read.add(manifest.commit)
-        live = receipts.live(manifest.commit, len(batch), self._session)
-        if asked.series or as_ms(manifest.first) < asked.start or as_ms(manifest.last) >= asked.end:
-            chosen = self._chosen(batch, asked)
-            batch, live = batch.take(chosen), live[chosen]
-        yield from self._not_live(batch, live, asked)
+        may_be_live = receipts.live(manifest.commit, manifest.buckets, self._session)
+        is_part = as_ms(manifest.first) < asked.start or as_ms(manifest.last) >= asked.end
+        sections = self._sections_of(manifest, asked)
+        for held in archive.sections(manifest, sections):
+            batch, live = held.batch, may_be_live[held.positions]
+            if asked.series or is_part:
+                chosen = self._chosen(batch, asked)
+                batch, live = batch.take(chosen), live[chosen]
+            yield from self._not_live(batch, live, asked)
+        self._note_read(manifest, sections)
+
+    def _note_read(self, manifest: Manifest, sections: list[bool]) -> None:
+        """Notes a commit once each of its sections was read, in whatever ranges."""
+        before = self._partly.pop(manifest.commit, [False] * len(sections))
+        read = [a or b for a, b in zip(before, sections, strict=True)]
+        if all(read):
+            self._read.add(manifest.commit)
+        else:
+            self._partly[manifest.commit] = read
+
+    def _sections_of(self, manifest: Manifest, asked: RowFilter) -> list[bool]:
+        """Returns of each section whether it may hold something of what is asked for."""
+        by_series = manifest.sections_with(self._policy, asked.series) if asked.series else None
+        numbers = range(len(manifest.sections))
+        around = [manifest.touches(it, asked.start, asked.end) for it in numbers]
+        return around if by_series is None else [a and b for a, b in zip(around, by_series, strict=True)]
 
     def _chosen(self, batch: Batch, asked: RowFilter) -> NDArray[np.int64]:
         """Returns the buckets with a reading that is asked for, and those that break the policy's present

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 
-from archivers.format.archive import Copied, Maker, OfflineArchive, Replaced
+from archivers.format.archive import Copied, OfflineArchive
 from archivers.format.chain import ChainPosition
 from archivers.format.manifest import Manifest, Origin
+from archivers.format.writing import Maker, Replaced
 from archivers.records.deletions import LAST, last_of, ranges
 from archivers.records.family import family
 from archivers.records.heads import HEADS, Heads, advanced, heads_of, link_of, typed
@@ -22,6 +23,7 @@ from archivers.versions.superseded import Superseded
 from archivers.writes.delete import Outcome
 from buckets.bson.raw import Batch
 from buckets.decoding.decode import Lot
+from config.errors import HaltedError
 from rollups.guarded import transaction
 
 
@@ -96,12 +98,13 @@ class CommitRegistry:
         The exchange is done when the receipts say so. Until then, and until the old commit is dropped,
         readers of manifests skip the one that is replaced; recovery goes on, or back, after a crash. Only its
         manifest tells them to skip what it had taken over itself, so that this goes first."""
-        held = self._archive.load(manifest)
+        archive, aside = self._archive, Superseded(self._archive.store, self._archive.policy.name)
         self._drop_what_it_replaced(manifest)
-        self._archive.set_aside(manifest.commit, held.take(np.array(leaving, dtype=np.int64)))
+        for number, held in enumerate(archive.some(manifest, np.sort(leaving))):
+            archive.set_aside(manifest.commit, number, held.batch)
         if len(kept):
-            aside = Superseded(self._archive.store, self._archive.policy.name)
-            aside.put(manifest.commit, held.take(np.array(kept, dtype=np.int64)), kept)
+            for held in archive.some(manifest, np.sort(kept)):
+                aside.put(manifest.commit, held.batch, held.positions.tolist())
         return self._rewrite(manifest, leaving, lambda _session: None)
 
     def erase(
@@ -115,13 +118,15 @@ class CommitRegistry:
     def _rewrite(
         self, manifest: Manifest, leaving: Sequence[int], record: Callable[[ClientSession], None]
     ) -> Manifest | None:
-        held = self._archive.load(manifest)
-        staying, successor = np.setdiff1d(np.arange(len(held)), leaving), None
+        staying, successor = np.setdiff1d(np.arange(manifest.buckets), leaving), None
         if len(staying):
-            lot = Lot(held.take(staying), manifest.archived_policy)  # as they were archived
-            replaced = Replaced((manifest.commit,), tuple(origins_of(manifest, staying)))
-            copy = self._archive.copy(lot, manifest.series_types, self._maker, self._work.check, replaced)
-            successor = self._archive.commit(copy, self._place(), self._work.check)
+            policy, archive, origins = manifest.archived_policy, self._archive, origins_of(manifest, staying)
+            replaced = Replaced((manifest.commit,), tuple(origins))
+            if len(manifest.sections) > 1:
+                replaced = Replaced.by_sections([manifest], origins)
+            lots = (Lot(it.batch, policy) for it in archive.some(manifest, staying))  # as they were archived
+            copy = archive.copy(lots, manifest.series_types, self._maker, self._work.check, replaced)
+            successor = self._succeed(copy, len(staying))
 
         def exchange(session: ClientSession) -> None:
             self._exchange([(manifest, staying)], successor, session)
@@ -189,7 +194,7 @@ class CommitRegistry:
     def merge(self, manifests: Sequence[Manifest], copied: Copied) -> Manifest:
         """Replaces some commits by one copy of all their buckets, in this order. The replaced ones stay in
         the store for a while: see `Recovery`."""
-        successor = self._archive.commit(copied, self._place(), self._work.check)
+        successor = self._succeed(copied, sum(it.buckets for it in manifests))
 
         def exchange(session: ClientSession) -> None:
             whole = [(it, np.arange(it.buckets)) for it in manifests]
@@ -197,6 +202,17 @@ class CommitRegistry:
 
         self.transaction(exchange)
         return successor
+
+    def _succeed(self, copied: Copied, buckets: int) -> Manifest:
+        """Commits a copy that takes the place of others. Raises HaltedError where it has not as many buckets
+        as have to be in it."""
+        if copied.draft.buckets != buckets:
+            raise HaltedError(
+                f"policy {self._archive.policy.name}: commit {copied.draft.commit} has "
+                f"{copied.draft.buckets} buckets, and takes the place of {buckets}. Nothing was replaced or "
+                "deleted. Report this as a bug"
+            )
+        return self._archive.commit(copied, self._place(), self._work.check)
 
     def _exchange(
         self,

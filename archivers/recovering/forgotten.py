@@ -92,8 +92,8 @@ class ForgottenMerges:
         """Returns which buckets of a root may be live."""
         if root.is_registered:
             return self._registry.receipts.live(root.manifest.commit, root.manifest.buckets)
-        batch = self._archive.load(manifest).slice(start, end)
-        return may_be_live(self._work, batch, is_forgotten=True)
+        found = self._archive.some(manifest, np.arange(start, end))
+        return np.concatenate([may_be_live(self._work, it.batch, is_forgotten=True) for it in found])
 
 
 def may_be_live(work: ArchiveRun, copied: Batch, *, is_forgotten: bool) -> NDArray[np.bool_]:

@@ -10,6 +10,7 @@ import logging
 from functools import partial
 from typing import Any
 
+import numpy as np
 from pymongo.client_session import ClientSession
 
 from archivers.format.archive import OfflineArchive
@@ -33,7 +34,6 @@ from archivers.recovering.forgotten import ForgottenMerges, may_be_live
 from archivers.run import ArchiveRun
 from archivers.writes.delete import units
 from archivers.writes.held import may_cover
-from buckets.bson.raw import Batch
 from buckets.fields.times import as_date, as_ms
 from rollups.holds import Hold, Holds
 
@@ -202,28 +202,30 @@ class Recovery:
     def _adopt(self, manifest: Manifest, is_covered: bool, is_forgotten: bool) -> None:
         """Finds out which buckets of a commit are live, and takes out those that later runs have archived in
         other commits."""
-        copied = self._archive.load(manifest)
-        live = may_be_live(self._work, copied, is_forgotten=is_forgotten)
+        copied = self._archive.sections(manifest)
+        found = [may_be_live(self._work, it.batch, is_forgotten=is_forgotten) for it in copied]
+        live = np.concatenate(found)
         self._registry.register(manifest, live, is_new=not is_covered, deleted=int((~live).sum()))
-        equal, newer = self._elsewhere(manifest, copied)
+        equal, newer = self._elsewhere(manifest)
         if equal or newer:
             self._registry.amend(manifest, sorted([*equal, *newer]), newer)
 
-    def _elsewhere(self, manifest: Manifest, copied: Batch) -> tuple[list[int], list[int]]:
+    def _elsewhere(self, manifest: Manifest) -> tuple[list[int], list[int]]:
         """Returns the buckets of a commit that another one holds as they are, or, from a later run, in a
         newer version: none was deleted because of this commit, so that it changed while it was live."""
         others = self._archive.manifests(as_ms(manifest.first), as_ms(manifest.last) + 1)
+        others = [other for other in others if other.commit != manifest.commit]
         known = self._receipts.registered(other.commit for other in others)
-        equal: set[bytes] = set()
-        newer: set[bytes] = set()
-        for other in others:
-            if other.commit != manifest.commit:
-                batch = self._archive.load(other)
-                equal.update(units(self._work.policy, batch))
-                if other.commit in known and other.fence > manifest.fence and not self._work.measured:
-                    newer.update(batch.main.raw_id(i) for i in range(len(batch)))
-        mine = units(self._work.policy, copied)
-        is_equal = [unit in equal for unit in mine]
-        there = [i for i, it in enumerate(is_equal) if it]
-        names = enumerate(copied.main.raw_ids)
-        return there, [i for i, raw_id in names if raw_id in newer and not is_equal[i]]
+        equal, newer = list[int](), list[int]()
+        for copied in self._archive.sections(manifest) if others else ():
+            there, later = set[bytes](), set[bytes]()
+            mine, names = units(self._work.policy, copied.batch), copied.batch.main.raw_ids
+            for other in others:
+                is_later = other.commit in known and other.fence > manifest.fence and not self._work.measured
+                for held in self._archive.sections(other):
+                    there |= set(mine).intersection(units(self._work.policy, held.batch))
+                    later |= set(names).intersection(held.batch.main.raw_ids if is_later else ())
+            at = copied.positions.tolist()
+            equal += [at[i] for i, unit in enumerate(mine) if unit in there]
+            newer += [at[i] for i, it in enumerate(names) if it in later and mine[i] not in there]
+        return equal, newer

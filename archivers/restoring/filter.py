@@ -27,6 +27,7 @@ class ArchivedBuckets(NamedTuple):
     span: tuple[int, int] | None = None  # of first and last reading
     readings: int = 0
     commit: str | None = None
+    until: int = 0  # the position in the commit behind the last of them
     share: float | None = None  # how much of the archive has been read, with this; None: not known
 
 
@@ -39,6 +40,7 @@ class Matched(NamedTuple):
     note: Note
     readings: int
     commit: str | None
+    until: int
     share: float | None
 
 
@@ -70,7 +72,14 @@ class RestoreFilter:
             readings = int(mine[found.lot.decoded.columns.bucket].sum())
         chosen = chosen[batch.take(chosen).main.id_order()]
         return Matched(
-            batch.take(chosen), found.lot.policy, chosen, found.note, readings, found.commit, found.share
+            batch.take(chosen),
+            found.lot.policy,
+            chosen,
+            found.note,
+            readings,
+            found.commit,
+            found.until,
+            found.share,
         )
 
     def holds(self, versions: Sequence[Version]) -> list[bool]:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 
+from archivers.format.archive import SectionBuckets
 from archivers.format.manifest import Manifest
 from archivers.records.pins import Pins
 from archivers.records.receipts import Receipts
@@ -30,10 +31,12 @@ class RestoreRecords:
     until: datetime | None
     how: How
 
-    def offline(self, manifest: Manifest, batch: Batch, chosen: Indices, session: ClientSession) -> None:
-        """Records that chosen buckets of a commit are live again, and pins them, in a transaction."""
-        self._set_live(manifest, chosen, True, session)
-        self.pins.put(batch.take(chosen), self.until, session)
+    def offline(
+        self, manifest: Manifest, held: SectionBuckets, chosen: Indices, session: ClientSession
+    ) -> None:
+        """Records that chosen buckets of a section are live again, and pins them, in a transaction."""
+        self._set_live(manifest, held.positions[chosen], True, session)
+        self.pins.put(held.batch.take(chosen), self.until, session)
 
     def superseded(self, batch: Batch, chosen: Indices, session: ClientSession) -> None:
         """Pins a version that no longer counts. Nothing else is recorded of it."""

@@ -78,7 +78,7 @@ class _Restoring:
         self._target, self._check, self._progress = target, context.check, context.progress
         self._report = RestoreReport()
         self._filter = wanted
-        self._passed: set[str] = set()  # the commits whose buckets were put
+        self._passed: dict[str, int] = {}  # how many buckets of each commit were looked at, from its first
         self._seen: Future[None] = at_once(lambda: None)  # reads back the piece before
         histories = partial(_histories, context)
         self._settling = Settling(target, histories, self._were_counted)
@@ -96,7 +96,7 @@ class _Restoring:
             self._report.readings += wanted.readings
             self._report.overflow += len(wanted.batch.extra)
             if wanted.commit is not None:
-                self._passed.add(wanted.commit)
+                self._passed[wanted.commit] = wanted.until
             if self._settling.is_full:
                 self._settle()
         self._settle()
@@ -143,7 +143,9 @@ class _Restoring:
     def _were_counted(self, versions: Sequence[Version]) -> list[bool]:
         """Returns which of the versions that stand in the target were put, or found there, by this run."""
         wanted = self._filter.holds(versions)
-        passed = [it.commit is not None and it.commit.commit in self._passed for it in versions]
+        passed = [
+            it.commit is not None and it.position < self._passed.get(it.commit.commit, 0) for it in versions
+        ]
         return [is_wanted and has_passed for is_wanted, has_passed in zip(wanted, passed, strict=True)]
 
     def finished(self) -> RestoreReport:
@@ -180,16 +182,18 @@ def _archived(
             database.create_collection(options.to, timeseries=manifest.timeseries)
         if not wanted.may_hold(manifest):
             continue
-        batch = archive.load(manifest)
-        note = partial(records.offline, manifest, batch) if records else _note_nothing
-        yield ArchivedBuckets(
-            Lot(batch, manifest.archived_policy),
-            note,
-            (as_ms(manifest.first), as_ms(manifest.last)),
-            manifest.readings,
-            manifest.commit,
-            number / len(manifests),
-        )
+        span = as_ms(manifest.first), as_ms(manifest.last)
+        for held, section in zip(archive.sections(manifest), manifest.sections, strict=True):
+            note = partial(records.offline, manifest, held) if records else _note_nothing
+            yield ArchivedBuckets(
+                Lot(held.batch, manifest.archived_policy),
+                note,
+                span,
+                section.readings,
+                manifest.commit,
+                int(held.positions[-1]) + 1,
+                number / len(manifests),
+            )
 
 
 def _superseded(

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pymongo.database import Database
 
-from archivers.format.archive import OfflineArchive
+from archivers.format.archive import OfflineArchive, SectionBuckets
 from archivers.format.manifest import Manifest
 from archivers.format.series import selector_of
 from archivers.records.receipts import MERGING, Receipts
@@ -83,7 +83,7 @@ class _Place(NamedTuple):
 
     name: str
     manifest: Manifest
-    load: Callable[[], RemovedBuckets]
+    load: Callable[[], Iterable[RemovedBuckets | SectionBuckets]]
     is_superseded: bool = False
 
     def touches(self, days: set[Days]) -> bool:
@@ -160,10 +160,12 @@ class OfflineHistories:
         return History([it for i, it in enumerate(found) if not _is_contained(it, i, found)])
 
     def _versions(self, place: _Place, wanted: Collection[bytes]) -> Iterator[Version]:
-        (batch, positions), policy = place.load(), place.manifest.archived_policy
-        for i, (raw_id, at) in enumerate(zip(batch.main.raw_ids, positions, strict=True)):
-            if same_id(raw_id) in wanted:
-                yield Version(one_of(batch, i), policy, place.manifest, at, place.is_superseded)
+        policy = place.manifest.archived_policy
+        for held in place.load():
+            for i, raw_id in enumerate(held.batch.main.raw_ids):
+                if same_id(raw_id) in wanted:
+                    at, bucket = int(held.positions[i]), one_of(held.batch, i)
+                    yield Version(bucket, policy, place.manifest, at, place.is_superseded)
 
     def merged(self, buckets: Batch, policy: Policy) -> list[int]:
         """Returns the indices of buckets with superseded versions. Others show only when they meet."""
@@ -187,11 +189,8 @@ class OfflineHistories:
 
     def _around(self, days: set[Days]) -> list[_Place]:
         manifests = self._archive.manifests(*_hull(days)) if days else []
-        there = [_Place(it.commit, it, partial(self._whole, it)) for it in manifests]
+        there = [_Place(it.commit, it, partial(self._archive.sections, it)) for it in manifests]
         return [it for it in there if it.touches(days)] + self._superseded_around(days)
-
-    def _whole(self, manifest: Manifest) -> RemovedBuckets:
-        return RemovedBuckets(self._archive.load(manifest), range(manifest.buckets))
 
     def superseded(self, batch: Batch, policy: Policy) -> list[int]:
         """Returns the indices of superseded buckets that are versions of their own."""
@@ -205,14 +204,14 @@ class OfflineHistories:
     def _named(self, place: _Place) -> NDArray[np.int64]:
         """Returns the hashes of the `_id`s in a file of superseded versions, which is read once for them."""
         if place.name not in self._names:
-            self._names[place.name] = _hashes(place.load().batch)
+            self._names[place.name] = np.concatenate([_hashes(it.batch) for it in place.load()])
         return self._names[place.name]
 
     @cached_property
     def _left(self) -> list[_Place]:
         """Returns all that has left commits, as these were when they were listed."""
         found = self._superseded.around(FIRST_MS, LAST_MS)
-        return [_Place(key, it, read, is_superseded=True) for key, it, read in found]
+        return [_Place(key, it, partial(_alone, read), is_superseded=True) for key, it, read in found]
 
     def _superseded_around(self, days: set[Days]) -> list[_Place]:
         return [it for it in self._left if it.touches(days)] if days else []
@@ -225,6 +224,10 @@ class OfflineHistories:
                 return origin.sequence, origin.fence, version.position
             at -= origin.buckets
         raise AssertionError("unreachable")
+
+
+def _alone(read: Callable[[], RemovedBuckets]) -> list[RemovedBuckets]:
+    return [read()]
 
 
 def _hashes(buckets: Batch) -> NDArray[np.int64]:

@@ -24,7 +24,14 @@ from typing import NamedTuple
 import numpy as np
 
 from archivers.format.manifest import DamagedError, Manifest, read_link
-from archivers.format.names import CommitName, links, manifest_key, parse_commit, superseded_key
+from archivers.format.names import (
+    CommitName,
+    commit_of_superseded,
+    links,
+    manifest_key,
+    parse_commit,
+    superseded_prefix,
+)
 from archivers.stores.base import Corrupt, NotFound, ObjectStore
 from archivers.writes.delete import chunks, same_id
 from buckets.bson.raw import Batch, Docs
@@ -84,7 +91,9 @@ class Superseded:
     def clear(self, commit: str) -> None:
         """Removes all that was kept of a commit."""
         keys = [it.key for it in self._store.list(f"{self._prefix}{commit}.")]
-        self._store.delete([*keys, superseded_key(self._policy, commit)])
+        aside = self._store.list(f"{superseded_prefix(self._policy)}{commit}.")
+        keys += [it.key for it in aside if commit_of_superseded(self._policy, it.key) is not None]
+        self._store.delete(keys)
 
     def files(self) -> Iterator[SupersededFile]:
         """Yields all files of the policy."""

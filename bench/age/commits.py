@@ -11,9 +11,10 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.client_session import ClientSession
 
 from archivers.context import ArchiveContext
-from archivers.format.archive import Maker, OfflineArchive
+from archivers.format.archive import OfflineArchive
 from archivers.format.chain import ChainPosition
 from archivers.format.manifest import Manifest
+from archivers.format.writing import Maker
 from archivers.records.deletions import last_receipt
 from archivers.records.heads import advanced, read_heads
 from archivers.records.receipts import facts_of
@@ -74,7 +75,7 @@ def _register(context: ArchiveContext, archive: OfflineArchive, batches: Sequenc
     made: list[Manifest] = []
     for batch in batches:
         lot = Lot(batch, context.policy)
-        copied = archive.copy(lot, archive.types_for(lot.decoded.columns.series), maker, _nothing)
+        copied = archive.copy([lot], archive.types_for(lot.decoded.columns.series), maker, _nothing)
         place = ChainPosition(sequence + 1, links, receipt)
         made.append(archive.commit(copied, place, _nothing))
         sequence, links = made[-1].sequence, (made[-1].link,)

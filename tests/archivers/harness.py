@@ -22,7 +22,9 @@ from archivers.context import ArchiveContext
 from archivers.erasing.erase import Beside, erase
 from archivers.erasing.erasure import Erasure
 from archivers.erasing.report import ErasureReport
+from archivers.format.archive import OfflineArchive
 from archivers.format.keys import UNSIGNED, Keys
+from archivers.format.manifest import Manifest
 from archivers.moving.archive import ArchiveOptions, archive, plan_archive, recover
 from archivers.proof.sign import SignReport, sign
 from archivers.proof.verify import VerifyReport, verify
@@ -33,10 +35,11 @@ from archivers.restoring.unpin import unpin
 from archivers.run import RolledUp, always
 from archivers.stores import ObjectStore, open_store
 from archivers.tasks import Connections, LocalExecutor
+from buckets.bson.raw import Batch
 from buckets.fields.selectors import Selector
 from buckets.fields.times import EVER, TimeRange
 from config.policies import Policy
-from config.tables import Store
+from config.tables import USUAL_MEMORY, Store
 from tests.archivers.builders import LATER, RAW, Case, raw_documents
 
 Document = dict[str, Any]
@@ -79,6 +82,7 @@ class Cycle:
     store: ObjectStore = field(init=False)
     keys: Keys = UNSIGNED
     runs: set[tuple[int, datetime]] = field(default_factory=set)  # as the ledger knows them
+    memory: int = USUAL_MEMORY  # of a compaction: with less, commits have several sections
 
     def __post_init__(self) -> None:
         self.store = open_store(self.settings)
@@ -133,6 +137,8 @@ class Cycle:
     ) -> CompactReport:
         self.fence += 1
         self.runs.add((self.fence, now))
+        connections = Connections(self.database, given.get("store", self.store))
+        given.setdefault("executor", LocalExecutor(connections, memory=self.memory))
         return compact(self.context(now, fence=self.fence, **given), options)
 
     def erase(
@@ -251,3 +257,8 @@ class Standing(Backup):
         for path, data in self.files.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
+
+
+def whole(archive: OfflineArchive, manifest: Manifest) -> Batch:
+    """Returns all documents of a commit."""
+    return Batch.concat([held.batch for held in archive.sections(manifest)])

@@ -76,7 +76,7 @@ _PURPOSES = {
 _FUNCTIONS = (
     ("jobs.call", "load", "read config"),
     ("buckets.decoding.decode", "decode", "sort into what goes"),
-    ("archivers.format.archive", "pack", "encode"),
+    ("archivers.format.writing", "pack", "encode"),
     ("archivers.format.parquet", "write_part", "make part"),
     ("archivers.format.parquet", "write_buckets", "make buckets file"),
     ("archivers.format.archive", "unpack", "rebuild documents"),

@@ -73,6 +73,7 @@ _DAYS = "archivers.records.days:CommitDays."
 _CHECKPOINTING = "archivers.recovering.checkpointing:"
 _LEASE, _LEDGER = "jobs.running.lease:Lease.", "jobs.running.ledger:Ledger."
 _BOOKS, _OFFLINE = "archivers.recovering.commits:CommitRegistry.", "archivers.format.archive:OfflineArchive."
+_WRITER = "archivers.format.writing:CommitWriter."
 _ONLINE_RUN, _RECEIPTS = "archivers.moving.online:OnlineRun.", "archivers.records.receipts:Receipts."
 _MERGING, _KEPT = "archivers.versions.merging:Merging.", "archivers.versions.kept:KeptVersions."
 _SUPERSEDED = "archivers.versions.superseded:Superseded."
@@ -265,10 +266,10 @@ STEPS = (
     ),
     Step("commit to rewrite read", "file read data", _OFFLINE + "load", _ERASES_FILES),
     Step("commit to rewrite read, S3", "s3 GetObject data", _OFFLINE + "load", _ERASES_S3),
-    Step("rewritten part put", "file put data", _OFFLINE + "_write", _ERASES_FILES),
-    Step("rewritten part put, S3", "s3 PutObject data", _OFFLINE + "_write", _ERASES_S3),
-    Step("rewritten buckets file put", "file put buckets", _OFFLINE + "_write", _ERASES_FILES),
-    Step("rewritten buckets file put, S3", "s3 PutObject buckets", _OFFLINE + "_write", _ERASES_S3),
+    Step("rewritten part put", "file put data", _WRITER + "write", _ERASES_FILES),
+    Step("rewritten part put, S3", "s3 PutObject data", _WRITER + "write", _ERASES_S3),
+    Step("rewritten buckets file put", "file put buckets", _WRITER + "write", _ERASES_FILES),
+    Step("rewritten buckets file put, S3", "s3 PutObject buckets", _WRITER + "write", _ERASES_S3),
     Step("rewritten documents rebuilt", "rebuild documents", "buckets.packing.unpack:gives", _REWRITES),
     Step("rewritten manifest put", "file place manifests", _CHAIN + "commit", _ERASES_FILES),
     Step("rewritten manifest put, S3", "s3 PutObject manifests", _CHAIN + "commit", _ERASES_S3),
@@ -374,12 +375,12 @@ STEPS = (
     Step("part's folder made", "file make folder data", _FILES + "_make_folders", _FILE),
     Step("buckets files' folder made", "file make folder buckets", _FILES + "_make_folders", ("offline",)),
     Step("manifests' folder made", "file make folder manifests", _FILES + "_make_folders", ("offline",)),
-    Step("part put", "file put data", _OFFLINE + "_write", _FILE),
+    Step("part put", "file put data", _WRITER + "write", _FILE),
     Step("part in place", "file place data", _FILES + "_place", _FILE),
-    Step("buckets file put", "file put buckets", _OFFLINE + "_write", _FILE),
+    Step("buckets file put", "file put buckets", _WRITER + "write", _FILE),
     Step("buckets file in place", "file place buckets", _FILES + "_place", _FILE),
-    Step("part put, S3", "s3 PutObject data", _OFFLINE + "_write", _S3),
-    Step("buckets file put, S3", "s3 PutObject buckets", _OFFLINE + "_write", _S3),
+    Step("part put, S3", "s3 PutObject data", _WRITER + "write", _S3),
+    Step("buckets file put, S3", "s3 PutObject buckets", _WRITER + "write", _S3),
     Step("part read back", "file read data", _OFFLINE + "_read_back", _FILE),
     Step("buckets file read back", "file read buckets", _OFFLINE + "_read_back", _FILE),
     Step("part read back, S3", "s3 GetObject data", _OFFLINE + "_read_back", _S3),
@@ -467,12 +468,12 @@ STEPS = (
     Step("buckets file to merge read", "file read buckets", _OFFLINE + "load", _MERGES[:1]),
     Step("buckets file to merge read, S3", "s3 GetObject buckets", _OFFLINE + "load", _MERGES[1:]),
     Step("merged documents packed", "encode", "buckets.packing.pack:pack", _MERGES),
-    Step("merged part put", "file put data", _OFFLINE + "_write", _MERGES[:1]),
+    Step("merged part put", "file put data", _WRITER + "write", _MERGES[:1]),
     Step("merged part in place", "file place data", _FILES + "_place", _MERGES[:1]),
-    Step("merged part put, S3", "s3 PutObject data", _OFFLINE + "_write", _MERGES[1:]),
-    Step("merged buckets file put", "file put buckets", _OFFLINE + "_write", _MERGES[:1]),
+    Step("merged part put, S3", "s3 PutObject data", _WRITER + "write", _MERGES[1:]),
+    Step("merged buckets file put", "file put buckets", _WRITER + "write", _MERGES[:1]),
     Step("merged buckets file in place", "file place buckets", _FILES + "_place", _MERGES[:1]),
-    Step("merged buckets file put, S3", "s3 PutObject buckets", _OFFLINE + "_write", _MERGES[1:]),
+    Step("merged buckets file put, S3", "s3 PutObject buckets", _WRITER + "write", _MERGES[1:]),
     Step("merged documents rebuilt", "rebuild documents", "buckets.packing.unpack:gives", _MERGES),
     Step("merged part seen", "file look at data", _OFFLINE + "commit", _MERGES[:1]),
     Step("merged part seen, S3", "s3 HeadObject data", _OFFLINE + "commit", _MERGES[1:]),

@@ -107,6 +107,10 @@ def named(key: str) -> Callable[[Document], None]:
     return lambda manifest: manifest["parts"][0].update(key=key)
 
 
+def with_buckets_at(key: str) -> Callable[[Document], None]:
+    return lambda manifest: manifest["sections"][0]["buckets_file"].update(key=key)
+
+
 FORGED: dict[str, Callable[[Document], None]] = {
     "above the store": named("../outside/precious"),
     "far above": named("ticks/data/../../../outside/precious"),
@@ -116,8 +120,13 @@ FORGED: dict[str, Callable[[Document], None]] = {
     "another folder": named("slots/meta/superseded/x.bson"),
     "nothing": named(""),
     "a folder": named("."),
-    "a buckets file elsewhere": lambda it: it["buckets_file"].update(key="../outside/precious"),
-    "a buckets file of another": lambda it: it["buckets_file"].update(key="other/meta/buckets/x.parquet"),
+    "a buckets file elsewhere": with_buckets_at("../outside/precious"),
+    "a buckets file of another": with_buckets_at("other/meta/buckets/x.parquet"),
+    "no section": lambda it: it["sections"].clear(),
+    "a section without its parts": lambda it: it["sections"][0].update(parts=0),
+    "a section with less than none": lambda it: it["sections"][0].update(parts=-1),
+    "a section with parts of nobody": lambda it: it["sections"][0].update(parts=99),
+    "a section twice": lambda it: it["sections"].append(it["sections"][0]),
     "a day that is not its own": lambda it: it["parts"][0].update(dt="2001-01-01"),
     "a layout with another name": lambda it: it["layout"].update(name="other"),
     "a layout that reads all": lambda it: it["layout"].update(collection="system.users"),

@@ -34,7 +34,7 @@ from tests.archivers.builders import (
     slots,
 )
 from tests.archivers.faults import Crash, DyingStore, Steps, die_in_transactions, telling
-from tests.archivers.harness import Cycle, nothing
+from tests.archivers.harness import Cycle, nothing, whole
 from tests.archivers.moving.test_guard import slot_rows
 
 Document = dict[str, Any]
@@ -121,7 +121,7 @@ class World:
             manifests = archive.manifests(FIRST_MS, LAST_MS + 1)
             if not strict:  # a manifest may come too late, when its files have been cleared
                 manifests = [manifest for manifest in manifests if archive.has_files(manifest)]
-            found = [archive.load(manifest) for manifest in manifests]
+            found = [whole(archive, manifest) for manifest in manifests]
         return sorted(batch.unit(i) for batch in found for i in range(len(batch)))
 
     def units(self) -> list[bytes]:

@@ -22,7 +22,7 @@ from config.loading.load import load
 from config.tables import Store
 from jobs.embedded import Mongod
 from tests.archivers.builders import DAY0, MINUTE, SECOND, Case, Reading, encode, insert
-from tests.archivers.harness import Cycle, expected_rows
+from tests.archivers.harness import Cycle, expected_rows, whole
 from tests.faults.stopping import set_parameter
 from tests.jobs.command import started
 
@@ -92,7 +92,7 @@ class Place:
             held = set(self.cycle.archived())
         else:
             archive = OfflineArchive(self.cycle.policy, self.cycle.store)
-            batches = [archive.load(archive.manifest(commit)) for commit in archive.commits()]
+            batches = [whole(archive, archive.manifest(commit)) for commit in archive.commits()]
             held = {document for batch in batches for document in batch.main}
         assert live | held == set(self.cycle.case.documents)
 

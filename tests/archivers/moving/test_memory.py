@@ -8,15 +8,15 @@ from weakref import ref
 import pytest
 from pymongo.database import Database
 
-from archivers.format import archive as offline
-from archivers.format.archive import OfflineArchive
-from archivers.format.manifest import Manifest
+from archivers.format import archive as reading
+from archivers.format import writing
 from archivers.proof.audit import audit
 from archivers.tasks import Connections, LocalExecutor
 from archivers.upkeep import roll_up_all
 from buckets.bson.raw import Batch
 from buckets.decoding.decode import Lot
-from buckets.packing.pack import Packed, pack
+from buckets.packing.pack import Packed, PackedGroup, pack
+from buckets.packing.unpack import Readings, gives
 from config.tables import Store
 from rollups.rolling import slices
 from rollups.rolling.slices import Cells
@@ -33,20 +33,19 @@ def test_what_was_read_is_given_back_before_the_copy_is_read_again(
     """Only the documents stay, to be compared."""
     held: list[ref[Any]] = []
     checked: list[int] = []
-    holds = OfflineArchive.holds
 
     def packing(lot: Lot) -> Packed:
         packed = pack(lot)
         held.extend(map(ref, (lot.decoded, packed.rows.time)))
         return packed
 
-    def comparing(archive: OfflineArchive, manifest: Manifest, batch: Batch) -> bool:
+    def comparing(readings: Readings, groups: list[PackedGroup], batch: Batch) -> bool:
         assert [it() for it in held] == [None] * 2
-        checked.append(manifest.buckets)
-        return holds(archive, manifest, batch)
+        checked.append(len(batch))
+        return gives(readings, groups, batch)
 
-    monkeypatch.setattr(offline, "pack", packing)
-    monkeypatch.setattr(OfflineArchive, "holds", comparing)
+    monkeypatch.setattr(writing, "pack", packing)
+    monkeypatch.setattr(reading, "gives", comparing)
     cycle = Cycle(database, slots(), file_store).load()
     assert cycle.run().deleted == sum(checked) == len(cycle.case.documents)
 

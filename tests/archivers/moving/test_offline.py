@@ -217,7 +217,7 @@ def test_a_copy_that_gives_another_bit_halts_the_run(
         packed.groups[at] = replace(packed.groups[at], skeleton=changed)
         return packed
 
-    monkeypatch.setattr("archivers.format.archive.pack", flipping)
+    monkeypatch.setattr("archivers.format.writing.pack", flipping)
     cycle = Cycle(database, samples_overflow(), file_store).load()
     live = cycle.live(), cycle.live_overflow()
     with pytest.raises(HaltedError, match="does not contain the documents that were exported"):

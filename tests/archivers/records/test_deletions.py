@@ -18,7 +18,7 @@ from archivers.format.keys import Keys
 from archivers.writes import delete
 from config.tables import Store
 from tests.archivers.builders import CODEC, LATER, encode, samples_overflow, slots
-from tests.archivers.harness import Cycle, nothing
+from tests.archivers.harness import Cycle, nothing, whole
 
 Document = dict[str, Any]
 RECEIPTS = "bucketwise_receipts"
@@ -84,7 +84,7 @@ def positions(cycle: Cycle) -> list[Any]:
     """The `_id`s of the one commit, in its order."""
     archive = OfflineArchive(cycle.policy, cycle.store)
     (commit,) = archive.commits()
-    batch = archive.load(archive.manifest(commit))
+    batch = whole(archive, archive.manifest(commit))
     return [batch.main.decode_id(i) for i in range(len(batch))]
 
 

@@ -15,7 +15,7 @@ from archivers.proof.audit import audit
 from config.errors import HaltedError
 from config.tables import Store
 from tests.archivers.builders import CODEC, Case, insert, slots
-from tests.archivers.harness import Backup, Cycle
+from tests.archivers.harness import Backup, Cycle, whole
 
 Document = dict[str, Any]
 RECEIPTS = "bucketwise_receipts"
@@ -49,7 +49,7 @@ def held(cycle: Cycle) -> list[tuple[int, str]]:
     archive = OfflineArchive(cycle.policy, cycle.store)
     found = []
     for manifest in archive.manifests(-(2**50), 2**50):
-        batch = archive.load(manifest)
+        batch = whole(archive, manifest)
         found += [bson.decode(document, CODEC) for document in batch.main]
     return sorted((it["_id"], it.get("note", "")) for it in found)
 

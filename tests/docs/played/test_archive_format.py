@@ -235,7 +235,8 @@ def test_a_commit_is_named_as_explained(store: Path) -> None:
     assert len(number) == 10 and int(number) == manifest["sequence"]
     assert date.fromisoformat(first) == date.fromisoformat(last) == START.date()
     assert int(fence.removeprefix("f")) == manifest["fence"]
-    assert manifest["documents_sha256"].startswith(digest)
+    (section,) = manifest["sections"]
+    assert section["documents_sha256"].startswith(digest)
     assert len(digest) == 16
 
 

@@ -16,7 +16,7 @@ from archivers.stores.s3 import Patience, S3Store
 from config.errors import BucketwiseError, HaltedError
 from config.tables import Store
 from tests.archivers.builders import raw_documents, slots
-from tests.archivers.harness import Cycle
+from tests.archivers.harness import Cycle, whole
 from tests.archivers.moving.test_crash import few
 from tests.faults.s3_proxy import (
     BitFlippedInDownload,
@@ -127,7 +127,7 @@ def test_a_run_through_a_bad_network(
         assert proxy.fault.struck
     archive = OfflineArchive(cycle.policy, cycle.store)
     if not cycle.live():
-        held = [archive.load(archive.manifest(commit)) for commit in archive.commits()]
+        held = [whole(archive, archive.manifest(commit)) for commit in archive.commits()]
         assert sorted(document for batch in held for document in batch.main) == sorted(cycle.case.documents)
     if cycle.live() and fault in ("a rival manifest", "a bit of the manifest"):
         # damage, to all appearance: nothing goes on until a person has removed it

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote_plus
 
+import pytest
+
 from tests.conftest import free_port
 from tests.jobs.clusters import Cluster, certificate, cluster
 from tests.jobs.command import CommandLine, Ran, started

@@ -1,0 +1,138 @@
+"""Writes the files of a commit: for each section its parts, then its buckets file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from typing import NamedTuple, Self
+
+from archivers.format import parquet
+from archivers.format.manifest import Manifest, Origin, Part, Section, StoredFile, layout_of
+from archivers.format.names import buckets_key, commit_name, part_key
+from archivers.format.parts import stored, write_parts
+from archivers.format.series import HeldSeries
+from archivers.stores.base import ObjectStore
+from buckets.bson.raw import Batch
+from buckets.decoding.decode import Lot
+from buckets.fields.times import as_date, as_ms
+from buckets.packing.pack import Packed, pack
+
+
+class Maker(NamedTuple):
+    """Who archives, for names and manifests."""
+
+    database: str
+    fence: int
+    now: datetime
+    timeseries: dict[str, str] | None = None  # options of a native time-series collection
+
+
+class Replaced(NamedTuple):
+    """What a new commit takes over: the commits, and where its buckets were archived first. `span`: the time
+    that they cover, in milliseconds, the last one included; it names a commit of which not all is known when
+    its first file is written. None: such a commit has one section."""
+
+    commits: tuple[str, ...] = ()
+    origins: tuple[Origin, ...] = ()
+    span: tuple[int, int] | None = None
+
+    @classmethod
+    def by_sections(cls, manifests: Sequence[Manifest], origins: Iterable[Origin]) -> Self:
+        """Returns the replacement of these commits by one of any number of sections."""
+        span = min(as_ms(it.first) for it in manifests), max(as_ms(it.last) for it in manifests)
+        return cls(tuple(it.commit for it in manifests), tuple(origins), span)
+
+
+NOTHING = Replaced()
+
+
+class Written(NamedTuple):
+    """The files of a section."""
+
+    parts: Sequence[Part]
+    buckets_file: StoredFile
+
+
+@dataclass
+class CommitWriter:
+    """Writes one commit, but for its manifest. `check` raises where the run must stop: it is called before
+    each file, since one that comes late would lie beside what a later run has copied."""
+
+    store: ObjectStore
+    types: dict[str, str]  # of the series columns
+    maker: Maker
+    check: Callable[[], None]
+    replaces: Replaced
+    storage_class: str | None  # of its parts: files under `meta/` are small, and read often
+    name: str = ""  # known once the first section is packed
+    parts: list[Part] = field(default_factory=list)
+    sections: list[Section] = field(default_factory=list)
+    _spans: list[tuple[int, int]] = field(default_factory=list)
+
+    def write(self, lot: Lot) -> Written:
+        """Writes a lot as the next section. Frees what was decoded of it."""
+        packed, policy, batch = pack(lot), lot.policy, lot.batch
+        lot.forget()
+        self.name = self.name or self._named(packed, batch)
+        number, written = len(self.sections), dict[str, bytes]()
+        key_of = partial(part_key, policy.name, commit=self.name, section=number)
+        parts = list(write_parts(packed, key_of, self.types, written))
+        key = buckets_key(policy.name, self.name, number)
+        series = packed.rows.series
+        section = Section(
+            parts=len(parts),
+            buckets=len(batch),
+            overflow_documents=len(batch.extra),
+            readings=len(packed.rows.time),
+            series=HeldSeries.of(series, policy.series_names, is_exact=parquet.are_exact(series, self.types)),
+            documents_bytes=batch.size,
+            documents_sha256=batch.digest,
+            buckets_file=stored(key, written.setdefault(key, parquet.write_buckets(packed.groups))),
+        )
+        for file in (*parts, section.buckets_file):
+            self.check()
+            self.store.put_bytes(
+                file.key,
+                written.pop(file.key),
+                storage_class=self.storage_class if isinstance(file, Part) else None,
+                locked_from=self.maker.now,
+            )
+        self.parts += parts
+        self.sections.append(section)
+        self._spans.append((packed.first, packed.last))
+        return Written(parts, section.buckets_file)
+
+    def _named(self, packed: Packed, batch: Batch) -> str:
+        first, last, digest = packed.first, packed.last, batch.digest
+        if self.replaces.span is not None:
+            first, last = self.replaces.span
+            digest = hashlib.sha256(json.dumps([*self.replaces.commits, digest]).encode()).hexdigest()
+        return commit_name(first, last, self.maker.fence, digest)
+
+    def draft(self, lot: Lot) -> Manifest:
+        """Returns the manifest of what was written, without its place in the chain. `lot`: one of its
+        sections."""
+        return Manifest(
+            policy=lot.policy.name,
+            commit=self.name,
+            fence=self.maker.fence,
+            database=self.maker.database,
+            collection=lot.policy.collection,
+            layout=layout_of(lot.policy),
+            series_types=self.types,
+            timeseries=self.maker.timeseries,
+            first=as_date(min(first for first, _ in self._spans)),
+            last=as_date(max(last for _, last in self._spans)),
+            parts=tuple(self.parts),
+            sections=tuple(self.sections),
+            created=self.maker.now,
+            replaces=self.replaces.commits,
+            origins=self.replaces.origins,
+            sequence=0,
+            previous=(),
+            receipt=None,
+        )

@@ -1,0 +1,236 @@
+"""Commits of several sections hold more than fits into memory, and are as any other to whoever reads them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import bson
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from pymongo.database import Database
+
+from archivers.compacting.plan import MAX_BUCKETS, MAX_SECTIONS, Size, StandingCommit, groups, most
+from archivers.evidence.drill import drill
+from archivers.format.names import Commit
+from archivers.moving import filling
+from config.errors import HaltedError
+from config.tables import USUAL_MEMORY, Store
+from tests.archivers.builders import DAY0, LATER, Case, encode, reading, samples_overflow, slots
+from tests.archivers.faults import Crash, DyingStore, Steps, die_in_transactions
+from tests.archivers.harness import Cycle, expected_rows
+from tests.archivers.moving.test_crash import World
+from tests.archivers.reading.test_readings import readings, rows_of, wanted
+from tests.archivers.reading.test_series import opened
+from tests.archivers.rewriting.test_compacting import often
+from tests.jobs.counting import ticks_policy
+
+Document = dict[str, Any]
+HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
+HOURS = 9
+CASES: dict[str, Callable[[], Case]] = {
+    "slots": partial(slots, "minute"),
+    "reading": reading,
+    "overflow": samples_overflow,
+}
+#: Memory of a compaction in which a section holds so many cells.
+SMALL = {"slots": 400, "reading": 40, "overflow": 60, "hours": 10}
+
+
+def memory_for(cells: int) -> int:
+    return -(-cells * USUAL_MEMORY // filling.MAX_READINGS)
+
+
+def of_hours() -> Case:
+    """Three readings in each hour, of a series of its own."""
+    documents: list[Document] = [
+        {"_id": hour * 10 + n, "symbol": f"S{hour}", "d": DAY0 + hour * HOUR + n * MINUTE, "p": n / 4}
+        for hour in range(HOURS)
+        for n in range(3)
+    ]
+    rows: list[Any] = [((it["symbol"],), it["d"], it["p"]) for it in documents]
+    return Case("ticks", ticks_policy(to="offline"), list(map(encode, documents)), rows)
+
+
+def in_sections(database: Database[Document], store: Store, name: str) -> Cycle:
+    """Archived, and merged: the commits of a day have become one of several sections."""
+    case = of_hours() if name == "hours" else CASES[name]()
+    cycle = Cycle(database, case, store, memory=memory_for(SMALL[name])).load()
+    often(cycle, step=1 if name == "hours" else 3, hours=HOURS)
+    assert cycle.compact().into > 0
+    cycle.run(LATER + HOUR)
+    assert max(sections_of(cycle)) > 1
+    return cycle
+
+
+def manifests(cycle: Cycle) -> list[Document]:
+    paths = sorted((cycle.root / cycle.policy.name / "meta/manifests").iterdir())
+    return [json.loads(path.read_bytes()) for path in paths]
+
+
+def sections_of(cycle: Cycle) -> list[int]:
+    return [len(it["sections"]) for it in manifests(cycle)]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_all_is_there(database: Database[Document], file_store: Store, name: str) -> None:
+    cycle = in_sections(database, file_store, name)
+    assert cycle.rows() == expected_rows(cycle.case)
+    report = cycle.verify()
+    assert (report.bad, report.readings) == ([], len(cycle.case.readings))
+    assert sorted(cycle.archived()) == sorted(cycle.case.documents)
+    assert cycle.restore("half", until=DAY0 + 4 * HOUR).buckets > 0
+    for days in (1, 9):
+        assert all(it.equal == it.buckets for it in drill(cycle.context(), days, seed=1))
+    before = cycle.listing()
+    assert cycle.compact().commits == 0
+    cycle.run(LATER + 2 * HOUR)
+    assert cycle.listing() == before
+
+
+def test_who_asks_for_one_series_or_hour_reads_its_section(
+    database: Database[Document], file_store: Store
+) -> None:
+    cycle = in_sections(database, file_store, "hours")
+    store = opened(cycle)
+    assert rows_of(readings(cycle, series={"symbol": "S4"})) == [
+        ("S4", DAY0 + 4 * HOUR + n * MINUTE, n / 4) for n in range(3)
+    ]
+    assert len(store.parts) == 1
+    assert rows_of(readings(cycle)) == sorted(wanted(cycle.case), key=lambda row: row[1])
+
+
+@pytest.mark.parametrize("hour", [0, 4, 8])
+def test_the_buckets_of_one_hour_are_restored(
+    database: Database[Document], file_store: Store, hour: int
+) -> None:
+    cycle = in_sections(database, file_store, "hours")
+    since = DAY0 + hour * HOUR
+    report = cycle.restore(since=since, until=since + HOUR)
+    assert (report.buckets, report.readings) == (3, 3)
+    assert [it["_id"] for it in database["back"].find().sort("_id")] == [hour * 10 + n for n in range(3)]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_restored_and_changed_takes_the_place_of_its_copy(
+    database: Database[Document], file_store: Store, name: str
+) -> None:
+    cycle = in_sections(database, file_store, name)
+    source = database[cycle.policy.collection]
+    cycle.restore(cycle.policy.collection)
+    assert sorted(cycle.live()) == sorted(cycle.case.documents)
+    ids = [bson.decode(it)["_id"] for it in cycle.case.documents]
+    for identity in (ids[0], ids[len(ids) // 2], ids[-1]):
+        source.update_one({"_id": identity}, {"$set": {"note": "changed"}})
+    expected = sorted(cycle.live())
+    cycle.unpin()
+    cycle.run(LATER + 2 * HOUR)
+    cycle.run(LATER + 3 * HOUR)
+    assert cycle.live() == []
+    assert sorted(cycle.archived()) == expected
+    assert cycle.rows() == expected_rows(cycle.case)
+    assert cycle.verify().bad == []
+    assert max(sections_of(cycle)) > 1  # what stays of the old one
+
+
+def test_an_erasure_takes_a_series_out_of_all_sections(
+    database: Database[Document], file_store: Store
+) -> None:
+    cycle = in_sections(database, file_store, "slots")
+    report = cycle.erase({"meta.symbol": "MDB"})
+    assert not any(it.found for it in report.remaining)
+    staying = [it for it in cycle.case.documents if bson.decode(it)["meta"]["symbol"] != "MDB"]
+    assert sorted(cycle.archived()) == sorted(staying)
+    assert cycle.verify().bad == []
+
+
+@pytest.mark.parametrize("which", [0, -1])
+@pytest.mark.parametrize("folder", ["data", "meta/buckets"])
+def test_damage_of_any_section_is_found(
+    database: Database[Document], file_store: Store, which: int, folder: str
+) -> None:
+    cycle = in_sections(database, file_store, "slots")
+    files = sorted((cycle.root / cycle.policy.name / folder).rglob("*.parquet"), key=_number)
+    files[which].write_bytes(files[which].read_bytes()[:-9] + b"flipped!!")
+    (bad,) = cycle.verify().bad
+    assert bad.place.endswith(files[which].name)
+    with pytest.raises(HaltedError, match=files[which].name):
+        cycle.restore("back")
+
+
+def _number(path: Path) -> int:
+    return int(path.stem.partition(".")[2] or 0)
+
+
+def test_it_dies_at_each_step(
+    database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of sections that were written belong to no commit before the manifest is there."""
+    memory = memory_for(SMALL["slots"])
+    monkeypatch.setattr(filling, "MAX_READINGS", 5000)
+    for die_at in range(1, 2000, 23):
+        world = World.make(database, slots("minute"), file_store)
+        cycle = often(world.cycle, hours=12)
+        cycle.memory = memory
+        steps = Steps(die_at)
+        with pytest.MonkeyPatch.context() as patch:
+            die_in_transactions(patch, steps)
+            try:
+                store = DyingStore(cycle.store, steps)
+                cycle.compact(LATER, check=partial(steps.step, "check"), store=store)
+                cycle.run(LATER + HOUR, check=partial(steps.step, "check"), store=store)
+            except Crash:
+                world.check_nothing_is_lost()
+                assert sorted(world.archived()) == world.units()
+        if not steps.died:
+            break
+        cycle.run(LATER + HOUR)
+        cycle.compact(LATER + HOUR)
+        cycle.run(LATER + 2 * HOUR)
+        world.check_finished()
+        assert max(sections_of(cycle)) > 1
+    assert not steps.died and die_at > 100
+
+
+SECTION = most(USUAL_MEMORY)
+
+
+def standing(number: int, cells: int, *, is_closed: bool) -> StandingCommit:
+    name = f"2026-01-01_2026-01-01_f000001_{number:016x}"
+    commit = Commit(name, "2026-01-01", "2026-01-01", 1, number)
+    held = Size(cells, cells * 30)
+    return StandingCommit(commit, LATER, cells, held, cells, "kin", is_closed, False, False, (0, 1))
+
+
+commits = st.lists(st.tuples(st.integers(1, 2_000_000), st.booleans()), max_size=120)
+
+
+@example([(800_000, True)] * 40, None)
+@example([(800_000, True)] * 4, 60_000_000)
+@given(commits, st.none() | st.integers(1, 10**9))
+def test_groups_keep_to_their_limits(drawn: list[tuple[int, bool]], budget: int | None) -> None:
+    day = [standing(i, cells, is_closed=closed) for i, (cells, closed) in enumerate(drawn, 1)]
+    found = list(groups(day, SECTION, budget))
+    names = [it.commit.name for group in found for it in group]
+    assert len(set(names)) == len(names)
+    for group in found:
+        cells = sum(it.held.cells for it in group)
+        sections = MAX_SECTIONS if all(it.is_closed for it in group) else 1
+        assert len(group) > 1
+        assert cells <= sections * SECTION.cells and cells * 30 <= sections * SECTION.bytes
+        assert sum(it.buckets for it in group) <= MAX_BUCKETS
+        assert budget is None or cells * 30 <= max(budget, SECTION.bytes)
+        largest = max(it.held.cells for it in group)
+        assert largest <= SECTION.cells or 2 * largest <= cells
+
+
+@given(st.lists(st.integers(1, 400_000), min_size=2, max_size=60))
+def test_small_closed_commits_become_one(cells: list[int]) -> None:
+    day = [standing(i, it, is_closed=True) for i, it in enumerate(cells, 1)]
+    (group,) = groups(day, SECTION, None)
+    assert group == day
