@@ -135,8 +135,8 @@ class OfflineArchive(ArchivedCommits):
             if not gives(*self._read_back(written, lot.policy), batch):
                 raise HaltedError(
                     f"policy {self.policy.name}: commit {writer.name}, read back from {self.store.url}, does "
-                    "not contain the documents that were exported. Nothing was deleted. Look at the store, then "
-                    "run again"
+                    "not contain the documents that were exported. Nothing was deleted. Look at the store, "
+                    "then run again"
                 )
         draft = writer.draft(lot)
         return Copied(draft, batch if len(draft.sections) == 1 else None)
