@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote_plus
 
-import pytest
-
 from tests.conftest import free_port
 from tests.jobs.clusters import Cluster, certificate, cluster
 from tests.jobs.command import CommandLine, Ran, started
@@ -53,7 +51,7 @@ def test_workers_of_the_cluster_are_killed_one_after_the_other(empty: Place, tmp
         with rollup_at(5, empty, it) as ran:
             it.workers[1].kill()
         told = ran()
-    assert "the cluster had no workers for 1 s" in told.err
+    assert "for 1 s the cluster has had no workers" in told.err
     check_cut_off(told, empty)
 
 
@@ -71,21 +69,6 @@ def test_a_worker_of_a_cluster_with_tls_that_is_killed_while_it_copies(empty: Pl
             _, errors = process.communicate(timeout=60)
     assert process.returncode == 3 and "Traceback" not in errors, errors
     check_archived(empty, before)
-
-
-@pytest.mark.soak
-def test_a_task_that_workers_die_of(empty: Place, tmp_path: Path) -> None:
-    expected = by_one_process(empty)
-    with cluster(tmp_path / "cluster", DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES="0") as it:
-        with rollup_at(5, empty, it) as ran:
-            it.workers[0].send_signal(signal.SIGSTOP)  # what it is given now, it does not come to
-        wait_until(lambda: it.has_given(0), "it is given no task")
-        it.workers[0].kill()
-        told = ran()
-    assert "workers of the cluster died in the middle of a task" in told.err
-    check_cut_off(told, empty)
-    assert empty("rollup", "-p", "ticks").code == 3
-    assert standing(empty.database) == expected
 
 
 @contextmanager
