@@ -65,18 +65,8 @@ def written_and_archived(place: Path, database: Database[Document], readings: in
 def run(place: Path, verb: str, now: datetime | str, *options: str) -> tuple[int, Document]:
     """Returns the peak memory of a command in MB, and what it says of the policy."""
     at = now if isinstance(now, str) else f"{now:%Y-%m-%dT%H:%M:%SZ}"
-    command = [
-        sys.executable,
-        "-m",
-        "jobs",
-        verb,
-        "-c",
-        place / "policy.toml",
-        "--json",
-        "--now",
-        at,
-        *options,
-    ]
+    policy = str(place / "policy.toml")
+    command = [sys.executable, "-m", "jobs", verb, "-c", policy, "--json", "--now", at, *options]
     done = subprocess.run(
         [sys.executable, "-c", MEASURED, *command], capture_output=True, text=True, check=True
     )
