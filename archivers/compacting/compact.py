@@ -175,8 +175,9 @@ class _Compactor:
             if filled and cells + more > limit.cells:
                 cells = Lot(Batch.concat(filled), policy).cells  # together they may share layouts
             if filled and (size + batch.size > limit.bytes or cells + more > limit.cells):
-                yield Lot(Batch.concat(filled), policy)
-                filled, cells = [], 0
+                lot, filled, cells = Lot(Batch.concat(filled), policy), [], 0
+                yield lot
+                del lot  # it takes as much memory as what is read next
             filled.append(batch)
             cells += more
         yield Lot(Batch.concat(filled), policy)

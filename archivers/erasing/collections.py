@@ -10,7 +10,7 @@ from typing import NamedTuple
 from pymongo.client_session import ClientSession
 
 from archivers.erasing.erasure import Erasure, Sorted
-from archivers.erasing.work import Work
+from archivers.erasing.work import Work, names_of
 from archivers.moving.online import archive_collections
 from archivers.records.receipts import MERGED, MERGING
 from archivers.versions.kept import KeptVersions
@@ -84,14 +84,14 @@ class CollectionEraser:
                 deleted += count
         return deleted
 
-    def _delete(self, piece: Batch, session: ClientSession) -> tuple[list[int], int]:
+    def _delete(self, piece: Batch, session: ClientSession) -> tuple[set[int], int]:
         """Deletes buckets. One that has changed goes as it is now, if it is still of the series."""
         work, place = self._work, self._place
         now = Batch.concat([piece.slice(0, 0), *self._source(session).by_raw_ids(piece.main.raw_ids)])
         going = now.take(work.erasure.sort(now).going)
         if not len(going):
-            return [], 0
-        names = work.take(going, place.name, session)
+            return set(), 0
+        names = work.take(names_of(going), len(going), place.name, session)
         ids = going.main.ids
         database, overflow = work.context.database, work.context.policy.overflow
         main = database.get_collection(place.collection, codec_options=LOSSLESS)

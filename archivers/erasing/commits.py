@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 from pymongo.client_session import ClientSession
 
 from archivers.erasing.erasure import Erasure, Sorted
-from archivers.erasing.work import Work
+from archivers.erasing.work import Work, names_of
 from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Manifest
 from archivers.format.names import commit_of_superseded, superseded_prefix
@@ -30,23 +30,33 @@ class HeldCommit(NamedTuple):
 
     manifest: Manifest
     found: Sorted  # by positions in the commit
-    going: Batch
+    names: set[int]  # of those that go, see `names_of`
 
 
-def commits_of(archive: OfflineArchive, erasure: Erasure) -> Iterator[HeldCommit]:
-    """Yields the commits that hold something of the series in the range, or across its edges."""
+def _pass(_going: Batch) -> None:
+    pass
+
+
+def commits_of(
+    archive: OfflineArchive, erasure: Erasure, see: Callable[[Batch], None] = _pass
+) -> Iterator[HeldCommit]:
+    """Yields the commits that hold something of the series in the range, or across its edges. `see` is given
+    the buckets that go, section by section: they may not fit into memory together."""
     within = erasure.within
     for manifest in archive.manifests(within.start_ms, within.end_ms):
-        if manifest.may_hold(erasure.policy, erasure.series):
-            going, across, batches = list[int](), list[int](), list[Batch]()
-            for held in archive.sections(manifest):
+        which = manifest.sections_with(erasure.policy, [erasure.series])
+        if any(which):
+            going, across, names = list[int](), list[int](), set[int]()
+            for held in archive.sections(manifest, which):
                 found = erasure.sort(held.batch)
                 going += held.positions[found.going].tolist()
                 across += held.positions[found.across].tolist()
-                batches.append(held.batch.take(found.going))
+                leaving = held.batch.take(found.going)
+                names |= names_of(leaving)
+                see(leaving)
             if going or across:
                 found = Sorted(*(np.array(it, dtype=np.int64) for it in (going, across)))
-                yield HeldCommit(manifest, found, Batch.concat(batches))
+                yield HeldCommit(manifest, found, names)
 
 
 class CommitEraser:
@@ -59,21 +69,24 @@ class CommitEraser:
 
     def run(self) -> None:
         """Rewrites all commits that hold something of the series; drops those that hold nothing else."""
-        for held in commits_of(self._archive, self._work.erasure):
+        for held in commits_of(self._archive, self._work.erasure, self._forget):
             if len(held.found.going):
-                self._work.context.check()
                 self._rewrite(held)
         self._archive.list_anew()
 
+    def _forget(self, going: Batch) -> None:
+        self._work.context.check()
+        if len(going):
+            self._work.see_not_held()  # and in the transactions again: one may be placed meanwhile
+            self._work.forget(going)
+
     def _rewrite(self, held: HeldCommit) -> None:
-        work, manifest = self._work, held.manifest
-        work.see_not_held()  # and in the transaction again: one may be placed while files are written
-        going = held.going
-        work.forget(going)
-        noted: list[int] = []
+        work, manifest, count = self._work, held.manifest, len(held.found.going)
+        noted = set[int]()
 
         def record(session: ClientSession) -> None:
-            noted[:] = work.take(going, "archived", session)
+            nonlocal noted
+            noted = work.take(held.names, count, "archived", session)
             work.erasures.count({"commits_rewritten": 1}, session)
 
         maker = Maker(manifest.database, work.context.fence, work.context.now, manifest.timeseries)
@@ -82,7 +95,7 @@ class CommitEraser:
         if successor is not None:
             KnownCopies(self._run).note_merged(self._archive, successor)
         work.note(noted)
-        work.context.progress("erased archived buckets", len(going))
+        work.context.progress("erased archived buckets", count)
 
 
 def left_of(kept: Superseded, erasure: Erasure) -> Iterator[tuple[SupersededFile, RemovedBuckets, Sorted]]:

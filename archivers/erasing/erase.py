@@ -29,11 +29,9 @@ from archivers.erasing.report import COUNTS, ErasureReport
 from archivers.erasing.search import remaining
 from archivers.erasing.summaries import erase_summaries, summaries_of
 from archivers.erasing.unreached import unreached
-from archivers.erasing.work import Work
+from archivers.erasing.work import Work, names_of
 from archivers.versions.kept import KeptVersions
 from archivers.versions.superseded import Superseded
-from archivers.writes.delete import same_id
-from buckets.bson.raw import Batch
 from buckets.source import Source
 from config.policies import Policy
 
@@ -124,7 +122,7 @@ class _Counter:
         for place in places_of(self._erasure):
             source = Source(self._context.database, self._context.policy, place.collection, place.overflow)
             for batch, found in held_in(source, self._erasure):
-                self._add(place.name, batch.take(found.going), found)
+                self._add(place.name, names_of(batch.take(found.going)), found)
         if self._context.to == "online":
             kept = KeptVersions(self._context.database, self._context.policy)
             self.counts["versions"] += sum(len(found.going) for _, found in kept_of(self._erasure, kept))
@@ -136,16 +134,15 @@ class _Counter:
         if archive is None:
             return
         for held in commits_of(archive, self._erasure):
-            self._add("archived", held.going, held.found)
+            self._add("archived", held.names, held.found)
             self.counts["commits_rewritten"] += len(held.found.going) > 0
         kept = Superseded(archive.store, archive.policy.name)
         self.counts["versions"] += sum(len(found.going) for _, _, found in left_of(kept, self._erasure))
         aside = set_aside_of(archive.store, self._erasure)
         self.counts["set_aside"] = sum(len(it.going) for it in aside)
 
-    def _add(self, place: str, going: Batch, found: Sorted) -> None:
+    def _add(self, place: str, names: set[int], found: Sorted) -> None:
         self._context.check()
-        names = {hash(same_id(raw_id)) for raw_id in going.main.raw_ids} - self._met
+        self.counts.update({"buckets": len(names - self._met), place: len(found.going)})
         self._met |= names
-        self.counts.update({"buckets": len(names), place: len(going)})
         self.across += len(found.across)

@@ -59,17 +59,18 @@ class Erasure:
         found = sorted(self._spans(batch))
         start, end = self.within.start_ms, self.within.end_ms
         going = [i for i, first, stop in found if start <= first and stop <= end]
-        across = [i for i, first, stop in found if first < end and stop > start and i not in set(going)]
-        return Sorted(np.array(going, dtype=np.int64), np.array(across, dtype=np.int64))
+        touching = [i for i, first, stop in found if first < end and stop > start]
+        across = np.setdiff1d(touching, going).astype(np.int64)
+        return Sorted(np.array(going, dtype=np.int64), across)
 
     def _spans(self, batch: Batch) -> Iterator[tuple[int, int, int]]:
         """Yields the buckets of the series, each with [start, end) of what it holds. Where that can't be read
         it is all of time."""
         decoded = decode(batch, self.policy)
-        columns = decoded.columns
+        columns, spans = decoded.columns, decoded.spans()
         is_asked = selected(columns.series, self.policy, self.series)
         for place in np.flatnonzero(columns.holds(is_asked)).tolist() if len(is_asked) else ():
-            first, last = decoded.spans()[place].tolist()
+            first, last = spans[place].tolist()
             yield int(decoded.units[place]), first, last + 1
         ever = TimeRange()
         for i in np.setdiff1d(np.arange(len(batch)), decoded.units).tolist():

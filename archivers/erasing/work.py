@@ -23,6 +23,11 @@ from rollups.rolling.quarantine import Quarantine
 T = TypeVar("T")
 
 
+def names_of(buckets: Batch) -> set[int]:
+    """Returns hashes of the `_id`s: equal for those that are one to MongoDB."""
+    return {hash(same_id(raw_id)) for raw_id in buckets.main.raw_ids}
+
+
 @dataclass(frozen=True)
 class Work:
     """The state of one erasure, under the lease."""
@@ -55,16 +60,15 @@ class Work:
                 f"policy {name}: {held_by(holds)}. The erasure then goes on where it stopped"
             )
 
-    def take(self, going: Batch, place: str, session: ClientSession) -> list[int]:
-        """Checks, in the transaction that destroys these buckets in a place, that they may go, and counts
-        them. Returns what to note once it is committed."""
+    def take(self, names: set[int], count: int, place: str, session: ClientSession) -> set[int]:
+        """Checks, in the transaction that destroys so many buckets in a place, that they may go, and counts
+        them. `names`: see `names_of`. Returns what to note once it is committed."""
         self.see_not_held(session)
-        names = {hash(same_id(raw_id)) for raw_id in going.main.raw_ids}
         new = names - self.met
-        self.erasures.count({"buckets": len(new), place: len(going)}, session)
-        return list(new)
+        self.erasures.count({"buckets": len(new), place: count}, session)
+        return new
 
-    def note(self, names: list[int]) -> None:
+    def note(self, names: set[int]) -> None:
         """Notes buckets that are counted: copies of them are not counted again."""
         self.met.update(names)
 

@@ -37,6 +37,7 @@ class HeldPart(NamedTuple):
 
     manifest: Manifest
     part: Part
+    bytes: int  # of its file, and for the first part of a section of the section's buckets file
     live: int  # buckets of the commit that may be live
     drilled: datetime | None
     may_hold: bool  # of the series asked for
@@ -46,13 +47,6 @@ class HeldPart(NamedTuple):
     def span(self) -> tuple[int, int]:
         """Returns the times of its first and last reading, milliseconds."""
         return as_ms(self.part.first), as_ms(self.part.last)
-
-    @property
-    def bytes(self) -> int:
-        """Returns the size of its file; a buckets file counts with the first part of its section."""
-        each = enumerate(self.manifest.sections)
-        own = (it for number, it in each if self.part in self.manifest.parts_of(number)[:1])
-        return self.part.bytes + sum(it.buckets_file.bytes for it in own)
 
     @property
     def is_closed(self) -> bool:
@@ -118,7 +112,19 @@ class InventoryReader:
     def _parts_of(self, manifest: Manifest, receipt: dict[str, Any], may_hold: bool) -> list[HeldPart]:
         live, drilled = int(live_of(receipt, manifest.buckets).sum()), receipt.get("drilled")
         expires = self._rule.due(receipt.get("tombstone")) if self._rule else None
-        return [HeldPart(manifest, part, live, drilled, may_hold, expires) for part in manifest.parts]
+        return [
+            HeldPart(
+                manifest,
+                part,
+                part.bytes + (0 if place else section.buckets_file.bytes),
+                live,
+                drilled,
+                may_hold,
+                expires,
+            )
+            for number, section in enumerate(manifest.sections)
+            for place, part in enumerate(manifest.parts_of(number))
+        ]
 
     def _expires(self, session: ClientSession) -> dict[int, datetime]:
         """Returns when the tombstones of an online archive are due, by UTC day."""

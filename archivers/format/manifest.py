@@ -82,11 +82,17 @@ class Section(_Model):
     buckets: int
     overflow_documents: int
     readings: int
+    first: datetime  # what it covers: the first and last reading; of a bucket that holds none, its
+    last: datetime  # own last time
     series: HeldSeries | None = None  # which its readings are of; None: of any
     documents_bytes: int  # of BSON
     documents_sha256: str  # over the raw BSON: buckets in their order, then overflow
     parts: int = Field(ge=0)  # how many of the commit's
     buckets_file: StoredFile
+
+    def touches(self, start_ms: int, end_ms: int) -> bool:
+        """Returns whether [start, end) may hold a reading of it, or the last time of a bucket without."""
+        return as_ms(self.first) < end_ms and as_ms(self.last) >= start_ms
 
 
 class Link(_Model):
@@ -131,8 +137,8 @@ class Manifest(_Model):
     layout: dict[str, Any]  # the policy's keys that say how readings lie in its buckets
     series_types: dict[str, str]  # series field -> type of its column
     timeseries: dict[str, str] | None = None  # options of a native time-series collection
-    first: datetime  # what the commit covers: the first and last reading; where it holds none, the
-    last: datetime  # last time of its buckets
+    first: datetime  # what its sections cover
+    last: datetime
     parts: tuple[Part, ...]  # section by section
     sections: tuple[Section, ...] = Field(min_length=1)  # of its buckets, in their order
     created: datetime
@@ -216,9 +222,9 @@ class Manifest(_Model):
         start = sum(it.parts for it in self.sections[:section])
         return self.parts[start : start + self.sections[section].parts]
 
-    def touches(self, section: int, start_ms: int, end_ms: int) -> bool:
-        """Returns whether [start, end) may hold a reading of the section with this number."""
-        return any(part.touches(start_ms, end_ms) for part in self.parts_of(section))
+    def around(self, start_ms: int, end_ms: int) -> list[bool]:
+        """Returns of each section whether it touches [start, end)."""
+        return [it.touches(start_ms, end_ms) for it in self.sections]
 
     @property
     def days(self) -> list[int]:
@@ -241,6 +247,13 @@ class Manifest(_Model):
         return [
             not tells or it.series is None or any(map(it.series.may_hold, selectors)) for it in self.sections
         ]
+
+    def sections_of(self, policy: Policy, start_ms: int, end_ms: int, *selectors: Selector) -> list[bool]:
+        """Returns of each section whether it may hold something of [start, end), and, where any selectors are
+        given, a series that a policy is asked for by one of these."""
+        around = self.around(start_ms, end_ms)
+        by_series = self.sections_with(policy, selectors) if selectors else around
+        return [a and b for a, b in zip(around, by_series, strict=True)]
 
     def _tells_series(self, policy: Policy) -> bool:
         """Returns whether the policy reads the series of these buckets as they were read when they were

@@ -71,7 +71,6 @@ class CommitWriter:
     name: str = ""  # known once the first section is packed
     parts: list[Part] = field(default_factory=list)
     sections: list[Section] = field(default_factory=list)
-    _spans: list[tuple[int, int]] = field(default_factory=list)
 
     def write(self, lot: Lot) -> Written:
         """Writes a lot as the next section. Frees what was decoded of it."""
@@ -88,6 +87,8 @@ class CommitWriter:
             buckets=len(batch),
             overflow_documents=len(batch.extra),
             readings=len(packed.rows.time),
+            first=as_date(packed.first),
+            last=as_date(packed.last),
             series=HeldSeries.of(series, policy.series_names, is_exact=parquet.are_exact(series, self.types)),
             documents_bytes=batch.size,
             documents_sha256=batch.digest,
@@ -103,14 +104,14 @@ class CommitWriter:
             )
         self.parts += parts
         self.sections.append(section)
-        self._spans.append((packed.first, packed.last))
         return Written(parts, section.buckets_file)
 
     def _named(self, packed: Packed, batch: Batch) -> str:
         first, last, digest = packed.first, packed.last, batch.digest
         if self.replaces.span is not None:
             first, last = self.replaces.span
-            digest = hashlib.sha256(json.dumps([*self.replaces.commits, digest]).encode()).hexdigest()
+            told = [*self.replaces.commits, self.maker.now.isoformat(), digest]  # fences may come again
+            digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()
         return commit_name(first, last, self.maker.fence, digest)
 
     def draft(self, lot: Lot) -> Manifest:
@@ -125,8 +126,8 @@ class CommitWriter:
             layout=layout_of(lot.policy),
             series_types=self.types,
             timeseries=self.maker.timeseries,
-            first=as_date(min(first for first, _ in self._spans)),
-            last=as_date(max(last for _, last in self._spans)),
+            first=min(it.first for it in self.sections),
+            last=max(it.last for it in self.sections),
             parts=tuple(self.parts),
             sections=tuple(self.sections),
             created=self.maker.now,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from functools import partial
 
@@ -98,7 +99,7 @@ class OfflineRun:
         others = self._archive.manifests(
             first_ms, last_ms + 1, [commit for commit in earlier if commit.name not in held.commits]
         )
-        found = self._not_held(batch, others) if others else np.arange(len(batch))
+        found = self._not_held(batch, others, (first_ms, last_ms + 1)) if others else np.arange(len(batch))
         found = found[~held.buckets[found]]
         return found[~self._met_before(batch, first_ms, last_ms)[found]]
 
@@ -122,14 +123,14 @@ class OfflineRun:
         report.change(int((told | gone).sum()))
         return met | gone
 
-    def _not_held(self, batch: Batch, others: list[Manifest]) -> Indices:
+    def _not_held(self, batch: Batch, others: list[Manifest], span: tuple[int, int]) -> Indices:
         held: set[bytes] = set()
         live_units = units(self._work.policy, batch)
         as_live, identities = set(live_units), {batch.main.raw_id(i) for i in range(len(batch))}
         for manifest in others:
             live = self._receipts.live(manifest.commit, manifest.buckets)
             same, outdated = list[int](), list[int]()
-            for copies in self._archive.sections(manifest):
+            for copies in self._archive.sections(manifest, _meeting(manifest, span, live)):
                 names = units(self._work.policy, copies.batch)
                 equal = [i for i, name in enumerate(names) if name in as_live]
                 again = self._overtaken(copies, equal, manifest.archived_policy, live)
@@ -286,6 +287,14 @@ class OfflineRun:
     def _waits(self) -> str | None:
         """Returns why this run deletes nothing that it copies; None where it does."""
         return self._work.waits(self._work.now)
+
+
+def _meeting(manifest: Manifest, span: tuple[int, int], live: NDArray[np.bool_]) -> list[bool]:
+    """Returns of each section of a commit whether it may hold copies of what lies in a span: also where the
+    original of some is live, since that may have moved there."""
+    edges = itertools.pairwise(manifest.edges)
+    around = zip(manifest.around(*span), edges, strict=True)
+    return [is_near or bool(live[start:end].any()) for is_near, (start, end) in around]
 
 
 def _covered(lot: Lot) -> tuple[int, int]:

@@ -187,10 +187,7 @@ class ArchivedReader:
 
     def _sections_of(self, manifest: Manifest, asked: RowFilter) -> list[bool]:
         """Returns of each section whether it may hold something of what is asked for."""
-        by_series = manifest.sections_with(self._policy, asked.series) if asked.series else None
-        numbers = range(len(manifest.sections))
-        around = [manifest.touches(it, asked.start, asked.end) for it in numbers]
-        return around if by_series is None else [a and b for a, b in zip(around, by_series, strict=True)]
+        return manifest.sections_of(self._policy, asked.start, asked.end, *asked.series)
 
     def _chosen(self, batch: Batch, asked: RowFilter) -> NDArray[np.int64]:
         """Returns the buckets with a reading that is asked for, and those that break the policy's present

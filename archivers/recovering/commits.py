@@ -92,8 +92,8 @@ class CommitRegistry:
         )
 
     def amend(self, manifest: Manifest, leaving: Sequence[int], kept: Sequence[int] = ()) -> Manifest | None:
-        """Takes buckets out of a commit: a new one without them takes it over, if any stay. `kept`: those
-        that stay restorable, as versions that no longer count.
+        """Takes buckets out of a commit: a new one without them takes it over, if any stay. `kept`: those of
+        them that stay restorable, as versions that no longer count.
 
         The exchange is done when the receipts say so. Until then, and until the old commit is dropped,
         readers of manifests skip the one that is replaced; recovery goes on, or back, after a crash. Only its
@@ -102,9 +102,9 @@ class CommitRegistry:
         self._drop_what_it_replaced(manifest)
         for number, held in enumerate(archive.some(manifest, np.sort(leaving))):
             archive.set_aside(manifest.commit, number, held.batch)
-        if len(kept):
-            for held in archive.some(manifest, np.sort(kept)):
-                aside.put(manifest.commit, held.batch, held.positions.tolist())
+            staying = np.flatnonzero(np.isin(held.positions, kept))
+            if len(staying):
+                aside.put(manifest.commit, held.batch.take(staying), held.positions[staying].tolist())
         return self._rewrite(manifest, leaving, lambda _session: None)
 
     def erase(
@@ -147,12 +147,14 @@ class CommitRegistry:
             self._archive.check_present(manifest)
         for receipt in reversed(mine):
             self._work.check()
-            self.receipts.update(receipt["_id"]["name"], {"$unset": {"replaced_at": ""}})  # no more waiting
             self.drop_replaced(receipt)
 
     def drop_replaced(self, receipt: Document) -> None:
-        """Drops a commit that another one has taken over, unless a crash has left that half-done."""
+        """Drops a commit that another one has taken over, or goes on where a crash has left that half-done:
+        from now on it waits for nothing."""
         commit = commit_of(receipt)
+        if "replaced_at" in receipt:
+            self.receipts.update(receipt["_id"]["name"], {"$unset": {"replaced_at": ""}})
         if commit is not None and self._archive.is_there(commit):
             self._archive.drop(self._archive.manifest(commit))
         if commit is not None and "ended" in receipt:

@@ -62,6 +62,10 @@ class RestoreFilter:
         """Returns whether a commit may hold any of these series."""
         return manifest.may_hold(self.policy, self.series)
 
+    def sections_of(self, manifest: Manifest) -> list[bool]:
+        """Returns of each section of a commit whether it may hold any buckets that match."""
+        return manifest.sections_of(self.policy, self.start, self.end, self.series)
+
     def of(self, found: ArchivedBuckets) -> Matched:
         """Returns the matching buckets in the order of their `_id`s: they will lie together where they are
         put."""

@@ -180,15 +180,14 @@ def _archived(
     for number, manifest in enumerate(manifests, 1):
         if manifest.timeseries is not None and timeseries.made_with(database, options.to) is None:
             database.create_collection(options.to, timeseries=manifest.timeseries)
-        if not wanted.may_hold(manifest):
-            continue
-        span = as_ms(manifest.first), as_ms(manifest.last)
-        for held, section in zip(archive.sections(manifest), manifest.sections, strict=True):
+        which = wanted.sections_of(manifest)
+        chosen = itertools.compress(manifest.sections, which)
+        for held, section in zip(archive.sections(manifest, which), chosen, strict=True):
             note = partial(records.offline, manifest, held) if records else _note_nothing
             yield ArchivedBuckets(
                 Lot(held.batch, manifest.archived_policy),
                 note,
-                span,
+                (as_ms(section.first), as_ms(section.last)),
                 section.readings,
                 manifest.commit,
                 int(held.positions[-1]) + 1,
