@@ -83,7 +83,7 @@ class _Place(NamedTuple):
 
     name: str
     manifest: Manifest
-    load: Callable[[], Iterable[RemovedBuckets | SectionBuckets]]
+    load: Callable[[list[bool]], Iterable[RemovedBuckets | SectionBuckets]]  # of sections; a file: where any
     is_superseded: bool = False
 
     def touches(self, days: set[Days]) -> bool:
@@ -105,17 +105,17 @@ def _is_contained(version: Version, place: int, among: Sequence[Version]) -> boo
     )
 
 
-def _all(_manifest: Manifest) -> bool:
-    return True
+def _all(manifest: Manifest) -> list[bool]:
+    return [True] * len(manifest.sections)
 
 
-def _alike(buckets: Batch, policy: Policy) -> Callable[[Manifest], bool]:
-    """Returns a test for commits that may hold versions to merge with these buckets: of the same series."""
+def _alike(buckets: Batch, policy: Policy) -> Callable[[Manifest], list[bool]]:
+    """Returns a test for sections that may hold versions to merge with these buckets: of the same series."""
     decoded = Lot(buckets, policy).decoded
     if policy.sample_series or decoded.quarantined:
         return _all
     asked = [selector_of(one, policy.series_names) for one in decoded.columns.series]
-    return lambda manifest: manifest.may_hold(policy, *asked)
+    return lambda manifest: manifest.sections_with(policy, asked)
 
 
 class OfflineHistories:
@@ -136,7 +136,7 @@ class OfflineHistories:
         buckets: Batch,
         policy: Policy,
         standing: Iterable[bytes],
-        may_hold: Callable[[Manifest], bool],
+        may_hold: Callable[[Manifest], list[bool]],
     ) -> dict[bytes, History]:
         found: dict[bytes, list[Version]] = {same_id(raw_id): [] for raw_id in buckets.main.raw_ids}
         given = [*buckets.main, *standing]
@@ -144,8 +144,8 @@ class OfflineHistories:
         read: set[str] = set()
         while more := [it for it in self._around(days) if it.name not in read]:
             read |= {it.name for it in more}
-            for place in (it for it in more if may_hold(it.manifest)):
-                for version in self._versions(place, found.keys()):
+            for place in more:
+                for version in self._versions(place, may_hold(place.manifest), found.keys()):
                     found[same_id(version.bucket.main.raw_id(0))].append(version)
                     days |= self._days(version.policy, version.bucket.main)
         return {name: self._history(versions) for name, versions in found.items()}
@@ -159,9 +159,9 @@ class OfflineHistories:
         found = sorted([it for it in versions if not it.is_superseded] + others, key=self._age)
         return History([it for i, it in enumerate(found) if not _is_contained(it, i, found)])
 
-    def _versions(self, place: _Place, wanted: Collection[bytes]) -> Iterator[Version]:
+    def _versions(self, place: _Place, which: list[bool], wanted: Collection[bytes]) -> Iterator[Version]:
         policy = place.manifest.archived_policy
-        for held in place.load():
+        for held in place.load(which):
             for i, raw_id in enumerate(held.batch.main.raw_ids):
                 if same_id(raw_id) in wanted:
                     at, bucket = int(held.positions[i]), one_of(held.batch, i)
@@ -204,7 +204,7 @@ class OfflineHistories:
     def _named(self, place: _Place) -> NDArray[np.int64]:
         """Returns the hashes of the `_id`s in a file of superseded versions, which is read once for them."""
         if place.name not in self._names:
-            self._names[place.name] = np.concatenate([_hashes(it.batch) for it in place.load()])
+            self._names[place.name] = np.concatenate([_hashes(it.batch) for it in place.load([True])])
         return self._names[place.name]
 
     @cached_property
@@ -226,8 +226,8 @@ class OfflineHistories:
         raise AssertionError("unreachable")
 
 
-def _alone(read: Callable[[], RemovedBuckets]) -> list[RemovedBuckets]:
-    return [read()]
+def _alone(read: Callable[[], RemovedBuckets], which: list[bool]) -> list[RemovedBuckets]:
+    return [read()] if any(which) else []
 
 
 def _hashes(buckets: Batch) -> NDArray[np.int64]:

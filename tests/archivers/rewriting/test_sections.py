@@ -16,14 +16,18 @@ from hypothesis import strategies as st
 from pymongo.database import Database
 
 from archivers.compacting.plan import MAX_BUCKETS, MAX_SECTIONS, Size, StandingCommit, groups, most
+from archivers.erasing.commits import commits_of
+from archivers.erasing.erasure import Erasure
 from archivers.evidence.drill import drill
 from archivers.format.names import Commit
 from archivers.moving import filling
+from buckets.fields.times import EVER
 from config.errors import HaltedError
+from config.policies import Compact
 from config.tables import USUAL_MEMORY, Store
 from tests.archivers.builders import DAY0, LATER, Case, encode, reading, samples_overflow, slots
 from tests.archivers.faults import Crash, DyingStore, Steps, die_in_transactions
-from tests.archivers.harness import Cycle, expected_rows
+from tests.archivers.harness import Cycle, Standing, expected_rows
 from tests.archivers.moving.test_crash import World
 from tests.archivers.reading.test_readings import readings, rows_of, wanted
 from tests.archivers.reading.test_series import opened
@@ -116,6 +120,47 @@ def test_the_buckets_of_one_hour_are_restored(
     assert [it["_id"] for it in database["back"].find().sort("_id")] == [hour * 10 + n for n in range(3)]
 
 
+def test_who_asks_for_one_hour_or_series_back_reads_its_section(
+    database: Database[Document], file_store: Store
+) -> None:
+    cycle = in_sections(database, file_store, "hours")
+    store = opened(cycle)
+    assert cycle.restore(since=DAY0 + 4 * HOUR, until=DAY0 + 5 * HOUR).buckets == 3
+    assert len(set(store.parts)) == 1
+    store = opened(cycle)
+    assert cycle.restore(series={"symbol": "S8"}).buckets == 3
+    assert len(set(store.parts)) == 1
+
+
+def test_late_readings_of_an_hour_read_its_section(database: Database[Document], file_store: Store) -> None:
+    cycle = in_sections(database, file_store, "hours")
+    late = {"_id": 45, "symbol": "S4", "d": DAY0 + 4 * HOUR + MINUTE, "p": 1.0}
+    database[cycle.policy.collection].insert_one(late)
+    store = opened(cycle)
+    cycle.run(LATER + 2 * HOUR)
+    assert len({key for key in store.parts if "." in Path(key).stem}) <= 1
+    assert len(set(store.parts)) == 2  # and that of the late reading, read back
+    assert sorted(cycle.archived()) == sorted([*cycle.case.documents, encode(late)])
+
+
+def test_a_bucket_that_was_restored_and_moved_is_archived_once(
+    database: Database[Document], file_store: Store
+) -> None:
+    """Where the windows of its old hour are not rolled up when the run begins."""
+    cycle = in_sections(database, file_store, "hours")
+    source = database[cycle.policy.collection]
+    cycle.restore(cycle.policy.collection, since=DAY0 + 8 * HOUR)
+    source.update_one({"_id": 80}, {"$set": {"d": DAY0 + 30 * MINUTE}})
+    expected = sorted({*cycle.live(), *cycle.case.documents[:-3]})
+    cycle.unpin()
+    asked = iter([False])
+    cycle.run(LATER + 2 * HOUR, rolled_up=lambda *_args, **_given: next(asked, True))
+    cycle.run(LATER + 3 * HOUR)
+    assert cycle.live() == []
+    assert sorted(cycle.archived()) == expected
+    assert cycle.verify().bad == []
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_restored_and_changed_takes_the_place_of_its_copy(
     database: Database[Document], file_store: Store, name: str
@@ -146,6 +191,45 @@ def test_an_erasure_takes_a_series_out_of_all_sections(
     assert not any(it.found for it in report.remaining)
     staying = [it for it in cycle.case.documents if bson.decode(it)["meta"]["symbol"] != "MDB"]
     assert sorted(cycle.archived()) == sorted(staying)
+    assert cycle.verify().bad == []
+
+
+def test_an_erasure_reads_the_sections_of_its_series(database: Database[Document], file_store: Store) -> None:
+    cycle = in_sections(database, file_store, "hours")
+    seen: list[int] = []
+    erasure = Erasure(cycle.policy, {"symbol": "S4"}, EVER, "")
+    store = opened(cycle)
+    archive = cycle.context().offline()
+    assert archive is not None
+    (held,) = commits_of(archive, erasure, lambda going: seen.append(len(going)))
+    assert (len(held.found.going), len(held.names), seen) == (3, 3, [3])
+    assert len(store.parts) == 1
+
+
+def test_the_name_of_a_commit_tells_runs_apart(database: Database[Document], file_store: Store) -> None:
+    """Where the count of leases was put back, the same commits may be merged under the same fence."""
+    cycle = Cycle(database, of_hours(), file_store, memory=memory_for(SMALL["hours"])).load()
+    often(cycle, step=1, hours=HOURS)
+    standing, made = Standing(cycle), list[str]()
+    for now in (LATER, LATER + HOUR):
+        standing.put_back(cycle)
+        cycle.compact(now)
+        made += [it["commit"] for it in manifests(cycle) if it["replaces"]]
+    assert len(made) == len(set(made)) == 2
+
+
+def test_what_was_half_dropped_does_not_wait_for_a_longer_delay(
+    database: Database[Document], file_store: Store
+) -> None:
+    cycle = Cycle(database, of_hours(), file_store, memory=memory_for(SMALL["hours"])).load()
+    often(cycle, step=1, hours=HOURS)
+    cycle.compact(LATER)
+    with pytest.raises(Crash):
+        cycle.run(LATER + HOUR, store=DyingStore(cycle.store, Steps(3, only="after delete")))
+    longer = Compact(delay=timedelta(days=9))
+    cycle.case = cycle.case.with_archive(compact=longer)
+    cycle.run(LATER + HOUR)
+    assert sorted(cycle.archived()) == sorted(cycle.case.documents)
     assert cycle.verify().bad == []
 
 
