@@ -21,7 +21,7 @@ from archivers.erasing.erasure import Erasure
 from archivers.evidence.drill import drill
 from archivers.format.names import Commit
 from archivers.moving import filling
-from buckets.fields.times import EVER
+from buckets.fields.times import EVER, as_ms
 from config.errors import HaltedError
 from config.policies import Compact
 from config.tables import USUAL_MEMORY, Store
@@ -149,14 +149,17 @@ def test_a_bucket_that_was_restored_and_moved_is_archived_once(
     """Where the windows of its old hour are not rolled up when the run begins."""
     cycle = in_sections(database, file_store, "hours")
     source = database[cycle.policy.collection]
-    cycle.restore(cycle.policy.collection, since=DAY0 + 8 * HOUR)
+    cycle.restore(cycle.policy.collection, since=DAY0 + 8 * HOUR, until=DAY0 + 8 * HOUR + MINUTE)
     source.update_one({"_id": 80}, {"$set": {"d": DAY0 + 30 * MINUTE}})
-    expected = sorted({*cycle.live(), *cycle.case.documents[:-3]})
+    (moved,) = cycle.live()
+    expected = sorted([*cycle.case.documents[:-3], moved, *cycle.case.documents[-2:]])
     cycle.unpin()
-    asked = iter([False])
-    cycle.run(LATER + 2 * HOUR, rolled_up=lambda *_args, **_given: next(asked, True))
+    noon = as_ms(DAY0 + 4 * HOUR)
+    known = as_ms(LATER)
+    cycle.run(LATER + 2 * HOUR, through=known, rolled_up=lambda _start, end, **_given: end < noon)
     cycle.run(LATER + 3 * HOUR)
     assert cycle.live() == []
+    assert sum(cycle.rows().values()) == len(expected)
     assert sorted(cycle.archived()) == expected
     assert cycle.verify().bad == []
 
@@ -225,7 +228,7 @@ def test_what_was_half_dropped_does_not_wait_for_a_longer_delay(
     often(cycle, step=1, hours=HOURS)
     cycle.compact(LATER)
     with pytest.raises(Crash):
-        cycle.run(LATER + HOUR, store=DyingStore(cycle.store, Steps(3, only="after delete")))
+        cycle.run(LATER + HOUR, store=DyingStore(cycle.store, Steps(1, only="after delete")))
     longer = Compact(delay=timedelta(days=9))
     cycle.case = cycle.case.with_archive(compact=longer)
     cycle.run(LATER + HOUR)
