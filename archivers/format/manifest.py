@@ -82,8 +82,8 @@ class Section(_Model):
     buckets: int
     overflow_documents: int
     readings: int
-    first: datetime  # what it covers: the first and last reading; of a bucket that holds none, its
-    last: datetime  # own last time
+    first: datetime  # of its readings; of a bucket that holds none, its own last time
+    last: datetime
     series: HeldSeries | None = None  # which its readings are of; None: of any
     documents_bytes: int  # of BSON
     documents_sha256: str  # over the raw BSON: buckets in their order, then overflow
@@ -222,10 +222,6 @@ class Manifest(_Model):
         start = sum(it.parts for it in self.sections[:section])
         return self.parts[start : start + self.sections[section].parts]
 
-    def around(self, start_ms: int, end_ms: int) -> list[bool]:
-        """Returns of each section whether it touches [start, end)."""
-        return [it.touches(start_ms, end_ms) for it in self.sections]
-
     @property
     def days(self) -> list[int]:
         """Returns the UTC days of its readings, since 1970; and those that it covers first and last."""
@@ -243,23 +239,16 @@ class Manifest(_Model):
 
     def sections_with(self, policy: Policy, selectors: Sequence[Selector]) -> list[bool]:
         """Returns of each section whether it may hold a series that a policy is asked for by one of these."""
-        tells = self._tells_series(policy)
-        return [
-            not tells or it.series is None or any(map(it.series.may_hold, selectors)) for it in self.sections
-        ]
+        ours = layout_of(policy)
+        tells = all(ours.get(key) == self.layout.get(key) for key in _OF_SERIES)  # as it was read then
+        held = (it.series for it in self.sections)
+        return [not tells or it is None or any(map(it.may_hold, selectors)) for it in held]
 
     def sections_of(self, policy: Policy, start_ms: int, end_ms: int, *selectors: Selector) -> list[bool]:
         """Returns of each section whether it may hold something of [start, end), and, where any selectors are
         given, a series that a policy is asked for by one of these."""
-        around = self.around(start_ms, end_ms)
-        by_series = self.sections_with(policy, selectors) if selectors else around
-        return [a and b for a, b in zip(around, by_series, strict=True)]
-
-    def _tells_series(self, policy: Policy) -> bool:
-        """Returns whether the policy reads the series of these buckets as they were read when they were
-        archived."""
-        ours = layout_of(policy)
-        return all(ours.get(key) == self.layout.get(key) for key in _OF_SERIES)
+        by_series = self.sections_with(policy, selectors) if selectors else [True] * len(self.sections)
+        return [a and it.touches(start_ms, end_ms) for a, it in zip(by_series, self.sections, strict=True)]
 
     def has_rows_of(self, policy: Policy) -> bool:
         """Returns whether the rows of its parts are what a policy reads in its buckets."""
@@ -278,7 +267,7 @@ class Manifest(_Model):
         return sum(file.bytes for file in self.files)
 
 
-#: The keys of a layout that the series of a bucket depend on.
+#: The keys of a layout on which the series of a bucket depend.
 _OF_SERIES = ("model", "series_fields", "samples_field", "overflow")
 
 

@@ -293,8 +293,8 @@ def _meeting(manifest: Manifest, span: tuple[int, int], live: NDArray[np.bool_])
     """Returns of each section of a commit whether it may hold copies of what lies in a span: also where the
     original of some is live, since that may have moved there."""
     edges = itertools.pairwise(manifest.edges)
-    around = zip(manifest.around(*span), edges, strict=True)
-    return [is_near or bool(live[start:end].any()) for is_near, (start, end) in around]
+    each = zip(manifest.sections, edges, strict=True)
+    return [it.touches(*span) or bool(live[start:end].any()) for it, (start, end) in each]
 
 
 def _covered(lot: Lot) -> tuple[int, int]:
