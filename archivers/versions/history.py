@@ -32,6 +32,7 @@ from config.policies import Policy
 
 Document = dict[str, Any]
 Days = tuple[int, int]  # first and last, since 1970
+Test = Callable[[Manifest], list[bool]]  # of each section of a commit
 #: Steps, and merges, after which the search for what some versions give ends.
 _MOST_STEPS, _MOST_MERGED = 4096, 64
 
@@ -109,7 +110,7 @@ def _all(manifest: Manifest) -> list[bool]:
     return [True] * len(manifest.sections)
 
 
-def _alike(buckets: Batch, policy: Policy) -> Callable[[Manifest], list[bool]]:
+def _alike(buckets: Batch, policy: Policy) -> Test:
     """Returns a test for sections that may hold versions to merge with these buckets: of the same series."""
     decoded = Lot(buckets, policy).decoded
     if policy.sample_series or decoded.quarantined:
@@ -132,11 +133,7 @@ class OfflineHistories:
         return self._of(buckets, policy, standing, _all)
 
     def _of(
-        self,
-        buckets: Batch,
-        policy: Policy,
-        standing: Iterable[bytes],
-        may_hold: Callable[[Manifest], list[bool]],
+        self, buckets: Batch, policy: Policy, standing: Iterable[bytes], may_hold: Test
     ) -> dict[bytes, History]:
         found: dict[bytes, list[Version]] = {same_id(raw_id): [] for raw_id in buckets.main.raw_ids}
         given = [*buckets.main, *standing]
