@@ -117,7 +117,7 @@ def test_no_secret_is_logged_and_what_is_lost_is_told(
         wait_until(lambda: it.has_given(0), "it is given no task")
         it.workers[0].kill()
         told = ran()
-        assert "workers of the cluster died in the midst of a task" in told.err
+        assert "workers of the cluster died in the middle of a task" in told.err
         check_cut_off(told, place)
         assert place("rollup", "-p", "ticks").code == 3
         assert standing(database) == expected
