@@ -41,11 +41,11 @@ def no_listener(_collection: str, _put: Iterable[bytes], _deleted: Iterable[byte
     """Hears of nothing."""
 
 
-def silent(_what: str, _count: int, _share: float | None = None, /) -> None:
+def no_progress(_what: str, _count: int, _share: float | None = None, /) -> None:
     """Reports no progress."""
 
 
-def freely(_buckets: int, _size: int, /) -> None:
+def no_limit(_buckets: int, _size: int, /) -> None:
     """Counts nothing: there is no limit."""
 
 
@@ -69,6 +69,6 @@ class RunContext:
     now: datetime
     guard: Guard
     check: Check
-    progress: Progress = silent
+    progress: Progress = no_progress
     listener: SummaryListener = no_listener
-    spend: Spend = freely
+    spend: Spend = no_limit

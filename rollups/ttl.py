@@ -46,7 +46,7 @@ def conflicts(source: Source) -> list[Expiry]:
     return [expiry for expiry in found if archive.after is None or expiry.after <= archive.after]
 
 
-def clears(source: Source) -> bool:
+def deletes_before_archive(source: Source) -> bool:
     """Returns whether MongoDB deletes raw data before it is archived. Such deletes do not count as changes of
     readings."""
     archive = source.policy.archive

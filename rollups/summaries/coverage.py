@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from config.policies import Policy
 from rollups.calendar.windows import span_ms
-from rollups.summaries.codec import Reader, Writer
+from rollups.summaries.codec import VarintReader, VarintWriter
 
 Integers = NDArray[np.int64]
 #: start, end, start, end, …: indices of intervals, ascending; runs are half-open and do not touch.
@@ -80,7 +80,7 @@ def pack(runs: Runs, start_ms: int, interval: int) -> bytes:
     """Packs runs as a byte of version, then varints: the interval, how many runs, and each edge's distance
     from the one before, the first's from the window's start. A full hour takes 7 bytes, and each hole about 2
     more."""
-    writer = Writer()
+    writer = VarintWriter()
     for number in (_VERSION, interval, len(runs) // 2):
         writer.number(number)
     for before, edge in pairwise((start_ms // interval, *runs)):
@@ -92,7 +92,7 @@ def unpack(data: object, start_ms: int, interval: int) -> Runs:
     """Returns the runs. Raises ValueError where the bytes are none, or of another interval."""
     if not isinstance(data, bytes):
         raise ValueError("the summary has no coverage")
-    reader = Reader(data)
+    reader = VarintReader(data)
     version, packed = reader.number(), reader.number()
     if (version, packed) != (_VERSION, interval):
         raise ValueError(

@@ -116,10 +116,15 @@ STEPS = (
     Step("stream read", "mongo getMore stream", _DRAIN + "Drain._events", _ALL),
     Step("source read", "mongo find it", "buckets.source:Source.batches", ("roll-up", "offline", "restore")),
     Step("overflow read", "mongo find it_more", "buckets.source:Source.by_ids", ("online", "offline s3")),
-    Step("TTL of the source", "mongo listIndexes it", "rollups.ttl:clears", ("roll-up",)),
+    Step("TTL of the source", "mongo listIndexes it", "rollups.ttl:deletes_before_archive", ("roll-up",)),
     Step("quarantine read", "mongo find bucketwise_quarantine", _QUARANTINE + "recheck", _ROLL_UP),
     Step("quarantine written", "mongo update bucketwise_quarantine", _QUARANTINE + "add", ("roll-up",)),
-    Step("quarantine forgotten", "mongo delete bucketwise_quarantine", _QUARANTINE + "forget", ("roll-up",)),
+    Step(
+        "quarantine forgotten",
+        "mongo delete bucketwise_quarantine",
+        _QUARANTINE + "remove_healed",
+        ("roll-up",),
+    ),
     Step("summary made", "make summary", "rollups.summaries.documents:summary", _ROLL_UP),
     Step("hourly summaries read", "mongo find it_hourly", _TARGETS + "Changes.compare", _ROLL_UP),
     Step("daily summaries read", "mongo find it_daily", _TARGETS + "Changes.compare", _ROLL_UP),
@@ -711,7 +716,7 @@ STEPS = (
         _LATE,
     ),
     Step("merged windows followed", "mongo commit merged windows followed", _MERGING + "follow", _LATE),
-    Step("TTL of the overflow", "mongo listIndexes it_more", "rollups.ttl:clears", _LATE),
+    Step("TTL of the overflow", "mongo listIndexes it_more", "rollups.ttl:deletes_before_archive", _LATE),
     # Restore into the source, and back
     Step("restored", "mongo insert it in transaction", "archivers.restoring.restore:restore", ("restore",)),
     Step(
