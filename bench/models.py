@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from bench.report import AGE, MODELS, about, head, line
 from buckets.bson.types import DOUBLE
-from buckets.writing.exact import Exact, Losses
+from buckets.writing.exact import ExactReadings, Losses
 from config.policies import Policy
 from config.tables import MongoDB
 from jobs import connect
@@ -45,7 +45,7 @@ def prices(readings: int) -> Extract:
     values = np.round(50.0 + np.cumsum(steps, axis=1) / 100, 2).ravel()
     of = np.repeat(np.arange(symbols, dtype=np.int32), len(time))
     types = np.full(len(of), DOUBLE, dtype=np.uint8)
-    exact = Exact(of, np.tile(time, symbols), {"p": values.view(np.int64)}, {"p": types})
+    exact = ExactReadings(of, np.tile(time, symbols), {"p": values.view(np.int64)}, {"p": types})
     return Extract(_POLICY, exact, [(f"SY{it:02}",) for it in range(symbols)], Losses(), "invented")
 
 

@@ -65,15 +65,15 @@ class SeriesTable:
         return self._indices(values)[of_row], breaches
 
     def of_readings(
-        self, group: Group, shape: Shape, there: Flags | None, shared: NDArray[np.int32], policy: Policy
+        self, group: Group, shape: Shape, present: Flags | None, shared: NDArray[np.int32], policy: Policy
     ) -> tuple[NDArray[np.int32], dict[int, Breach]]:
         """Returns the series of each document's readings, (n, k), where samples tell their own, and the
         faults by row. `shared`: what `of_group` gave for the bucket of each document."""
-        inner, of_reading, breaches = _of_samples(group, shape, there)
+        inner, of_reading, breaches = _of_samples(group, shape, present)
         pairs = shared[:, None].astype(np.int64) * len(inner) + of_reading
         used, which = distinct_numbers(pairs, len(self._shared) * len(inner))
         wanted = np.zeros(len(used), dtype=np.bool_)
-        wanted[which if there is None else which[there]] = True
+        wanted[which if present is None else which[present]] = True
         found = np.zeros(len(used), dtype=np.int32)
         for i in np.flatnonzero(wanted).tolist():
             values = {**self._shared[used[i] // len(inner)], **inner[used[i] % len(inner)]}
@@ -117,7 +117,7 @@ def _of_documents(group: Group, policy: Policy) -> tuple[list[Values], NDArray[n
 
 
 def _of_samples(
-    group: Group, shape: Shape, there: Flags | None
+    group: Group, shape: Shape, present: Flags | None
 ) -> tuple[list[Values], NDArray[np.int64], dict[int, Breach]]:
     """Returns the values of series fields in samples: all distinct ones, which of them each reading has, (n,
     k), and the faults by row."""
@@ -134,7 +134,7 @@ def _of_samples(
             try:
                 values[name] = _scalar(cells[0][0].path, raw)
             except Breach as breach:
-                holding = (which == i) if there is None else (which == i) & there
+                holding = (which == i) if present is None else (which == i) & present
                 breaches.update(dict.fromkeys(np.flatnonzero(holding.any(axis=1)).tolist(), breach))
         found.append(values)
     return found or [_NONE], which, breaches

@@ -57,9 +57,9 @@ class _Side:
 
     def docs(self) -> Docs:
         def fill(target: NDArray[np.uint8]) -> None:
-            for _, held in self._rebuilt():
-                target[: held.size] = held
-                target = target[held.size :]
+            for _, documents in self._rebuilt():
+                target[: documents.size] = documents
+                target = target[documents.size :]
 
         offsets = np.append(0, np.cumsum(self._lengths))
         docs = Docs(filled(int(offsets[-1]), fill), offsets)
@@ -75,8 +75,8 @@ class _Side:
         place = np.empty_like(self._sequence)
         place[self._sequence] = np.arange(len(place))
         return all(
-            pa.py_buffer(_back_to_back(docs, place[some])).equals(pa.py_buffer(held))
-            for some, held in self._rebuilt()
+            pa.py_buffer(_back_to_back(docs, place[these])).equals(pa.py_buffer(rebuilt))
+            for these, rebuilt in self._rebuilt()
         )
 
     def _rebuilt(self) -> Iterator[tuple[slice, NDArray[np.uint8]]]:
@@ -84,8 +84,8 @@ class _Side:
         may overwrite what was yielded."""
         start = 0
         for group, present in self._groups:
-            for slab, held in _of_group(group, present, self._readings):
-                yield slice(start + slab.start, start + slab.stop), held
+            for slab, documents in _of_group(group, present, self._readings):
+                yield slice(start + slab.start, start + slab.stop), documents
             start += len(group.units)
 
 

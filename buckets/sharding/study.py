@@ -86,15 +86,18 @@ class Study:
         if self.key.is_hashed_first:
             return "hashed", f"by the hash of {first}, documents are spread whatever their order"
         if self._ascends(first):
-            told = f"{first} grows as documents arrive (by {self.drawn.arrival_by})"
+            reason = f"{first} grows as documents arrive (by {self.drawn.arrival_by})"
             if not later:
-                return "ascending", f"{told}: every insert goes to the last range, on one shard"
+                return "ascending", f"{reason}: every insert goes to the last range, on one shard"
             if self._is_coarse(first):
                 return (
                     "multi-hotspot",
-                    f"{told} in coarse steps; {later[0]} spreads each over ranges",
+                    f"{reason} in coarse steps; {later[0]} spreads each over ranges",
                 )
-            return "firehose", f"{told}: every insert goes to one shard, which zones can make the strong one"
+            return (
+                "firehose",
+                f"{reason}: every insert goes to one shard, which zones can make the strong one",
+            )
         if ascending := next((path for path in later if self._ascends(path)), None):
             return "multi-hotspot", f"each value of {first} has a place of its own, where {ascending} ascends"
         if self.drawn.columns[first].single >= _UNIQUE:
@@ -192,8 +195,8 @@ class Study:
 
     def targeted(self, queries: Sequence[Query]) -> float:
         """Returns the share of the queries that one shard answers."""
-        alone = sum(len(self._shards_of(spans(self.key, query))) <= 1 for query in queries)
-        return alone / max(1, len(queries))
+        single = sum(len(self._shards_of(spans(self.key, query))) <= 1 for query in queries)
+        return single / max(1, len(queries))
 
     def _shards_of(self, wanted: Iterable[Span]) -> set[int]:
         found: set[int] = set()

@@ -22,8 +22,8 @@ from buckets.bson.types import DOUBLE
 from buckets.fields.times import DAY_MS
 from buckets.packing.pack import Rows
 from buckets.source import Source
-from buckets.writing.documents import Writer, updates
-from buckets.writing.exact import CARRIED, Exact
+from buckets.writing.documents import DocumentWriter, updates
+from buckets.writing.exact import CARRIED, ExactReadings
 from buckets.writing.targets import MODELS, Target, misfits, target_of
 from jobs.advising.extract import Extract
 from jobs.advising.scratch import TRY
@@ -76,7 +76,7 @@ def measured(
 
 
 def _documents(target: Target, extract: Extract) -> Iterator[Document]:
-    return Writer(target, extract.series).add(extract.exact, None)
+    return DocumentWriter(target, extract.series).add(extract.exact, None)
 
 
 def made(database: Database[Document], target: Target) -> None:
@@ -133,7 +133,7 @@ def _queries(database: Database[Document], target: Target, extract: Extract) -> 
     order = [(source.last_field, DESCENDING)]
 
     def last_value() -> None:
-        list(find_raw(source.collection, series, sort=order, limit=1, is_ahead=False))
+        list(find_raw(source.collection, series, sort=order, limit=1, reads_ahead=False))
 
     yield "last", timed(last_value)
     for name, span in SPANS.items():
@@ -183,7 +183,7 @@ def _parquet(extract: Extract) -> Measured:
     return found
 
 
-def rows_of(exact: Exact, extract: Extract) -> Rows:
+def rows_of(exact: ExactReadings, extract: Extract) -> Rows:
     """Returns readings as rows of a part."""
     values = {
         name: np.where(exact.types[name] == DOUBLE, exact.bits[name].view(np.float64), exact.bits[name])

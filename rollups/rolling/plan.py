@@ -112,7 +112,7 @@ class Planner:
         self.source.look_at_texts()  # not before: what comes in from now on is for the next run to hear of
         is_empty = not through and self.archived.span is None and self.source.earliest() is None
         quarantine = self.records.quarantine
-        quarantine.add(chain.from_iterable(map(self._quarantined_in, self.source.strays())))
+        quarantine.add(chain.from_iterable(map(self._quarantined_in, self.source.untimed())))
         changed = [*late.spans, *quarantine.recheck(self.source)]
         standing = self._standing
         if late.mode == "scan":  # if it begins in the middle of a day

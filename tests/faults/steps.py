@@ -151,7 +151,7 @@ STEPS = (
     Step("its indexes looked at", "mongo listIndexes kept", _LOOKS + "look", _REMODELS),
     Step("other collections sampled", "mongo aggregate it", _LOOKS + "sample", _REMODELS),
     Step("more of their samples", "mongo getMore it", _LOOKS + "sample", _REMODELS),
-    Step("readings to rewrite read", "mongo find kept", "buckets.writing.stretches:held_in", _REMODELS),
+    Step("readings to rewrite read", "mongo find kept", "buckets.writing.stretches:readings_in", _REMODELS),
     Step("target looked for", "mongo listCollections stream", _MARK + "check", _REMODELS),
     Step("task written down", "mongo update bucketwise_remodel begun", _MARK + "begin", _REMODELS),
     Step("target made", "mongo create other", _REMODEL + "write", _REMODELS),

@@ -187,7 +187,7 @@ def test_what_is_packed_does_not_come_of_unions_that_were_made_before(policy: Po
 
 def test_a_union_of_the_same_is_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     _, documents = in_samples(sampled(100, _SOUND))
-    made: ByteLimitedCache[merge._Made] = ByteLimitedCache(1 << 16)
+    made: ByteLimitedCache[merge._KnownUnion] = ByteLimitedCache(1 << 16)
     monkeypatch.setattr(merge, "known_merges", made)
     containers = Containers(frozenset([("in", "samples")]))
     first = union_of(Docs.of(documents), containers, lambda _: True, 2**30)
