@@ -32,7 +32,7 @@ MOST_BYTES = 1 << 22
 #: Replies are fetched ahead while those that wait have fewer bytes.
 READ_AHEAD_BYTES = 2 * MOST_BYTES
 _BATCHES = (b"firstBatch", b"nextBatch")
-_NAME_BYTES, _MOST_DIGITS = 64, 8
+_NAME_BYTES, _MAX_DIGITS = 64, 8
 _LENGTH = struct.Struct("<i")
 _EMPTY = _LENGTH.pack(LEAST) + b"\0"
 
@@ -116,7 +116,7 @@ def _rows(array: memoryview) -> list[Rows] | None:
     position, end = 4, len(array) - 1
     matrices: list[Rows] = []
     length = _length(array, position + 3) if position < end else 0
-    for digits in range(1, _MOST_DIGITS):
+    for digits in range(1, _MAX_DIGITS):
         if position == end:
             return matrices
         head = digits + 2  # type, name, zero

@@ -18,7 +18,7 @@ from bson.decimal128 import Decimal128
 from numpy.typing import NDArray
 
 from buckets.bson.types import DATE, DOUBLE, INT32, INT64, STRING
-from buckets.fields.isotimes import WITH_OFFSET, ISO, OFFSET, PLAIN, date_text, iso_ms, read_iso
+from buckets.fields.isotimes import ISO, OFFSET, PLAIN, WITH_OFFSET, date_text, iso_ms, read_iso
 from buckets.fields.times import (
     DAY_MS,
     FIRST_MS,

@@ -21,7 +21,7 @@ from config.policies import Policy
 #: A bucket is well filled from this share of its room on, and large from so many times the usual bytes on.
 _FILLED, _LARGE = 0.5, 10
 _LARGE_BYTES, _HUGE_BYTES, _LIMIT = 64_000, 4_000_000, 16 * 2**20
-_FEWEST = 20
+_MIN_BUCKETS = 20
 _OFFSETS = ("offset", "tz", "timezone", "utcoffset")
 
 
@@ -129,7 +129,7 @@ def _broken(sampled: Sampled) -> Iterator[Finding]:
 
 
 def _slots(sampled: Sampled) -> Iterator[Finding]:
-    if sampled.policy.model != "slots" or len(sampled.decoded.units) < _FEWEST:
+    if sampled.policy.model != "slots" or len(sampled.decoded.units) < _MIN_BUCKETS:
         return
     step, room = levels(sampled.policy)[-1].length, sampled.capacity or 1
     filled = np.bincount(sampled.decoded.columns.time // step % room, minlength=room) > 0

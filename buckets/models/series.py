@@ -33,10 +33,10 @@ from config.policies import Policy
 #: Types that a series field in a sample may have.
 SERIES_TYPES_IN_SAMPLE = (STRING, INT32, INT64, DOUBLE, BOOL, OBJECT_ID, DATE, BINARY)
 #: Bytes of such a value, at most.
-_MOST_IN_SAMPLE = 512
+_MAX_IN_SAMPLE = 512
 _TYPES = (*SERIES_TYPES_IN_SAMPLE, DOCUMENT)
 #: Summaries hold it twice, and reports as text. A document there lies two levels deeper than in its bucket.
-_MOST_BYTES, _MOST_LEVELS = 1 << 20, 150
+_MAX_BYTES, _MAX_LEVELS = 1 << 20, 150
 
 
 class SeriesTable:
@@ -143,9 +143,9 @@ def _of_samples(
 def _typed(group: Group, cells: Sequence[Cell]) -> NDArray[np.uint8]:
     """Returns type and value of what stands in these cells, (n, k, width), with zeros behind shorter ones."""
     widest = max((element.size for cell in cells for element in cell), default=0)
-    if widest > _MOST_IN_SAMPLE:
+    if widest > _MAX_IN_SAMPLE:
         path = next(".".join(it.path) for cell in cells for it in cell if it.size == widest)
-        most = f"in a sample at most {_MOST_IN_SAMPLE} can be"
+        most = f"in a sample at most {_MAX_IN_SAMPLE} can be"
         raise Breach(path, f"no series: its value has {widest:,} bytes, and {most}")
     found = np.zeros((len(group.members), len(cells), 1 + widest), dtype=np.uint8)
     for kind, at, elements in by_type(cells):
@@ -171,8 +171,8 @@ def _scalar(path: Path, typed: bytes) -> Any:
 
 def _decoded(element: Element, raw: bytes) -> Any:
     name = ".".join(element.path)
-    if len(raw) > _MOST_BYTES:
-        raise Breach(name, f"no series: its value has {len(raw):,} bytes, and at most {_MOST_BYTES:,} can be")
+    if len(raw) > _MAX_BYTES:
+        raise Breach(name, f"no series: its value has {len(raw):,} bytes, and at most {_MAX_BYTES:,} can be")
     try:
         value = decode_value(element.type, raw)
     except InvalidBSON as error:
@@ -187,8 +187,8 @@ def _decoded(element: Element, raw: bytes) -> Any:
 def _check_storable(name: str, value: Any, level: int = 1) -> None:
     """Raises Breach where a value can't be in a summary's `_id`: it is too deep, or a name in it begins with
     $."""
-    if level > _MOST_LEVELS:
-        raise Breach(name[:80], f"no series: the document is more than {_MOST_LEVELS} levels deep")
+    if level > _MAX_LEVELS:
+        raise Breach(name[:80], f"no series: the document is more than {_MAX_LEVELS} levels deep")
     if isinstance(value, dict):
         for key, inner in value.items():
             if key.startswith("$"):

@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 RANGE_BYTES = 128 << 20
 _THRESHOLD = 3
 #: With more data than so many ranges, several are moved as one: it takes no longer.
-_MOST_RANGES = 5000
+_MAX_RANGES = 5000
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class _Ranges:
 
     def __init__(self, flow: Flow, shards: int, range_bytes: float) -> None:
         self._solid, self._shards, self._largest = flow.solid, shards, range_bytes
-        self.size = max(range_bytes, float(flow.data.sum()) / _MOST_RANGES)
+        self.size = max(range_bytes, float(flow.data.sum()) / _MAX_RANGES)
         self.moves = 0
         starts = [0.0, *map(float, flow.cuts)]
         ends = [*starts[1:], float(len(flow.solid))]

@@ -21,7 +21,7 @@ _MONOTONIC, _GROWING, _UNIQUE = 0.9, 0.1, 0.5
 #: A field that ascends is coarse where so many documents share a value.
 _COARSE = 20
 #: Drawn documents in a window, and windows at most.
-_A_WINDOW, _MOST_WINDOWS = 500, 48
+_WINDOW_DOCUMENTS, _MAX_WINDOWS = 500, 48
 #: Documents of one value that are needed to tell its share.
 _CERTAIN = 5
 #: Slices that stand for hashes, where these are all different.
@@ -122,7 +122,7 @@ class Study:
     @cached_property
     def windows(self) -> list[NDArray[np.int64]]:
         """Returns the documents that arrived in each window: windows have about equally many."""
-        count = max(1, min(_MOST_WINDOWS, len(self.drawn) // _A_WINDOW))
+        count = max(1, min(_MAX_WINDOWS, len(self.drawn) // _WINDOW_DOCUMENTS))
         return np.array_split(self.drawn.arrived.argsort(kind="stable"), count)
 
     @cached_property

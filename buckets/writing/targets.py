@@ -26,7 +26,7 @@ MODELS = (
     "timeseries",
 )
 ALIASES = {"slots": "slots-minute", "samples": "samples-200", "native": "timeseries"}
-_MOST_SAMPLES = 10_000
+_MAX_SAMPLES = 10_000
 _META = "meta"
 #: Documents and readings in memory at once as Python's objects, to be written.
 AT_ONCE, _READINGS = 2_000, 100_000
@@ -85,7 +85,7 @@ def model_named(text: str) -> str | None:
     """Returns the model that a person means; None where there is no such one."""
     name = ALIASES.get(text, text)
     found = re.fullmatch("samples-([0-9]{1,6})", name)
-    if name in MODELS or (found and 0 < int(found[1]) <= _MOST_SAMPLES):
+    if name in MODELS or (found and 0 < int(found[1]) <= _MAX_SAMPLES):
         return name
     return None
 

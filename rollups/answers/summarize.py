@@ -31,7 +31,7 @@ from rollups.summaries import coverage, documents
 from rollups.summaries.summary import State, merge
 
 Document = dict[str, Any]
-_AT_ONCE = 500  # summaries in memory as documents
+_BATCH_SIZE = 500  # summaries in memory as documents
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def summarize(
             key = series_key(name)
             merged[key] = (name, merge(merged[key][1], state) if key in merged else state)
             count += 1
-            if count % _AT_ONCE == 0:
+            if count % _BATCH_SIZE == 0:
                 check()
     states = sorted(merged.values(), key=lambda it: series_order(it[0]))
     return Answer(policy, start, end, percents, tiling, count, states)
@@ -154,7 +154,7 @@ def _states(
         **summary_query(selector),
     }
     window: Span | None = None
-    for found in collection.find(wanted, documents.state_projection(policy), batch_size=_AT_ONCE):
+    for found in collection.find(wanted, documents.state_projection(policy), batch_size=_BATCH_SIZE):
         series = documents.series_of(policy, found)
         if not selects(series, policy, selector):
             continue

@@ -33,7 +33,7 @@ Token = Mapping[str, Any]
 T = TypeVar("T")
 _UNAVAILABLE = {13: "the user is not authorized for it", 40573: "it requires a replica set"}
 _WAIT_MS = 250
-_MOST_WAITS = 480  # two minutes without an event
+_MAX_WAITS = 480  # two minutes without an event
 _CHANGES = ("insert", "update", "replace", "delete")
 #: Deletes of archive runs after which receipts are read ahead; and of how many transactions.
 MANY_DROPPED, READ_AHEAD = 1000, 10_000
@@ -180,7 +180,7 @@ class Drain:
         """Yields the events up to the mark, which was written after all that is to be read, and so comes
         last."""
         waits = 0
-        while stream.alive and waits < _MOST_WAITS:
+        while stream.alive and waits < _MAX_WAITS:
             self._check()
             event = read_step(stream.try_next, is_resumed=True)
             if event is None:
@@ -194,11 +194,11 @@ class Drain:
                 if event.get("operationType") == "invalidate":
                     break
                 yield event
-        if waits < _MOST_WAITS:
+        if waits < _MAX_WAITS:
             raise LostError("the database was dropped")
         raise BucketwiseError(
             f"policy {self._policies[0].name}: the change stream has not reported a write within "
-            f"{_MOST_WAITS * _WAIT_MS // 1000} s: can a majority of the replica set be reached? It is safe "
+            f"{_MAX_WAITS * _WAIT_MS // 1000} s: can a majority of the replica set be reached? It is safe "
             'to run again; rollup.late_data = "scan" works without the stream'
         )
 

@@ -17,7 +17,7 @@ from rollups.changes.events import Change, EventReader, Transaction, transaction
 from rollups.summaries.documents import OPTIONS
 
 Document = dict[str, Any]
-_AT_ONCE = 1000
+_BATCH_SIZE = 1000
 #: Spans are widened to multiples of this, so that few remain. Windows begin and end at such instants.
 _QUARTER_MS = 900_000
 OPERATIONS = ("insert", "update", "move", "delete")
@@ -69,7 +69,7 @@ class ChangeCollector:
         self._unknown: Counter[str] = Counter()
         self._events = 0
         self._has_any_event = False
-        self._most_spans = _AT_ONCE
+        self._max_spans = _BATCH_SIZE
 
     def add(self, event: Document) -> None:
         """Takes in the next event of the stream. Deletes of a transaction wait until it is known whose it
@@ -113,8 +113,8 @@ class ChangeCollector:
         self._spans[operation] += change.spans
         self._buckets.update({(_key(it), operation, change.open_ended): it for it in change.buckets})
         self._overflow.update({_key(it): it for it in change.overflow})
-        enough = max(len(self._buckets), len(self._overflow)) >= _AT_ONCE
-        if enough or sum(map(len, self._spans.values())) >= self._most_spans:
+        enough = max(len(self._buckets), len(self._overflow)) >= _BATCH_SIZE
+        if enough or sum(map(len, self._spans.values())) >= self._max_spans:
             self._look_up()
 
     def _look_up(self) -> None:
@@ -129,7 +129,7 @@ class ChangeCollector:
             for start, end in self._source.spans(identities):
                 self._spans[operation].append((start, HIGHEST if open_ended else end))
         self._spans = {kind: _in_quarters(spans) for kind, spans in self._spans.items()}
-        self._most_spans = 2 * sum(map(len, self._spans.values())) + _AT_ONCE
+        self._max_spans = 2 * sum(map(len, self._spans.values())) + _BATCH_SIZE
         self._buckets.clear()
         self._overflow.clear()
 

@@ -26,7 +26,7 @@ Document = dict[str, Any]
 Mode = Literal["stream", "scan"]
 #: Spans of archived copies whose bucket is live.
 Superseded = Callable[[], Iterable[Span]]
-_MOST_DAYS = 400  # a query each
+_MAX_DAYS = 400  # a query each
 _PRE_IMAGES = (
     "db.runCommand({collMod: %r, changeStreamPreAndPostImages: {enabled: true}}) makes later changes say so"
 )
@@ -221,7 +221,7 @@ def live_days(source: Source) -> Sequence[Span]:
     margin = DAY_MS if source.has_texts else 0
     source = source.rough
     at = source.earliest()
-    max_days = 0 if source.policy.model == "samples" else _MOST_DAYS
+    max_days = 0 if source.policy.model == "samples" else _MAX_DAYS
     while at is not None and len(days) < max_days:
         days.append((at // DAY_MS * DAY_MS, (at // DAY_MS + 1) * DAY_MS))
         at = source.earliest(days[-1][1])

@@ -24,7 +24,7 @@ from rollups.summaries.targets import ensure_indexes, stored_fields, target
 Document = dict[str, Any]
 #: Summaries by the name of their level; in each level the last one first.
 ByLevel = dict[str, list[Document]]
-_AT_ONCE = 2000  # summaries that one query names
+_BATCH_SIZE = 2000  # summaries that one query names
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class Newest:
         for level in filter(self._count, self.levels):
             put = [it.put.get(level.collection, {}) for it in changed]
             ids = [it[start] for it in put for start in sorted(it)[-self._count(level) :]]
-            for at in range(0, len(ids), _AT_ONCE):
-                query = {"_id": {"$in": list(map(RawBSONDocument, ids[at : at + _AT_ONCE]))}}
+            for at in range(0, len(ids), _BATCH_SIZE):
+                query = {"_id": {"$in": list(map(RawBSONDocument, ids[at : at + _BATCH_SIZE]))}}
                 for it in self._collection(level).find(query, self._fields()):
                     key = series_key(documents.series_of(self.context.policy, it))
                     found.setdefault(key, {}).setdefault(level.name, []).append(self._published(level, it))

@@ -26,7 +26,7 @@ from rollups.publishing.newest import Newest
 from rollups.publishing.state import ChangedSummaries, PublishState, PublishStates
 from rollups.publishing.writer import SERIES, Ask, Keyspace, SeriesWriter, number
 
-_AT_ONCE = 1000  # keys
+_BATCH_SIZE = 1000  # keys
 
 
 class PublishError(BucketwiseError):
@@ -176,7 +176,7 @@ class Publisher:
         while True:
             self.context.check()
             pattern = f"{self._keys.base}:*"
-            [[cursor, found]] = self.ask([("SCAN", cursor, "MATCH", pattern, "COUNT", _AT_ONCE)])
+            [[cursor, found]] = self.ask([("SCAN", cursor, "MATCH", pattern, "COUNT", _BATCH_SIZE)])
             yield from found
             if cursor == "0":
                 return
@@ -230,7 +230,7 @@ class Publisher:
 
     def _sweep(self, writer: SeriesWriter) -> None:
         """Takes series out of the sets whose keys have gone in their time."""
-        expired = ("ZRANGEBYSCORE", self._keys.expires, 0, writer.present, "LIMIT", 0, _AT_ONCE)
+        expired = ("ZRANGEBYSCORE", self._keys.expires, 0, writer.present, "LIMIT", 0, _BATCH_SIZE)
         while members := self.ask([expired])[0]:
             writer.remove(members)
 

@@ -24,7 +24,7 @@ from rollups.summaries import documents
 
 Document = dict[str, Any]
 #: Changes of summaries that are kept in memory; where a run writes more, all series are published.
-_MOST = 100_000
+_MAX_REMEMBERED = 100_000
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class ChangedSummaries:
         name: Document = bson.decode(identity, documents.OPTIONS)
         series = documents.series_of(self._policy, {"_id": name})
         self._count += 1
-        if self._count > _MOST:
+        if self._count > _MAX_REMEMBERED:
             self.is_all = True
             self.series.clear()
         return self.series.setdefault(series_key(series), ChangedSeries(series)), documents.milliseconds(

@@ -27,7 +27,7 @@ from rollups.guarded import majority
 
 Document = dict[str, Any]
 COLLECTION = "bucketwise_quarantine"
-_AT_ONCE = 500
+_BATCH_SIZE = 500
 #: Buckets that are reported one by one; the rest are counted.
 MAX_DETAILS = 1000
 
@@ -64,7 +64,7 @@ class Quarantine:
         days: set[int] = set()
         spans: list[Span] = []  # spans of those that can't be looked up by their `_id`
         recorded = self.recorded()
-        while records := list(islice(recorded, _AT_ONCE)):
+        while records := list(islice(recorded, _BATCH_SIZE)):
             self._may_heal = True
             spans += [(it["span"][0], it["span"][1] + 1) for it in records if "span" in it]
             for batch in source.by_ids([it["_id"]["id"] for it in records]):
@@ -84,7 +84,7 @@ class Quarantine:
         name = self._policy.name
         known = (document["_id"]["id"] for document in self.recorded())
         healed = (identity for identity in known if hash_of(identity) not in self._seen)
-        while ids := list(islice(healed, _AT_ONCE)):
+        while ids := list(islice(healed, _BATCH_SIZE)):
             self._collection.delete_many(
                 {"_id": {"$in": [{"policy": name, "id": identity} for identity in ids]}}
             )

@@ -19,7 +19,7 @@ from rollups.summaries import documents
 
 Document = dict[str, Any]
 #: Series that one query asks for.
-_AT_ONCE = 100
+_BATCH_SIZE = 100
 
 
 class NumericHistory:
@@ -60,8 +60,8 @@ class NumericHistory:
         day: Any = {"$floor": {"$divide": [{"$toLong": "$start"}, DAY_MS]}} if by_day else {"$literal": 0}
         names = self._policy.value_names
         numeric = {f"f{i}": {"$max": {"$gt": [f"${name}.count", 0]}} for i, name in enumerate(names)}
-        for at in range(0, len(wanted), _AT_ONCE):
-            spans = [self._span(series, low, high) for series in wanted[at : at + _AT_ONCE]]
+        for at in range(0, len(wanted), _BATCH_SIZE):
+            spans = [self._span(series, low, high) for series in wanted[at : at + _BATCH_SIZE]]
             group = {"_id": {"series": "$_id.series", "day": day}, **numeric}
             for found in summaries.aggregate([{"$match": {"$or": spans}}, {"$group": group}]):
                 series = documents.series_of(self._policy, found)

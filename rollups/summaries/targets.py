@@ -26,7 +26,7 @@ from rollups.guarded import Guard, majority, transaction
 from rollups.summaries.documents import milliseconds
 
 Document = dict[str, Any]
-_AT_ONCE = 1000
+_BATCH_SIZE = 1000
 _Operation = DeleteOne | ReplaceOne[RawBSONDocument]
 #: How a document begins, behind its length: the server puts `_id` first.
 _ID_FIRST = b"\x03_id\0"
@@ -136,9 +136,9 @@ class Changes:
         operations: list[_Operation]
         operations = [DeleteOne({"_id": identity}) for identity in self.deleted]
         operations += [ReplaceOne({"_id": key}, document, upsert=True) for key, document in self.replaced]
-        for at in range(0, len(operations), _AT_ONCE):
+        for at in range(0, len(operations), _BATCH_SIZE):
             try:
-                piece = operations[at : at + _AT_ONCE]
+                piece = operations[at : at + _BATCH_SIZE]
                 transaction(self._database, guard, partial(_write, self._collection, piece))
             except BulkWriteError as error:
                 raise BucketwiseError(_explain(policy, self._collection.name, error)) from error

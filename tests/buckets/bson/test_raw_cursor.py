@@ -113,7 +113,7 @@ def test_very_many_documents_in_a_reply(
 ) -> None:
     monkeypatch.setattr(raw_cursor, "FIRST_DOCUMENTS", 1_000_000)
     if lengths == 1:
-        monkeypatch.delattr(raw_cursor, "_unlike")  # they are not gone through one by one
+        monkeypatch.delattr(raw_cursor, "_of_any_length")  # they are not gone through one by one
     some: list[Document] = [
         {"$project": {"i": {"$range": [0, 130_000]}}},
         {"$unwind": "$i"},
