@@ -74,11 +74,11 @@ def _section(extract: Extract, found: dict[str, Measured]) -> Iterator[str]:
     yield "thousand readings a second as whole documents and one by one, ms a query of one symbol.\n"
     heads = ("documents", "data", "on disk", "indexes", "inserts", "updates", "last", *SPANS)
     yield from head("model", *heads)
-    for it in found.values():
-        sizes = [_mb(size) for size in (it.data_bytes, it.storage_bytes, it.index_bytes)]
-        speeds = ["–" if speed is None else f"{speed / 1000:.3g}" for speed in (it.inserts, it.updates)]
-        queries = [f"{ms:.2f}" for ms in it.queries.values()]
-        yield line(it.model, f"{it.documents:,}", *sizes, *speeds, *queries)
+    for model in found.values():
+        sizes = [_mb(size) for size in (model.data_bytes, model.storage_bytes, model.index_bytes)]
+        speeds = ["–" if speed is None else f"{speed / 1000:.3g}" for speed in (model.inserts, model.updates)]
+        queries = [f"{ms:.2f}" for ms in model.queries.values()]
+        yield line(model.model, f"{model.documents:,}", *sizes, *speeds, *queries)
     yield ""
     yield "Beside a published comparison of prices a second: four weeks, a document a second against buckets"
     yield "closed by size. MB.\n"

@@ -241,10 +241,8 @@ class Source:
         """Returns the last time of buckets whose last time no field tells. An index sorts by type first, so
         that a time of one type may hide a later one of another: times after the one found are looked at as
         well."""
-        projection, sort = (
-            _only(*span_fields(self.policy)),
-            sample_index(self.policy) or str(self.policy.samples_field),
-        )
+        projection = _only(*span_fields(self.policy))
+        sort = sample_index(self.policy) or str(self.policy.samples_field)
         found = self._ends(
             find_raw(self.collection, {}, self._session, projection, [(sort, DESCENDING)], limit=1)
         )

@@ -92,8 +92,8 @@ class Hold:
 
     def is_same(self, other: Hold) -> bool:
         """Returns whether both cover the same, for the same reason."""
-        mine, its = ((it.series, it.within, it.reason, it.freeze) for it in (self, other))
-        return mine == its
+        own = self.series, self.within, self.reason, self.freeze
+        return own == (other.series, other.within, other.reason, other.freeze)
 
     def touches(self, start_ms: int, end_ms: int) -> bool:
         """Returns whether it covers any instant of [start, end)."""

@@ -49,9 +49,8 @@ def selected(series: Sequence[Series], policy: Policy, *selectors: Selector) -> 
     """Returns which of these are asked for, by any of the selectors; without any, all are."""
     if not all(selectors) or not selectors:
         return np.ones(len(series), dtype=np.bool_)
-    return np.array(
-        [any(selects(member, policy, it) for it in selectors) for member in series], dtype=np.bool_
-    )
+    chosen = [any(selects(one, policy, it) for it in selectors) for one in series]
+    return np.array(chosen, dtype=np.bool_)
 
 
 def selector_query(policy: Policy, *selectors: Selector) -> dict[str, Any]:

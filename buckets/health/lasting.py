@@ -18,7 +18,7 @@ _GAP, _REGULAR, _ABOUT = 10, 0.8, 0.2
 def reading_findings(exact: ExactReadings, policy: Policy) -> Iterator[Finding]:
     """Yields findings about duplicate readings and about the time between readings. `exact`: by series, then
     time."""
-    is_same_series = np.diff(exact.of) == 0
+    is_same_series = np.diff(exact.series_index) == 0
     steps = np.diff(exact.time)[is_same_series]
     duplicates = int((steps == 0).sum())
     if duplicates:

@@ -37,27 +37,31 @@ def choose(columns: Columns, times: Sequence[int | None], indexed: Sequence[str]
     """Returns the series fields among columns that have a value in each row. `times`: of each row; `indexed`:
     fields of an index that has the time as well. Numbers count if their name or an index says so, or if
     nothing else tells rows of one time apart."""
-    possible = [it for it in columns if may_name(non_null(columns[it]))]
-    texts = [it for it in possible if any(map(_is_text, columns[it]))]
-    named = [it for it in possible if hints(it, SERIES)]
-    likely = list(dict.fromkeys([*(it for it in possible if it in indexed), *named])) or texts
+    possible = [field for field in columns if may_name(non_null(columns[field]))]
+    texts = [field for field in possible if any(map(_is_text, columns[field]))]
+    named = [field for field in possible if hints(field, SERIES)]
+    likely = list(dict.fromkeys([*(field for field in possible if field in indexed), *named])) or texts
     chosen = _without_unique(likely, columns, notes)
-    chosen += _telling_apart(chosen, [it for it in possible if it not in likely], columns, times)
+    chosen += _telling_apart(chosen, [field for field in possible if field not in likely], columns, times)
     _note_choice(chosen, columns, notes)
-    for it in texts:
-        if it not in chosen and it not in likely and len(set(map(_hashable, columns[it]))) > 1:
-            notes.ask(_KEY, f"{quoted(it)} varies. Is it part of what is measured? Then add it here")
-    return [it for it in columns if it in chosen]
+    for field in texts:
+        if field not in chosen and field not in likely and len(set(map(_hashable, columns[field]))) > 1:
+            notes.ask(_KEY, f"{quoted(field)} varies. Is it part of what is measured? Then add it here")
+    return [field for field in columns if field in chosen]
 
 
 def _without_unique(likely: list[str], columns: Columns, notes: Notes) -> list[str]:
     """Returns the fields without those that differ in each row, if there are others: they name rows."""
-    unique = [it for it in likely if _count_distinct(columns[it]) == len(columns[it]) >= _MIN_ROWS]
+    unique = [
+        field for field in likely if _count_distinct(columns[field]) == len(columns[field]) >= _MIN_ROWS
+    ]
     if len(unique) == len(likely):
         return likely
-    for it in unique:
-        notes.ask(_KEY, f"{quoted(it)} is another one in each document, so it was left out. Is that right?")
-    return [it for it in likely if it not in unique]
+    for field in unique:
+        notes.ask(
+            _KEY, f"{quoted(field)} is another one in each document, so it was left out. Is that right?"
+        )
+    return [field for field in likely if field not in unique]
 
 
 def _telling_apart(
@@ -66,10 +70,10 @@ def _telling_apart(
     """Returns those of the others that tell most rows of one series and time apart."""
     added: list[str] = []
     repeated = _repeated([*chosen], columns, times)
-    for it in others:
-        remaining = _repeated([*chosen, *added, it], columns, times) if repeated else 0
-        if repeated and remaining <= repeated // 10 and len(set(map(_hashable, columns[it]))) < len(times):
-            added.append(it)
+    for field in others:
+        remaining = _repeated([*chosen, *added, field], columns, times) if repeated else 0
+        if repeated and remaining <= repeated // 10 and len(set(map(_hashable, columns[field]))) < len(times):
+            added.append(field)
             repeated = remaining
     return added
 

@@ -116,9 +116,9 @@ def propose(evidence: Evidence, samples: Container[str] = ()) -> Iterator[Propos
         if path in samples:
             continue
         slots = _Slots()
-        for it in non_null(held):
+        for of_document in non_null(held):
             before = len(slots.values)
-            slots.add(it)
+            slots.add(of_document)
             slots.sizes[len(slots.values) - before] += 1
         if slots.is_likely and slots.paths(path):
             found.setdefault(next(iter(slots.depths)), {})[path] = slots

@@ -132,10 +132,10 @@ def _fixed_elements(layout: Layout, containers: Containers) -> tuple[tuple[Path,
     found: list[tuple[Path, int, int]] = []
     inner: list[Path] = [()]
     while inner:
-        for it in layout.children(inner.pop()):
-            found.append((it.path, *_kind(it)))
-            if it.type in _DOCUMENTS and it.path not in containers.paths:
-                inner.append(it.path)
+        for element in layout.children(inner.pop()):
+            found.append((element.path, *_kind(element)))
+            if element.type in _DOCUMENTS and element.path not in containers.paths:
+                inner.append(element.path)
     return tuple(found)
 
 

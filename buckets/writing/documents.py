@@ -23,7 +23,7 @@ Operation = InsertOne[Document] | UpdateOne
 
 def in_order(exact: ExactReadings) -> ExactReadings:
     """Returns readings by series, then time; where those tie, as they come."""
-    return exact.take(np.lexsort((exact.time, exact.of)))
+    return exact.take(np.lexsort((exact.time, exact.series_index)))
 
 
 @dataclass
@@ -51,7 +51,7 @@ class DocumentWriter:
             span = self.target.span_ms
             return np.asarray((held.time // span + 1) * span <= end_ms)
         if self.target.policy.model == "samples":
-            place, length = _within(held.of)
+            place, length = _within(held.series_index)
             return np.asarray(place < length // self.target.size * self.target.size)
         return np.ones(len(held), dtype=np.bool_)
 
@@ -59,7 +59,7 @@ class DocumentWriter:
         make = {"slots": _slotted, "samples": _sampled}.get(self.target.policy.model, _single)
         edges = np.append(np.flatnonzero(self._firsts(exact)), len(exact))
         values = {name: exact.python(name) for name in exact.bits}
-        times, series = exact.time.tolist(), exact.of.tolist()
+        times, series = exact.time.tolist(), exact.series_index.tolist()
         for start, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
             self.made += 1
             body = make(self.target, times[start:end], {name: it[start:end] for name, it in values.items()})
@@ -71,9 +71,9 @@ class DocumentWriter:
         if not len(exact) or self.target.policy.model in ("reading", "timeseries"):
             return np.ones(len(exact), dtype=np.bool_)
         if self.target.policy.model == "samples":
-            return np.asarray(_within(exact.of)[0] % self.target.size == 0)
+            return np.asarray(_within(exact.series_index)[0] % self.target.size == 0)
         bucket = exact.time // self.target.span_ms
-        return np.append(True, (np.diff(bucket) != 0) | (np.diff(exact.of) != 0))
+        return np.append(True, (np.diff(bucket) != 0) | (np.diff(exact.series_index) != 0))
 
 
 def updates(target: Target, series: Sequence[Series], exact: ExactReadings) -> Iterator[Operation]:
@@ -83,7 +83,7 @@ def updates(target: Target, series: Sequence[Series], exact: ExactReadings) -> I
     for i in np.argsort(exact.time, kind="stable").tolist():
         one = exact.take(slice(i, i + 1))
         (document,) = writer.add(one, None)
-        series_fields = _series(target, series[int(one.of[0])])
+        series_fields = _series(target, series[int(one.series_index[0])])
         if policy.model in ("reading", "timeseries"):
             yield InsertOne(document)
         elif policy.model == "slots":

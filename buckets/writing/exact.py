@@ -36,7 +36,7 @@ EVER = (FIRST_MS, LAST_MS + 1)
 class ExactReadings:
     """n readings. `types` has the BSON type of each value, 0 where there is none."""
 
-    of: NDArray[np.int32]  # n: index into the series of a table
+    series_index: NDArray[np.int32]  # n: index into the series of a table
     time: NDArray[np.int64]  # n: milliseconds
     bits: dict[str, NDArray[np.int64]]  # value field -> n: those of a double; of an int the int
     types: dict[str, NDArray[np.uint8]]  # value field -> n
@@ -54,7 +54,7 @@ class ExactReadings:
     def take(self, at: NDArray[Any] | slice) -> ExactReadings:
         """Returns these readings, in this order."""
         return ExactReadings(
-            self.of[at],
+            self.series_index[at],
             self.time[at],
             {name: it[at] for name, it in self.bits.items()},
             {name: it[at] for name, it in self.types.items()},
@@ -77,7 +77,7 @@ class ExactReadings:
         one side has more counts too."""
         n = min(len(self), len(other))
         ours, theirs = self.take(slice(n)), other.take(slice(n))
-        wrong = (ours.of != theirs.of) | (ours.time != theirs.time)
+        wrong = (ours.series_index != theirs.series_index) | (ours.time != theirs.time)
         for name in self.bits:
             wrong |= (ours.bits[name] != theirs.bits[name]) | (ours.types[name] != theirs.types[name])
         return int(wrong.sum()) + max(len(self), len(other)) - n
@@ -86,7 +86,7 @@ class ExactReadings:
 def joined(parts: Sequence[ExactReadings]) -> ExactReadings:
     """Returns the readings of all parts, one part after another; at least one part."""
     return ExactReadings(
-        np.concatenate([it.of for it in parts]),
+        np.concatenate([it.series_index for it in parts]),
         np.concatenate([it.time for it in parts]),
         {name: np.concatenate([it.bits[name] for it in parts]) for name in parts[0].bits},
         {name: np.concatenate([it.types[name] for it in parts]) for name in parts[0].types},
@@ -124,8 +124,8 @@ def exact_of(
     of the buckets that begin in the span."""
     decoded = decode(batch, policy)
     columns, total = decoded.columns, len(decoded.columns.time)
-    for it in decoded.quarantined:
-        losses.broken[extended_json(it.id)] = f"{it.field}: {it.reason}"
+    for bucket in decoded.quarantined:
+        losses.broken[extended_json(bucket.id)] = f"{bucket.field}: {bucket.reason}"
     index = np.array([table.index(it) for it in columns.series] or [0], dtype=np.int32)
     bits: dict[str, NDArray[np.int64]] = {}
     types: dict[str, NDArray[np.uint8]] = {}
@@ -196,9 +196,9 @@ def _unused(layout: Layout, policy: Policy, is_overflow: bool) -> Iterator[str]:
         yield policy.local_offset_field
     found: set[Path] = set()
     values = [split(it) for it in policy.value_fields] if policy.model == "reading" else []
-    for it in layout.elements:
-        path = tuple("*" if depth and name.isdigit() else name for depth, name in enumerate(it.path))
-        if it.type in NOTHING and it.path in values:
+    for element in layout.elements:
+        path = tuple("*" if depth and name.isdigit() else name for depth, name in enumerate(element.path))
+        if element.type in NOTHING and element.path in values:
             yield f"{'.'.join(path)} (null)"
         if path in ((), ("_id",)) or path[:-1] in found or any(_meets(path, other) for other in used):
             if path[:-1] in found:
@@ -208,19 +208,23 @@ def _unused(layout: Layout, policy: Policy, is_overflow: bool) -> Iterator[str]:
         yield ".".join(path)
     yield from _attributes(layout, policy)
     own = split(policy.samples_field or "")
-    for it in layout.elements if policy.samples_as == "pairs" else ():
-        if it.path[:-2] == own and int(it.path[-1]) > len(policy.value_fields):
-            yield f"{policy.samples_field}.*.{it.path[-1]}"
+    for element in layout.elements if policy.samples_as == "pairs" else ():
+        if element.path[:-2] == own and int(element.path[-1]) > len(policy.value_fields):
+            yield f"{policy.samples_field}.*.{element.path[-1]}"
 
 
 def _attributes(layout: Layout, policy: Policy) -> Iterator[str]:
     if policy.attributes_field is None:
         return
     array, key = split(policy.attributes_field), split(policy.attribute_key)
-    for it in layout.elements:
-        is_name = it.type == STRING and it.path[: len(array)] == array and it.path[len(array) + 1 :] == key
-        if is_name and layout.text(it) not in policy.value_fields:
-            yield f"{policy.attributes_field}: {layout.text(it)}"
+    for element in layout.elements:
+        is_name = (
+            element.type == STRING
+            and element.path[: len(array)] == array
+            and element.path[len(array) + 1 :] == key
+        )
+        if is_name and layout.text(element) not in policy.value_fields:
+            yield f"{policy.attributes_field}: {layout.text(element)}"
 
 
 def _meets(path: Path, other: Path) -> bool:

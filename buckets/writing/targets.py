@@ -129,7 +129,9 @@ def misfits(target: Target, exact: ExactReadings) -> Iterator[tuple[str, int]]:
     is_misaligned = exact.time % step != 0
     yield f"readings that are not on a slot of {step // 1000:,} s", int(is_misaligned.sum())
     slot = exact.time // step
-    is_double = (np.diff(slot) == 0) & (np.diff(exact.of) == 0) & ~is_misaligned[1:] & ~is_misaligned[:-1]
+    is_double = (
+        (np.diff(slot) == 0) & (np.diff(exact.series_index) == 0) & ~is_misaligned[1:] & ~is_misaligned[:-1]
+    )
     yield "readings of a slot that holds one already (same series, same time)", int(is_double.sum())
     is_empty = np.ones(len(exact), dtype=np.bool_)
     for types in exact.types.values():

@@ -126,7 +126,7 @@ def _update(database: Database[Document], target: Target, extract: Extract, foun
 def _queries(database: Database[Document], target: Target, extract: Extract) -> Iterator[tuple[str, float]]:
     """Yields how long each query takes. Documents are fetched, and not decoded."""
     source = Source(database, target.policy)
-    of_one = extract.exact.of == extract.busiest
+    of_one = extract.exact.series_index == extract.busiest
     last = int(extract.exact.time[of_one].max())
     names = target.policy.stored_series.values()
     series = dict(zip(names, extract.series[extract.busiest], strict=True))
@@ -170,7 +170,7 @@ def _parquet(extract: Extract) -> Measured:
     found = Measured("parquet", len(parts), sum(map(len, parts.values())), 0)
     found.storage_bytes = found.data_bytes
     found.inserts = len(exact) / (perf_counter() - start)
-    last = int(exact.time[exact.of == extract.busiest].max())
+    last = int(exact.time[exact.series_index == extract.busiest].max())
     for name, span in {"last": 1, **SPANS}.items():
         asked = RowFilter(last + 1 - span, last + 1)
         held = [data for day, data in parts.items() if day < asked.end and day + DAY_MS > asked.start]
@@ -190,7 +190,7 @@ def rows_of(exact: ExactReadings, extract: Extract) -> Rows:
         for name in exact.bits
     }
     present = {name: np.isin(types, CARRIED) for name, types in exact.types.items()}
-    return Rows(extract.series, exact.of, exact.time, values, present)
+    return Rows(extract.series, exact.series_index, exact.time, values, present)
 
 
 def scaled(found: Measured, factor: float) -> Body:

@@ -47,7 +47,7 @@ class Extract:
     @property
     def busiest(self) -> int:
         """Returns the index of the series with most readings."""
-        return int(np.bincount(self.exact.of).argmax())
+        return int(np.bincount(self.exact.series_index).argmax())
 
 
 def extract(

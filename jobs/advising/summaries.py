@@ -38,7 +38,7 @@ def from_summaries(database: Database[Document], extract: Extract, stop: Stop) -
     written = DocumentWriter(target, extract.series).add(extract.exact, None)
     while some := list(islice(written, 10_000)):
         database[ROLLED].insert_many(some, ordered=False)
-    last = as_date(int(extract.exact.time[extract.exact.of == extract.busiest].max()))
+    last = as_date(int(extract.exact.time[extract.exact.series_index == extract.busiest].max()))
     now = last + timedelta(days=2)
     quiet = Progress(quiet=True)
     runner = Runner("rollup", [ROLLUP], database, None, now, stop, quiet, is_now_given=True)

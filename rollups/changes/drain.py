@@ -219,10 +219,10 @@ class Drain:
         pipeline: list[Document] = [{"$match": {"$or": [sources, *self._own_events]}}]
         if archived:
             pipeline.append({"$match": {"$nor": [{"operationType": "delete", **sources, "$or": archived}]}})
-        for it in self._followed:  # a stage each: MongoDB 6.0 refuses several of these in one $nor
-            if it.rolled_up_to is not None:
-                pipeline.append({"$match": {"$nor": [it.reader.new_readings(it.rolled_up_to)]}})
-        return [*pipeline, {"$project": projection([it.reader for it in self._followed])}]
+        for followed in self._followed:  # a stage each: MongoDB 6.0 refuses several of these in one $nor
+            if followed.rolled_up_to is not None:
+                pipeline.append({"$match": {"$nor": [followed.reader.new_readings(followed.rolled_up_to)]}})
+        return [*pipeline, {"$project": projection([followed.reader for followed in self._followed])}]
 
 
 def open_stream(

@@ -59,9 +59,10 @@ class Newest:
             ids = [it[start] for it in put for start in sorted(it)[-self._count(level) :]]
             for at in range(0, len(ids), _BATCH_SIZE):
                 query = {"_id": {"$in": list(map(RawBSONDocument, ids[at : at + _BATCH_SIZE]))}}
-                for it in self._collection(level).find(query, self._fields()):
-                    key = series_key(documents.series_of(self.context.policy, it))
-                    found.setdefault(key, {}).setdefault(level.name, []).append(self._published(level, it))
+                for summary in self._collection(level).find(query, self._fields()):
+                    key = series_key(documents.series_of(self.context.policy, summary))
+                    of_level = found.setdefault(key, {}).setdefault(level.name, [])
+                    of_level.append(self._published(level, summary))
         for summaries in (it for by_level in found.values() for it in by_level.values()):
             summaries.sort(key=lambda it: -it["start_ms"])
         return found

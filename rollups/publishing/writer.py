@@ -121,9 +121,9 @@ class SeriesWriter:
         member, commands = member_of(series), list[Command]()
         for kind, count in self.newest.counts.items():
             key = self.keyspace.keys.of(kind, member)
-            for it in found.get(kind, ()):
-                at = it["start_ms"]
-                commands += [("ZREMRANGEBYSCORE", key, at, at), ("ZADD", key, at, as_json(it))]
+            for summary in found.get(kind, ()):
+                at = summary["start_ms"]
+                commands += [("ZREMRANGEBYSCORE", key, at, at), ("ZADD", key, at, as_json(summary))]
             if kind in found:
                 commands.append(("ZREMRANGEBYRANK", key, 0, -count - 1))
         newest = found.get(self.newest.finest)

@@ -95,20 +95,20 @@ class ReadAhead:
         shares_per_slice = -(-self.reader.workers // len(first)) if first else 1
         in_flight: deque[tuple[Slice, list[Future[SliceStates]]]] = deque()
         largest = 0
-        for it in chain(first, slices):
+        for piece in chain(first, slices):
             self.check()
-            in_flight.append((it, self._submit(it, shares_per_slice)))
+            in_flight.append((piece, self._submit(piece, shares_per_slice)))
             while len(in_flight) >= self.reader.max_in_flight(largest):
                 found = _joined(in_flight[0][1], self.check)
                 largest = max(largest, found.size() if found else 0)
                 self._spend(found)
                 yield in_flight.popleft()[0], found
                 del found  # before the next one is read
-        for it, parts in in_flight:
+        for piece, parts in in_flight:
             self.check()
             found = _joined(parts, self.check)
             self._spend(found)
-            yield it, found
+            yield piece, found
             del found
 
     def _spend(self, found: SliceStates | None) -> None:
