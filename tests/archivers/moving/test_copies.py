@@ -80,7 +80,9 @@ class Slanderer(Elsewhere):
 
 def _saying(draft: Manifest, digest: str) -> Future[Any]:
     said: Future[Any] = Future()
-    said.set_result(draft.model_copy(update={"documents_sha256": digest}))
+    (section,) = draft.sections
+    other = section.model_copy(update={"documents_sha256": digest})
+    said.set_result(draft.model_copy(update={"sections": (other,)}))
     return said
 
 
