@@ -96,8 +96,8 @@ CASES = [
 ]
 CASES += [
     Case(irregular, job, (Comparison(job, _MIN_IRREGULAR, regular),))
-    for regular, some in ((MINUTES, IRREGULAR), (SAMPLES, (SPARSE,)))
-    for irregular in some
+    for regular, irregular_ones in ((MINUTES, IRREGULAR), (SAMPLES, (SPARSE,)))
+    for irregular in irregular_ones
     for job in (_PARQUET, _SUMMARIES, _MOVE, _RESTORE)
 ]
 CASES += [

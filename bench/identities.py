@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,31 +36,15 @@ def _named(identify: _Identify, number: int, rng: np.random.Generator) -> Iterat
         yield {"_id": identify(bucket, rng), **bucket}
 
 
-def _uuids(number: int, rng: np.random.Generator) -> Iterator[Document]:
-    return _named(_uuid, number, rng)
-
-
-def _hashes(number: int, rng: np.random.Generator) -> Iterator[Document]:
-    return _named(_hash, number, rng)
-
-
-def _texts(number: int, rng: np.random.Generator) -> Iterator[Document]:
-    return _named(_text, number, rng)
-
-
-def _compounds(number: int, rng: np.random.Generator) -> Iterator[Document]:
-    return _named(_compound, number, rng)
-
-
 def _imported(number: int, rng: np.random.Generator) -> Iterator[Document]:
     """Yields documents with ObjectIds in the order of an import: of each day, one series after another."""
     yield from sorted(MINUTES.day(number, rng), key=lambda bucket: str(bucket["symbol"]))
 
 
 UNORDERED = (
-    Workload("minute buckets, UUIDs", _uuids, SLOT_KEYS),
-    Workload("minute buckets, hashes", _hashes, SLOT_KEYS),
-    Workload("minute buckets, texts of series and time", _texts, SLOT_KEYS),
-    Workload("minute buckets, documents of series and time", _compounds, SLOT_KEYS),
+    Workload("minute buckets, UUIDs", partial(_named, _uuid), SLOT_KEYS),
+    Workload("minute buckets, hashes", partial(_named, _hash), SLOT_KEYS),
+    Workload("minute buckets, texts of series and time", partial(_named, _text), SLOT_KEYS),
+    Workload("minute buckets, documents of series and time", partial(_named, _compound), SLOT_KEYS),
     Workload("minute buckets, imported series by series", _imported, SLOT_KEYS),
 )

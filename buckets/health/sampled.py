@@ -179,11 +179,11 @@ def _times(sampled: Sampled) -> Iterator[Finding]:
         sampled.policy.sample_time_field if sampled.policy.model == "samples" else sampled.policy.time_field
     )
     for kind in sorted(kinds):
-        told = "text" if kind == STRING else f"numbers ({TYPE_NAMES[kind]})"
+        form = "text" if kind == STRING else f"numbers ({TYPE_NAMES[kind]})"
         yield Finding(
             "times-not-dates",
             field,
-            f"times are {told}, and no dates",
+            f"times are {form}, and no dates",
             "20 bytes or more a time instead of 8, and texts with offsets from UTC don't sort as time does"
             if kind == STRING
             else "no TTL index, $dateTrunc or zone of MongoDB works on them",
@@ -192,11 +192,11 @@ def _times(sampled: Sampled) -> Iterator[Finding]:
     if sampled.decoded.columns.local is not None:
         offsets = np.unique(sampled.decoded.columns.time - sampled.decoded.columns.local)
         if len(offsets) > 1:
-            told = ", ".join(f"{-ms / 3_600_000:+.3g} h" for ms in offsets[:6].tolist())
+            examples = ", ".join(f"{-ms / 3_600_000:+.3g} h" for ms in offsets[:6].tolist())
             yield Finding(
                 "local-offsets",
                 sampled.policy.local_offset_field,
-                f"readings are of {len(offsets):,} offsets from UTC: {told}",
+                f"readings are of {len(offsets):,} offsets from UTC: {examples}",
                 "a day of one place is cut in two by the days of another",
                 "none: days follow each reading's own clock",
             )

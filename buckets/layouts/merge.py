@@ -109,7 +109,7 @@ def _merge(values: list[_Value], containers: Containers, longest: int) -> Union 
 
 def _build(whole: Alternative, longest: int) -> Union | None:
     """Returns the union; None where nothing may be absent, and where it would be longer."""
-    found = next((made for made in known_merges if made.whole == whole), None)
+    found = next((known for known in known_merges if known.whole == whole), None)
     if found is None:
         plan = UnionPlan(whole)
         if not plan.variants.flags or len(plan.template) > longest:

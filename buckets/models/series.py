@@ -145,21 +145,21 @@ def _typed(group: Group, cells: Sequence[Cell]) -> NDArray[np.uint8]:
     widest = max((element.size for cell in cells for element in cell), default=0)
     if widest > _MAX_IN_SAMPLE:
         path = next(".".join(it.path) for cell in cells for it in cell if it.size == widest)
-        most = f"in a sample at most {_MAX_IN_SAMPLE} can be"
-        raise Breach(path, f"no series: its value has {widest:,} bytes, and {most}")
+        limit = f"in a sample at most {_MAX_IN_SAMPLE} can be"
+        raise Breach(path, f"no series: its value has {widest:,} bytes, and {limit}")
     found = np.zeros((len(group.members), len(cells), 1 + widest), dtype=np.uint8)
     for kind, at, elements in by_type(cells):
-        for size, some in by_size(elements).items():
-            values = read_bytes(group.matrix, [elements[i].start for i in some], size)
-            places = steps([at[i] for i in some])
+        for size, indices in by_size(elements).items():
+            values = read_bytes(group.matrix, [elements[i].start for i in indices], size)
+            places = steps([at[i] for i in indices])
             if group.present is None:
                 found[:, places, 0] = kind
                 found[:, places, 1 : 1 + size] = values
             else:
-                here = group.present[:, [elements[i].flag for i in some]]
-                found[:, places, 0] = np.where(here, kind, found[:, places, 0])
-                within = np.where(here[:, :, None], values, found[:, places, 1 : 1 + size])
-                found[:, places, 1 : 1 + size] = within
+                present = group.present[:, [elements[i].flag for i in indices]]
+                found[:, places, 0] = np.where(present, kind, found[:, places, 0])
+                merged = np.where(present[:, :, None], values, found[:, places, 1 : 1 + size])
+                found[:, places, 1 : 1 + size] = merged
     return found
 
 

@@ -147,10 +147,10 @@ def _filler(group: PackedGroup, readings: Readings) -> Callable[[Bytes2D, slice]
             taken = _taker(group, at, readings.time if source in TIMES else readings.values[field])
             carried.append((Source(source), group.hole[at].astype(np.int64), taken))
 
-    def fill(matrix: Bytes2D, some: slice) -> None:
-        matrix[:, kept] = residue[:, some].T
+    def fill(matrix: Bytes2D, slab: slice) -> None:
+        matrix[:, kept] = residue[:, slab].T
         for source, holes, taken in carried:
-            write_holes(matrix, holes, as_held(taken(some), source))
+            write_holes(matrix, holes, as_held(taken(slab), source))
 
     return fill
 
@@ -161,10 +161,10 @@ def _taker(
     """Returns a function that gives the values of these holes: a row for each of some documents."""
     reading = group.reading[at]
     if group.rows.ndim == 2:
-        return lambda some: column[group.rows[some][:, reading]]
+        return lambda slab: column[group.rows[slab][:, reading]]
     following = sliding_window_view(column, group.readings)  # row r: the readings from r on
     step = steps(reading.tolist())
     if (np.diff(group.rows) == group.readings).all():
         one_after_another = following[group.rows[0] : group.rows[-1] + 1 : group.readings, step]
-        return lambda some: one_after_another[some]
-    return lambda some: following[group.rows[some]][:, step]
+        return lambda slab: one_after_another[slab]
+    return lambda slab: following[group.rows[slab]][:, step]

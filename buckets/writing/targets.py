@@ -50,8 +50,8 @@ class Target:
         """Returns how the collection is made."""
         if self.policy.model != "timeseries":
             return {}
-        made = {"timeField": self.policy.time_field, "granularity": "seconds"}
-        return {"timeseries": made | ({"metaField": self.meta} if self.meta else {})}
+        options = {"timeField": self.policy.time_field, "granularity": "seconds"}
+        return {"timeseries": options | ({"metaField": self.meta} if self.meta else {})}
 
     @property
     def indexes(self) -> list[list[tuple[str, int]]]:

@@ -88,14 +88,14 @@ def check_archived(turn: Turn) -> None:
         check_kind(context.database, context.policy)
 
 
-def backfill_step(length: timedelta, *, anew: bool) -> Step:
-    """Returns the step that rolls up the turn's range in slices of a length. Unless it is to begin `anew`, it
-    goes on where an earlier call was cut off."""
+def backfill_step(length: timedelta, *, restart: bool) -> Step:
+    """Returns the step that rolls up the turn's range in slices of a length. Unless it is to `restart`, it goes
+    on where an earlier call was cut off."""
 
     def do(turn: Turn) -> Done:
         span = turn.within.start_ms, turn.within.end_ms
         slice_ms = length // timedelta(milliseconds=1)
-        backfill = Backfill(turn.context.database, turn.policy, span, slice_ms, anew=anew)
+        backfill = Backfill(turn.context.database, turn.policy, span, slice_ms, restart=restart)
         rest = TimeRange(as_date(backfill.begins), turn.within.until)
         done = _roll_up(replace(turn, within=rest), backfill.reach)
         backfill.finish()

@@ -20,10 +20,10 @@ class Backfill:
     """
 
     def __init__(
-        self, database: Database[Document], policy: Policy, span: Span, length: int, *, anew: bool
+        self, database: Database[Document], policy: Policy, span: Span, length: int, *, restart: bool
     ) -> None:
-        """`length`: that of a slice; so often it is stored how far the call came. `anew`: how far an earlier
-        one came is forgotten."""
+        """`length`: that of a slice; so often it is stored how far the call came. `restart`: forgets how far
+        an earlier one came."""
         self._collection = progress_collection(database)
         self._id = {"backfill": policy.name}
         self._request = {
@@ -38,7 +38,7 @@ class Backfill:
         self.total = self._slices(span[1] - 1) + 1
         self.before = self._slices(self.begins)
         self._stored = self.before
-        if anew and self.before:
+        if restart and self.before:
             self.begins, self.before = span[0], 0
             self._store(span[0])
 

@@ -125,12 +125,12 @@ class SummaryWriter:
 
     def _merge(self, source: Level, inner: Mapping[Span, Span], tally: Tally) -> None:
         """Adds finer summaries of this slice as it made them. `inner`: the window that each is in."""
-        made = self._made.get(source.name, Tally())
-        tally.series |= made.series
-        for (key, window), state in made.states.items():
+        finer = self._made.get(source.name, Tally())
+        tally.series |= finer.series
+        for (key, window), state in finer.states.items():
             if window in inner:
                 tally.add((key, inner[window]), state)
-        tally.outlived |= {(key, inner[window]) for key, window in made.outlived if window in inner}
+        tally.outlived |= {(key, inner[window]) for key, window in finer.outlived if window in inner}
 
     def _merge_standing(
         self, source: Level, inner: Mapping[Span, Span], standing: list[Span], portions: range, tally: Tally
@@ -173,7 +173,7 @@ class SummaryWriter:
         changes.kept -= keeper.ended  # that is as it should be
         self.records.apply(changes)
         self.report.of(level.name).add(changes, len(tally.windows) if portions.start == 0 else 0)
-        return keeper.made
+        return keeper.result
 
     @cached_property
     def _holds(self) -> list[Hold]:
@@ -235,7 +235,7 @@ class _Keeper:
         )
 
     @property
-    def made(self) -> Tally:
+    def result(self) -> Tally:
         """Returns the windows as they are once all is written."""
         self._tally.states |= self._stays
         if self._kept:

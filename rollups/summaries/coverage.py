@@ -68,7 +68,7 @@ def union(one: Runs, other: Runs) -> Runs:
 
 def measure(runs: Runs, start_ms: int, end_ms: int, interval: int) -> Completeness:
     """Returns how complete a window is. An interval that lies in it only in part counts."""
-    low, high = _bounds(start_ms, end_ms, interval)
+    low, high = start_ms // interval, -(-end_ms // interval)
     held = sum(runs[1::2]) - sum(runs[::2])
     holes = np.clip(np.array([low, *runs, high], dtype=np.int64) * interval, start_ms, end_ms).reshape(-1, 2)
     lengths = holes[:, 1] - holes[:, 0]
@@ -111,7 +111,3 @@ def spans(runs: Sequence[int], interval: int) -> list[tuple[int, int]]:
     """Returns the runs as [start, end) in milliseconds."""
     edges = [edge * interval for edge in runs]
     return list(zip(edges[::2], edges[1::2], strict=True))
-
-
-def _bounds(start_ms: int, end_ms: int, interval: int) -> tuple[int, int]:
-    return start_ms // interval, -(-end_ms // interval)

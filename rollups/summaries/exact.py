@@ -220,11 +220,11 @@ def _add_up(
 
     Each term falls into three limbs of at most 33 bits: int64 holds the sums of 2**30 of them.
     """
-    used = magnitude != 0
-    if not used.any():
+    is_nonzero = magnitude != 0
+    if not is_nonzero.any():
         return [0] * len(starts)
-    base = int(shift[used].min())
-    place = np.where(used, shift - base, 0)
+    base = int(shift[is_nonzero].min())
+    place = np.where(is_nonzero, shift - base, 0)
     limb, offset = place >> 5, place & (_LIMB - 1)
     low = (magnitude & _LOW) << offset
     high = (magnitude >> _LIMB) << offset
@@ -232,12 +232,12 @@ def _add_up(
     if negative is not None:
         parts = [np.where(negative, -part, part) for part in parts]
     result = [0] * len(starts)
-    present = np.flatnonzero(np.bincount(limb)).tolist()  # one or two, unless magnitudes differ widely
-    for at in present:
-        here = limb == at
+    limbs = np.flatnonzero(np.bincount(limb)).tolist()  # one or two, unless magnitudes differ widely
+    for at in limbs:
+        is_in_limb = limb == at
         for index, part in enumerate(parts):
-            mine = part if len(present) == 1 else np.where(here, part, 0)
-            column = np.add.reduceat(mine, starts).tolist()
+            terms = part if len(limbs) == 1 else np.where(is_in_limb, part, 0)
+            column = np.add.reduceat(terms, starts).tolist()
             up = _LIMB * (at + index)
             result = [so_far + (more << up) for so_far, more in zip(result, column, strict=True)]
     return [value << base for value in result]
