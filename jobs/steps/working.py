@@ -89,8 +89,8 @@ def check_archived(turn: Turn) -> None:
 
 
 def backfill_step(length: timedelta, *, restart: bool) -> Step:
-    """Returns the step that rolls up the turn's range in slices of a length. Unless it is to `restart`, it goes
-    on where an earlier call was cut off."""
+    """Returns the step that rolls up the turn's range in slices of a length. Unless it is to `restart`, it
+    goes on where an earlier call was cut off."""
 
     def do(turn: Turn) -> Done:
         span = turn.within.start_ms, turn.within.end_ms
