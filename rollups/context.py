@@ -38,7 +38,7 @@ class SummaryListener(Protocol):
 
 
 def no_listener(_collection: str, _put: Iterable[bytes], _deleted: Iterable[bytes], /) -> None:
-    """Hears of nothing."""
+    """Ignores which summaries are written."""
 
 
 def no_progress(_what: str, _count: int, _share: float | None = None, /) -> None:

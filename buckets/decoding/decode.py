@@ -18,7 +18,7 @@ from buckets.decoding.soundness import Faults, Piece, Span, check_times, check_t
 from buckets.fields.ids import sort_keys, unnameable
 from buckets.fields.times import NO_TIME
 from buckets.fields.values import read_values
-from buckets.layouts.groups import Unions, group
+from buckets.layouts.groups import Unions, group_by_layout
 from buckets.layouts.layout import Group
 from buckets.models.model import OVERFLOW_SHAPES, SHAPES, overflow_union_rules, union_rules
 from buckets.models.overflow import flagged
@@ -121,25 +121,25 @@ def decode(batch: Batch, policy: Policy, unions: Unions | None = None) -> Decode
     pieces: list[Piece] = []
     lacks_overflow = np.zeros(len(batch), dtype=np.bool_)
     without_id: set[int] = set()
-    for found in group(batch.main, union_rules(policy), unions):
-        identity = found.layout.get(("_id",))
-        keys.append((found.members, sort_keys(found, identity)))
-        rows, reason = unnameable(found, identity)
-        faults.add(found.members[rows], "_id", reason)
-        without_id.update(found.members[rows].tolist())
+    for group in group_by_layout(batch.main, union_rules(policy), unions):
+        identity = group.layout.get(("_id",))
+        keys.append((group.members, sort_keys(group, identity)))
+        rows, reason = unnameable(group, identity)
+        faults.add(group.members[rows], "_id", reason)
+        without_id.update(group.members[rows].tolist())
         try:
-            lacks_overflow[found.members] = flagged(found, policy)
-            shape = SHAPES[policy.model](found.layout, policy)
-            series[found.members], breaches = table.of_group(found, policy)
+            lacks_overflow[group.members] = flagged(group, policy)
+            shape = SHAPES[policy.model](group.layout, policy)
+            series[group.members], breaches = table.of_group(group, policy)
         except Breach as breach:
-            faults.add(found.members, breach.field, breach.reason)
+            faults.add(group.members, breach.field, breach.reason)
             continue
         for row, row_breach in breaches.items():
-            faults.add(found.members[row : row + 1], row_breach.field, row_breach.reason)
-        times = shape.read_times(found)
-        span.fill(found, shape, times, policy, faults)
-        times = shape.after(span.first[found.members]) if times is None else times
-        pieces.append(_piece(found, shape, found.members, times, policy, overflow=False))
+            faults.add(group.members[row : row + 1], row_breach.field, row_breach.reason)
+        times = shape.read_times(group)
+        span.fill(group, shape, times, policy, faults)
+        times = shape.after(span.first[group.members]) if times is None else times
+        pieces.append(_piece(group, shape, group.members, times, policy, overflow=False))
     lacks_overflow[batch.owner] = False
     pieces += _overflow(batch, lacks_overflow, span, policy, faults, unions)
     of_readings = _series_of_readings(table, pieces, series, policy, faults)
@@ -193,23 +193,23 @@ def _overflow(
     missing = f"says that there is overflow, but no document of {target} refers to this bucket"
     faults.add(np.flatnonzero(lacks_overflow), policy.overflow.flag_field, missing)
     pieces = []
-    for found in group(batch.extra, overflow_union_rules(policy), unions):
-        units = batch.owner[found.members].astype(np.int64)
-        rows, reason = unnameable(found, found.layout.get(("_id",)))
+    for group in group_by_layout(batch.extra, overflow_union_rules(policy), unions):
+        units = batch.owner[group.members].astype(np.int64)
+        rows, reason = unnameable(group, group.layout.get(("_id",)))
         faults.add(units[rows], f"{target}: _id", reason)
         try:
-            shape = OVERFLOW_SHAPES[policy.model](found.layout, policy)
+            shape = OVERFLOW_SHAPES[policy.model](group.layout, policy)
         except Breach as breach:
             faults.add(units, f"{target}: {breach.field}", breach.reason)
         else:
-            times = shape.read_times(found)
+            times = shape.read_times(group)
             times = shape.after(span.first[units]) if times is None else times
-            pieces.append(_piece(found, shape, units, times, policy, overflow=True))
+            pieces.append(_piece(group, shape, units, times, policy, overflow=True))
     return pieces
 
 
 def _piece(
-    found: Group,
+    group: Group,
     shape: Shape,
     units: NDArray[np.int64],
     times: NDArray[np.int64],
@@ -217,8 +217,8 @@ def _piece(
     *,
     overflow: bool,
 ) -> Piece:
-    values = {name: read_values(found, shape.values[name]) for name in policy.value_names}
-    return Piece(found, shape, units, overflow, times, values, shape.present(found))
+    values = {name: read_values(group, shape.values[name]) for name in policy.value_names}
+    return Piece(group, shape, units, overflow, times, values, shape.present(group))
 
 
 def _by_bucket(keys: list[tuple[NDArray[np.int64], NDArray[np.bytes_]]], size: int) -> NDArray[np.bytes_]:

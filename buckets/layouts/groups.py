@@ -61,7 +61,9 @@ class Unions:
         return self._by_rules.setdefault(rules, ByteLimitedCache(_UNION_BYTES))
 
 
-def group(docs: Docs, rules: UnionRules | None = None, unions: Unions | None = None) -> Iterator[Group]:
+def group_by_layout(
+    docs: Docs, rules: UnionRules | None = None, unions: Unions | None = None
+) -> Iterator[Group]:
     """Yields the documents by their layouts. With `rules`, documents that few others are like are tried
     together as a union; what fits into no union is read one by one."""
     everything = np.arange(len(docs))
