@@ -21,7 +21,7 @@ Check = Callable[[], None]
 Spend = Callable[[int, int], None]
 
 
-class Progress(Protocol):
+class ProgressListener(Protocol):
     """Takes what was done since the last call, and its count: ("rolled-up readings", 3600). `share`: how much
     of all that is to be done is done, from 0 to 1; None: not known."""
 
@@ -69,6 +69,6 @@ class RunContext:
     now: datetime
     guard: Guard
     check: Check
-    progress: Progress = no_progress
+    progress: ProgressListener = no_progress
     listener: SummaryListener = no_listener
     spend: Spend = no_limit

@@ -14,7 +14,7 @@ from buckets.columns import Kind
 from buckets.decoding.decode import Decoded
 from buckets.health.finding import Finding, share, span
 from buckets.layouts.layout import by_type
-from buckets.models.slots import length_ms, levels
+from buckets.models.slots import length_ms, slot_levels
 from buckets.sampling.fit import Fit
 from config.policies import Policy
 
@@ -40,7 +40,7 @@ class Sampled:
         """Returns how many readings a bucket of slots has room for, or what a large bucket of samples holds;
         None for a document a reading."""
         if self.policy.model == "slots":
-            return length_ms(self.policy) // levels(self.policy)[-1].length
+            return length_ms(self.policy) // slot_levels(self.policy)[-1].length
         lengths = self.decoded.columns.lengths
         return int(np.percentile(lengths, 95)) if self.policy.model == "samples" and len(lengths) else None
 
@@ -131,7 +131,7 @@ def _broken(sampled: Sampled) -> Iterator[Finding]:
 def _slots(sampled: Sampled) -> Iterator[Finding]:
     if sampled.policy.model != "slots" or len(sampled.decoded.units) < _MIN_BUCKETS:
         return
-    step, room = levels(sampled.policy)[-1].length, sampled.capacity or 1
+    step, room = slot_levels(sampled.policy)[-1].length, sampled.capacity or 1
     filled = np.bincount(sampled.decoded.columns.time // step % room, minlength=room) > 0
     never = np.flatnonzero(~filled)
     if not len(never) or len(never) == room:

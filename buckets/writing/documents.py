@@ -13,7 +13,7 @@ from pymongo import InsertOne, UpdateOne
 
 from buckets.columns import Series
 from buckets.models.shape import split
-from buckets.models.slots import levels
+from buckets.models.slots import slot_levels
 from buckets.writing.exact import ExactReadings, joined
 from buckets.writing.targets import Target
 
@@ -112,7 +112,7 @@ def _places(target: Target, ms: int, exact: ExactReadings, i: int) -> Document:
 
 def _keys(target: Target, ms: int) -> list[str]:
     offset, found = ms % target.span_ms, []
-    for level in levels(target.policy):
+    for level in slot_levels(target.policy):
         found.append(str(offset // level.length))
         offset %= level.length
     return found

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from buckets.models.shape import split
-from buckets.models.slots import length_ms, levels
+from buckets.models.slots import length_ms, slot_levels
 from buckets.writing.exact import ExactReadings
 from config.policies import Policy
 
@@ -73,7 +73,7 @@ class Target:
     @property
     def slot_ms(self) -> int:
         """Returns how long a slot is; 1 where the model has none."""
-        return levels(self.policy)[-1].length if self.policy.model == "slots" else 1
+        return slot_levels(self.policy)[-1].length if self.policy.model == "slots" else 1
 
     @property
     def span_ms(self) -> int:

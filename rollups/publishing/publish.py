@@ -24,7 +24,7 @@ from rollups.context import RunContext
 from rollups.publishing.keys import Keys, series_of
 from rollups.publishing.newest import Newest
 from rollups.publishing.state import ChangedSummaries, PublishState, PublishStates
-from rollups.publishing.writer import SERIES, Ask, Keyspace, SeriesWriter, number
+from rollups.publishing.writer import SERIES, Ask, Keyspace, SeriesWriter, as_number
 
 _BATCH_SIZE = 1000  # keys
 
@@ -146,7 +146,7 @@ class Publisher:
             raise PublishError(self._foreign_key(self._keys.meta))
         if owner is None and state.expires is not None and state.expires <= self.present:
             return False
-        return number(published) != state.number
+        return as_number(published) != state.number
 
     def _begin(self, before: PublishState, *, whole: bool) -> PublishState:
         """Says whose keys these are, before the first is written. Those under another prefix go."""
@@ -223,7 +223,7 @@ class Publisher:
             stale = [
                 it
                 for it, version in zip(members, versions, strict=True)
-                if (number(version) or 0) < publication
+                if (as_number(version) or 0) < publication
             ]
             writer.remove(stale)
         self._states.note(whole=None)

@@ -72,7 +72,7 @@ class SeriesWriter:
         keys = [self.keyspace.keys.of("last", member_of(it)) for it in series]
         replies = self.ask([("HMGET", key, "start_ms", "level", "version") for key in keys])
         return [
-            PublishedSeries(number(start), str(level), number(version) or 0)
+            PublishedSeries(as_number(start), str(level), as_number(version) or 0)
             for start, level, version in replies
         ]
 
@@ -161,6 +161,6 @@ class SeriesWriter:
         self._waiting, self._series = [], {}
 
 
-def number(found: str | None) -> int | None:
+def as_number(found: str | None) -> int | None:
     """Returns a number that Redis holds; None where it is none."""
     return int(found) if found is not None and found.lstrip("-").isdecimal() else None

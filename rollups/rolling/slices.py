@@ -29,7 +29,7 @@ from rollups.summaries.coverage import interval_of
 from rollups.summaries.summary import State, aggregate, merge, plain, state_of
 
 Document = dict[str, Any]
-Archived = Callable[[int, int], Iterable[Batch]]
+ArchivedBatches = Callable[[int, int], Iterable[Batch]]
 #: Approximate bytes of a state of one value field, and of a bin of it, as Python objects.
 STATE_BYTES, _BIN_BYTES = 1000, 100
 #: Buckets that are decoded at once.
@@ -231,7 +231,7 @@ class SliceReader:
 
 
 def read(
-    source: Source, archived: Archived, policy: Policy, request: SliceRequest, unions: Unions
+    source: Source, archived: ArchivedBatches, policy: Policy, request: SliceRequest, unions: Unions
 ) -> SliceStates:
     """Reads a slice of live and archived buckets into states; of a bucket that reaches over its edge, what is
     inside. `archived(start_ms, end_ms)` gives archived buckets that may hold a reading in the range and are

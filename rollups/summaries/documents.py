@@ -23,7 +23,7 @@ from rollups.calendar.levels import Level, Span
 from rollups.calendar.windows import HOUR, to_ms
 from rollups.summaries import bins, coverage, exact
 from rollups.summaries.codec import VarintReader, VarintWriter
-from rollups.summaries.summary import Mark, State, ValueState
+from rollups.summaries.summary import EdgeValue, State, ValueState
 
 STATE_VERSION = 1
 
@@ -141,7 +141,7 @@ def _value_document(value: ValueState, percents: Sequence[float]) -> dict[str, A
     """Returns the sub-document of a value field. Without finite numbers `count` is 0, `sum` 0.0 and the rest
     null."""
     has_numbers = value.first is not None and value.last is not None
-    first, last = value.first or Mark(0, b"", 0.0), value.last or Mark(0, b"", 0.0)
+    first, last = value.first or EdgeValue(0, b"", 0.0), value.last or EdgeValue(0, b"", 0.0)
     percentiles: Sequence[float | None] = [None] * len(percents)
     if has_numbers and percents:
         percentiles = bins.percentiles(value.bins, tuple(percents), value.low, value.high)
@@ -166,7 +166,7 @@ def _value_document(value: ValueState, percents: Sequence[float]) -> dict[str, A
     }
 
 
-def _pack(value: ValueState, first: Mark, last: Mark) -> bytes:
+def _pack(value: ValueState, first: EdgeValue, last: EdgeValue) -> bytes:
     """Bins go as ascending codes, each as its distance from the one before: two or three bytes a bin."""
     writer = VarintWriter()
     writer.number(STATE_VERSION)
@@ -202,8 +202,8 @@ def _value_state(document: Any, name: str) -> ValueState:
         return state
     state.count, state.total, state.squares, state.bins = document["count"], total, squares, counted
     state.low, state.high = document["min"], document["max"]
-    state.first = Mark(milliseconds(document["first_at"]), first_id, document["first"])
-    state.last = Mark(milliseconds(document["last_at"]), last_id, document["last"])
+    state.first = EdgeValue(milliseconds(document["first_at"]), first_id, document["first"])
+    state.last = EdgeValue(milliseconds(document["last_at"]), last_id, document["last"])
     return state
 
 

@@ -17,7 +17,7 @@ from rollups.rolling import slices
 from rollups.rolling.options import RollupReport
 from rollups.rolling.portions import ALL_PORTIONS, PORTIONS, SpillFile, portion_of
 from rollups.rolling.slices import Cells, Portion, SliceStates
-from rollups.summaries.summary import Mark, State, ValueState, plain, state_of
+from rollups.summaries.summary import EdgeValue, State, ValueState, plain, state_of
 from tests.rollups.conftest import Bench
 from tests.rollups.rolling.test_rollup import NOW, policy_of, tick
 
@@ -47,7 +47,7 @@ def test_a_shelf_gives_each_portion_what_was_put_there(
 
 
 def state(count: int) -> State:
-    first, last = Mark(count, b"a", -0.0), Mark(count + 1, b"b", 2.5)
+    first, last = EdgeValue(count, b"a", -0.0), EdgeValue(count + 1, b"b", 2.5)
     full = ValueState(count, 1, 2, 1 << 1080, 1 << 2200, -0.0, 2.5, first, last, {-3: 1, 9000: count})
     return State(count, {"p": full, "q.r": ValueState()}, (3, 4))
 

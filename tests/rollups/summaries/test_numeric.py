@@ -15,7 +15,7 @@ from config.policies import Policy, Rollup
 from rollups.calendar.windows import HOUR
 from rollups.summaries import documents
 from rollups.summaries.numeric import NumericHistory
-from rollups.summaries.summary import Mark, State, ValueState
+from rollups.summaries.summary import EdgeValue, State, ValueState
 from tests.rollups.samples import day_summary, hour_summary
 
 Db = Database[dict[str, Any]]
@@ -37,7 +37,7 @@ def policy(rollup: Rollup, **more: Any) -> Policy:
 
 
 def state(*finite: bool) -> State:
-    mark = Mark(0, b"", 1.0)
+    mark = EdgeValue(0, b"", 1.0)
     some = ValueState(1, 0, 0, 1, 1, 1.0, 1.0, mark, mark)
     return State(
         1, {name: some if it else ValueState() for name, it in zip(("p", "q.x"), finite, strict=True)}
