@@ -104,8 +104,8 @@ def _merge_values(one: ValueState, other: ValueState) -> ValueState:
 
 
 def _order(edge: EdgeValue) -> tuple[int, bytes, bytes]:
-    """Returns a key that orders edge values. Bits decide last, so that merging commutes also where two documents
-    share one `_id`."""
+    """Returns a key that orders edge values. Bits decide last, so that merging commutes also where two
+    documents share one `_id`."""
     return edge.at, edge.id, struct.pack(">d", edge.value)
 
 
