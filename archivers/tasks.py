@@ -12,7 +12,7 @@ from pymongo.database import Database
 
 from archivers.stores.base import ObjectStore
 from config.tables import USUAL_MEMORY
-from rollups.tasks import at_once
+from rollups.tasks import run_now
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -61,7 +61,7 @@ class LocalExecutor:
 
     def submit(self, task: Task[P, T], *plain: P.args, **named: P.kwargs) -> Future[T]:
         """Does the task now, and returns its outcome as a future that is done."""
-        return at_once(task, self.connections, *plain, **named)
+        return run_now(task, self.connections, *plain, **named)
 
     def check(self) -> None:
         """Does nothing: this process is there."""

@@ -15,7 +15,7 @@ from buckets.fields.times import EVER, TimeRange, as_date
 from config.policies import Policy
 from rollups.calendar.levels import Span
 from rollups.changes.late import Watch
-from rollups.context import silent
+from rollups.context import no_progress
 from rollups.guarded import dry
 from rollups.rolling.options import CATCH_UP, Archived, RollupOptions, RollupReport
 from rollups.rolling.rollup import roll_up
@@ -52,7 +52,7 @@ class Upkeep:
     ) -> None:
         """`readers`: other policies that roll up the same collection."""
         here = LocalExecutor(context.connections, memory=context.executor.memory)
-        self._context = replace(context, progress=silent, executor=here)
+        self._context = replace(context, progress=no_progress, executor=here)
         self._is_cleared = is_cleared
         self._dry_run = dry_run
         self._reading_policies = readers
@@ -71,14 +71,14 @@ class Upkeep:
         policies are theirs to write: until they have, the buckets stay. `anew`: even if nothing tells of a
         change."""
         check = self._context.check
-        if any(it.has_changed(start_ms, end_ms, check, may_have=False) for it in self._readers):
+        if any(it.has_changed(start_ms, end_ms, check, if_unknown=False) for it in self._readers):
             return False
         if self._dry_run:
             return True
         watch = self._watch = self._watch or Watch(self._context.database, self._context.policy, RECEIPTS)
         if anew or watch.has_changed(start_ms, end_ms, check):
             # Everything that has changed, where that is known: it may have been at another time before.
-            tells_all = watch.can_tell and not anew
+            tells_all = watch.has_bookmark and not anew
             within = EVER if tells_all else TimeRange(as_date(start_ms), as_date(end_ms))
             report = roll_up_all(self._context, RollupOptions(within, is_cleared=self._is_cleared))
             self.written += report.written

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from bench import models, publish
 from bench.age.measuring import Column, after_commits, for_policies, with_series
-from bench.age.receipts import Room, of_receipts
+from bench.age.receipts import ReceiptBytes, of_receipts
 from bench.age.tables import write as write_age
-from bench.cases import BESIDE, CASES, JOBS, Case, Job
+from bench.cases import CASES, JOBS, SERVER_JOBS, Case, Job
 from bench.measuring import measure
-from bench.place import Place, places
 from bench.report import Size, write
+from bench.testbed import Testbed, testbeds
 from bench.workloads import MINUTES, Workload
 from jobs.embedded import embedded_mongod
 
@@ -48,14 +48,14 @@ def main() -> None:
         if all(word in f"{case.workload.name} {case.job.name}" for word in options.only)
         and not (options.regular and case.is_irregular)
     ]
-    growing = [Case(MINUTES, job) for job in (*JOBS, *BESIDE)]
+    growing = [Case(MINUTES, job) for job in (*JOBS, *SERVER_JOBS)]
     sizes: list[Size] = []
     grown: list[Size] = []
     runs = [(sizes, cases, readings, options.rounds) for readings in options.scale or [_READINGS]]
     runs += [(grown, growing, readings, 1) for readings in options.growth]
-    for found, what, readings, rounds in runs:
+    for found, cases_of_run, readings, rounds in runs:
         with tempfile.TemporaryDirectory(prefix="bucketwise-bench-", dir=options.folder) as folder:
-            found.append(_measure(what, readings, rounds, Path(folder)))
+            found.append(_measure(cases_of_run, readings, rounds, Path(folder)))
         write(sizes, grown, cases, options.rounds, options.output)
 
 
@@ -72,37 +72,37 @@ def _measure_age(options: argparse.Namespace) -> None:
             "policies": for_policies(uri, [1, 20, 100]),
         }
         tables: dict[str, list[Column]] = {}
-        rooms: list[Room] = []
+        receipts: list[ReceiptBytes] = []
         for name, columns in measured.items():
             with closing(columns):  # before mongod goes, whatever happens
                 for column in columns:
                     tables.setdefault(name, []).append(column)
-                    write_age(tables, rooms, datetime.now(UTC).date(), options.output)
-        for room in of_receipts(uri, [1_000, 8_760, 50_000, *[1_000_000] * is_large]):
-            rooms.append(room)
-            write_age(tables, rooms, datetime.now(UTC).date(), options.output)
+                    write_age(tables, receipts, datetime.now(UTC).date(), options.output)
+        for receipt_bytes in of_receipts(uri, [1_000, 8_760, 50_000, *[1_000_000] * is_large]):
+            receipts.append(receipt_bytes)
+            write_age(tables, receipts, datetime.now(UTC).date(), options.output)
 
 
 def _measure(cases: list[Case], readings: int, rounds: int, folder: Path) -> Size:
     """Measures every job once a round, so that the jobs compared ran side by side."""
-    wanted: dict[tuple[Workload, Job], None] = {}
+    jobs: dict[tuple[Workload, Job], None] = {}
     for case in cases:
-        wanted[case.workload, case.job] = None
+        jobs[case.workload, case.job] = None
         for against in case.against:
-            wanted[against.workload or case.workload, against.job] = None
-    with places(folder) as load:
-        there: dict[Workload, Place] = {}
-        for workload in dict.fromkeys(workload for workload, _ in wanted):
-            _tell(f"loading {workload.name}")
-            there[workload] = load(workload, readings)
-        size = Size(readings, there)
+            jobs[against.workload or case.workload, against.job] = None
+    with testbeds(folder) as load:
+        loaded: dict[Workload, Testbed] = {}
+        for workload in dict.fromkeys(workload for workload, _ in jobs):
+            _print(f"loading {workload.name}")
+            loaded[workload] = load(workload, readings)
+        size = Size(readings, loaded)
         for number in range(rounds):
-            for workload, job in wanted:
-                place = there[workload]
-                job.before(place)
-                found = measure(job.do, place)
-                size.add(workload, job, found, place)
-                _tell(f"round {number + 1} of {rounds}: {workload.name} {job.name}: {found.seconds:.2f} s")
+            for workload, job in jobs:
+                testbed = loaded[workload]
+                job.prepare(testbed)
+                found = measure(job.action, testbed)
+                size.add(workload, job, found, testbed)
+                _print(f"round {number + 1} of {rounds}: {workload.name} {job.name}: {found.seconds:.2f} s")
     return size
 
 
@@ -131,7 +131,7 @@ def _scale(text: str) -> int:
     return int(float(text.rstrip("kM")) * _UNITS.get(text[-1], 1))
 
 
-def _tell(line: str) -> None:
+def _print(line: str) -> None:
     sys.stderr.write(line + "\n")
 
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from bson.raw_bson import RawBSONDocument
 
-from bench.place import Place
+from bench.testbed import Testbed
 from buckets.bson.queries import named
 from buckets.bson.raw import LOSSLESS, Docs
 
@@ -17,24 +17,24 @@ _DELETED_AT_ONCE = 1000
 _INSERTED_AT_ONCE = 1000
 
 
-def drain(place: Place) -> None:
+def drain(testbed: Testbed) -> None:
     """Reads raw batches, as the server sends them."""
-    assert sum(len(batch) for batch in place.source.find_raw_batches({}))
+    assert sum(len(batch) for batch in testbed.source.find_raw_batches({}))
 
 
-def drain_and_delete(place: Place) -> None:
+def drain_and_delete(testbed: Testbed) -> None:
     """Reads raw batches once, then deletes all documents by the `_id`s in them, without a guard."""
-    batches = (Docs.split(cast(bytes, data)) for data in place.copy.find_raw_batches({}))
+    batches = (Docs.split(cast(bytes, data)) for data in testbed.copy.find_raw_batches({}))
     ids = [raw_id for batch in batches for raw_id in batch.raw_ids]
     for at in range(0, len(ids), _DELETED_AT_ONCE):
-        place.copy.delete_many(named(ids[at : at + _DELETED_AT_ONCE]))
+        testbed.copy.delete_many(named(ids[at : at + _DELETED_AT_ONCE]))
 
 
-def insert(place: Place) -> None:
+def insert(testbed: Testbed) -> None:
     """Inserts the same raw documents into a new collection."""
-    raw = place.source.with_options(codec_options=LOSSLESS)
+    raw = testbed.source.with_options(codec_options=LOSSLESS)
     found: Iterator[Any] = iter(raw.find({}))
-    target = place.database["inserted"]
+    target = testbed.database["inserted"]
     while part := list(itertools.islice(found, _INSERTED_AT_ONCE)):
         assert isinstance(part[0], RawBSONDocument)
         target.insert_many(part, ordered=False)

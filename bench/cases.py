@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from bench import bounds, ours, peers
 from bench.identities import UNORDERED
-from bench.place import Action, Place
 from bench.shapes import FURTHER
+from bench.testbed import Action, Testbed
 from bench.workloads import IRREGULAR, MINUTES, READINGS, SAMPLES, SPARSE, Workload
 
 
@@ -17,12 +17,12 @@ class Job:
     """An action, and what has to be there before each time it is measured."""
 
     name: str
-    do: Action
-    before: Callable[[Place], None] = Place.clear
+    action: Action
+    prepare: Callable[[Testbed], None] = Testbed.clear
 
 
 @dataclass(frozen=True)
-class Against:
+class Comparison:
     """Another job to compare with, and how much faster a case has to be."""
 
     job: Job
@@ -36,7 +36,7 @@ class Case:
 
     workload: Workload
     job: Job
-    against: tuple[Against, ...] = ()
+    against: tuple[Comparison, ...] = ()
 
     @property
     def is_irregular(self) -> bool:
@@ -44,7 +44,7 @@ class Case:
         return self.workload in (*IRREGULAR, SPARSE, *FURTHER, *UNORDERED)
 
 
-def _nothing(_place: Place) -> None:
+def _nothing(_testbed: Testbed) -> None:
     """Does nothing: the job only reads."""
 
 
@@ -52,13 +52,11 @@ _DRAIN = Job("draining raw batches", bounds.drain, _nothing)
 _COLUMNS = Job("→ columns", ours.to_columns, _nothing)
 _PARQUET = Job("→ Parquet on disk, sorted", ours.to_parquet)
 _SUMMARIES = Job("→ hourly and daily summaries with percentiles", ours.to_summaries)
-_MOVE = Job("whole archive: export, re-read, verify, commit, guarded delete", ours.move, Place.fill_copy)
-_RESTORE = Job("restore", ours.bring_back, ours.moved)
-_SCAN = Job("look-back by scan, nothing changed", ours.look_back_by_scan, ours.rolled_up_for_scan)
-_STREAM = Job(
-    "look-back by change stream, nothing changed", ours.look_back_by_stream, ours.rolled_up_for_stream
-)
-_DELETE = Job("a raw drain and a bare delete by _id", bounds.drain_and_delete, Place.fill_copy)
+_MOVE = Job("whole archive: export, re-read, verify, commit, guarded delete", ours.move, Testbed.fill_copy)
+_RESTORE = Job("restore", ours.restore, ours.prepare_restore)
+_SCAN = Job("look-back by scan, nothing changed", ours.look_back_by_scan, ours.prepare_scan)
+_STREAM = Job("look-back by change stream, nothing changed", ours.look_back_by_stream, ours.prepare_stream)
+_DELETE = Job("a raw drain and a bare delete by _id", bounds.drain_and_delete, Testbed.fill_copy)
 _INSERT = Job("insert_many of the same raw documents", bounds.insert)
 _BY_PYMONGO = Job("pymongo → pyarrow script", peers.minutes_by_pymongo)
 _BY_PYMONGOARROW = Job("pymongoarrow → pyarrow script", peers.minutes_by_pymongoarrow)
@@ -70,41 +68,41 @@ _GROUPED = Job("server $group + $merge", peers.readings_grouped)
 #: The jobs whose memory and growth are told.
 JOBS = (_PARQUET, _SUMMARIES, _MOVE, _RESTORE, _SCAN, _STREAM)
 #: What the server does for them, alone: where it slows down as readings grow, so do they.
-BESIDE = (_DRAIN, _DELETE, _INSERT)
+SERVER_JOBS = (_DRAIN, _DELETE, _INSERT)
 
 #: No cliff worse than this, from regular buckets to irregular ones, and to other shapes.
-_CLIFF = 1 / 3
+_MIN_IRREGULAR = 1 / 3
 
 CASES = [
-    Case(MINUTES, _COLUMNS, (Against(_DRAIN, None),)),
+    Case(MINUTES, _COLUMNS, (Comparison(_DRAIN, None),)),
     Case(
         MINUTES,
         _PARQUET,
-        (Against(_DRAIN, 0.6), Against(_BY_PYMONGO, 8), Against(_BY_PYMONGOARROW, 3.5)),
+        (Comparison(_DRAIN, 0.6), Comparison(_BY_PYMONGO, 8), Comparison(_BY_PYMONGOARROW, 3.5)),
     ),
     Case(
         MINUTES,
         _SUMMARIES,
-        (Against(_DRAIN, 0.5), Against(_UNWOUND, 6), Against(_MAPPED, 3)),
+        (Comparison(_DRAIN, 0.5), Comparison(_UNWOUND, 6), Comparison(_MAPPED, 3)),
     ),
-    Case(MINUTES, _MOVE, (Against(_DELETE, 0.5),)),
-    Case(MINUTES, _RESTORE, (Against(_INSERT, 0.7),)),
-    Case(MINUTES, _SCAN, (Against(_DRAIN, 0.8),)),
-    Case(MINUTES, _STREAM, (Against(_SUMMARIES, 50),)),
-    Case(READINGS, _PARQUET, (Against(_DRAIN, 0.85),)),
-    Case(READINGS, _SUMMARIES, (Against(_GROUPED, 0.7),)),
-    Case(SAMPLES, _PARQUET, (Against(_SAMPLES_BY_PYMONGO, 8), Against(_DRAIN, None))),
-    Case(SAMPLES, _SUMMARIES, (Against(_DRAIN, None),)),
+    Case(MINUTES, _MOVE, (Comparison(_DELETE, 0.5),)),
+    Case(MINUTES, _RESTORE, (Comparison(_INSERT, 0.7),)),
+    Case(MINUTES, _SCAN, (Comparison(_DRAIN, 0.8),)),
+    Case(MINUTES, _STREAM, (Comparison(_SUMMARIES, 50),)),
+    Case(READINGS, _PARQUET, (Comparison(_DRAIN, 0.85),)),
+    Case(READINGS, _SUMMARIES, (Comparison(_GROUPED, 0.7),)),
+    Case(SAMPLES, _PARQUET, (Comparison(_SAMPLES_BY_PYMONGO, 8), Comparison(_DRAIN, None))),
+    Case(SAMPLES, _SUMMARIES, (Comparison(_DRAIN, None),)),
 ]
 CASES += [
-    Case(irregular, job, (Against(job, _CLIFF, regular),))
-    for regular, some in ((MINUTES, IRREGULAR), (SAMPLES, (SPARSE,)))
-    for irregular in some
+    Case(irregular, job, (Comparison(job, _MIN_IRREGULAR, regular),))
+    for regular, irregular_ones in ((MINUTES, IRREGULAR), (SAMPLES, (SPARSE,)))
+    for irregular in irregular_ones
     for job in (_PARQUET, _SUMMARIES, _MOVE, _RESTORE)
 ]
 CASES += [
-    Case(shape, job, (Against(job, _CLIFF, like),))
+    Case(shape, job, (Comparison(job, _MIN_IRREGULAR, like),))
     for shape, like in FURTHER.items()
     for job in (_PARQUET, _SUMMARIES, _MOVE, _RESTORE)
 ]
-CASES += [Case(unordered, _MOVE, (Against(_DELETE, 0.5),)) for unordered in UNORDERED]
+CASES += [Case(unordered, _MOVE, (Comparison(_DELETE, 0.5),)) for unordered in UNORDERED]

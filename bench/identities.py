@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,52 +15,36 @@ from bench.workloads import MINUTES, SLOT_KEYS, Document, Workload
 _Identify = Callable[[Document, np.random.Generator], Any]
 
 
-def _uuid(_bucket: Document, chance: np.random.Generator) -> Binary:
-    return Binary(chance.bytes(16), UUID_SUBTYPE)
+def _uuid(_bucket: Document, rng: np.random.Generator) -> Binary:
+    return Binary(rng.bytes(16), UUID_SUBTYPE)
 
 
-def _hash(_bucket: Document, chance: np.random.Generator) -> str:
-    return chance.bytes(20).hex()
+def _hash(_bucket: Document, rng: np.random.Generator) -> str:
+    return rng.bytes(20).hex()
 
 
-def _text(bucket: Document, _chance: np.random.Generator) -> str:
+def _text(bucket: Document, _rng: np.random.Generator) -> str:
     return f"{bucket['symbol']}_{bucket['d']:%Y-%m-%dT%H:%M}"
 
 
-def _compound(bucket: Document, _chance: np.random.Generator) -> Document:
+def _compound(bucket: Document, _rng: np.random.Generator) -> Document:
     return {"symbol": bucket["symbol"], "d": bucket["d"]}
 
 
-def _named(identify: _Identify, number: int, chance: np.random.Generator) -> Iterator[Document]:
-    for bucket in MINUTES.day(number, chance):
-        yield {"_id": identify(bucket, chance), **bucket}
+def _named(identify: _Identify, number: int, rng: np.random.Generator) -> Iterator[Document]:
+    for bucket in MINUTES.day(number, rng):
+        yield {"_id": identify(bucket, rng), **bucket}
 
 
-def _uuids(number: int, chance: np.random.Generator) -> Iterator[Document]:
-    return _named(_uuid, number, chance)
-
-
-def _hashes(number: int, chance: np.random.Generator) -> Iterator[Document]:
-    return _named(_hash, number, chance)
-
-
-def _texts(number: int, chance: np.random.Generator) -> Iterator[Document]:
-    return _named(_text, number, chance)
-
-
-def _compounds(number: int, chance: np.random.Generator) -> Iterator[Document]:
-    return _named(_compound, number, chance)
-
-
-def _imported(number: int, chance: np.random.Generator) -> Iterator[Document]:
+def _imported(number: int, rng: np.random.Generator) -> Iterator[Document]:
     """Yields documents with ObjectIds in the order of an import: of each day, one series after another."""
-    yield from sorted(MINUTES.day(number, chance), key=lambda bucket: str(bucket["symbol"]))
+    yield from sorted(MINUTES.day(number, rng), key=lambda bucket: str(bucket["symbol"]))
 
 
 UNORDERED = (
-    Workload("minute buckets, UUIDs", _uuids, SLOT_KEYS),
-    Workload("minute buckets, hashes", _hashes, SLOT_KEYS),
-    Workload("minute buckets, texts of series and time", _texts, SLOT_KEYS),
-    Workload("minute buckets, documents of series and time", _compounds, SLOT_KEYS),
+    Workload("minute buckets, UUIDs", partial(_named, _uuid), SLOT_KEYS),
+    Workload("minute buckets, hashes", partial(_named, _hash), SLOT_KEYS),
+    Workload("minute buckets, texts of series and time", partial(_named, _text), SLOT_KEYS),
+    Workload("minute buckets, documents of series and time", partial(_named, _compound), SLOT_KEYS),
     Workload("minute buckets, imported series by series", _imported, SLOT_KEYS),
 )

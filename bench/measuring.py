@@ -17,7 +17,7 @@ from unittest.mock import patch
 import pyarrow as pa
 
 from bench import peers
-from bench.place import Action, Place
+from bench.testbed import Action, Testbed
 from buckets import heap
 
 #: Modules that only one action needs: imported by its process, and not timed.
@@ -33,22 +33,22 @@ class Measured(NamedTuple):
     peak_mb: float  # of this process, from its start on
 
 
-def measure(action: Action, place: Place) -> Measured:
+def measure(action: Action, testbed: Testbed) -> Measured:
     """Returns what one action took. Raises RuntimeError where it failed: its traceback is on stderr."""
     # Started as cron starts one. In a forked process, each page that it touches would be copied first.
     context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe(duplex=False)
-    child = context.Process(target=_run, args=(action, place, theirs))
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_run, args=(action, testbed, sender))
     with patch.dict(os.environ, _memory(action)):
         child.start()
-    theirs.close()
+    sender.close()
     try:
-        found: Measured = ours.recv()
+        measured: Measured = receiver.recv()
     except EOFError:
         raise RuntimeError(f"{action.__name__} failed") from None
     finally:
         child.join()
-    return found
+    return measured
 
 
 def _memory(action: Action) -> dict[str, str]:
@@ -72,26 +72,26 @@ class _NoPandas(MetaPathFinder):
             raise ImportError(name)
 
 
-def _run(action: Action, place: Place, answer: Connection) -> None:
+def _run(action: Action, testbed: Testbed, answer: Connection) -> None:
     sys.meta_path.insert(0, _NoPandas())
     import_module("bench.cases")  # imports are nobody's time; their memory counts
     for library in _LIBRARIES.get(action.__name__, ()):
         import_module(library)
     if not _is_script(action):  # one that makes many dicts is a fifth slower where what it imported is frozen
         heap.freeze()  # as the program does
-    place.database.command("ping")
-    server, cpu, started = _server_cpu(place.server), time.process_time(), time.perf_counter()
-    action(place)
+    testbed.database.command("ping")
+    server, cpu, started = _server_cpu(testbed.server), time.process_time(), time.perf_counter()
+    action(testbed)
     seconds = time.perf_counter() - started
-    cpu, server = time.process_time() - cpu, _server_cpu(place.server) - server
+    cpu, server = time.process_time() - cpu, _server_cpu(testbed.server) - server
     answer.send(Measured(seconds, cpu, server, _peak_mb()))
 
 
 def _peak_mb() -> float:
     """Returns the peak memory. `getrusage` would include what this process had before it began: its parent's
     memory."""
-    told = Path("/proc/self/status").read_text().partition("VmHWM:")[2]
-    return int(told.split()[0]) / 1024
+    status = Path("/proc/self/status").read_text().partition("VmHWM:")[2]
+    return int(status.split()[0]) / 1024
 
 
 def _server_cpu(pid: int) -> float:
@@ -99,6 +99,6 @@ def _server_cpu(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def middle(found: list[Measured]) -> Measured:
+def medians(measured: list[Measured]) -> Measured:
     """Returns the median of each figure."""
-    return Measured(*map(median, zip(*found, strict=True)))
+    return Measured(*map(median, zip(*measured, strict=True)))

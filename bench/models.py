@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from bench.report import AGE, MODELS, about, head, line
 from buckets.bson.types import DOUBLE
-from buckets.writing.exact import Exact, Losses
+from buckets.writing.exact import ExactReadings, Losses
 from config.policies import Policy
 from config.tables import MongoDB
 from jobs import connect
@@ -37,15 +37,15 @@ _PUBLISHED = ((605.0, 103.0), (128.0, 1.86))
 def prices(readings: int) -> Extract:
     """Returns a price a second of as many symbols as come nearest to so many readings, four weeks each."""
     symbols = max(1, round(readings / READINGS))
-    chance = np.random.default_rng(7)
+    rng = np.random.default_rng(7)
     days = [_OPENING + timedelta(days=day) for day in range(7 * _WEEKS)]
     starts = [int(day.timestamp()) * 1000 for day in days if day.weekday() < 5]
     time = np.concatenate([start + np.arange(_SECONDS, dtype=np.int64) * 1000 for start in starts])
-    steps = chance.integers(-2, 3, size=(symbols, len(time)))
+    steps = rng.integers(-2, 3, size=(symbols, len(time)))
     values = np.round(50.0 + np.cumsum(steps, axis=1) / 100, 2).ravel()
-    of = np.repeat(np.arange(symbols, dtype=np.int32), len(time))
-    types = np.full(len(of), DOUBLE, dtype=np.uint8)
-    exact = Exact(of, np.tile(time, symbols), {"p": values.view(np.int64)}, {"p": types})
+    series = np.repeat(np.arange(symbols, dtype=np.int32), len(time))
+    types = np.full(len(series), DOUBLE, dtype=np.uint8)
+    exact = ExactReadings(series, np.tile(time, symbols), {"p": values.view(np.int64)}, {"p": types})
     return Extract(_POLICY, exact, [(f"SY{it:02}",) for it in range(symbols)], Losses(), "invented")
 
 
@@ -66,19 +66,19 @@ def write(extract: Extract, found: Sequence[Measured], folder: Path) -> None:
 
 
 def _section(extract: Extract, found: dict[str, Measured]) -> Iterator[str]:
-    told, readings = about(1), len(extract.exact)
+    setup, readings = about(1), len(extract.exact)
     yield f"{MODELS}\n"
-    yield f"`{told['command']}`: one round. {told['machine']}; {told['versions']}.\n"
+    yield f"`{setup['command']}`: one round. {setup['machine']}; {setup['versions']}.\n"
     symbols = len(extract.series)
     yield f"A price a second in market hours, four weeks; symbols: {symbols:,}; readings: {readings:,}. MB,"
     yield "thousand readings a second as whole documents and one by one, ms a query of one symbol.\n"
     heads = ("documents", "data", "on disk", "indexes", "inserts", "updates", "last", *SPANS)
     yield from head("model", *heads)
-    for it in found.values():
-        sizes = [_mb(size) for size in (it.data_bytes, it.storage_bytes, it.index_bytes)]
-        speeds = ["–" if speed is None else f"{speed / 1000:.3g}" for speed in (it.inserts, it.updates)]
-        queries = [f"{ms:.2f}" for ms in it.queries.values()]
-        yield line(it.model, f"{it.documents:,}", *sizes, *speeds, *queries)
+    for model in found.values():
+        sizes = [_mb(size) for size in (model.data_bytes, model.storage_bytes, model.index_bytes)]
+        speeds = ["–" if speed is None else f"{speed / 1000:.3g}" for speed in (model.inserts, model.updates)]
+        queries = [f"{ms:.2f}" for ms in model.queries.values()]
+        yield line(model.model, f"{model.documents:,}", *sizes, *speeds, *queries)
     yield ""
     yield "Beside a published comparison of prices a second: four weeks, a document a second against buckets"
     yield "closed by size. MB.\n"
@@ -93,11 +93,11 @@ def _section(extract: Extract, found: dict[str, Measured]) -> Iterator[str]:
 
 
 def _why(single: Measured, samples: Measured, slots: Measured, readings: int) -> Iterator[str]:
-    each = [it.data_bytes / readings for it in (single, samples, slots)]
+    sizes = [it.data_bytes / readings for it in (single, samples, slots)]
     yield "Why they differ: the ratio of data depends on what a document holds beside its reading, which a"
-    yield f"bucket holds once. Here that is little: {each[0]:.0f} bytes a document with names of one letter."
-    yield f"BSON repeats the names in each sample of an array, so it still takes {each[1]:.0f} bytes; a slot"
-    yield f"takes {each[2]:.1f}: its key and its value. Longer names and more fields save more. Indexes"
+    yield f"bucket holds once. Here that is little: {sizes[0]:.0f} bytes a document with names of one letter."
+    yield f"BSON repeats the names in each sample of an array, so it still takes {sizes[1]:.0f} bytes; a slot"
+    yield f"takes {sizes[2]:.1f}: its key and its value. Longer names and more fields save more. Indexes"
     yield "shrink with the number of documents; here each has three: `_id`, series and time, and time.\n"
 
 

@@ -2,65 +2,65 @@
 
 from __future__ import annotations
 
-from bench.place import Place
+from bench.testbed import Testbed
 from buckets.decoding.decode import decode
 from buckets.fields.times import FIRST_MS, LAST_MS
 from buckets.source import Source
 
 
-def to_columns(place: Place) -> None:
+def to_columns(testbed: Testbed) -> None:
     """Reads from the server into columns: what every job begins with."""
-    policy = place.policy("roll")
-    for batch in Source(place.database, policy).batches(FIRST_MS, LAST_MS):
+    policy = testbed.policy("roll")
+    for batch in Source(testbed.database, policy).batches(FIRST_MS, LAST_MS):
         decode(batch, policy)
 
 
-def to_parquet(place: Place) -> None:
+def to_parquet(testbed: Testbed) -> None:
     """Writes parts and buckets files, read back and compared, with their manifests: an archive without
     deletes."""
-    assert place.run("archive", "copy")["readings"] == place.readings
+    assert testbed.run("archive", "copy")["readings"] == testbed.readings
 
 
-def to_summaries(place: Place) -> None:
+def to_summaries(testbed: Testbed) -> None:
     """Writes hourly and daily summaries, with percentiles."""
-    assert place.run("rollup", "roll")["readings"] == place.readings
+    assert testbed.run("rollup", "roll")["readings"] == testbed.readings
 
 
-def move(place: Place) -> None:
+def move(testbed: Testbed) -> None:
     """Exports, reads back, verifies, commits, and deletes under guard."""
-    assert place.run("archive", "move")["deleted"] == place.buckets
+    assert testbed.run("archive", "move")["deleted"] == testbed.buckets
 
 
-def bring_back(place: Place) -> None:
+def restore(testbed: Testbed) -> None:
     """Restores into a new collection."""
-    assert place.run("restore", "move")["buckets"] == place.buckets
+    assert testbed.run("restore", "move")["buckets"] == testbed.buckets
 
 
-def look_back_by_scan(place: Place) -> None:
+def look_back_by_scan(testbed: Testbed) -> None:
     """Rolls up again by a scan, and finds all as it was."""
-    done = place.run("rollup", "scan")
-    assert done["readings"] == place.readings and not done["hourly"]["written"]
+    result = testbed.run("rollup", "scan")
+    assert result["readings"] == testbed.readings and not result["hourly"]["written"]
 
 
-def look_back_by_stream(place: Place) -> None:
+def look_back_by_stream(testbed: Testbed) -> None:
     """Rolls up again by the change stream, and reads nothing."""
-    done = place.run("rollup", "stream")
-    assert done["late"]["mode"] == "stream" and not done["readings"]
+    result = testbed.run("rollup", "stream")
+    assert result["late"]["mode"] == "stream" and not result["readings"]
 
 
-def rolled_up_for_scan(place: Place) -> None:
+def prepare_scan(testbed: Testbed) -> None:
     """Prepares summaries for a look-back by scan."""
-    place.clear()
-    place.run("rollup", "scan")
+    testbed.clear()
+    testbed.run("rollup", "scan")
 
 
-def rolled_up_for_stream(place: Place) -> None:
+def prepare_stream(testbed: Testbed) -> None:
     """Prepares summaries and a bookmark for a look-back by stream."""
-    place.clear()
-    place.run("rollup", "stream")
+    testbed.clear()
+    testbed.run("rollup", "stream")
 
 
-def moved(place: Place) -> None:
+def prepare_restore(testbed: Testbed) -> None:
     """Archives a fresh copy of the workload, and deletes it."""
-    place.fill_copy()
-    place.run("archive", "move")
+    testbed.fill_copy()
+    testbed.run("archive", "move")

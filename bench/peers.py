@@ -11,18 +11,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.place import Place
+from bench.testbed import Testbed
 from bench.workloads import FIRST_DAY
 
 Document = dict[str, Any]
 _SLOTS = [str(second) for second in range(60)]
 
 
-def _write(place: Place, days: Iterator[pa.Table]) -> None:
+def _write(testbed: Testbed, days: Iterator[pa.Table]) -> None:
     """Writes a row group a day, or more."""
     writer = None
     for table in days:
-        writer = writer or pq.ParquetWriter(place.file, table.schema, compression="zstd")
+        writer = writer or pq.ParquetWriter(testbed.file, table.schema, compression="zstd")
         writer.write_table(table)
     assert writer is not None
     writer.close()
@@ -33,13 +33,13 @@ def _sorted(table: pa.Table) -> pa.Table:
     return table.sort_by([(name, "ascending") for name in table.column_names[:-1]])
 
 
-def _days(place: Place) -> Iterator[tuple[Any, Any]]:
-    for number in range(place.days):
+def _days(testbed: Testbed) -> Iterator[tuple[Any, Any]]:
+    for number in range(testbed.days):
         start = FIRST_DAY + timedelta(days=number)
         yield start, start + timedelta(days=1)
 
 
-def minutes_by_pymongo(place: Place) -> None:
+def minutes_by_pymongo(testbed: Testbed) -> None:
     """Reads slots into pymongo's dicts, and writes them through lists with pyarrow."""
 
     def table(found: Iterator[Document]) -> pa.Table:
@@ -54,10 +54,10 @@ def minutes_by_pymongo(place: Place) -> None:
         time = pa.array(times, pa.timestamp("ms", tz="UTC"))
         return _sorted(pa.table({"symbol": symbols, "time": time, "p": prices}))
 
-    _write(place, (table(place.source.find({"d": {"$gte": a, "$lt": b}})) for a, b in _days(place)))
+    _write(testbed, (table(testbed.source.find({"d": {"$gte": a, "$lt": b}})) for a, b in _days(testbed)))
 
 
-def minutes_by_pymongoarrow(place: Place) -> None:
+def minutes_by_pymongoarrow(testbed: Testbed) -> None:
     """Reads slots into pymongoarrow's struct columns, one a slot: sorts the buckets, then makes rows by
     numpy."""
     from pymongoarrow.api import Schema, find_arrow_all
@@ -78,7 +78,7 @@ def minutes_by_pymongoarrow(place: Place) -> None:
         times = (starts[:, None] + np.arange(60) * 1000).ravel()
         symbols = found["symbol"].combine_chunks().dictionary_encode()
         rows = pa.array(np.repeat(np.arange(len(starts)), 60))
-        there = pa.array(~np.isnan(prices))
+        is_reading = pa.array(~np.isnan(prices))
         columns = pa.table(
             {
                 "symbol": symbols.take(rows),
@@ -86,13 +86,13 @@ def minutes_by_pymongoarrow(place: Place) -> None:
                 "p": pa.array(prices),
             }
         )
-        return columns.filter(there)
+        return columns.filter(is_reading)
 
-    days = ({"d": {"$gte": a, "$lt": b}} for a, b in _days(place))
-    _write(place, (table(find_arrow_all(place.source, day, schema=schema)) for day in days))
+    days = ({"d": {"$gte": a, "$lt": b}} for a, b in _days(testbed))
+    _write(testbed, (table(find_arrow_all(testbed.source, day, schema=schema)) for day in days))
 
 
-def samples_by_pymongo(place: Place) -> None:
+def samples_by_pymongo(testbed: Testbed) -> None:
     """Writes samples as Parquet, decoded by pymongo."""
 
     def table(found: Iterator[Document]) -> pa.Table:
@@ -109,16 +109,16 @@ def samples_by_pymongo(place: Place) -> None:
         time = pa.array(times, pa.timestamp("ms", tz="UTC"))
         return _sorted(pa.table({"deviceid": devices, "sensorid": sensors, "time": time, "val": values}))
 
-    spans = ((int(a.timestamp()), int(b.timestamp())) for a, b in _days(place))
-    _write(place, (table(place.source.find({"first": {"$gte": a, "$lt": b}})) for a, b in spans))
+    spans = ((int(a.timestamp()), int(b.timestamp())) for a, b in _days(testbed))
+    _write(testbed, (table(testbed.source.find({"first": {"$gte": a, "$lt": b}})) for a, b in spans))
 
 
 _HOUR: Document = {"$dateTrunc": {"date": "$d", "unit": "hour"}}
 
 
-def _merge(place: Place, hours: list[Document], target: str) -> None:
+def _merge(testbed: Testbed, hours: list[Document], target: str) -> None:
     """Hours from the readings, then days from the hours."""
-    place.source.aggregate([*hours, {"$merge": target}], allowDiskUse=True)
+    testbed.source.aggregate([*hours, {"$merge": target}], allowDiskUse=True)
     days: list[Document] = [
         {
             "$group": {
@@ -137,7 +137,7 @@ def _merge(place: Place, hours: list[Document], target: str) -> None:
         },
         {"$merge": f"{target}_daily"},
     ]
-    place.database[target].aggregate([{"$sort": {"_id": 1}}, *days], allowDiskUse=True)
+    testbed.database[target].aggregate([{"$sort": {"_id": 1}}, *days], allowDiskUse=True)
 
 
 def _group(value: str) -> Document:
@@ -157,17 +157,17 @@ def _group(value: str) -> Document:
     }
 
 
-def minutes_unwound(place: Place) -> None:
+def minutes_unwound(testbed: Testbed) -> None:
     """Groups slots by $unwind, $group, $merge. Without percentiles: the server has had them since version
     7."""
     slots: list[Document] = [
         {"$project": {"symbol": 1, "d": 1, "p": {"$objectToArray": "$p"}}},
         {"$unwind": "$p"},
     ]
-    _merge(place, [*slots, _group("$p.v")], "unwound")
+    _merge(testbed, [*slots, _group("$p.v")], "unwound")
 
 
-def minutes_mapped(place: Place) -> None:
+def minutes_mapped(testbed: Testbed) -> None:
     """Groups slots by the best pipeline we found: each bucket's figures by $map over its slots, then
     $group."""
     values: Document = {"$map": {"input": {"$objectToArray": "$p"}, "in": "$$this.v"}}
@@ -190,9 +190,9 @@ def minutes_mapped(place: Place) -> None:
         group["$group"][name] = {"$sum": f"${name}"}
     for name in ("min", "max", "first", "last"):
         group["$group"][name] = {f"${name}": f"${name}"}
-    _merge(place, [{"$project": {"symbol": 1, "d": 1, "v": values}}, figures, group], "mapped")
+    _merge(testbed, [{"$project": {"symbol": 1, "d": 1, "v": values}}, figures, group], "mapped")
 
 
-def readings_grouped(place: Place) -> None:
+def readings_grouped(testbed: Testbed) -> None:
     """Groups readings into summaries in an aggregation pipeline."""
-    _merge(place, [_group("$p")], "grouped")
+    _merge(testbed, [_group("$p")], "grouped")

@@ -48,14 +48,14 @@ hourly = "hourly"
 def measure(folder: Path | None) -> None:
     """Prints a table."""
     with (
-        tempfile.TemporaryDirectory(prefix="bucketwise-bench-", dir=folder) as place,
-        embedded_mongod(Path(place)) as mongod,
+        tempfile.TemporaryDirectory(prefix="bucketwise-bench-", dir=folder) as path,
+        embedded_mongod(Path(path)) as mongod,
         _redis() as port,
         MongoClient[dict[str, Any]](mongod.uri, tz_aware=True) as client,
         redis.Redis(port=port, decode_responses=True) as kept,
     ):
         empty = kept.info("memory")["used_memory"]
-        seconds = _publish(mongod.uri, client["bench"], Path(place), port)
+        seconds = _publish(mongod.uri, client["bench"], Path(path), port)
         stats = client["bench"].command("collStats", "hourly")
         in_redis = (kept.info("memory")["used_memory"] - empty) / (SERIES * (LATEST + 1))
         in_mongodb = (stats["size"] + stats["totalIndexSize"]) / (SERIES * HOURS)
@@ -64,8 +64,8 @@ def measure(folder: Path | None) -> None:
             f"bytes a summary: {in_redis:,.0f} in Redis, {in_mongodb:,.0f} in MongoDB (BSON and indexes)",
             "| read | Redis | MongoDB | MongoDB / Redis |\n|---|---|---|---|",
         ]
-        for name, one, other in _reads(kept, client["bench"]):
-            fast, slow = _median(one), _median(other)
+        for name, read_redis, read_mongodb in _reads(kept, client["bench"]):
+            fast, slow = _median(read_redis), _median(read_mongodb)
             lines.append(f"| {name} | {fast:.0f} µs | {slow:.0f} µs | {slow / fast:.1f} |")
         sys.stdout.write("\n".join(lines) + "\n")
 
@@ -81,10 +81,10 @@ def _publish(uri: str, database: Database[dict[str, Any]], folder: Path, port: i
     head = f'[mongodb]\nuri = "{uri}"\ndatabase = "{database.name}"\n'
     path.write_text(head + _POLICY.format(port=port, latest=LATEST))
     now = _START + timedelta(hours=HOURS + 1)
-    begun = time.perf_counter()
+    started = time.perf_counter()
     [result] = rollup(DemoCall("rollup", path, (), now, True, True, True, True, Stop())).results
     assert result.body["publish"] == {"keys": 2 * SERIES}, result
-    return time.perf_counter() - begun
+    return time.perf_counter() - started
 
 
 def _reads(
@@ -113,9 +113,9 @@ def _median(read: Callable[[int], Any]) -> float:
     """Microseconds, of reads of random series; as many as ten seconds allow."""
     seconds, end = [], time.perf_counter() + 10
     for i in random.Random(7).choices(range(SERIES), k=_READS):
-        begun = time.perf_counter()
+        started = time.perf_counter()
         assert read(i)
-        seconds.append(time.perf_counter() - begun)
+        seconds.append(time.perf_counter() - started)
         if time.perf_counter() > end:
             break
     return statistics.median(seconds) * 1e6

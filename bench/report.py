@@ -14,15 +14,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from bench.cases import BESIDE, JOBS, Against, Case, Job
-from bench.measuring import Measured, middle
-from bench.place import Place
+from bench.cases import JOBS, SERVER_JOBS, Case, Comparison, Job
+from bench.measuring import Measured, medians
+from bench.testbed import Testbed
 from bench.workloads import Workload
 from jobs.embedded import find_mongod
 
 _PACKAGES = ("pymongo", "pyarrow", "numpy", "pymongoarrow")
-_MOST_BYTES = 1.2  # of Parquet, a reading of the minute buckets
-_MOST_MB = 400
+_MAX_BYTES = 1.2  # of Parquet, a reading of the minute buckets
+_MAX_MB = 400
 #: The sections that `bench.models` and `bench.age` write; the last.
 MODELS, AGE = "## Models", "## Age"
 
@@ -32,25 +32,25 @@ class Size:
     """All figures of one size."""
 
     readings: int  # asked for
-    places: dict[Workload, Place]
+    testbeds: dict[Workload, Testbed]
     found: dict[tuple[Workload, Job], list[Measured]] = field(default_factory=dict)
     bytes_each: dict[Workload, float] = field(default_factory=dict)  # of Parquet, a reading
 
-    def add(self, workload: Workload, job: Job, measured: Measured, place: Place) -> None:
+    def add(self, workload: Workload, job: Job, measured: Measured, testbed: Testbed) -> None:
         """Adds one measurement of a job, and the size of the parts that it left."""
         self.found.setdefault((workload, job), []).append(measured)
-        if parts := list(place.store.glob("copy/data/*/*.parquet")):
-            self.bytes_each[workload] = sum(part.stat().st_size for part in parts) / place.readings
+        if parts := list(testbed.store.glob("copy/data/*/*.parquet")):
+            self.bytes_each[workload] = sum(part.stat().st_size for part in parts) / testbed.readings
 
     def speed(self, workload: Workload, job: Job) -> float:
         """Returns million readings a second."""
-        return self.places[workload].readings / middle(self.found[workload, job]).seconds / 1e6
+        return self.testbeds[workload].readings / medians(self.found[workload, job]).seconds / 1e6
 
-    def ratio(self, case: Case, against: Against, of: Callable[[Measured], float]) -> float:
+    def ratio(self, case: Case, against: Comparison, of: Callable[[Measured], float]) -> float:
         """Returns the speed as a multiple: the median of the rounds."""
         other = against.workload or case.workload
         pairs = zip(self.found[other, against.job], self.found[case.workload, case.job], strict=True)
-        fewer = self.places[case.workload].readings / self.places[other].readings
+        fewer = self.testbeds[case.workload].readings / self.testbeds[other].readings
         return median(of(theirs) / of(ours) for theirs, ours in pairs) * fewer
 
 
@@ -74,13 +74,13 @@ def write(
     """Writes the report. `grown`: sizes at which our own jobs were measured, and what the server does for
     them."""
     rows = [row for size in sizes for row in _rows(size, cases)]
-    told = about(rounds)
+    setup = about(rounds)
     jobs = [entry for size in (*sizes, *grown) for entry in _jobs(size)]
-    data = {"about": told, "cases": [row._asdict() for row in rows], "jobs": jobs}
+    data = {"about": setup, "cases": [row._asdict() for row in rows], "jobs": jobs}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "results.json").write_text(json.dumps(data, indent=1) + "\n")
     path = folder / "RESULTS.md"
-    path.write_text("\n".join(_page(sizes, grown, rows, told)) + "\n" + _kept(path))
+    path.write_text("\n".join(_page(sizes, grown, rows, setup)) + "\n" + _kept(path))
 
 
 def without_age(path: Path) -> str:
@@ -100,7 +100,7 @@ def _rows(size: Size, cases: Sequence[Case]) -> Iterator[Row]:
         for against in case.against:
             other = against.workload or case.workload
             yield Row(
-                size.places[case.workload].readings,
+                size.testbeds[case.workload].readings,
                 case.workload.name,
                 case.job.name,
                 f"the same of {other.name}" if against.workload else against.job.name,
@@ -114,13 +114,13 @@ def _rows(size: Size, cases: Sequence[Case]) -> Iterator[Row]:
 
 def _jobs(size: Size) -> Iterator[dict[str, Any]]:
     for (workload, job), found in size.found.items():
-        readings = size.places[workload].readings
+        readings = size.testbeds[workload].readings
         yield {
             "workload": workload.name,
             "job": job.name,
             "readings": readings,
             "is_ours": job in JOBS,
-            **middle(found)._asdict(),
+            **medians(found)._asdict(),
             "all_seconds": [it.seconds for it in found],
         }
 
@@ -148,15 +148,15 @@ def _processor() -> str:
 
 
 def _page(
-    sizes: Sequence[Size], grown: Sequence[Size], rows: Sequence[Row], told: dict[str, str]
+    sizes: Sequence[Size], grown: Sequence[Size], rows: Sequence[Row], setup: dict[str, str]
 ) -> Iterator[str]:
     yield "# Results\n"
-    yield f"`{told['command']}`: {told['rounds']} rounds, medians."
-    yield f"{told['machine']}; {told['versions']}.\n"
+    yield f"`{setup['command']}`: {setup['rounds']} rounds, medians."
+    yield f"{setup['machine']}; {setup['versions']}.\n"
     yield "Speeds are those of one machine on one day, which may have had other work; ratios travel. In each"
     yield "round every job runs once, so that what is compared ran side by side.\n"
     for size in sizes:
-        of_size = [row for row in rows if row.readings in {it.readings for it in size.places.values()}]
+        of_size = [row for row in rows if row.readings in {it.readings for it in size.testbeds.values()}]
         yield f"## {size.readings / 1e6:g} million readings\n"
         yield from _comparisons(of_size)
         yield from _figures(size)
@@ -189,21 +189,21 @@ def _figures(size: Size) -> Iterator[str]:
     yield "time that it would take on a core of its own; a job that works on two at once may take less.\n"
     yield from head("job", "readings", "seconds", "CPU", "mongod's CPU", "bound by", "times that", "peak MB")
     for (workload, job), found in size.found.items():
-        it = middle(found)
-        bound = max(it.cpu, it.server_cpu, 1e-3)
+        figures = medians(found)
+        bound = max(figures.cpu, figures.server_cpu, 1e-3)
         yield line(
             f"{workload.name}: {job.name}",
-            f"{size.places[workload].readings:,}",
-            f"{it.seconds:.3f}",
-            f"{it.cpu:.3f}",
-            f"{it.server_cpu:.2f}",
-            "itself" if it.cpu > it.server_cpu else "mongod",
-            f"{it.seconds / bound:.2f}",
-            f"{it.peak_mb:.0f}{_too_much(job, it.peak_mb)}",
+            f"{size.testbeds[workload].readings:,}",
+            f"{figures.seconds:.3f}",
+            f"{figures.cpu:.3f}",
+            f"{figures.server_cpu:.2f}",
+            "itself" if figures.cpu > figures.server_cpu else "mongod",
+            f"{figures.seconds / bound:.2f}",
+            f"{figures.peak_mb:.0f}{_too_much(job, figures.peak_mb)}",
         )
     yield ""
     for workload, each in size.bytes_each.items():
-        limit = f" (at most {_MOST_BYTES})" if workload.name == "minute buckets" else ""
+        limit = f" (at most {_MAX_BYTES})" if workload.name == "minute buckets" else ""
         yield f"Parquet, {workload.name}: {each:.2f} bytes a reading{limit}.  "
     yield ""
 
@@ -214,9 +214,9 @@ def _growth(sizes: Sequence[Size]) -> Iterator[str]:
     yield "what the server does alone, at the same size.\n"
     yield from head("job", *(f"{size.readings / 1e6:g} M" for size in sizes))
     for workload, job in sizes[0].found:
-        if job not in (*JOBS, *BESIDE) or not all((workload, job) in size.found for size in sizes):
+        if job not in (*JOBS, *SERVER_JOBS) or not all((workload, job) in size.found for size in sizes):
             continue
-        figures = [(size.speed(workload, job), middle(size.found[workload, job]).peak_mb) for size in sizes]
+        figures = [(size.speed(workload, job), medians(size.found[workload, job]).peak_mb) for size in sizes]
         yield line(
             f"{workload.name}: {job.name}",
             *(f"{1e3 / speed:.0f} ns, {peak:.0f} MB{_too_much(job, peak)}" for speed, peak in figures),
@@ -225,7 +225,7 @@ def _growth(sizes: Sequence[Size]) -> Iterator[str]:
 
 
 def _too_much(job: Job, peak_mb: float) -> str:
-    return " (too much)" if job in JOBS and peak_mb > _MOST_MB else ""
+    return " (too much)" if job in JOBS and peak_mb > _MAX_MB else ""
 
 
 def head(*names: str) -> Iterator[str]:

@@ -23,9 +23,9 @@ _HOUR_KEYS: Document = {**SLOT_KEYS, "slot_levels": ["second"], "span": "hour"}
 del _HOUR_KEYS["slot"]
 
 
-def _hours(number: int, chance: np.random.Generator) -> Iterator[tuple[Document, list[Document]]]:
+def _hours(number: int, rng: np.random.Generator) -> Iterator[tuple[Document, list[Document]]]:
     """Yields a document for each series and hour, and the minute buckets of that hour."""
-    minutes = list(MINUTES.day(number, chance))
+    minutes = list(MINUTES.day(number, rng))
     series = len(minutes) // 1440
     for hour in range(24):
         for symbol in range(series):
@@ -33,8 +33,8 @@ def _hours(number: int, chance: np.random.Generator) -> Iterator[tuple[Document,
             yield {"symbol": held[0]["symbol"], "d": held[0]["d"]}, held
 
 
-def _nested(number: int, chance: np.random.Generator) -> Iterator[Document]:
-    for head, held in _hours(number, chance):
+def _nested(number: int, rng: np.random.Generator) -> Iterator[Document]:
+    for head, held in _hours(number, rng):
         yield {**head, "p": {str(minute): bucket["p"] for minute, bucket in enumerate(held)}}
 
 
@@ -42,57 +42,57 @@ def _values(held: list[Document]) -> list[float]:
     return [value for bucket in held for value in bucket["p"].values()]
 
 
-def _seconds(number: int, chance: np.random.Generator) -> Iterator[Document]:
-    for head, held in _hours(number, chance):
+def _seconds(number: int, rng: np.random.Generator) -> Iterator[Document]:
+    for head, held in _hours(number, rng):
         yield {**head, "p": {f"{second:04}": value for second, value in enumerate(_values(held))}}
 
 
-def _places(number: int, chance: np.random.Generator) -> Iterator[Document]:
-    for head, held in _hours(number, chance):
+def _places(number: int, rng: np.random.Generator) -> Iterator[Document]:
+    for head, held in _hours(number, rng):
         yield {**head, "p": _values(held)}
 
 
-def _inside(number: int, chance: np.random.Generator) -> Iterator[Document]:
-    for bucket in MINUTES.day(number, chance):
+def _inside(number: int, rng: np.random.Generator) -> Iterator[Document]:
+    for bucket in MINUTES.day(number, rng):
         slots = {slot: {"p": value} for slot, value in bucket["p"].items()}
         yield {"v": slots, "symbol": bucket["symbol"], "d": bucket["d"]}
 
 
-def _identified(number: int, chance: np.random.Generator) -> Iterator[Document]:
-    for bucket in MINUTES.day(number, chance):
+def _identified(number: int, rng: np.random.Generator) -> Iterator[Document]:
+    for bucket in MINUTES.day(number, rng):
         yield {"_id": {"symbol": bucket["symbol"], "d": bucket["d"]}, "p": bucket["p"]}
 
 
-def _unended(number: int, chance: np.random.Generator) -> Iterator[Document]:
-    for bucket in SAMPLES.day(number, chance):
+def _unended(number: int, rng: np.random.Generator) -> Iterator[Document]:
+    for bucket in SAMPLES.day(number, rng):
         del bucket["last"]
         yield bucket
 
 
-def _pairs(number: int, chance: np.random.Generator) -> Iterator[Document]:
-    for bucket in SAMPLES.day(number, chance):
+def _pairs(number: int, rng: np.random.Generator) -> Iterator[Document]:
+    for bucket in SAMPLES.day(number, rng):
         yield {**bucket, "samples": [[Int64(it["time"] * 1000), it["val"]] for it in bucket["samples"]]}
 
 
-def _several(number: int, chance: np.random.Generator) -> Iterator[Document]:
+def _several(number: int, rng: np.random.Generator) -> Iterator[Document]:
     """Yields samples of ten sensors in each document, sensor after sensor."""
-    for bucket in SAMPLES.day(number, chance):
+    for bucket in SAMPLES.day(number, rng):
         samples = [{"sensor": f"s{i % 10}", **it} for i, it in enumerate(bucket["samples"])]
         yield {**bucket, "samples": samples}
 
 
-def _milliseconds(number: int, chance: np.random.Generator) -> Iterator[Document]:
-    for reading in READINGS.day(number, chance):
+def _milliseconds(number: int, rng: np.random.Generator) -> Iterator[Document]:
+    for reading in READINGS.day(number, rng):
         yield {**reading, "d": Int64(reading["d"].timestamp() * 1000)}
 
 
-def _texts(number: int, chance: np.random.Generator) -> Iterator[Document]:
-    for reading in READINGS.day(number, chance):
+def _texts(number: int, rng: np.random.Generator) -> Iterator[Document]:
+    for reading in READINGS.day(number, rng):
         yield {**reading, "d": reading["d"].strftime("%Y-%m-%dT%H:%M:%SZ")}
 
 
-def _attributes(number: int, chance: np.random.Generator) -> Iterator[Document]:
-    for reading in READINGS.day(number, chance):
+def _attributes(number: int, rng: np.random.Generator) -> Iterator[Document]:
+    for reading in READINGS.day(number, rng):
         yield {**reading, "attrs": [{"k": "unit", "v": "USD"}, {"k": "p", "v": reading.pop("p")}]}
 
 

@@ -46,25 +46,25 @@ class Workload:
 
     def documents(self, days: int) -> Iterator[bytes]:
         """Yields the documents, the same ones each time."""
-        chance = np.random.default_rng(7)
+        rng = np.random.default_rng(7)
         for number in range(days):
-            for document in self.day(number, chance):
+            for document in self.day(number, rng):
                 identity = {} if "_id" in document else {"_id": bson.ObjectId()}
                 yield bson.encode(identity | document)
 
 
-def _prices(chance: np.random.Generator) -> NDArray[np.float64]:
+def _prices(rng: np.random.Generator) -> NDArray[np.float64]:
     """Ticks of two decimals, a row a minute: each second goes on from the one before."""
-    steps = chance.integers(-2, 3, size=_MINUTES * _SECONDS)
+    steps = rng.integers(-2, 3, size=_MINUTES * _SECONDS)
     return np.round(50.0 + np.cumsum(steps) / 100, 2).reshape(_MINUTES, _SECONDS)
 
 
 def _minutes(
-    number: int, chance: np.random.Generator, slots: Callable[[list[float]], Document], symbols: list[str]
+    number: int, rng: np.random.Generator, slots: Callable[[list[float]], Document], symbols: list[str]
 ) -> Iterator[Document]:
     """Yields a bucket of each symbol, minute by minute."""
     start = FIRST_DAY + timedelta(days=number)
-    prices = [_prices(chance).tolist() for _ in symbols]
+    prices = [_prices(rng).tolist() for _ in symbols]
     for minute in range(_MINUTES):
         for symbol, rows in zip(symbols, prices, strict=True):
             yield {"p": slots(rows[minute]), "symbol": symbol, "d": start + timedelta(minutes=minute)}
@@ -74,58 +74,58 @@ def _full(values: list[float]) -> Document:
     return dict(zip(_SLOTS, values, strict=True))
 
 
-def _regular(number: int, chance: np.random.Generator) -> Iterator[Document]:
-    return _minutes(number, chance, _full, _SYMBOLS)
+def _regular(number: int, rng: np.random.Generator) -> Iterator[Document]:
+    return _minutes(number, rng, _full, _SYMBOLS)
 
 
-def _gaps(number: int, chance: np.random.Generator) -> Iterator[Document]:
+def _gaps(number: int, rng: np.random.Generator) -> Iterator[Document]:
     """Yields buckets in which every slot is missing with a chance of one in ten."""
 
     def slots(values: list[float]) -> Document:
-        kept = chance.random(_SECONDS) > 0.1
-        return {slot: value for slot, value, there in zip(_SLOTS, values, kept, strict=True) if there}
+        kept = rng.random(_SECONDS) > 0.1
+        return {slot: value for slot, value, is_kept in zip(_SLOTS, values, kept, strict=True) if is_kept}
 
-    return _minutes(number, chance, slots, _SYMBOLS)
+    return _minutes(number, rng, slots, _SYMBOLS)
 
 
-def _mixed(number: int, chance: np.random.Generator) -> Iterator[Document]:
+def _mixed(number: int, rng: np.random.Generator) -> Iterator[Document]:
     """Yields buckets with whole numbers as ints, as JavaScript drivers write them."""
 
     def slots(values: list[float]) -> Document:
         halves = [round(value * 2) / 2 for value in values]
         return {slot: int(it) if it.is_integer() else it for slot, it in zip(_SLOTS, halves, strict=True)}
 
-    return _minutes(number, chance, slots, _SYMBOLS)
+    return _minutes(number, rng, slots, _SYMBOLS)
 
 
-def _named(number: int, chance: np.random.Generator) -> Iterator[Document]:
+def _named(number: int, rng: np.random.Generator) -> Iterator[Document]:
     """Symbols of 1 to 20 letters."""
-    return _minutes(number, chance, _full, ["X" * (length + 1) for length in range(len(_SYMBOLS))])
+    return _minutes(number, rng, _full, ["X" * (length + 1) for length in range(len(_SYMBOLS))])
 
 
-def _readings(number: int, chance: np.random.Generator) -> Iterator[Document]:
+def _readings(number: int, rng: np.random.Generator) -> Iterator[Document]:
     start = FIRST_DAY + timedelta(days=number)
-    prices = [_prices(chance).ravel().tolist() for _ in _SYMBOLS]
+    prices = [_prices(rng).ravel().tolist() for _ in _SYMBOLS]
     # A tenth of the seconds: one document a reading is ten times the bytes.
     for second in range(0, _MINUTES * _SECONDS, 10):
         for symbol, row in zip(_SYMBOLS, prices, strict=True):
             yield {"symbol": symbol, "d": start + timedelta(seconds=second), "p": row[second]}
 
 
-def _sampled(number: int, chance: np.random.Generator, *, sparse: bool) -> Iterator[Document]:
+def _sampled(number: int, rng: np.random.Generator, *, sparse: bool) -> Iterator[Document]:
     """Yields buckets closed by size; where sparse, after fewer samples as well, and some samples hold no
     value."""
     epoch = int((FIRST_DAY + timedelta(days=number)).timestamp())
-    walks = [_prices(chance).ravel().tolist() for _ in _SYMBOLS]
+    walks = [_prices(rng).ravel().tolist() for _ in _SYMBOLS]
     at = 0
     while at < _MINUTES * _SECONDS:
         size = min(_SAMPLES, _MINUTES * _SECONDS - at)
         if sparse:
-            size = min(size, int(chance.integers(100, _SAMPLES + 1)))
+            size = min(size, int(rng.integers(100, _SAMPLES + 1)))
         for sensor, walk in enumerate(walks):
             samples = [{"val": walk[i], "time": epoch + i} for i in range(at, at + size)]
             if sparse:
-                for i in np.flatnonzero(chance.random(size) < 0.05).tolist():
+                for i in np.flatnonzero(rng.random(size) < 0.05).tolist():
                     del samples[i]["val"]
             yield {
                 "deviceid": 1234,
@@ -139,23 +139,23 @@ def _sampled(number: int, chance: np.random.Generator, *, sparse: bool) -> Itera
         at += size
 
 
-def _samples(number: int, chance: np.random.Generator) -> Iterator[Document]:
-    return _sampled(number, chance, sparse=False)
+def _samples(number: int, rng: np.random.Generator) -> Iterator[Document]:
+    return _sampled(number, rng, sparse=False)
 
 
-def _sparse(number: int, chance: np.random.Generator) -> Iterator[Document]:
-    return _sampled(number, chance, sparse=True)
+def _sparse(number: int, rng: np.random.Generator) -> Iterator[Document]:
+    return _sampled(number, rng, sparse=True)
 
 
-def _longs(number: int, chance: np.random.Generator) -> Iterator[Document]:
+def _longs(number: int, rng: np.random.Generator) -> Iterator[Document]:
     """Yields buckets of doubles or of longs, at random; all slots of one alike."""
 
     def slots(values: list[float]) -> Document:
-        if chance.random() < 0.5:
+        if rng.random() < 0.5:
             return _full(values)
         return {slot: Int64(round(value * 100)) for slot, value in zip(_SLOTS, values, strict=True)}
 
-    return _minutes(number, chance, slots, _SYMBOLS)
+    return _minutes(number, rng, slots, _SYMBOLS)
 
 
 SLOT_KEYS: Document = {

@@ -67,8 +67,8 @@ class Source:
     @cached_property
     def listed(self) -> list[Document]:
         """Returns the policy's collections that exist, as MongoDB lists them. Asks once."""
-        named = {"name": {"$in": self.policy.sources}}
-        return [dict(info) for info in self.collection.database.list_collections(filter=named)]
+        query = {"name": {"$in": self.policy.sources}}
+        return [dict(info) for info in self.collection.database.list_collections(filter=query)]
 
     def undeletable(self) -> str | None:
         """Says which of them nothing can be deleted from, and why: "ticks is a view". None: from all."""
@@ -96,9 +96,9 @@ class Source:
     def rough(self) -> Source:
         """Returns a source that takes all texts for plain ones: it finds those with an offset from UTC up to
         a day off."""
-        found = copy.copy(self)
-        found._form = self._form.plain  # noqa: SLF001  (of its own class)
-        return found
+        source = copy.copy(self)
+        source._form = self._form.plain  # noqa: SLF001  (of its own class)
+        return source
 
     def look_at_texts(self) -> None:
         """Looks once at each text of a time, where there are any, up to the first that is none or has an
@@ -135,7 +135,7 @@ class Source:
             return
         # Not all at once: the server would check for each whether another range has found it already.
         for span in self._ranges(self._last, start_ms, end_ms - 1):
-            yield from self._read(span, is_ahead=False)
+            yield from self._read(span, reads_ahead=False)
 
     def by_ids(self, ids: Sequence[Any]) -> Iterator[Batch]:
         """Yields the buckets with these `_id`s that are there."""
@@ -171,7 +171,7 @@ class Source:
             return []
         ref_field = self.policy.overflow.ref_field
         found = find_raw(self.overflow, {"_id": {"$in": list(ids)}}, self._session, _only(ref_field))
-        return [as_queried(first_at(document, split(ref_field))) for some in found for document in some]
+        return [as_queried(first_at(document, split(ref_field))) for docs in found for document in docs]
 
     def orphans(self) -> Iterator[Docs]:
         """Yields the overflow documents that refer to no bucket that is there."""
@@ -187,13 +187,13 @@ class Source:
         pipeline: list[Document] = [{"$lookup": owner}, {"$match": {"owner": []}}, {"$project": {"_id": 1}}]
         found = (Docs.split(cast(bytes, data)) for data in self.overflow.aggregate_raw_batches(pipeline))
         ids = (documents.decode_id(i) for documents in found for i in range(len(documents)))
-        while some := list(islice(ids, _LOOKUP)):
-            yield from find_raw(self.overflow, {"_id": {"$in": some}}, self._session)
+        while batch_ids := list(islice(ids, _LOOKUP)):
+            yield from find_raw(self.overflow, {"_id": {"$in": batch_ids}}, self._session)
 
-    def strays(self) -> Iterator[Batch]:
+    def untimed(self) -> Iterator[Batch]:
         """Yields the buckets with no usable time. No query by time finds them."""
         fields = {self._first, self._last}
-        return self._read({"$or": [part for field in fields for part in self._form.strays(field)]})
+        return self._read({"$or": [part for field in fields for part in self._form.untimed(field)]})
 
     def earliest(self, at_or_after_ms: int | None = None) -> int | None:
         """Returns the first instant, at or after the argument, that a bucket covers; None where there is
@@ -241,19 +241,19 @@ class Source:
         """Returns the last time of buckets whose last time no field tells. An index sorts by type first, so
         that a time of one type may hide a later one of another: times after the one found are looked at as
         well."""
-        only, sort = (
-            _only(*span_fields(self.policy)),
-            sample_index(self.policy) or str(self.policy.samples_field),
+        projection = _only(*span_fields(self.policy))
+        sort = sample_index(self.policy) or str(self.policy.samples_field)
+        found = self._ends(
+            find_raw(self.collection, {}, self._session, projection, [(sort, DESCENDING)], limit=1)
         )
-        found = self._ends(find_raw(self.collection, {}, self._session, only, [(sort, DESCENDING)], limit=1))
         later = samples.holding(self.policy, self._form, max(found, default=FIRST_MS) + 1, LAST_MS + 1)
-        found += self._ends(find_raw(self.collection, later, self._session, only))
+        found += self._ends(find_raw(self.collection, later, self._session, projection))
         latest = max(found, default=None)
         return latest if latest is None or not sample_form(self.policy).is_text else latest + UNSORTED_MS
 
     def _ends(self, raw: Iterator[Docs]) -> list[int]:
         """Returns the last time that any of these buckets tells, if one does."""
-        spans = (covered_span(self.policy, document) for some in raw for document in some)
+        spans = (covered_span(self.policy, document) for docs in raw for document in docs)
         latest = max((span[1] - 1 for span in spans if span), default=None)
         return [] if latest is None else [latest]
 
@@ -281,9 +281,9 @@ class Source:
         for number in range(len(self._ranges(field, first, last))):
             span = self._ranges(field, first, last, is_sound=True)[number]
             query = {"$and": [span, {"$nor": _arrays(field)}, also or {}]}
-            sort, only = [(field, direction)], _only(field)
-            raw = find_raw(self.collection, query, self._session, only, sort, limit=1)
-            found += [self._time_in(document, field, direction, at) for some in raw for document in some]
+            sort, projection = [(field, direction)], _only(field)
+            raw = find_raw(self.collection, query, self._session, projection, sort, limit=1)
+            found += [self._time_in(document, field, direction, at) for docs in raw for document in docs]
             if found and direction == ASCENDING and min(found) <= at:
                 break
             if found:  # of another type only what is still nearer counts
@@ -299,8 +299,8 @@ class Source:
             return at
         return max(self._form.sorted_from(found, direction, value), at)
 
-    def _read(self, query: Mapping[str, Any], *, is_ahead: bool = True) -> Iterator[Batch]:
-        for found in find_raw(self.collection, query, self._session, is_ahead=is_ahead):
+    def _read(self, query: Mapping[str, Any], *, reads_ahead: bool = True) -> Iterator[Batch]:
+        for found in find_raw(self.collection, query, self._session, reads_ahead=reads_ahead):
             yield self.with_overflow(found)
 
     def with_overflow(self, main: Docs) -> Batch:

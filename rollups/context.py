@@ -21,7 +21,7 @@ Check = Callable[[], None]
 Spend = Callable[[int, int], None]
 
 
-class Progress(Protocol):
+class ProgressListener(Protocol):
     """Takes what was done since the last call, and its count: ("rolled-up readings", 3600). `share`: how much
     of all that is to be done is done, from 0 to 1; None: not known."""
 
@@ -38,14 +38,14 @@ class SummaryListener(Protocol):
 
 
 def no_listener(_collection: str, _put: Iterable[bytes], _deleted: Iterable[bytes], /) -> None:
-    """Hears of nothing."""
+    """Ignores which summaries are written."""
 
 
-def silent(_what: str, _count: int, _share: float | None = None, /) -> None:
+def no_progress(_what: str, _count: int, _share: float | None = None, /) -> None:
     """Reports no progress."""
 
 
-def freely(_buckets: int, _size: int, /) -> None:
+def no_limit(_buckets: int, _size: int, /) -> None:
     """Counts nothing: there is no limit."""
 
 
@@ -69,6 +69,6 @@ class RunContext:
     now: datetime
     guard: Guard
     check: Check
-    progress: Progress = silent
+    progress: ProgressListener = no_progress
     listener: SummaryListener = no_listener
-    spend: Spend = freely
+    spend: Spend = no_limit

@@ -59,7 +59,7 @@ class Hold:
         )
 
     @property
-    def freezing(self) -> str:
+    def freeze_reason(self) -> str:
         """Returns why a bucket stays that it keeps from moving."""
         return f"held by {self.name}, which freezes: `bucketwise hold release {self.name}` lifts it"
 
@@ -87,13 +87,13 @@ class Hold:
         the policy no longer has may have any value. A whole number is selected as it was given, and as series
         write it: 7 for 7.0."""
         known = {field: text for field, text in self.series.items() if field in names}
-        texts = [dict.fromkeys((text, _as_told(text))) for text in known.values()]
+        texts = [dict.fromkeys((text, _as_stored(text))) for text in known.values()]
         return [dict(zip(known, it, strict=True)) for it in product(*texts)]
 
     def is_same(self, other: Hold) -> bool:
         """Returns whether both cover the same, for the same reason."""
-        mine, its = ((it.series, it.within, it.reason, it.freeze) for it in (self, other))
-        return mine == its
+        own = self.series, self.within, self.reason, self.freeze
+        return own == (other.series, other.within, other.reason, other.freeze)
 
     def touches(self, start_ms: int, end_ms: int) -> bool:
         """Returns whether it covers any instant of [start, end)."""
@@ -103,8 +103,8 @@ class Hold:
         """Returns whether it may cover a series with these values. False only where both name a field, with
         different values."""
         return any(
-            all(told.get(field, text) == text for field, text in selector.items())
-            for told in self.selectors(self.series)
+            all(own.get(field, text) == text for field, text in selector.items())
+            for own in self.selectors(self.series)
         )
 
     def summaries(self, names: Collection[str], reach: int) -> Document:
@@ -115,7 +115,7 @@ class Hold:
         return {**span, **summary_query({field: it for field, it in self.series.items() if field in names})}
 
 
-def _as_told(text: str) -> str:
+def _as_stored(text: str) -> str:
     try:
         number = float(text)
     except ValueError:

@@ -15,7 +15,7 @@ from pymongo.database import Database
 
 from config.fingerprint import fingerprint, layout_fingerprint
 from config.policies import LevelName, Policy
-from rollups.calendar.levels import Span, bases, levels_of
+from rollups.calendar.levels import Span, base_levels, levels_of
 from rollups.guarded import majority
 from rollups.summaries.documents import milliseconds
 
@@ -47,13 +47,13 @@ class Progress:
 def load(database: Database[Document], policy: Policy) -> Progress:
     """Returns how far a policy is rolled up: nowhere, where nothing is yet, or was with settings that gave
     other summaries."""
-    return _progress(books(database).find_one({"_id": policy.name}), policy)
+    return _progress(progress_collection(database).find_one({"_id": policy.name}), policy)
 
 
 def load_all(database: Database[Document], policies: Sequence[Policy]) -> dict[str, Progress]:
     """Returns how far several policies are rolled up, by name."""
     named = {"_id": {"$in": [it.name for it in policies]}}
-    found = {it["_id"]: it for it in books(database).find(named)} if policies else {}
+    found = {it["_id"]: it for it in progress_collection(database).find(named)} if policies else {}
     return {it.name: _progress(found.get(it.name), it) for it in policies}
 
 
@@ -95,7 +95,7 @@ def store(database: Database[Document], policy: Policy, progress: Progress) -> N
             "collections": [{"name": name, "uuid": it} for name, it in bookmark.collections.items()],
             "live": [{"from": DatetimeMS(start), "to": DatetimeMS(end)} for start, end in bookmark.live],
         }
-    books(database).replace_one({"_id": policy.name}, document, upsert=True)
+    progress_collection(database).replace_one({"_id": policy.name}, document, upsert=True)
 
 
 def mark_id(policies: Sequence[Policy]) -> Document:
@@ -106,7 +106,7 @@ def mark_id(policies: Sequence[Policy]) -> Document:
 def leave_mark(database: Database[Document], policies: Sequence[Policy]) -> str:
     """Writes a mark into the change stream, and returns what it is recognized by."""
     mark = uuid.uuid4().hex
-    books(database).replace_one({"_id": mark_id(policies)}, {"mark": mark}, upsert=True)
+    progress_collection(database).replace_one({"_id": mark_id(policies)}, {"mark": mark}, upsert=True)
     return mark
 
 
@@ -114,7 +114,7 @@ def rolled_up_through(database: Database[Document], policy: Policy) -> int | Non
     """Returns the instant (milliseconds) before which every window that is made of readings is rolled up.
 
     None: nothing is yet. NO_GATE: the policy rolls nothing up."""
-    levels = bases(levels_of(policy))
+    levels = base_levels(levels_of(policy))
     if not levels:
         return NO_GATE
     through = load(database, policy).through
@@ -131,12 +131,12 @@ def note_gone(database: Database[Document], policy: Policy, before: Mapping[Leve
     if noted != known:
         document: Document = {"_id": {"gone": policy.name}, "fingerprint": fingerprint(policy)}
         document |= {level: DatetimeMS(ms) for level, ms in noted.items()}
-        books(database).replace_one({"_id": document["_id"]}, document, upsert=True)
+        progress_collection(database).replace_one({"_id": document["_id"]}, document, upsert=True)
 
 
 def gone_before(database: Database[Document], policy: Policy) -> dict[LevelName, int]:
     """Returns what `note_gone` recorded. A `retain` that is longer now does not bring them back."""
-    found = books(database).find_one({"_id": {"gone": policy.name}})
+    found = progress_collection(database).find_one({"_id": {"gone": policy.name}})
     if found is None or found.get("fingerprint") != fingerprint(policy):
         return {}
     return {level.name: milliseconds(found[level.name]) for level in levels_of(policy) if level.name in found}
@@ -146,28 +146,28 @@ def note_ended(database: Database[Document], policy: Policy, before: int) -> Non
     """Records that archived readings from before this instant (milliseconds) may have gone for good. Whatever
     the policy says later, summaries of them can't be made again."""
     update = {"$max": {"before": DatetimeMS(before)}}
-    books(database).update_one({"_id": {"ended": policy.name}}, update, upsert=True)
+    progress_collection(database).update_one({"_id": {"ended": policy.name}}, update, upsert=True)
 
 
 def ended_before(database: Database[Document], policy: Policy) -> int | None:
     """Returns what `note_ended` recorded last; None where no archived reading has gone."""
-    found = books(database).find_one({"_id": {"ended": policy.name}})
+    found = progress_collection(database).find_one({"_id": {"ended": policy.name}})
     return None if found is None else milliseconds(found["before"])
 
 
 def is_fit_proven(database: Database[Document], policy: Policy) -> bool:
     """Returns whether a sample has shown that the policy, as it reads documents now, fits them."""
-    found = books(database).find_one({"_id": {"fit": policy.name}})
+    found = progress_collection(database).find_one({"_id": {"fit": policy.name}})
     return found is not None and found.get("layout") == layout_fingerprint(policy)
 
 
 def note_fit(database: Database[Document], policy: Policy, now: datetime) -> None:
     """Records that the policy, with its present layout, has been seen to fit its documents."""
     document = {"_id": {"fit": policy.name}, "layout": layout_fingerprint(policy), "proven": now}
-    books(database).replace_one({"_id": document["_id"]}, document, upsert=True)
+    progress_collection(database).replace_one({"_id": document["_id"]}, document, upsert=True)
 
 
-def books(database: Database[Document]) -> Collection[Document]:
+def progress_collection(database: Database[Document]) -> Collection[Document]:
     """Returns the collection; what is written to it is acknowledged by a majority."""
     options: CodecOptions[Document] = CodecOptions(tz_aware=True)
     return database.get_collection(COLLECTION, codec_options=options, write_concern=majority(database))

@@ -22,7 +22,7 @@ def settle(future: Future[T], task: Callable[P, T], *given: P.args, **named: P.k
     return future
 
 
-def at_once(task: Callable[P, T], *given: P.args, **named: P.kwargs) -> Future[T]:
+def run_now(task: Callable[P, T], *given: P.args, **named: P.kwargs) -> Future[T]:
     """Returns the future of what is done here and now."""
     return settle(Future(), task, *given, **named)
 

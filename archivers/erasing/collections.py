@@ -47,7 +47,7 @@ def held_in(source: Source, erasure: Erasure) -> Iterator[tuple[Batch, Sorted]]:
     the query names nothing but the series: the time of a bucket may be anything."""
     query, within = selector_query(erasure.policy, erasure.series), erasure.within
     if within.is_bounded:
-        found = chain(source.batches(within.start_ms, within.end_ms, query), source.strays())
+        found = chain(source.batches(within.start_ms, within.end_ms, query), source.untimed())
     else:
         found = chain(map(source.with_overflow, find_raw(source.collection, query)))
     for batch in found:

@@ -16,7 +16,7 @@ from buckets.fields.times import DAY_MS, FIRST_MS, as_ms
 from config.fingerprint import layout_fingerprint
 from config.policies import Policy
 from rollups.calendar.due import Calendar
-from rollups.calendar.levels import bases
+from rollups.calendar.levels import base_levels
 from rollups.rolling.expiry import count_expired
 
 #: Before it there is no bucket.
@@ -85,7 +85,7 @@ def _archived_before(context: ArchiveContext, readers: Sequence[Policy]) -> int:
         for policy in (context.policy, *readers)
         if policy.rollup is not None
         for calendar in [Calendar(policy, policy.rollup, context.now)]
-        for level in bases(calendar.levels)
+        for level in base_levels(calendar.levels)
     ]
     return max(NEVER, min([context.cutoff, *rolled_up]))
 

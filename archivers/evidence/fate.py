@@ -83,7 +83,7 @@ def _of_live(policy: Policy, it: Facts, state: BucketState) -> Fate:
     if archive is None or archive.to == "none":
         return Fate(state, "the policy archives nothing: it stays")
     if it.freeze is not None:
-        return Fate(state, it.freeze.freezing)
+        return Fate(state, it.freeze.freeze_reason)
     due = None if it.last is None else due_at(archive, it.last)
     if it.pin is not None and (it.pin.until is None or due is None):
         return Fate(state, it.pin.reason)

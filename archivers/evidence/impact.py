@@ -12,7 +12,7 @@ from archivers.moving.online import archive_collections, archived_source
 from buckets.fields.times import DAY_MS
 from config.fingerprint import fingerprint
 from config.policies import LevelName, Policy
-from rollups.calendar.levels import Level, bases, levels_of, sources_of
+from rollups.calendar.levels import Level, base_levels, levels_of, sources_of
 from rollups.summaries.targets import target
 
 
@@ -44,7 +44,7 @@ def rollup_impact(context: ArchiveContext, changed: Policy) -> RollupImpact | No
     made = [it for it in levels if is_whole or _is_new(it, today.get(it.name))]
     if not made:
         return None
-    reads = is_whole or any(it in bases(levels) and not sources_of(it, levels) for it in made)
+    reads = is_whole or any(it in base_levels(levels) and not sources_of(it, levels) for it in made)
     first = _first(context) if is_whole else None
     stands = {name: _count(context, level) for name, level in today.items()} if is_whole else {}
     lost = {name: _count(context, level, first) for name, level in today.items()} if is_whole else {}

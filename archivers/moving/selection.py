@@ -59,7 +59,7 @@ class Selection:
         frozen = self._work.frozen(decoded)
         staying = expired & np.isin(decoded.units, list(frozen))
         for i in decoded.units[staying].tolist():
-            self._work.report.leave(1, frozen[i].freezing)
+            self._work.report.leave(1, frozen[i].freeze_reason)
         return staying
 
     def _follow(self, changed: Batch, before: list[list[int]]) -> None:

@@ -15,7 +15,7 @@ from archivers.moving.valueless import Numeric
 from archivers.report import NOT_ROLLED_UP
 from archivers.run import Archiver, ArchiveRun
 from archivers.writes.delete import compare_all, measured
-from buckets.bson.cursor import AHEAD
+from buckets.bson.cursor import READ_AHEAD_BYTES
 from buckets.bson.prefetch import prefetch
 from buckets.bson.raw import Batch
 from buckets.decoding.decode import Lot, decode
@@ -66,11 +66,11 @@ class Sweep:
         """Moves all that has expired and ends within [start, end), milliseconds."""
         filling, source, begun, first = self._filling, self._work.source, start, None
         source.look_at_texts()
-        for batch in source.strays():
+        for batch in source.untimed():
             self._work.report.quarantine(decode(batch, self._work.policy).quarantined)
         with (
             closing(_expired(source, start, end)) as by_day,
-            closing(prefetch(by_day, lambda: True, _size, AHEAD)) as expired,
+            closing(prefetch(by_day, lambda: True, _size, READ_AHEAD_BYTES)) as expired,
         ):
             for at, stop, batch in expired:
                 first = at if first is None else first

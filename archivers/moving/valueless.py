@@ -19,7 +19,7 @@ from buckets.decoding.decode import Lot
 from buckets.fields.times import DAY_MS
 from buckets.models.series import series_key
 from buckets.models.slots import containers
-from rollups.summaries.numeric import Summaries
+from rollups.summaries.numeric import NumericHistory
 
 Integers = NDArray[np.int64]
 
@@ -70,7 +70,7 @@ class Numeric:
 
     def __init__(self, work: ArchiveRun) -> None:
         self._work = work
-        self._summaries = Summaries(work.database, work.policy)
+        self._summaries = NumericHistory(work.database, work.policy)
 
     def fitting(self, lot: Lot) -> Integers:
         """Returns the indices of the buckets that may go; the others are reported."""
@@ -100,7 +100,7 @@ class Numeric:
     def _confirmed(self, columns: Columns, doubts: list[Doubt]) -> list[Doubt]:
         """Returns those of a whole day, of a series that had some: what lies here may be a part of both."""
         keys = {it.series: series_key(columns.series[it.series]) for it in doubts}
-        had = self._summaries.had(
+        had = self._summaries.fields_ever(
             {keys[it.series]: columns.series[it.series] for it in doubts if not it.had_some}
         )
         some = [it for it in doubts if it.had_some or it.field in had[keys[it.series]]]

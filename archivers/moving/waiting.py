@@ -48,7 +48,7 @@ class Waiting:
 
     def begin(self, batch: Batch, first_ms: int, last_ms: int) -> None:
         """Notes the buckets of a lot whose copy begins. The lot spans first to last, milliseconds."""
-        self._under_way.append(_UnderWay(first_ms, last_ms, np.sort(batch.main.id_names)))
+        self._under_way.append(_UnderWay(first_ms, last_ms, np.sort(batch.main.id_hashes)))
 
     def settle(self, *, stay: bool) -> None:
         """Settles the lot that was begun first. `stay`: its buckets stay in the source."""
@@ -58,7 +58,7 @@ class Waiting:
 
     def miss(self, gone: Batch, first_ms: int, last_ms: int) -> None:
         """Notes that somebody else has deleted these buckets, of a lot that spans first to last."""
-        self._write(_UnderWay(first_ms, last_ms, np.sort(gone.main.id_names)), are_gone=True)
+        self._write(_UnderWay(first_ms, last_ms, np.sort(gone.main.id_hashes)), are_gone=True)
 
     def _write(self, lot: _UnderWay, *, are_gone: bool) -> None:
         self._file.seek(0, os.SEEK_END)
@@ -99,8 +99,8 @@ def _touches(lot: _UnderWay | _Names, first_ms: int, last_ms: int) -> bool:
 def _among(batch: Batch, lots: Iterable[NDArray[np.uint64]]) -> NDArray[np.bool_]:
     found = np.zeros(len(batch), dtype=np.bool_)
     for there in lots:
-        order = np.argsort(batch.main.id_names)
-        mine = batch.main.id_names[order]  # these find their places one after another
+        order = np.argsort(batch.main.id_hashes)
+        mine = batch.main.id_hashes[order]  # these find their places one after another
         at = np.searchsorted(there, mine)
         found[order] |= there[np.minimum(at, len(there) - 1)] == mine
     return found

@@ -235,7 +235,7 @@ class _Check:
             yield self._finding("ttl-conflict", expiry.place, "error", message)
         for name, kept in self._kept().items():
             if name in self.here:
-                for expiry in ttl.expiries(self.database, [self.here[name]]):
+                for expiry in ttl.rules(self.database, [self.here[name]]):
                     if kept is None or expiry.after < kept:
                         message = (
                             f"MongoDB deletes after {expiry.after} what is to be kept {kept or 'forever'}"

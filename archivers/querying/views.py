@@ -11,7 +11,7 @@ from archivers.querying.tables import CoverageTable, ReadingsTable, SummariesTab
 from archivers.tasks import Connections, LocalExecutor
 from config.errors import UsageError
 from config.policies import LevelName, Policy
-from rollups.context import Check, Progress, silent
+from rollups.context import Check, ProgressListener, no_progress
 from rollups.guarded import dry
 
 
@@ -20,7 +20,7 @@ def looking(
     policy: Policy,
     now: datetime,
     check: Check = lambda: None,
-    progress: Progress = silent,
+    progress: ProgressListener = no_progress,
 ) -> ArchiveContext:
     """Returns the context of one who reads alone. `check` raises where to stop."""
     return ArchiveContext(

@@ -16,43 +16,43 @@ from buckets.layouts.groups import Unions
 from buckets.source import Source
 from config.errors import BucketwiseError
 from config.policies import Policy
-from rollups.rolling.slices import Reader, SliceRequest, SliceStates, read
-from rollups.tasks import at_once
+from rollups.rolling.slices import SliceReader, SliceRequest, SliceStates, read
+from rollups.tasks import run_now
 
 
 def slice_reader(
     executor: Executor, connections: Connections, policy: Policy, archived: ArchivedReader
-) -> Reader:
+) -> SliceReader:
     """Returns the reader of one roll-up: what is archived by then does not change until it is done."""
     if isinstance(executor, LocalExecutor):
         source, unions = Source(connections.database, policy), Unions()
-        return Reader(
-            lambda asked: at_once(_read, source, archived, policy, asked, unions), memory=executor.memory
+        return SliceReader(
+            lambda request: run_now(_read, source, archived, policy, request, unions), memory=executor.memory
         )
     run, seen = uuid.uuid4().hex, SourceIdentity.of(connections, policy)
 
-    def read_elsewhere(asked: SliceRequest) -> Future[SliceStates]:
-        return executor.submit(read_slice, policy, run, seen, asked)
+    def read_elsewhere(request: SliceRequest) -> Future[SliceStates]:
+        return executor.submit(read_slice, policy, run, seen, request)
 
-    return Reader(read_elsewhere, executor.workers, executor.memory)
+    return SliceReader(read_elsewhere, executor.workers, executor.memory)
 
 
 def read_slice(
-    connections: Connections, policy: Policy, run: str, expected: SourceIdentity, asked: SliceRequest
+    connections: Connections, policy: Policy, run: str, expected: SourceIdentity, request: SliceRequest
 ) -> SliceStates:
     """Reads a slice, as a task. Of one `run`, a worker looks at the archive's manifests once."""
     if getattr(_KEPT, "run", None) != run:
         expected.check(connections, policy)
         _KEPT.archived = archived_reader(connections, policy)
         _KEPT.run, _KEPT.unions = run, Unions()
-    return _read(Source(connections.database, policy), _KEPT.archived, policy, asked, _KEPT.unions)
+    return _read(Source(connections.database, policy), _KEPT.archived, policy, request, _KEPT.unions)
 
 
 def _read(
-    source: Source, archived: ArchivedReader, policy: Policy, asked: SliceRequest, unions: Unions
+    source: Source, archived: ArchivedReader, policy: Policy, request: SliceRequest, unions: Unions
 ) -> SliceStates:
     """Notes as well which commits were read."""
-    found = read(source, archived.batches, policy, asked, unions)
+    found = read(source, archived.batches, policy, request, unions)
     found.commits = archived.take_read()
     return found
 

@@ -31,7 +31,7 @@ from buckets.fields.times import as_ms
 from buckets.models import timeseries
 from config.errors import BucketwiseError
 from config.policies import Policy
-from rollups.tasks import at_once, result_of
+from rollups.tasks import result_of, run_now
 
 Document = dict[str, Any]
 
@@ -79,7 +79,7 @@ class _Restoring:
         self._report = RestoreReport()
         self._filter = wanted
         self._passed: dict[str, int] = {}  # how many buckets of each commit were looked at, from its first
-        self._seen: Future[None] = at_once(lambda: None)  # reads back the piece before
+        self._seen: Future[None] = run_now(lambda: None)  # reads back the piece before
         histories = partial(_histories, context)
         self._settling = Settling(target, histories, self._were_counted)
 

@@ -28,7 +28,7 @@ from rollups.guarded import transaction
 
 Document = dict[str, Any]
 #: Commits that one transaction registers.
-_AT_ONCE = 200
+_BATCH_SIZE = 200
 
 
 def commit_hourly(history: History, hours: int) -> None:
@@ -53,8 +53,8 @@ def commit_hourly(history: History, hours: int) -> None:
     assert archive is not None
     source = history.database.get_collection(policy.collection, context.receipts.collection.codec_options)
     by_hour = itertools.groupby(source.find().sort("d"), key=lambda it: it["d"])
-    hourly = (Batch.of(Docs.of([_raw(it) for it in some])) for _, some in by_hour)
-    while batches := list(itertools.islice(hourly, _AT_ONCE)):
+    hourly = (Batch.of(Docs.of([_raw(it) for it in documents])) for _, documents in by_hour)
+    while batches := list(itertools.islice(hourly, _BATCH_SIZE)):
         _register(context, archive, batches)
     source.delete_many({})
 
@@ -72,16 +72,16 @@ def _register(context: ArchiveContext, archive: OfflineArchive, batches: Sequenc
     maker = Maker(context.database.name, context.fence, context.now)
     heads, receipt = read_heads(context.receipts), last_receipt(context.receipts)
     sequence, links = (heads.sequence, heads.links) if heads else (0, ())
-    made: list[Manifest] = []
+    manifests: list[Manifest] = []
     for batch in batches:
         lot = Lot(batch, context.policy)
         copied = archive.copy([lot], archive.types_for(lot.decoded.columns.series), maker, _nothing)
-        place = ChainPosition(sequence + 1, links, receipt)
-        made.append(archive.commit(copied, place, _nothing))
-        sequence, links = made[-1].sequence, (made[-1].link,)
+        position = ChainPosition(sequence + 1, links, receipt)
+        manifests.append(archive.commit(copied, position, _nothing))
+        sequence, links = manifests[-1].sequence, (manifests[-1].link,)
 
     def step(session: ClientSession) -> None:
-        for manifest, batch in zip(made, batches, strict=True):
+        for manifest, batch in zip(manifests, batches, strict=True):
             gone, count = np.zeros(manifest.buckets, dtype=np.bool_), manifest.buckets
             facts, heads = {**facts_of(manifest), "at": context.now}, [advanced(context.receipts, manifest)]
             context.receipts.set_live(manifest.commit, gone, facts, session, count, heads)

@@ -27,7 +27,7 @@ HOUR = timedelta(hours=1)
 AFTER = timedelta(days=2)
 #: Of the store's interface; the others are the listings.
 _REQUESTS = ("get_bytes", "put_bytes", "head", "delete", "list")
-_AT_ONCE = 10_000
+_BATCH_SIZE = 10_000
 
 
 class Cost(NamedTuple):
@@ -68,8 +68,8 @@ class History:
         """Writes the next hours: a reading of each series."""
         for policy in self.all:
             readings = self._readings(hours)
-            while some := list(itertools.islice(readings, _AT_ONCE)):
-                self.database[policy.collection].insert_many(some, ordered=False)
+            while batch := list(itertools.islice(readings, _BATCH_SIZE)):
+                self.database[policy.collection].insert_many(batch, ordered=False)
         self.filled += range(self.hours, self.hours + hours)
         self.hours += hours
 
@@ -112,7 +112,7 @@ class History:
 
 def policy_of(number: int) -> Policy:
     """Returns the policy of this number."""
-    said: dict[str, Any] = {
+    keys: dict[str, Any] = {
         "name": f"p{number}",
         "collection": f"p{number}",
         "model": "reading",
@@ -122,7 +122,7 @@ def policy_of(number: int) -> Policy:
         "rollup": {"hourly": f"p{number}_hourly", "daily": f"p{number}_daily"},
         "archive": {"after": AFTER, "to": "offline", "compact": Compact(after=None, delay=timedelta(0))},
     }
-    return Policy(**said)
+    return Policy(**keys)
 
 
 @contextmanager

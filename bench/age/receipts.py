@@ -25,12 +25,12 @@ from rollups.guarded import transaction
 
 Document = dict[str, Any]
 #: Receipts that one transaction writes here.
-_AT_ONCE = 500
+_BATCH_SIZE = 500
 _COMMIT = "2018-06-30_2018-06-30_f000001_b69a81a9edc2f0d8"
 
 
 @dataclass(frozen=True)
-class Room:
+class ReceiptBytes:
     """How many bytes the receipts of so many deletes take: as BSON in MongoDB, then in files."""
 
     deletes: int
@@ -40,7 +40,7 @@ class Room:
     left: int  # in MongoDB, once they have moved
 
 
-def of_receipts(uri: str, counts: Sequence[int]) -> Iterator[Room]:
+def of_receipts(uri: str, counts: Sequence[int]) -> Iterator[ReceiptBytes]:
     """Yields a database with one delete of a thousand buckets an hour."""
     for count in counts:
         with MongoClient[Document](uri, tz_aware=True) as client, tempfile.TemporaryDirectory() as folder:
@@ -52,12 +52,12 @@ def of_receipts(uri: str, counts: Sequence[int]) -> Iterator[Room]:
         sys.stderr.write(f"receipts of {count:,} deletes: measured\n")
 
 
-def _measured(database: Database[Document], count: int, folder: Path) -> Room:
+def _measured(database: Database[Document], count: int, folder: Path) -> ReceiptBytes:
     policy = policy_of(0)
     receipts = Receipts(database, policy.name)
     receipts.prepare()
-    for at in range(0, count, _AT_ONCE):
-        numbers = range(at, min(at + _AT_ONCE, count))
+    for at in range(0, count, _BATCH_SIZE):
+        numbers = range(at, min(at + _BATCH_SIZE, count))
 
         def write(session: ClientSession, numbers: range = numbers) -> None:
             for number in numbers:
@@ -69,12 +69,12 @@ def _measured(database: Database[Document], count: int, folder: Path) -> Room:
     before = _bytes(database)
     store = open_store(Store(url=folder.as_uri()))
     end = START + count * HOUR + timedelta(days=1)
-    move_old(receipts, ReceiptFiles(receipts, store), end, lambda step: _alone(database, step))
+    move_old(receipts, ReceiptFiles(receipts, store), end, lambda step: _in_transaction(database, step))
     files = list(store.list())
-    return Room(count, before, len(files), sum(it.size for it in files), _bytes(database))
+    return ReceiptBytes(count, before, len(files), sum(it.size for it in files), _bytes(database))
 
 
-def _alone(database: Database[Document], step: Any) -> None:
+def _in_transaction(database: Database[Document], step: Any) -> None:
     transaction(database, lambda _session: None, step)
 
 

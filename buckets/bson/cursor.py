@@ -30,9 +30,9 @@ MOST_DOCUMENTS, FIRST_DOCUMENTS = 1_000_000, 1000
 #: at 16 MB. Work on it takes many times that.
 MOST_BYTES = 1 << 22
 #: Replies are fetched ahead while those that wait have fewer bytes.
-AHEAD = 2 * MOST_BYTES
+READ_AHEAD_BYTES = 2 * MOST_BYTES
 _BATCHES = (b"firstBatch", b"nextBatch")
-_NAME_BYTES, _MOST_DIGITS = 64, 8
+_NAME_BYTES, _MAX_DIGITS = 64, 8
 _LENGTH = struct.Struct("<i")
 _EMPTY = _LENGTH.pack(LEAST) + b"\0"
 
@@ -44,14 +44,14 @@ def find_raw(  # noqa: PLR0913  (the arguments of pymongo's `find`)
     fields: Document | None = None,
     sort: list[tuple[str, int]] | None = None,
     limit: int = 0,
-    is_ahead: bool = True,
+    reads_ahead: bool = True,
 ) -> Iterator[Docs]:
-    """Yields the documents that meet the query, in pieces of at most MOST_BYTES. Where it `is_ahead`, and
+    """Yields the documents that meet the query, in pieces of at most MOST_BYTES. Where it `reads_ahead`, and
     without a session, the next replies are fetched while one is worked on."""
-    first, is_ahead = min(FIRST_DOCUMENTS, MOST_DOCUMENTS), is_ahead and session is None
+    first, reads_ahead = min(FIRST_DOCUMENTS, MOST_DOCUMENTS), reads_ahead and session is None
     cursor = _Cursor(collection, query, fields, session=session, sort=sort, limit=limit, batch_size=first)
     try:
-        for reply in prefetch(cursor, lambda: is_ahead and cursor.alive, _size, AHEAD):
+        for reply in prefetch(cursor, lambda: reads_ahead and cursor.alive, _size, READ_AHEAD_BYTES):
             yield from reply if isinstance(reply, list) else [Docs.split(reply)]
     finally:
         cursor.close()
@@ -64,20 +64,20 @@ def _size(reply: list[Docs] | bytes) -> int:
 class _Cursor(RawBatchCursor[Any]):
     def _unpack_response(self, response: Any, *args: Any, **options: Any) -> Any:
         try:
-            rest, batch, array = _cut(memoryview(response.payload_document))
+            rest, batch, array = _take_out_array(memoryview(response.payload_document))
             pieces = list(_documents(array))
         except (AttributeError, ValueError, struct.error):
             return super()._unpack_response(response, *args, **options)  # an error's reply, mostly
-        short = copy.copy(response)
-        short.payload_document = rest
-        replies: Any = super()._unpack_response(short, *args, **options)
+        without_documents = copy.copy(response)
+        without_documents.payload_document = rest
+        replies: Any = super()._unpack_response(without_documents, *args, **options)
         replies[0]["cursor"][batch] = [pieces] if pieces else []
         if pieces:  # the next reply is asked for with it
             self._batch_size = min(MOST_DOCUMENTS, max(1, MOST_BYTES * sum(map(len, pieces)) // len(array)))
         return replies
 
 
-def _cut(reply: memoryview) -> tuple[bytes, str, memoryview]:
+def _take_out_array(reply: memoryview) -> tuple[bytes, str, memoryview]:
     """Returns a reply with an empty array in place of its documents, that array's name, and the array itself.
     Raises ValueError where it has none."""
     cursor, _ = _field(reply, 0, (b"cursor",), DOCUMENT)
@@ -107,39 +107,39 @@ def _length(data: memoryview, at: int) -> int:
 
 def _documents(array: memoryview) -> Iterator[Docs]:
     """Yields what an array holds, in pieces. Raises ValueError where it holds anything but documents."""
-    return _alike(Docs.of_rows(rows)) if (rows := _rows(array)) else _unlike(bytes(array))
+    return _of_one_length(Docs.of_rows(rows)) if (rows := _rows(array)) else _of_any_length(bytes(array))
 
 
 def _rows(array: memoryview) -> list[Rows] | None:
     """Returns documents of one length as matrices, one for each number of digits in the names of the
     elements; else None. Compares all that tells one element from the next."""
     position, end = 4, len(array) - 1
-    found: list[Rows] = []
+    matrices: list[Rows] = []
     length = _length(array, position + 3) if position < end else 0
-    for digits in range(1, _MOST_DIGITS):
+    for digits in range(1, _MAX_DIGITS):
         if position == end:
-            return found
+            return matrices
         head = digits + 2  # type, name, zero
-        most = 10**digits - (10 ** (digits - 1) if digits > 1 else 0)
-        count = min((end - position) // (head + length), most) if length >= LEAST else 0
+        limit = 10**digits - (10 ** (digits - 1) if digits > 1 else 0)
+        count = min((end - position) // (head + length), limit) if length >= LEAST else 0
         rows: Rows = np.ndarray((count, head + length), np.uint8, array, position)
         lengths = np.ascontiguousarray(rows[:, head : head + 4]).view("<i4")
-        begin = rows[:, :1] == DOCUMENT, rows[:, 1 : head - 1] != 0, rows[:, head - 1 : head] == 0
-        if not count or not all(it.all() for it in (*begin, lengths == length)):
+        checks = rows[:, :1] == DOCUMENT, rows[:, 1 : head - 1] != 0, rows[:, head - 1 : head] == 0
+        if not count or not all(it.all() for it in (*checks, lengths == length)):
             return None
-        found.append(rows[:, head:])
+        matrices.append(rows[:, head:])
         position += count * (head + length)
     return None
 
 
-def _alike(docs: Docs) -> Iterator[Docs]:
-    at_once = max(1, MOST_BYTES * len(docs) // docs.size)
-    for at in range(0, len(docs), at_once):
-        yield docs.slice(at, min(at + at_once, len(docs)))
+def _of_one_length(docs: Docs) -> Iterator[Docs]:
+    count = max(1, MOST_BYTES * len(docs) // docs.size)
+    for at in range(0, len(docs), count):
+        yield docs.slice(at, min(at + count, len(docs)))
 
 
-def _unlike(array: bytes) -> Iterator[Docs]:
-    some: list[bytes] = []
+def _of_any_length(array: bytes) -> Iterator[Docs]:
+    documents: list[bytes] = []
     size, position, end = 0, 4, len(array) - 1
     while position < end:
         start = array.index(0, position + 1) + 1
@@ -147,10 +147,10 @@ def _unlike(array: bytes) -> Iterator[Docs]:
         if array[position] != DOCUMENT or not start + LEAST <= stop <= end:
             raise ValueError("the array holds something else than documents")
         size += stop - start
-        if some and size > MOST_BYTES:
-            yield Docs.of(some)
-            some, size = [], stop - start
-        some.append(array[start:stop])
+        if documents and size > MOST_BYTES:
+            yield Docs.of(documents)
+            documents, size = [], stop - start
+        documents.append(array[start:stop])
         position = stop
-    if some:
-        yield Docs.of(some)
+    if documents:
+        yield Docs.of(documents)

@@ -9,7 +9,7 @@ from buckets.bson.types import ARRAY, BINARY, CODE, DOCUMENT, FIXED, STRING, SYM
 
 #: Where the `_id` comes first: its type lies here in the document, behind the length; its value here; and
 #: where that begins with its length, this ends here.
-_TYPE, _VALUE, _TOLD = 4, 9, 13
+_TYPE, _VALUE, _LENGTH_END = 4, 9, 13
 _NAME = np.frombuffer(b"_id\0", np.uint8)
 #: Sizes of values by their types; of those that begin with a length: what they have beyond it.
 _SIZES, _BEYOND = np.full(256, -1), np.full(256, -1)
@@ -38,9 +38,9 @@ def _sizes_of_first(
     """Returns the size of each `_id` that comes first, and lies inside its document; else -1."""
     if not len(starts):
         return lengths
-    heads = data[np.minimum(starts[:, None] + np.arange(_TYPE, _TOLD), len(data) - 1)]
-    kinds, told = heads[:, 0], np.ascontiguousarray(heads[:, _VALUE - _TYPE :]).view("<i4")[:, 0]
-    has_length = (_BEYOND[kinds] >= 0) & (told >= 0) & (lengths > _TOLD)
-    sizes = np.where(has_length, told + _BEYOND[kinds], _SIZES[kinds])
+    heads = data[np.minimum(starts[:, None] + np.arange(_TYPE, _LENGTH_END), len(data) - 1)]
+    kinds, length_fields = heads[:, 0], np.ascontiguousarray(heads[:, _VALUE - _TYPE :]).view("<i4")[:, 0]
+    has_length = (_BEYOND[kinds] >= 0) & (length_fields >= 0) & (lengths > _LENGTH_END)
+    sizes = np.where(has_length, length_fields + _BEYOND[kinds], _SIZES[kinds])
     is_named = (heads[:, 1 : _VALUE - _TYPE] == _NAME).all(axis=1)
     return np.where(is_named & (_VALUE + sizes < lengths), sizes, -1)

@@ -14,24 +14,27 @@ T = TypeVar("T")
 IDLE = 600.0
 
 
-def _one(_: object) -> int:
+def _count_one(_: object) -> int:
     return 1
 
 
 def prefetch(
-    found: Iterator[T], may_go_on: Callable[[], bool], size: Callable[[T], int] = _one, most: int = 1
+    items: Iterator[T],
+    may_continue: Callable[[], bool],
+    size: Callable[[T], int] = _count_one,
+    limit: int = 1,
 ) -> Generator[T, None, None]:
     """Yields the same items in the same order, and fetches the next ones meanwhile.
 
-    Once an item leaves `may_go_on` true, a thread fetches those after it while the caller works, until those
-    that wait have a size of `most`. Where the caller takes long, it now and then fetches one more, so that a
-    cursor stays open. An error is raised in place of the item that it kept from coming. Closing this iterator
-    waits for the fetch under way; nothing is read after that."""
+    Once `may_continue` is true after an item, a thread fetches those after it while the caller works, until
+    those that wait have a size of `limit`. Where the caller takes long, it now and then fetches one more, so
+    that a cursor stays open. An error is raised in place of the item that it kept from coming. Closing this
+    iterator waits for the fetch under way; nothing is read after that."""
     reader: _Reader[T] | None = None
     try:
-        while (it := next(found, None)) is not None:
-            if may_go_on():
-                reader = _Reader(found, size, most)
+        while (it := next(items, None)) is not None:
+            if may_continue():
+                reader = _Reader(items, size, limit)
                 reader.begin()
             yield it
             del it
@@ -48,9 +51,9 @@ class _Reader(threading.Thread, Generic[T]):
     The two threads speak by queues alone. An exception that a signal raises in one leaves no lock held that
     the other waits for."""
 
-    def __init__(self, found: Iterator[T], size: Callable[[T], int], most: int) -> None:
+    def __init__(self, items: Iterator[T], size: Callable[[T], int], limit: int) -> None:
         super().__init__(name="bucketwise-ahead", daemon=True)
-        self._found, self._size, self._most = found, size, most
+        self._items, self._size, self._limit = items, size, limit
         self._context = contextvars.copy_context()  # the driver keeps time limits there
         self._waiting: SimpleQueue[tuple[int, T] | None] = SimpleQueue()  # with their sizes; None: the end
         self._taken: SimpleQueue[int | None] = SimpleQueue()  # sizes; None: no more is wanted
@@ -78,7 +81,7 @@ class _Reader(threading.Thread, Generic[T]):
     def _fetch(self) -> None:
         held = 0
         while True:
-            while held >= self._most or not self._taken.empty():
+            while held >= self._limit or not self._taken.empty():
                 try:
                     taken = self._taken.get(timeout=IDLE)
                 except Empty:
@@ -86,7 +89,7 @@ class _Reader(threading.Thread, Generic[T]):
                 if taken is None:
                     return
                 held -= taken
-            if (it := self._context.run(next, self._found, None)) is None:
+            if (it := self._context.run(next, self._items, None)) is None:
                 return
             size = self._size(it)
             held += size

@@ -23,14 +23,14 @@ from buckets.bson.rows import Rows, back_to_back, filled, take_rows
 from buckets.bson.types import DOCUMENT, OBJECT_ID, decode_value
 
 #: Bytes of an `_id` that may be queried: a query names a thousand. So many bytes of a longer one are shown.
-LONGEST_ID, _TOLD = 8192, 40
+LONGEST_ID, _SHOWN = 8192, 40
 #: Bytes of an empty document.
 LEAST = 5
 _LENGTH = struct.Struct("<i")
 #: How a document begins, behind its length, where its `_id` is an ObjectId and comes first: most do.
 _OBJECT_ID_SIZE = 13  # with its type
 _OBJECT_ID_FIRST = bytes([OBJECT_ID]) + b"_id\0"
-_ODD = np.uint64(0x9E3779B97F4A7C15)
+_ODD_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 LOSSLESS: CodecOptions[RawBSONDocument] = CodecOptions(
     document_class=RawBSONDocument,
     tz_aware=True,
@@ -65,18 +65,18 @@ class Docs:
     def __init__(self, data: bytes | list[Rows], offsets: NDArray[np.int64]) -> None:
         """Rows, all of one length, are put back to back when they are first looked at: until then they can be
         cut, and joined with others, without a copy."""
-        self._held = data
+        self._storage = data
         self.offsets = offsets  # n + 1
 
     @property
     def data(self) -> bytes:
         """Returns all bytes, back to back. Raises ValueError where their length is not what it was."""
-        held = self._held
-        if isinstance(held, list):
-            self._held = held = back_to_back(held)
-        if len(held) != self.size:  # what took the rows out of the list before broke off
-            raise ValueError(f"documents of {self.size:,} bytes, and {len(held):,} of them are there")
-        return held
+        storage = self._storage
+        if isinstance(storage, list):
+            self._storage = storage = back_to_back(storage)
+        if len(storage) != self.size:  # what took the rows out of the list before broke off
+            raise ValueError(f"documents of {self.size:,} bytes, and {len(storage):,} of them are there")
+        return storage
 
     @property
     def size(self) -> int:
@@ -106,8 +106,8 @@ class Docs:
         length = _LENGTH.unpack_from(data)[0] if len(data) >= LEAST else 0
         if length < LEAST or len(data) % length:
             return None
-        told = np.ndarray((len(data) // length,), "<i4", data, strides=(length,))
-        return cls(data, np.arange(len(told) + 1) * length) if (told == length).all() else None
+        sizes = np.ndarray((len(data) // length,), "<i4", data, strides=(length,))
+        return cls(data, np.arange(len(sizes) + 1) * length) if (sizes == length).all() else None
 
     @classmethod
     def of(cls, documents: Sequence[bytes]) -> Docs:
@@ -130,9 +130,9 @@ class Docs:
         """Returns the documents of all parts, in their order."""
         if len(parts) == 1:
             return parts[0]
-        lists = [part._held for part in parts]  # noqa: SLF001  (of its own class)
-        rows = [some for held in lists if isinstance(held, list) for some in held]
-        if len({some.shape[1] for some in rows}) == 1 and sum(map(len, rows)) == sum(map(len, parts)):
+        storages = [part._storage for part in parts]  # noqa: SLF001  (of its own class)
+        rows = [matrix for storage in storages if isinstance(storage, list) for matrix in storage]
+        if len({matrix.shape[1] for matrix in rows}) == 1 and sum(map(len, rows)) == sum(map(len, parts)):
             return cls.of_rows(rows)
         return cls.split(b"".join(part.data for part in parts))
 
@@ -168,15 +168,15 @@ class Docs:
         return [found[at : at + size] for at in range(0, len(found), size)]
 
     @cached_property
-    def id_names(self) -> NDArray[np.uint64]:
+    def id_hashes(self) -> NDArray[np.uint64]:
         """Returns eight bytes for each `raw_id`: fixed in a process, and almost never those of another."""
         if self._object_ids is not None:
             return _mixed(self._object_ids)
-        names = np.fromiter(map(hash, self.raw_ids), np.int64, len(self)).view(np.uint64)
-        at = [i for i, raw_id in enumerate(self.raw_ids) if _is_object_id(raw_id)]
-        found = np.frombuffer(b"".join([self.raw_ids[i][1:] for i in at]), np.uint8)
-        names[at] = _mixed(found.reshape(len(at), _OBJECT_ID_SIZE - 1))
-        return names
+        hashes = np.fromiter(map(hash, self.raw_ids), np.int64, len(self)).view(np.uint64)
+        rows = [i for i, raw_id in enumerate(self.raw_ids) if _is_object_id(raw_id)]
+        object_ids = np.frombuffer(b"".join([self.raw_ids[i][1:] for i in rows]), np.uint8)
+        hashes[rows] = _mixed(object_ids.reshape(len(rows), _OBJECT_ID_SIZE - 1))
+        return hashes
 
     @cached_property
     def _object_ids(self) -> NDArray[np.uint8] | None:
@@ -220,19 +220,21 @@ class Docs:
         escapes. Of one that is far too long it gives the beginning and a hash, so that no two look alike."""
         raw = self.raw_id(index)
         if len(raw) > LONGEST_ID + 1:
-            rest = f"{len(raw) - _TOLD:,} bytes more, SHA-256 {hashlib.sha256(raw).hexdigest()[:16]}…"
-            return f"{raw[:_TOLD]!r} and {rest}"
+            rest = f"{len(raw) - _SHOWN:,} bytes more, SHA-256 {hashlib.sha256(raw).hexdigest()[:16]}…"
+            return f"{raw[:_SHOWN]!r} and {rest}"
         return decode_value(raw[0], raw[1:], legible=True) if raw else None
 
     def slice(self, start: int, stop: int) -> Docs:
         """Returns documents start to stop, as they lie."""
-        held = self._held
-        if isinstance(held, list):
-            starts = itertools.accumulate(map(len, held), initial=0)
+        storage = self._storage
+        if isinstance(storage, list):
+            starts = itertools.accumulate(map(len, storage), initial=0)
             cut = [
-                some[max(0, start - at) : max(0, stop - at)] for some, at in zip(held, starts, strict=False)
+                rows[max(0, start - at) : max(0, stop - at)]
+                for rows, at in zip(storage, starts, strict=False)
             ]
-            return Docs.of_rows([some for some in cut if len(some)] or cut[:1])  # none keeps what it isn't of
+            kept = [rows for rows in cut if len(rows)] or cut[:1]
+            return Docs.of_rows(kept)  # none keeps what it isn't of
         low, high = int(self.offsets[start]), int(self.offsets[stop])
         return Docs(self.data[low:high], self.offsets[start : stop + 1] - low)
 
@@ -257,9 +259,9 @@ def _is_object_id(raw_id: bytes) -> bool:
 
 def _mixed(object_ids: NDArray[np.uint8]) -> NDArray[np.uint64]:
     """Returns a number for each ObjectId, (n, 12) → (n,): by odd factors, each bit affects those above it."""
-    first = np.ascontiguousarray(object_ids[:, :8]).view("<u8")[:, 0] * _ODD
+    first = np.ascontiguousarray(object_ids[:, :8]).view("<u8")[:, 0] * _ODD_FACTOR
     last = np.ascontiguousarray(object_ids[:, 8:]).view("<u4")[:, 0].astype(np.uint64)
-    return np.asarray((((first >> np.uint64(32)) ^ first) + last) * _ODD)
+    return np.asarray((((first >> np.uint64(32)) ^ first) + last) * _ODD_FACTOR)
 
 
 @dataclass(frozen=True)
@@ -334,8 +336,8 @@ class Batch:
 
     def equals(self, other: Batch) -> bool:
         """Returns whether both hold the same documents and overflow in the same order, byte for byte."""
-        mine = (self.main.data, self.extra.data, self.owner.tobytes())
-        return mine == (other.main.data, other.extra.data, other.owner.tobytes())
+        own = (self.main.data, self.extra.data, self.owner.tobytes())
+        return own == (other.main.data, other.extra.data, other.owner.tobytes())
 
     @cached_property
     def digest(self) -> str:

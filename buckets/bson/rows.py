@@ -19,9 +19,9 @@ unwritten = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_char_p, ctypes.c_ssize_
 
 def filled(size: int, fill: Callable[[NDArray[np.uint8]], object]) -> bytes:
     """Returns `size` bytes that `fill` writes in place. An array of numpy's own would have to be copied."""
-    held = BytesIO(unwritten(None, size))
-    fill(np.frombuffer(held.getbuffer(), np.uint8))
-    return held.getvalue()  # nobody can write to them any more; else these would be a copy too
+    buffer = BytesIO(unwritten(None, size))
+    fill(np.frombuffer(buffer.getbuffer(), np.uint8))
+    return buffer.getvalue()  # nobody can write to them any more; else these would be a copy too
 
 
 def back_to_back(matrices: list[Rows]) -> bytes:

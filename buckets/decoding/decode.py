@@ -18,7 +18,7 @@ from buckets.decoding.soundness import Faults, Piece, Span, check_times, check_t
 from buckets.fields.ids import sort_keys, unnameable
 from buckets.fields.times import NO_TIME
 from buckets.fields.values import read_values
-from buckets.layouts.groups import Unions, group
+from buckets.layouts.groups import Unions, group_by_layout
 from buckets.layouts.layout import Group
 from buckets.models.model import OVERFLOW_SHAPES, SHAPES, overflow_union_rules, union_rules
 from buckets.models.overflow import flagged
@@ -84,7 +84,7 @@ class Lot:
         counts three quarters of what the unions among its layouts have room for, one for each document, and
         layouts that a bucket has for itself."""
         pieces = self.decoded.pieces
-        room = sum(piece.time.size for piece in pieces if piece.there is not None)
+        room = sum(piece.time.size for piece in pieces if piece.present is not None)
         alone = [len(piece.group.layout.elements) for piece in pieces if len(piece.units) == 1]
         layouts = sum(_CELLS_OF_LAYOUT + _CELLS_OF_ELEMENT * size for size in alone)
         return cells_of(self.readings + room * 3 // 4, len(self.batch), self.policy) + layouts
@@ -119,37 +119,39 @@ def decode(batch: Batch, policy: Policy, unions: Unions | None = None) -> Decode
     span = Span.unknown(len(batch))
     keys: list[tuple[NDArray[np.int64], NDArray[np.bytes_]]] = []
     pieces: list[Piece] = []
-    lonely = np.zeros(len(batch), dtype=np.bool_)
-    nameless: set[int] = set()
-    for found in group(batch.main, union_rules(policy), unions):
-        identity = found.layout.get(("_id",))
-        keys.append((found.members, sort_keys(found, identity)))
-        rows, reason = unnameable(found, identity)
-        faults.add(found.members[rows], "_id", reason)
-        nameless.update(found.members[rows].tolist())
+    lacks_overflow = np.zeros(len(batch), dtype=np.bool_)
+    without_id: set[int] = set()
+    for group in group_by_layout(batch.main, union_rules(policy), unions):
+        identity = group.layout.get(("_id",))
+        keys.append((group.members, sort_keys(group, identity)))
+        rows, reason = unnameable(group, identity)
+        faults.add(group.members[rows], "_id", reason)
+        without_id.update(group.members[rows].tolist())
         try:
-            lonely[found.members] = flagged(found, policy)
-            shape = SHAPES[policy.model](found.layout, policy)
-            series[found.members], breaches = table.of_group(found, policy)
+            lacks_overflow[group.members] = flagged(group, policy)
+            shape = SHAPES[policy.model](group.layout, policy)
+            series[group.members], breaches = table.of_group(group, policy)
         except Breach as breach:
-            faults.add(found.members, breach.field, breach.reason)
+            faults.add(group.members, breach.field, breach.reason)
             continue
-        for row, wrong in breaches.items():
-            faults.add(found.members[row : row + 1], wrong.field, wrong.reason)
-        times = shape.read_times(found)
-        span.fill(found, shape, times, policy, faults)
-        times = shape.after(span.first[found.members]) if times is None else times
-        pieces.append(_piece(found, shape, found.members, times, policy, overflow=False))
-    lonely[batch.owner] = False
-    pieces += _overflow(batch, lonely, span, policy, faults, unions)
+        for row, row_breach in breaches.items():
+            faults.add(group.members[row : row + 1], row_breach.field, row_breach.reason)
+        times = shape.read_times(group)
+        span.fill(group, shape, times, policy, faults)
+        times = shape.after(span.first[group.members]) if times is None else times
+        pieces.append(_piece(group, shape, group.members, times, policy, overflow=False))
+    lacks_overflow[batch.owner] = False
+    pieces += _overflow(batch, lacks_overflow, span, policy, faults, unions)
     of_readings = _series_of_readings(table, pieces, series, policy, faults)
     for piece in pieces:
         check_times(piece, span, policy, faults)
         check_values(piece, policy, faults)
     check_totals(pieces, policy, faults)
     local = local_times(pieces, policy, faults)
-    quarantined = _quarantined(batch, faults, span, nameless)
-    decoded = _assemble(policy, table, series, span, _joined(keys, len(batch)), pieces, faults, quarantined)
+    quarantined = _quarantined(batch, faults, span, without_id)
+    decoded = _assemble(
+        policy, table, series, span, _by_bucket(keys, len(batch)), pieces, faults, quarantined
+    )
     if of_readings is not None:
         decoded = _with_series(decoded, of_readings)
     return decoded if local is None else _with_local(decoded, local)
@@ -167,19 +169,19 @@ def _series_of_readings(
         breaches: dict[int, Breach] = {}
         try:
             series, breaches = table.of_readings(
-                piece.group, piece.shape, piece.there, shared[piece.units], policy
+                piece.group, piece.shape, piece.present, shared[piece.units], policy
             )
         except Breach as breach:
             faults.add(piece.units, breach.field, breach.reason)
-        for row, wrong in breaches.items():
-            faults.add(piece.units[row : row + 1], wrong.field, wrong.reason)
+        for row, row_breach in breaches.items():
+            faults.add(piece.units[row : row + 1], row_breach.field, row_breach.reason)
         found.append(series)
     return found
 
 
 def _overflow(
     batch: Batch,
-    lonely: NDArray[np.bool_],
+    lacks_overflow: NDArray[np.bool_],
     span: Span,
     policy: Policy,
     faults: Faults,
@@ -189,25 +191,25 @@ def _overflow(
         return []
     target = policy.overflow.collection
     missing = f"says that there is overflow, but no document of {target} refers to this bucket"
-    faults.add(np.flatnonzero(lonely), policy.overflow.flag_field, missing)
+    faults.add(np.flatnonzero(lacks_overflow), policy.overflow.flag_field, missing)
     pieces = []
-    for found in group(batch.extra, overflow_union_rules(policy), unions):
-        units = batch.owner[found.members].astype(np.int64)
-        rows, reason = unnameable(found, found.layout.get(("_id",)))
+    for group in group_by_layout(batch.extra, overflow_union_rules(policy), unions):
+        units = batch.owner[group.members].astype(np.int64)
+        rows, reason = unnameable(group, group.layout.get(("_id",)))
         faults.add(units[rows], f"{target}: _id", reason)
         try:
-            shape = OVERFLOW_SHAPES[policy.model](found.layout, policy)
+            shape = OVERFLOW_SHAPES[policy.model](group.layout, policy)
         except Breach as breach:
             faults.add(units, f"{target}: {breach.field}", breach.reason)
         else:
-            times = shape.read_times(found)
+            times = shape.read_times(group)
             times = shape.after(span.first[units]) if times is None else times
-            pieces.append(_piece(found, shape, units, times, policy, overflow=True))
+            pieces.append(_piece(group, shape, units, times, policy, overflow=True))
     return pieces
 
 
 def _piece(
-    found: Group,
+    group: Group,
     shape: Shape,
     units: NDArray[np.int64],
     times: NDArray[np.int64],
@@ -215,11 +217,11 @@ def _piece(
     *,
     overflow: bool,
 ) -> Piece:
-    values = {name: read_values(found, shape.values[name]) for name in policy.value_names}
-    return Piece(found, shape, units, overflow, times, values, shape.there(found))
+    values = {name: read_values(group, shape.values[name]) for name in policy.value_names}
+    return Piece(group, shape, units, overflow, times, values, shape.present(group))
 
 
-def _joined(keys: list[tuple[NDArray[np.int64], NDArray[np.bytes_]]], size: int) -> NDArray[np.bytes_]:
+def _by_bucket(keys: list[tuple[NDArray[np.int64], NDArray[np.bytes_]]], size: int) -> NDArray[np.bytes_]:
     width = max((values.dtype.itemsize for _, values in keys), default=1)
     joined = np.zeros(size, dtype=f"S{width}")
     for members, values in keys:
@@ -253,13 +255,13 @@ def _assemble(  # noqa: PLR0913  (each a column of the result)
     columns = Columns(table.series, series[units], keys[units], starts, time, values, kinds)
     last = span.last[units]
     last[columns.filled] = columns.of_filled(np.maximum)
-    return Decoded(columns, units, last, quarantined, [_shorn(piece) for piece in pieces], places)
+    return Decoded(columns, units, last, quarantined, [_without_columns(piece) for piece in pieces], places)
 
 
-def _shorn(piece: Piece) -> Piece:
+def _without_columns(piece: Piece) -> Piece:
     """Returns the piece without what is in the columns again of a union; for other pieces the columns mostly
     are the same memory."""
-    if piece.there is None:
+    if piece.present is None:
         return piece
     return piece._replace(time=np.broadcast_to(np.int64(NO_TIME), piece.time.shape), values={})
 
@@ -275,12 +277,12 @@ def _with_local(decoded: Decoded, times: list[NDArray[np.int64]]) -> Decoded:
     return replace(decoded, columns=replace(decoded.columns, local=local))
 
 
-def _quarantined(batch: Batch, faults: Faults, span: Span, nameless: set[int]) -> list[Quarantined]:
+def _quarantined(batch: Batch, faults: Faults, span: Span, without_id: set[int]) -> list[Quarantined]:
     found = []
     for unit, (field, reason) in sorted(faults.reasons.items()):
         first, last = int(span.first[unit]), int(span.last[unit])
-        by_time = (first, last) if unit in nameless and NO_TIME not in (first, last) else None
+        times = (first, last) if unit in without_id and NO_TIME not in (first, last) else None
         found.append(
-            Quarantined(batch.main.legible_id(unit), field, reason, by_time, batch.main.decode_id(unit))
+            Quarantined(batch.main.legible_id(unit), field, reason, times, batch.main.decode_id(unit))
         )
     return found

@@ -45,33 +45,33 @@ def local_times(pieces: list[Piece], policy: Policy, faults: Faults) -> list[NDA
 
 def _local(piece: Piece, path: Path, of_bucket: Minutes, policy: Policy, faults: Faults) -> NDArray[np.int64]:
     minutes = np.repeat(of_bucket[:, None], piece.time.shape[1], axis=1)
-    alone = np.isnan(of_bucket)
-    if policy.model == "samples" and piece.shape.times and alone.any():
+    without = np.isnan(of_bucket)
+    if policy.model == "samples" and piece.shape.times and without.any():
         inside = len(time_in_sample(policy))
         paths = [(*cell[0].path[:-inside], *path) for cell in piece.shape.times]
-        needed = np.repeat(alone[:, None], len(paths), axis=1)
-        if piece.there is not None:
-            needed &= piece.there
-        minutes[alone] = _read(piece, paths, needed, policy, faults)[alone]
+        needed = np.repeat(without[:, None], len(paths), axis=1)
+        if piece.present is not None:
+            needed &= piece.present
+        minutes[without] = _read(piece, paths, needed, policy, faults)[without]
     return piece.time - np.nan_to_num(minutes).astype(np.int64) * _MINUTE
 
 
 def _read(piece: Piece, paths: list[Path], needed: Flags, policy: Policy, faults: Faults) -> Minutes:
     """Returns offsets, (n, paths), NaN where there is no sound one. An absent one is a fault only where it is
     needed."""
-    where = f"{policy.overflow.collection}: " if policy.overflow and piece.overflow else ""
+    prefix = f"{policy.overflow.collection}: " if policy.overflow and piece.overflow else ""
     try:
         cells = [find_all(piece.group.layout, path) for path in paths]
     except Breach as breach:
-        faults.add(piece.units, where + breach.field, breach.reason)
+        faults.add(piece.units, prefix + breach.field, breach.reason)
         return np.full((len(piece.units), len(paths)), np.nan)
     values, kinds = read_values(piece.group, cells)
     sound = (kinds == Kind.FINITE) & (values == np.rint(values)) & (np.abs(values) <= _LARGEST)
     for at, (path, cell) in enumerate(zip(paths, cells, strict=True)):
-        held = [(element, piece.group.where((element,))) for element in cell]
-        for element, here in [*held, (None, needed[:, at] & ~piece.group.where(cell))]:
-            wrong = np.flatnonzero(~sound[:, at] & here)
-            faults.add(piece.units[wrong], where + ".".join(path), _reason(element, values[wrong, at]))
+        places = [(element, piece.group.where((element,))) for element in cell]
+        for element, needing in [*places, (None, needed[:, at] & ~piece.group.where(cell))]:
+            wrong = np.flatnonzero(~sound[:, at] & needing)
+            faults.add(piece.units[wrong], prefix + ".".join(path), _reason(element, values[wrong, at]))
     return np.where(sound, values, np.nan)
 
 

@@ -22,15 +22,15 @@ class Place(NamedTuple):
     def grid(self, row_of: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.int64]:
         """Returns the rows of the readings, (n, k), by `row_of`. Where there is no reading, repeats the row
         before it, which packs well."""
-        found = row_of[self.rows]
+        rows = row_of[self.rows]
         if self.chosen is None:
-            return found.reshape(shape)
-        there = np.zeros(shape, dtype=np.bool_)
-        there.reshape(-1)[self.chosen] = True
-        count = np.maximum(there.cumsum(axis=1, dtype=np.int32), 1)  # in front of all, that of the first
-        lengths = there.sum(axis=1)
-        at = count + (np.cumsum(lengths) - lengths - 1)[:, None]
-        return np.asarray(found[np.minimum(at, len(found) - 1)]) if len(found) else at
+            return rows.reshape(shape)
+        present = np.zeros(shape, dtype=np.bool_)
+        present.reshape(-1)[self.chosen] = True
+        count = np.maximum(present.cumsum(axis=1, dtype=np.int32), 1)  # in front of all, that of the first
+        lengths = present.sum(axis=1)
+        index = count + (np.cumsum(lengths) - lengths - 1)[:, None]
+        return np.asarray(rows[np.minimum(index, len(rows) - 1)]) if len(rows) else index
 
 
 def place(
@@ -51,20 +51,20 @@ def place(
     sequence = np.lexsort((order, ranks))
     starts = np.empty(len(ranks), dtype=np.int64)
     starts[sequence] = np.cumsum(lengths[sequence]) - lengths[sequence]
-    places, at = [], 0
+    places, start = [], 0
     for piece in pieces:
-        here = slice(at, at + len(piece.units))
-        rows = _rows(starts[here], lengths[here])
-        places.append(Place(_chosen(piece, ranks[here] >= 0), rows, starts[here]))
-        at += len(piece.units)
-    held = ranks >= 0
-    np.cumsum(np.bincount(ranks[held], lengths[held], buckets), out=offsets[1:], dtype=np.int64)
+        span = slice(start, start + len(piece.units))
+        rows = _rows(starts[span], lengths[span])
+        places.append(Place(_chosen(piece, ranks[span] >= 0), rows, starts[span]))
+        start += len(piece.units)
+    is_sound = ranks >= 0
+    np.cumsum(np.bincount(ranks[is_sound], lengths[is_sound], buckets), out=offsets[1:], dtype=np.int64)
     return places, offsets
 
 
 def _chosen(piece: Piece, sound: NDArray[np.bool_]) -> NDArray[np.int64] | None:
-    if piece.there is not None:
-        return np.flatnonzero(piece.there if sound.all() else piece.there & sound[:, None])
+    if piece.present is not None:
+        return np.flatnonzero(piece.present if sound.all() else piece.present & sound[:, None])
     if sound.all():
         return None
     return np.flatnonzero(np.repeat(sound, piece.time.shape[1]))

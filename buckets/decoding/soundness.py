@@ -35,14 +35,14 @@ class Piece(NamedTuple):
     overflow: bool
     time: Times  # n × k
     values: dict[str, tuple[NDArray[np.float64], NDArray[np.uint8]]]  # n × k: value, kind
-    there: Flags | None  # n × k: of a union, which readings a document holds
+    present: Flags | None  # n × k: of a union, which readings a document holds
 
     @property
     def lengths(self) -> NDArray[np.int64]:
         """Returns how many readings each document holds, (n,)."""
-        if self.there is None:
+        if self.present is None:
             return np.full(len(self.units), self.time.shape[1])
-        return np.asarray(self.there.sum(axis=1))
+        return np.asarray(self.present.sum(axis=1))
 
 
 class Faults:
@@ -72,34 +72,34 @@ class Span(NamedTuple):
         """Returns the spans of `size` buckets that do not say which time they cover."""
         return cls(np.full(size, NO_TIME), np.full(size, NO_TIME))
 
-    def fill(self, found: Group, shape: Shape, times: Times | None, policy: Policy, faults: Faults) -> None:
+    def fill(self, group: Group, shape: Shape, times: Times | None, policy: Policy, faults: Faults) -> None:
         """Sets the spans of one group's buckets from its documents, and from the times of their readings, (n,
         k), where they lie in them."""
         if shape.start is not None:
-            first = shape.own_form.read(found, [(shape.start,)])[:, 0]
-            _check_start(found, shape, first, faults)
+            first = shape.own_form.read(group, [(shape.start,)])[:, 0]
+            _check_start(group, shape, first, faults)
             last = np.where(first == NO_TIME, NO_TIME, np.minimum(first + length_ms(policy) - 1, LAST_MS))
         elif shape.bounds is not None:
-            first, last = _bounds(found, shape, times)
-            _check_bounds(found, shape, first, last, faults)
+            first, last = _bounds(group, shape, times)
+            _check_bounds(group, shape, first, last, faults)
         else:
             assert shape.times is not None and times is not None
             first = last = times[:, 0]
-            _check_present(found.members, first, shape.times[0][0], shape.form, faults)
-        self.first[found.members], self.last[found.members] = first, last
+            _check_present(group.members, first, shape.times[0][0], shape.form, faults)
+        self.first[group.members], self.last[group.members] = first, last
 
 
-def _bounds(found: Group, shape: Shape, times: Times | None) -> tuple[Times, Times]:
+def _bounds(group: Group, shape: Shape, times: Times | None) -> tuple[Times, Times]:
     """Returns the first and last time of each document. Where no field tells the last, its samples do;
     without any, the first."""
     assert shape.bounds is not None and times is not None
     start, end = shape.bounds
     if end is not None:
-        first, last = shape.own_form.read(found, [(start,), (end,)]).T
+        first, last = shape.own_form.read(group, [(start,), (end,)]).T
         if shape.own_form.is_whole_second(end.type):
             last = np.where(last == NO_TIME, NO_TIME, last + 999)
         return first, last
-    first = shape.own_form.read(found, [(start,)])[:, 0]
+    first = shape.own_form.read(group, [(start,)])[:, 0]
     return first, np.maximum(first, times.max(axis=1, initial=NO_TIME))
 
 
@@ -117,24 +117,28 @@ def _check_present(
     faults.add(units[times == NO_TIME], _name(element), form.unusable)
 
 
-def _check_start(found: Group, shape: Shape, first: Times, faults: Faults) -> None:
+def _check_start(group: Group, shape: Shape, first: Times, faults: Faults) -> None:
     assert shape.start is not None
-    _check_present(found.members, first, shape.start, shape.own_form, faults)
-    off = np.flatnonzero((first != NO_TIME) & (first % shape.step != 0))
+    _check_present(group.members, first, shape.start, shape.own_form, faults)
+    misaligned = np.flatnonzero((first != NO_TIME) & (first % shape.step != 0))
     whole = "minute" if shape.step == 60_000 else "quarter of an hour"
     reason = "the bucket's start {} is not on a whole {}"
-    faults.add(found.members[off], _name(shape.start), lambda i: reason.format(_iso(first[off[i]]), whole))
+    faults.add(
+        group.members[misaligned],
+        _name(shape.start),
+        lambda i: reason.format(_iso(first[misaligned[i]]), whole),
+    )
 
 
-def _check_bounds(found: Group, shape: Shape, first: Times, last: Times, faults: Faults) -> None:
+def _check_bounds(group: Group, shape: Shape, first: Times, last: Times, faults: Faults) -> None:
     assert shape.bounds is not None
     for times, element in zip((first, last), shape.bounds, strict=True):
         if element is not None:
-            _check_present(found.members, times, element, shape.own_form, faults)
+            _check_present(group.members, times, element, shape.own_form, faults)
     reverse = np.flatnonzero(first > last)
     reason = "the bucket's first time {} is after its last {}"
     faults.add(
-        found.members[reverse],
+        group.members[reverse],
         _name(shape.bounds[0]),
         lambda i: reason.format(_iso(first[reverse[i]]), _iso(last[reverse[i]])),
     )
@@ -145,24 +149,24 @@ def check_times(piece: Piece, span: Span, policy: Policy, faults: Faults) -> Non
     cells = piece.shape.times
     if cells is None or not piece.time.size:
         return
-    where = _place(piece, policy)
-    first, last, there = span.first[piece.units], span.last[piece.units], piece.there
-    late = piece.time.max(axis=1) > last  # NO_TIME, and so what is absent, is before everything
-    if there is None:
-        early = piece.time.min(axis=1) < first
+    prefix = _prefix(piece, policy)
+    first, last, present = span.first[piece.units], span.last[piece.units], piece.present
+    is_late = piece.time.max(axis=1) > last  # NO_TIME, and so what is absent, is before everything
+    if present is None:
+        is_early = piece.time.min(axis=1) < first
     else:
-        early = ((piece.time < first[:, None]) & there).any(axis=1)
-    for row in np.flatnonzero(early | late).tolist():
+        is_early = ((piece.time < first[:, None]) & present).any(axis=1)
+    for row in np.flatnonzero(is_early | is_late).tolist():
         outside = (piece.time[row] < first[row]) | (piece.time[row] > last[row])
-        position = int(np.flatnonzero(outside if there is None else outside & there[row])[0])
-        at, reason = piece.time[row, position], piece.shape.form.unusable
-        if at != NO_TIME:
+        position = int(np.flatnonzero(outside if present is None else outside & present[row])[0])
+        time, reason = piece.time[row, position], piece.shape.form.unusable
+        if time != NO_TIME:
             bounds = f"{_iso(first[row])} to {_iso(last[row])}"
-            reason = f"the reading at {_iso(at)} is outside the bucket's bounds, {bounds}"
-        faults.add(piece.units[row : row + 1], where + _name(cells[position][0]), reason)
+            reason = f"the reading at {_iso(time)} is outside the bucket's bounds, {bounds}"
+        faults.add(piece.units[row : row + 1], prefix + _name(cells[position][0]), reason)
 
 
-def _place(piece: Piece, policy: Policy) -> str:
+def _prefix(piece: Piece, policy: Policy) -> str:
     """Returns what goes before the name of a field in a message."""
     return f"{policy.overflow.collection}: " if policy.overflow and piece.overflow else ""
 
@@ -174,8 +178,8 @@ def check_values(piece: Piece, policy: Policy, faults: Faults) -> None:
             if kind in (DOCUMENT, ARRAY):
                 reason = f"{TYPE_NAMES[kind]} stands where a number is needed; {_MEANT}"
                 for element in elements:
-                    there = piece.group.where((element,))
-                    faults.add(piece.units[there], _place(piece, policy) + _name(element), reason)
+                    holders = piece.group.where((element,))
+                    faults.add(piece.units[holders], _prefix(piece, policy) + _name(element), reason)
 
 
 def check_totals(pieces: list[Piece], policy: Policy, faults: Faults) -> None:
@@ -222,17 +226,17 @@ def _compare(
     piece: Piece, element: Element, figures: list[Figures], slack: Figures, truth: str, faults: Faults
 ) -> None:
     """Reports buckets whose element is none of the figures. `truth` says what the first of them means."""
-    said = read_values(piece.group, [(element,)])[0][:, 0]
-    right = np.zeros(len(said), dtype=np.bool_)
+    stated = read_values(piece.group, [(element,)])[0][:, 0]
+    is_right = np.zeros(len(stated), dtype=np.bool_)
     with np.errstate(invalid="ignore"):
         for figure in figures:
-            here = figure[piece.units]
-            right |= (said == here) | (np.isnan(said) & np.isnan(here))
-            right |= np.abs(said - here) <= slack[piece.units]
-    wrong = np.flatnonzero(~right)
+            actual = figure[piece.units]
+            is_right |= (stated == actual) | (np.isnan(stated) & np.isnan(actual))
+            is_right |= np.abs(stated - actual) <= slack[piece.units]
+    wrong = np.flatnonzero(~is_right)
     units = piece.units[wrong]
 
     def reason(i: int) -> str:
-        return f"the field says {said[wrong[i]]:.17g}, " + truth.format(f"{figures[0][units[i]]:.17g}")
+        return f"the field says {stated[wrong[i]]:.17g}, " + truth.format(f"{figures[0][units[i]]:.17g}")
 
     faults.add(units, _name(element), reason)

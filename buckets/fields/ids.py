@@ -100,16 +100,16 @@ def _number(number: Any) -> bytes:
     double."""
     exact = number.to_decimal() if isinstance(number, Decimal128) else Decimal(number)
     if exact.is_nan():
-        return bytes(8) + _beyond(Decimal(0))  # the least number
+        return bytes(8) + _remainder_key(Decimal(0))  # the least number
     nearest, difference = float(exact) + 0.0, Decimal(0)  # -0.0 and 0.0 are one
     if exact.is_finite():
         nearest = min(max(nearest, -sys.float_info.max), sys.float_info.max)
         difference = _EXACT.subtract(exact, Decimal(nearest))
     bits: int = struct.unpack(">Q", struct.pack(">d", nearest))[0]
-    return struct.pack(">Q", bits ^ (_ALL if bits & _SIGN else _SIGN)) + _beyond(difference)
+    return struct.pack(">Q", bits ^ (_ALL if bits & _SIGN else _SIGN)) + _remainder_key(difference)
 
 
-def _beyond(difference: Decimal) -> bytes:
+def _remainder_key(difference: Decimal) -> bytes:
     """Returns signs, exponent and digits of a number; zero is one byte."""
     if not difference:
         return b"\x80"
@@ -174,9 +174,9 @@ def _holes(group: Group, element: Element, dtype: str) -> NDArray[Any]:
     return read_holes(group.matrix, np.array([element.hole]), dtype)
 
 
-def _repeated(group: Group, these: bytes) -> Bytes2D:
+def _repeated(group: Group, constant: bytes) -> Bytes2D:
     """Returns the same bytes for each document."""
-    return np.tile(np.frombuffer(these, np.uint8), (len(group.members), 1))
+    return np.tile(np.frombuffer(constant, np.uint8), (len(group.members), 1))
 
 
 def unnameable(group: Group, element: Element | None) -> tuple[list[int], str]:

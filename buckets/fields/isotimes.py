@@ -29,13 +29,13 @@ _LEAP_YEAR = r"([0-9][0-9](0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][
 _OF_ANY_YEAR = "(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])|(0[13-9]|1[0-2])-(29|30)|(0[13578]|1[02])-31"
 _DATE = f"([0-9]{{4}}-({_OF_ANY_YEAR})|{_LEAP_YEAR}-02-29)"
 _CLOCK = r"([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,9})?)?"
-_AHEAD = r"[+-]([01][0-9]|2[0-3])(:?[0-5][0-9])?"
+_UTC_OFFSET = r"[+-]([01][0-9]|2[0-3])(:?[0-5][0-9])?"
 #: The same as a pattern for MongoDB, from year 0 on: what it does not match, no query by time may find.
-ISO = re.compile(f"^{_DATE}([T ]{_CLOCK}(Z|{_AHEAD})?)?$")
+ISO = re.compile(f"^{_DATE}([T ]{_CLOCK}(Z|{_UTC_OFFSET})?)?$")
 #: The pattern of plain texts: without an offset from UTC, except Z.
 PLAIN = re.compile(f"^{_DATE}([T ]{_CLOCK}Z?)?$")
 #: The pattern of the others.
-AHEAD = re.compile(f"^{_DATE}[T ]{_CLOCK}{_AHEAD}$")
+WITH_OFFSET = re.compile(f"^{_DATE}[T ]{_CLOCK}{_UTC_OFFSET}$")
 #: Tells these from the plain ones: a sign behind a colon. It never backtracks: the server applies it often.
 OFFSET = re.compile(r":[^+-]*[+-]")
 _NUMBERS = [name for name in _FORM.groupindex if name != "sign"]

@@ -49,7 +49,8 @@ def selected(series: Sequence[Series], policy: Policy, *selectors: Selector) -> 
     """Returns which of these are asked for, by any of the selectors; without any, all are."""
     if not all(selectors) or not selectors:
         return np.ones(len(series), dtype=np.bool_)
-    return np.array([any(selects(one, policy, it) for it in selectors) for one in series], dtype=np.bool_)
+    chosen = [any(selects(one, policy, it) for it in selectors) for one in series]
+    return np.array(chosen, dtype=np.bool_)
 
 
 def selector_query(policy: Policy, *selectors: Selector) -> dict[str, Any]:
@@ -78,9 +79,9 @@ def _candidates(text: str) -> list[Any] | None:
     if text[:1] in ("{", "[") or text[:2] in ("b'", 'b"') or text[-1:] == ")":
         return None  # documents, arrays and bytes; dates that Python has no type for
     found: list[Any] = [text]
-    for of_text in (int, float, Decimal128, ObjectId, UUID, _instant):
+    for parse in (int, float, Decimal128, ObjectId, UUID, _instant):
         with contextlib.suppress(ValueError, InvalidId, ArithmeticError):
-            found.append(of_text(text))
+            found.append(parse(text))
     found += [it for it in (True, False, None) if text == series_text(it)]
     return [it for it in found if not isinstance(it, int) or -(2**63) <= it < 2**63]
 

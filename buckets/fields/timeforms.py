@@ -18,7 +18,7 @@ from bson.decimal128 import Decimal128
 from numpy.typing import NDArray
 
 from buckets.bson.types import DATE, DOUBLE, INT32, INT64, STRING
-from buckets.fields.isotimes import AHEAD, ISO, OFFSET, PLAIN, date_text, iso_ms, read_iso
+from buckets.fields.isotimes import ISO, OFFSET, PLAIN, WITH_OFFSET, date_text, iso_ms, read_iso
 from buckets.fields.times import (
     DAY_MS,
     FIRST_MS,
@@ -36,7 +36,7 @@ from config.policies import Policy, TimeUnit
 
 Document = dict[str, Any]
 _DTYPES = {DATE: "<i8", DOUBLE: "<f8", INT32: "<i4", INT64: "<i8"}
-_COUNTED: dict[Unit | None, str] = {
+_UNIT_NOTES: dict[Unit | None, str] = {
     "s": " (numbers are seconds since 1970, not milliseconds)",
     "ms": " (numbers are milliseconds since 1970)",
     "us": " (numbers are microseconds since 1970)",
@@ -50,7 +50,7 @@ _TEXT_MARGIN_MS = 2 * DAY_MS
 UNSORTED_MS = 3 * DAY_MS
 _MINUTE_MS = 60_000
 #: Characters of a text's date and T, and a text that sorts behind all that may follow.
-_T, _BEHIND = len("0000-00-00T"), "["
+_DATE_T, _LAST_TEXT = len("0000-00-00T"), "["
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class TimeForm:
         """Returns what a message says of a value that is no time of this form."""
         if self.is_text:
             return "no time: it is neither a date nor ISO 8601 text, of the years 1 to 9999"
-        return "no time: it is outside the years 1 to 9999" + _COUNTED.get(self.unit, "")
+        return "no time: it is outside the years 1 to 9999" + _UNIT_NOTES.get(self.unit, "")
 
     def is_whole_second(self, kind: int) -> bool:
         """Returns whether a value of this BSON type stands for its whole second."""
@@ -167,7 +167,7 @@ class TimeForm:
             found.append((date_text(first_ms - margin), "$lt", date_text(last_ms + margin)))
         return found
 
-    def strays(self, field: str) -> list[Document]:
+    def untimed(self, field: str) -> list[Document]:
         """Returns queries for all that sorts before, between and after usable times. Unlike a query's, the
         comparisons of an expression go across types, and an index answers them: missing and null come before
         numbers, these before texts, these before arrays, these before dates. Of texts, each is looked at,
@@ -180,7 +180,7 @@ class TimeForm:
             parts = [{"$lt": [value, low]}, between, parts[1]]
         found: list[Document] = [{"$expr": part} for part in parts]
         if self.is_text and not self.is_plain:
-            found += [{field: {"$type": "string", "$not": ISO}}, *_out_of_years(field)]
+            found += [{field: {"$type": "string", "$not": ISO}}, *_outside_years(field)]
         return found
 
     def not_plain(self, field: str) -> Document:
@@ -227,11 +227,11 @@ def _without_offset(
     if is_whole and not is_sound:
         return found
     outside = [
-        {field: {"$gte": _minute(begin)[:_T], "$lt": _minute(begin)}},
-        {field: {"$gte": _minute(end) + _BEHIND, "$lt": _minute(end)[:_T] + _BEHIND}},
+        {field: {"$gte": _minute(begin)[:_DATE_T], "$lt": _minute(begin)}},
+        {field: {"$gte": _minute(end) + _LAST_TEXT, "$lt": _minute(end)[:_DATE_T] + _LAST_TEXT}},
     ]
-    looked: Document = {"$and": [{"$nor": outside}, _exactly(field, first_ms, last_ms, is_sound)]}
-    return {"$and": [found, looked if is_sound else any_of([*_inside(field, first_ms, end), looked])]}
+    examined: Document = {"$and": [{"$nor": outside}, _exactly(field, first_ms, last_ms, is_sound)]}
+    return {"$and": [found, examined if is_sound else any_of([*_inside(field, first_ms, end), examined])]}
 
 
 def _inside(field: str, first_ms: int, end_ms: int) -> list[Document]:
@@ -240,7 +240,7 @@ def _inside(field: str, first_ms: int, end_ms: int) -> list[Document]:
     low = _minute(begin) if begin % DAY_MS else date_text(begin)
     return [
         {field: {"$gte": low, "$lt": date_text(end_ms)}},
-        {field: {"$gte": max(low, _minute(end_ms)[:_T]), "$lt": _minute(end_ms)}},
+        {field: {"$gte": max(low, _minute(end_ms)[:_DATE_T]), "$lt": _minute(end_ms)}},
     ]
 
 
@@ -252,17 +252,17 @@ def _minute(ms: int) -> str:
 
 def _with_offset(field: str, first_ms: int, last_ms: int, *, is_sound: bool) -> Document:
     """Returns a query for texts with an offset from UTC: of those around, the server looks into each."""
-    around = {"$gte": date_text(first_ms - DAY_MS), "$lt": date_text(last_ms + 2 * DAY_MS)}
-    of_these = {field: {**around, "$regex": AHEAD if is_sound else OFFSET}}
-    return {"$and": [of_these, _exactly(field, first_ms, last_ms, is_sound)]}
+    days = {"$gte": date_text(first_ms - DAY_MS), "$lt": date_text(last_ms + 2 * DAY_MS)}
+    nearby = {field: {**days, "$regex": WITH_OFFSET if is_sound else OFFSET}}
+    return {"$and": [nearby, _exactly(field, first_ms, last_ms, is_sound)]}
 
 
-def _out_of_years(field: str) -> list[Document]:
+def _outside_years(field: str) -> list[Document]:
     """Returns queries for texts that their offset from UTC puts before the year 1 or after 9999."""
     time = _converted(field)
     return [
-        {field: {"$lt": "0001-01-02", "$regex": AHEAD}, "$expr": {"$lt": [time, as_date(FIRST_MS)]}},
-        {field: {"$gte": "9999-12-31", "$regex": AHEAD}, "$expr": {"$gt": [time, as_date(LAST_MS)]}},
+        {field: {"$lt": "0001-01-02", "$regex": WITH_OFFSET}, "$expr": {"$lt": [time, as_date(FIRST_MS)]}},
+        {field: {"$gte": "9999-12-31", "$regex": WITH_OFFSET}, "$expr": {"$gt": [time, as_date(LAST_MS)]}},
     ]
 
 

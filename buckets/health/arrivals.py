@@ -11,53 +11,53 @@ from buckets.models.shape import split
 from config.policies import Policy
 
 Document = dict[str, Any]
-_DIFF = 2
+_DIFF_VERSION = 2
 
 
 class Write(NamedTuple):
     """What was written, and when by the server's clock, in milliseconds. `identity`: the `_id` of a changed
-    document, of which `held` is only what changed; None where it is all."""
+    document, of which `fields` is only what changed; None where it is all."""
 
     at_ms: int
     identity: Any | None
-    held: Document
+    fields: Document
 
 
-def writes(entry: Mapping[str, Any], of: Any) -> Iterator[Write]:
-    """Yields the inserts and updates in an entry of the oplog, also of a transaction. `of`: the UUID of the
-    collection."""
+def writes(entry: Mapping[str, Any], collection_id: Any) -> Iterator[Write]:
+    """Yields the inserts and updates in an entry of the oplog, also of a transaction. `collection_id`: a
+    UUID."""
     at = as_ms(entry["wall"])
     for change in [entry, *(entry["o"].get("applyOps", []) if entry["op"] == "c" else [])]:
-        if change.get("ui") != of or change["op"] not in ("i", "u"):
+        if change.get("ui") != collection_id or change["op"] not in ("i", "u"):
             continue
-        held = change["o"]
-        if change["op"] == "i" or "_id" in held:  # new, or replaced
-            yield Write(at, None, held)
-        elif held.get("$v") == _DIFF:
-            yield Write(at, change["o2"]["_id"], _set(held["diff"]))
+        fields = change["o"]
+        if change["op"] == "i" or "_id" in fields:  # new, or replaced
+            yield Write(at, None, fields)
+        elif fields.get("$v") == _DIFF_VERSION:
+            yield Write(at, change["o2"]["_id"], _set(fields["diff"]))
 
 
 def _set(diff: Mapping[str, Any]) -> Document:
     """Returns the fields that an update sets, nested as in the document; of an array, the elements that it
     sets."""
-    found = {**diff.get("u", {}), **diff.get("i", {})}
+    fields = {**diff.get("u", {}), **diff.get("i", {})}
     for key, inner in diff.items():
         if key[0] == "s":
-            found[key[1:]] = _elements(inner) if inner.get("a") is True else _set(inner)
-    return found
+            fields[key[1:]] = _elements(inner) if inner.get("a") is True else _set(inner)
+    return fields
 
 
 def _elements(diff: Mapping[str, Any]) -> list[Any]:
     return [inner if key[0] == "u" else _set(inner) for key, inner in diff.items() if key[0] in "us"]
 
 
-def brings_readings(write: Write, policy: Policy) -> bool:
+def has_readings(write: Write, policy: Policy) -> bool:
     """Returns whether a write is of readings, and not of other fields beside them."""
     fields = [policy.samples_field] if policy.model == "samples" else policy.value_fields
-    return write.identity is None or any(split(str(it))[0] in write.held for it in fields)
+    return write.identity is None or any(split(str(it))[0] in write.fields for it in fields)
 
 
-def head_of(policy: Policy) -> dict[str, int]:
+def header_projection(policy: Policy) -> dict[str, int]:
     """Returns the projection to what readings have in common in a document: its first time and series."""
     first, _ = first_and_last(policy)
     series = [it for it in policy.series_fields if "*" not in it]
@@ -65,11 +65,11 @@ def head_of(policy: Policy) -> dict[str, int]:
     return {it: 1 for it in paths if not any(it.startswith(f"{other}.") for other in paths)}
 
 
-def in_place(head: Mapping[str, Any], held: Mapping[str, Any]) -> Document:
+def applied(header: Mapping[str, Any], fields: Mapping[str, Any]) -> Document:
     """Returns a document with what was written into it."""
-    found = dict(head)
-    for key, value in held.items():
-        there = found.get(key)
-        is_nested = isinstance(value, Mapping) and isinstance(there, Mapping)
-        found[key] = in_place(there, value) if is_nested else value  # type: ignore[arg-type]
-    return found
+    document = dict(header)
+    for key, value in fields.items():
+        nested = document.get(key)
+        is_nested = isinstance(value, Mapping) and isinstance(nested, Mapping)
+        document[key] = applied(nested, value) if is_nested else value  # type: ignore[arg-type]
+    return document

@@ -8,26 +8,26 @@ import numpy as np
 
 from buckets.fields.times import as_date, as_text
 from buckets.health.finding import Finding, share, span
-from buckets.writing.exact import Exact
+from buckets.writing.exact import ExactReadings
 from config.policies import Policy
 
 #: A gap is so many times the usual interval; there is a usual one if so many intervals are about as long.
 _GAP, _REGULAR, _ABOUT = 10, 0.8, 0.2
 
 
-def together(exact: Exact, policy: Policy) -> Iterator[Finding]:
+def reading_findings(exact: ExactReadings, policy: Policy) -> Iterator[Finding]:
     """Yields findings about duplicate readings and about the time between readings. `exact`: by series, then
     time."""
-    same = np.diff(exact.of) == 0
-    steps = np.diff(exact.time)[same]
-    twice = int((steps == 0).sum())
-    if twice:
+    is_same_series = np.diff(exact.series_index) == 0
+    steps = np.diff(exact.time)[is_same_series]
+    duplicates = int((steps == 0).sum())
+    if duplicates:
         fields = ", ".join(f"{it}: 1" for it in (*policy.stored_series.values(), policy.time_field or "…"))
         yield Finding(
             "duplicates",
             None,
-            f"{twice:,} of {len(exact):,} readings have the series and the time of another one",
-            f"{share(twice, len(exact))} of the readings count twice in each count, sum and average",
+            f"{duplicates:,} of {len(exact):,} readings have the series and the time of another one",
+            f"{share(duplicates, len(exact))} of the readings count twice in each count, sum and average",
             f"a unique index keeps them out: {{{fields}}}"
             if policy.model == "reading"
             else "make writes idempotent: $set a slot, or $addToSet a sample",
@@ -42,7 +42,7 @@ def together(exact: Exact, policy: Policy) -> Iterator[Finding]:
     holes = steps > _GAP * usual
     if is_regular and holes.any():
         missing = int((steps[holes] / usual - 1).sum())
-        ends = exact.time[1:][same][np.diff(exact.time)[same] == steps.max()]
+        ends = exact.time[1:][is_same_series][np.diff(exact.time)[is_same_series] == steps.max()]
         yield Finding(
             "gaps",
             None,

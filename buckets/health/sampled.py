@@ -14,14 +14,14 @@ from buckets.columns import Kind
 from buckets.decoding.decode import Decoded
 from buckets.health.finding import Finding, share, span
 from buckets.layouts.layout import by_type
-from buckets.models.slots import length_ms, levels
+from buckets.models.slots import length_ms, slot_levels
 from buckets.sampling.fit import Fit
 from config.policies import Policy
 
 #: A bucket is well filled from this share of its room on, and large from so many times the usual bytes on.
 _FILLED, _LARGE = 0.5, 10
 _LARGE_BYTES, _HUGE_BYTES, _LIMIT = 64_000, 4_000_000, 16 * 2**20
-_FEWEST = 20
+_MIN_BUCKETS = 20
 _OFFSETS = ("offset", "tz", "timezone", "utcoffset")
 
 
@@ -40,7 +40,7 @@ class Sampled:
         """Returns how many readings a bucket of slots has room for, or what a large bucket of samples holds;
         None for a document a reading."""
         if self.policy.model == "slots":
-            return length_ms(self.policy) // levels(self.policy)[-1].length
+            return length_ms(self.policy) // slot_levels(self.policy)[-1].length
         lengths = self.decoded.columns.lengths
         return int(np.percentile(lengths, 95)) if self.policy.model == "samples" and len(lengths) else None
 
@@ -57,12 +57,12 @@ class Sampled:
         at = {"least": 0, "median": 50, "p95": 95, "largest": 100}
         return {name: round(float(np.percentile(sizes, it))) for name, it in at.items()} if len(sizes) else {}
 
-    def of_all(self, part: float) -> str:
+    def scaled(self, count: float) -> str:
         """Returns a count as text, such as "3 of 900 sampled buckets, about 3,000 of the collection"."""
-        told = f"{part:,.0f} of {len(self.batch):,} sampled buckets"
+        counted = f"{count:,.0f} of {len(self.batch):,} sampled buckets"
         if self.total is None or not len(self.batch):
-            return told
-        return f"{told}, about {part / len(self.batch) * self.total:,.0f} of the collection"
+            return counted
+        return f"{counted}, about {count / len(self.batch) * self.total:,.0f} of the collection"
 
 
 def findings(sampled: Sampled) -> Iterator[Finding]:
@@ -71,12 +71,12 @@ def findings(sampled: Sampled) -> Iterator[Finding]:
         yield from check(sampled)
 
 
-def _fill(it: Sampled) -> Iterator[Finding]:
-    fill, room = it.fill, it.capacity
+def _fill(sampled: Sampled) -> Iterator[Finding]:
+    fill, room = sampled.fill, sampled.capacity
     if fill is None or not room or fill >= _FILLED:
         return
     each = fill * room
-    needless = (1 - fill) * (it.total or len(it.batch))
+    needless = (1 - fill) * (sampled.total or len(sampled.batch))
     yield Finding(
         "underfilled",
         None,
@@ -86,8 +86,8 @@ def _fill(it: Sampled) -> Iterator[Finding]:
     )
 
 
-def _sizes(it: Sampled) -> Iterator[Finding]:
-    sizes = np.asarray(it.batch.sizes)
+def _sizes(sampled: Sampled) -> Iterator[Finding]:
+    sizes = np.asarray(sampled.batch.sizes)
     if not len(sizes):
         return
     usual, largest = float(np.median(sizes)), int(sizes.max())
@@ -95,30 +95,32 @@ def _sizes(it: Sampled) -> Iterator[Finding]:
     if not large.any() and largest < _HUGE_BYTES:
         return
     remedy = "close buckets by size: at some hundred readings"
-    if it.policy.overflow is None and it.policy.model in ("slots", "samples"):
+    if sampled.policy.overflow is None and sampled.policy.model in ("slots", "samples"):
         remedy += ", or move what is beyond them into overflow (see docs/bucket-models.md)"
     yield Finding(
         "outliers",
         None,
-        f"{it.of_all(int(large.sum()))} are far larger than the usual {usual:,.0f} bytes: up to {largest:,}",
+        f"{sampled.scaled(int(large.sum()))} are far larger than the usual {usual:,.0f} bytes: "
+        f"up to {largest:,}",
         f"each read or update of the largest moves {largest:,} bytes, {share(largest, _LIMIT)} of the 16 MB "
         "that a document may have",
         remedy,
     )
 
 
-def _broken(it: Sampled) -> Iterator[Finding]:
-    policy = it.policy
+def _broken(sampled: Sampled) -> Iterator[Finding]:
+    policy = sampled.policy
     kept = {policy.count_field, policy.start_field, policy.end_field, *policy.sum_fields.values()} - {None}
     found = Counter(
-        (bucket.field, bucket.field in kept or "bounds" in bucket.reason) for bucket in it.fit.quarantined
+        (bucket.field, bucket.field in kept or "bounds" in bucket.reason)
+        for bucket in sampled.fit.quarantined
     )
     for (name, is_kept), count in found.most_common():
-        example = next(bucket for bucket in it.fit.quarantined if bucket.field == name)
+        example = next(bucket for bucket in sampled.fit.quarantined if bucket.field == name)
         yield Finding(
             "fields-disagree" if is_kept else "breaks-model",
             name,
-            f"{it.of_all(count)}: {example.reason}",
+            f"{sampled.scaled(count)}: {example.reason}",
             "such buckets are quarantined: never rolled up, never archived, so they stay for good",
             "mend the field in these documents and in what writes them, or leave its key out of the policy"
             if is_kept
@@ -126,76 +128,81 @@ def _broken(it: Sampled) -> Iterator[Finding]:
         )
 
 
-def _slots(it: Sampled) -> Iterator[Finding]:
-    if it.policy.model != "slots" or len(it.decoded.units) < _FEWEST:
+def _slots(sampled: Sampled) -> Iterator[Finding]:
+    if sampled.policy.model != "slots" or len(sampled.decoded.units) < _MIN_BUCKETS:
         return
-    step, room = levels(it.policy)[-1].length, it.capacity or 1
-    filled = np.bincount(it.decoded.columns.time // step % room, minlength=room) > 0
+    step, room = slot_levels(sampled.policy)[-1].length, sampled.capacity or 1
+    filled = np.bincount(sampled.decoded.columns.time // step % room, minlength=room) > 0
     never = np.flatnonzero(~filled)
     if not len(never) or len(never) == room:
         return
     used = np.flatnonzero(filled)
-    every = int(np.gcd.reduce(used)) if len(used) > 1 else room
-    told = ", ".join(map(str, never[:5].tolist())) + (" …" if len(never) > 5 else "")
+    stride = int(np.gcd.reduce(used)) if len(used) > 1 else room
+    examples = ", ".join(map(str, never[:5].tolist())) + (" …" if len(never) > 5 else "")
     yield Finding(
         "slots-unused",
-        it.policy.value_fields[0],
-        f"{len(never):,} of {room:,} slots hold nothing in any of {len(it.decoded.units):,} buckets: {told}",
+        sampled.policy.value_fields[0],
+        f"{len(never):,} of {room:,} slots hold nothing in any of {len(sampled.decoded.units):,} buckets: "
+        f"{examples}",
         f"a bucket holds {room - len(never):,} readings at most: {room / max(1, len(used)):.3g} times the "
         "documents that full ones would take",
-        f"a slot of {span(step * every)} would do"
-        if every > 1
+        f"a slot of {span(step * stride)} would do"
+        if stride > 1
         else "none, if these times are never measured; else look at what writes them",
     )
 
 
-def _values(it: Sampled) -> Iterator[Finding]:
-    what = {Kind.MISSING: "nothing", Kind.NONFINITE: "NaN or infinity", Kind.NONNUMERIC: "no number"}
-    for name, held in it.fit.held.items():
-        for kind, told in what.items():
+def _values(sampled: Sampled) -> Iterator[Finding]:
+    contents = {Kind.MISSING: "nothing", Kind.NONFINITE: "NaN or infinity", Kind.NONNUMERIC: "no number"}
+    for name, held in sampled.fit.held.items():
+        for kind, content in contents.items():
             if held[kind]:
                 yield Finding(
                     "no-numbers",
                     name,
-                    f"{share(held[kind], it.fit.readings)} of the sampled readings hold {told}",
-                    f"{held[kind]:,} of {it.fit.readings:,} readings that are in no sum or percentile",
+                    f"{share(held[kind], sampled.fit.readings)} of the sampled readings hold {content}",
+                    f"{held[kind]:,} of {sampled.fit.readings:,} readings that are in no sum or percentile",
                     "leave the field out where nothing was measured"
                     if kind
                     else "none, if that is as it should be",
                 )
 
 
-def _times(it: Sampled) -> Iterator[Finding]:
+def _times(sampled: Sampled) -> Iterator[Finding]:
     kinds = {
         kind
-        for piece in it.decoded.pieces
+        for piece in sampled.decoded.pieces
         for cells in [piece.shape.times or [(x,) for x in (piece.shape.start,) if x]]
         for kind, _, _ in by_type(cells)
     } - {DATE}
-    field = it.policy.sample_time_field if it.policy.model == "samples" else it.policy.time_field
+    field = (
+        sampled.policy.sample_time_field if sampled.policy.model == "samples" else sampled.policy.time_field
+    )
     for kind in sorted(kinds):
-        told = "text" if kind == STRING else f"numbers ({TYPE_NAMES[kind]})"
+        form = "text" if kind == STRING else f"numbers ({TYPE_NAMES[kind]})"
         yield Finding(
             "times-not-dates",
             field,
-            f"times are {told}, and no dates",
+            f"times are {form}, and no dates",
             "20 bytes or more a time instead of 8, and texts with offsets from UTC don't sort as time does"
             if kind == STRING
             else "no TTL index, $dateTrunc or zone of MongoDB works on them",
             "write dates; `bucketwise remodel` rewrites what is there",
         )
-    if it.decoded.columns.local is not None:
-        offsets = np.unique(it.decoded.columns.time - it.decoded.columns.local)
+    if sampled.decoded.columns.local is not None:
+        offsets = np.unique(sampled.decoded.columns.time - sampled.decoded.columns.local)
         if len(offsets) > 1:
-            told = ", ".join(f"{-ms / 3_600_000:+.3g} h" for ms in offsets[:6].tolist())
+            examples = ", ".join(f"{-ms / 3_600_000:+.3g} h" for ms in offsets[:6].tolist())
             yield Finding(
                 "local-offsets",
-                it.policy.local_offset_field,
-                f"readings are of {len(offsets):,} offsets from UTC: {told}",
+                sampled.policy.local_offset_field,
+                f"readings are of {len(offsets):,} offsets from UTC: {examples}",
                 "a day of one place is cut in two by the days of another",
                 "none: days follow each reading's own clock",
             )
-    elif unused := [name for name in it.fit.fields.unused if name.rpartition(".")[2].lower() in _OFFSETS]:
+    elif unused := [
+        name for name in sampled.fit.fields.unused if name.rpartition(".")[2].lower() in _OFFSETS
+    ]:
         yield Finding(
             "offset-unused",
             unused[0],
@@ -206,19 +213,19 @@ def _times(it: Sampled) -> Iterator[Finding]:
         )
 
 
-def _unused(it: Sampled) -> Iterator[Finding]:
-    taken: Counter[str] = Counter()
-    for document in it.batch.main:
+def _unused(sampled: Sampled) -> Iterator[Finding]:
+    sizes: Counter[str] = Counter()
+    for document in sampled.batch.main:
         for start, value, end in elements(document):
             name = document[start + 1 : value - 1].decode("utf-8", "backslashreplace")
-            if name in it.fit.fields.unused:
-                taken[name] += end - start
-    for name, size in taken.most_common(5):
-        whole = sum(map(len, it.batch.main))
+            if name in sampled.fit.fields.unused:
+                sizes[name] += end - start
+    for name, size in sizes.most_common(5):
+        total = sum(map(len, sampled.batch.main))
         yield Finding(
             "fields-unused",
             name,
             "no key of the policy names this field",
-            f"{share(size, whole)} of the bytes of the sampled documents",
+            f"{share(size, total)} of the bytes of the sampled documents",
             "leave it out of what is written, if nothing reads it",
         )

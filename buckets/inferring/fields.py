@@ -22,9 +22,9 @@ _CODEC: CodecOptions[Document] = CodecOptions(
     unicode_decode_error_handler="backslashreplace",
 )
 #: Fields that are read, and their depth.
-_MOST, _DEEPEST = 500, 6
+_MAX_FIELDS, _MAX_DEPTH = 500, 6
 #: Of a slot: a day has 86,400 seconds.
-_MOST_DIGITS = 5
+_MAX_DIGITS = 5
 
 
 @dataclass
@@ -41,18 +41,18 @@ class Fields:
     @classmethod
     def of(cls, documents: Iterable[Document]) -> Fields:
         """Returns the fields of some documents, or of the sub-documents in an array."""
-        found = cls(list(documents))
-        for number, document in enumerate(found.documents):
+        fields = cls(list(documents))
+        for number, document in enumerate(fields.documents):
             for path, value in _walk(document, "", 0):
-                into = found.several if isinstance(value, dict | list) else found.single
-                if path in into or len(into) < _MOST:
-                    into.setdefault(path, [None] * len(found.documents))[number] = value
-        return found
+                target = fields.several if isinstance(value, dict | list) else fields.single
+                if path in target or len(target) < _MAX_FIELDS:
+                    target.setdefault(path, [None] * len(fields.documents))[number] = value
+        return fields
 
     def always(self, least: float = 1.0) -> dict[str, list[Any]]:
         """Returns the single fields that at least this share of the documents has."""
         enough = least * len(self.documents)
-        return {path: it for path, it in self.single.items() if len(there(it)) >= enough}
+        return {path: it for path, it in self.single.items() if len(non_null(it)) >= enough}
 
 
 def decoded(raw: Iterable[bytes]) -> list[Document]:
@@ -66,7 +66,7 @@ def decoded(raw: Iterable[bytes]) -> list[Document]:
     return found
 
 
-def there(values: Iterable[Any]) -> list[Any]:
+def non_null(values: Iterable[Any]) -> list[Any]:
     """Returns the values that are neither missing nor null."""
     return [it for it in values if it is not None]
 
@@ -96,7 +96,7 @@ def has_slots(value: Any) -> bool:
     return (
         isinstance(value, dict)
         and bool(value)
-        and all(it.isascii() and it.isdigit() and len(it) <= _MOST_DIGITS for it in value)
+        and all(it.isascii() and it.isdigit() and len(it) <= _MAX_DIGITS for it in value)
     )
 
 
@@ -113,5 +113,5 @@ def _walk(document: Document, parent: str, depth: int) -> Iterator[tuple[str, An
         path = f"{parent}{name}"
         if not isinstance(value, dict) or has_slots(value):
             yield path, value
-        elif depth < _DEEPEST:
+        elif depth < _MAX_DEPTH:
             yield from _walk(value, f"{path}.", depth + 1)

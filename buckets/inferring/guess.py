@@ -19,11 +19,11 @@ from buckets.models.overflow import attach, flagged_buckets
 from config.policies import Overflow, Policy
 
 #: Bytes of documents that are read field by field; of more, some here and there.
-_BYTES = 2_000_000
+_MAX_BYTES = 2_000_000
 #: Share of the documents that a policy has to fit.
-_FITTING = 0.5
+_MIN_FIT = 0.5
 #: Keys that agree with some buckets only if all of their overflow is there.
-_TOTALS = ("count_field", "sum_fields")
+_TOTAL_KEYS = ("count_field", "sum_fields")
 
 
 @dataclass(frozen=True)
@@ -57,18 +57,18 @@ def guess(
     options of a native time-series collection."""
     if not len(docs):
         return Guess(collection, reasons=["it is empty"])
-    documents = decoded(_thinned(docs))
+    documents = decoded(_sampled(docs))
     if _are_summaries(documents):
         return Guess(collection, reasons=["it holds summaries"], is_summaries=True)
-    seen = Evidence(Fields.of(documents), indexes)
-    proposals = list(readings.propose_native(seen, native) if native else _proposals(seen))
+    evidence = Evidence(Fields.of(documents), indexes)
+    proposals = list(readings.propose_native(evidence, native) if native else _proposals(evidence))
     best: tuple[int, Guess] | None = None
     for proposal in proposals:
         if proposal.keys["value_fields"]:
-            tried = _try(name, collection, Batch.of(docs), proposal)
-            if tried is not None and (best is None or tried[0] > best[0]):
-                best = tried
-    return best[1] if best else Guess(collection, reasons=[_why_not(seen, proposals)])
+            candidate = _try(name, collection, Batch.of(docs), proposal)
+            if candidate is not None and (best is None or candidate[0] > best[0]):
+                best = candidate
+    return best[1] if best else Guess(collection, reasons=[_reason_for_none(evidence, proposals)])
 
 
 def with_overflow(
@@ -78,34 +78,36 @@ def with_overflow(
     the overflow documents `extra` refer to."""
     assert found.policy is not None
     keys = found.policy.model_dump(exclude_unset=True) | found.left_out | {"overflow": overflow}
-    bare = {key: it for key, it in keys.items() if key not in _TOTALS}
-    with_it = try_out(bare, attach(referred, extra, Policy.model_validate(bare)))
-    without = try_out({key: it for key, it in bare.items() if key != "overflow"}, Batch.of(referred))
-    more = len(with_it.seen.columns.time) - len(without.seen.columns.time)
-    if more <= 0 or with_it.seen.quarantined or with_it.left_out:
+    without_totals = {key: it for key, it in keys.items() if key not in _TOTAL_KEYS}
+    attached = try_out(without_totals, attach(referred, extra, Policy.model_validate(without_totals)))
+    without = try_out(
+        {key: it for key, it in without_totals.items() if key != "overflow"}, Batch.of(referred)
+    )
+    added = len(attached.decoded.columns.time) - len(without.decoded.columns.time)
+    if added <= 0 or attached.decoded.quarantined or attached.left_out:
         return None
-    plain = np.setdiff1d(np.arange(len(sample)), flagged_buckets(sample, with_it.policy))
-    trial = try_out(keys, Batch.of(sample.take(plain)))
+    unflagged = np.setdiff1d(np.arange(len(sample)), flagged_buckets(sample, attached.policy))
+    trial = try_out(keys, Batch.of(sample.take(unflagged)))
     trial.note(found.what, "sampled documents without overflow", found.notes)
     return replace(found, policy=trial.policy, left_out=trial.left_out)
 
 
-def _proposals(seen: Evidence) -> Iterable[Proposal]:
-    of_samples = list(samples.propose(seen))
+def _proposals(evidence: Evidence) -> Iterable[Proposal]:
+    of_samples = list(samples.propose(evidence))
     yield from of_samples
-    yield from slots.propose(seen, {it.keys["samples_field"] for it in of_samples})
-    yield from readings.propose(seen)
+    yield from slots.propose(evidence, {it.keys["samples_field"] for it in of_samples})
+    yield from readings.propose(evidence)
 
 
-def _thinned(docs: Docs) -> Iterable[bytes]:
-    step = max(1, docs.size // _BYTES)
+def _sampled(docs: Docs) -> Iterable[bytes]:
+    step = max(1, docs.size // _MAX_BYTES)
     return [document for number, document in enumerate(docs) if number % step == 0]
 
 
 def _try(name: str, collection: str, batch: Batch, proposal: Proposal) -> tuple[int, Guess] | None:
     """Returns how many numbers it reads, and the guess; None if too few documents fit."""
     trial = try_out({"name": name, "collection": collection, **proposal.keys}, batch)
-    if not trial.finite or len(trial.seen.units) < _FITTING * len(batch):
+    if not trial.finite or len(trial.decoded.units) < _MIN_FIT * len(batch):
         return None
     trial.note(proposal.what, "sampled documents", proposal.notes)
     trial.note_mixed(proposal.notes)
@@ -116,7 +118,7 @@ def _try(name: str, collection: str, batch: Batch, proposal: Proposal) -> tuple[
         what=proposal.what,
         left_out=trial.left_out,
         timezone=proposal.timezone,
-        is_noisy=is_noisy(trial.seen.columns),
+        is_noisy=is_noisy(trial.decoded.columns),
     )
     return trial.finite, found
 
@@ -130,35 +132,35 @@ def _are_summaries(documents: list[Document]) -> bool:
     )
 
 
-def _why_not(seen: Evidence, proposals: Sequence[Proposal]) -> str:
+def _reason_for_none(evidence: Evidence, proposals: Sequence[Proposal]) -> str:
     if proposals:
         return "no field holds numbers that could be values"
-    if seen.times:
+    if evidence.times:
         return "no bucket model fits its documents"
     return "no field holds times: dates, numbers of seconds and the like, or ISO 8601 text"
 
 
 #: Readings that are needed to tell.
-_FEWEST = 30
+_MIN_READINGS = 30
 #: Mean square of the steps from one reading to the next, as a part of the variance: 2 for white noise, nearly
 #: 0 for what changes slowly.
 _NOISY = 0.2
 #: Fraction of the mean from which on a deviation matters.
-_LEAST = 0.01
+_MIN_DEVIATION = 0.01
 
 
 def is_noisy(columns: Columns) -> bool:
     """Returns whether any value field jumps about from one reading of a series to the next."""
     order = np.lexsort((columns.time, columns.series_of_readings))
-    same = np.diff(columns.series_of_readings[order]) == 0
+    is_same_series = np.diff(columns.series_of_readings[order]) == 0
     for name, values in columns.values.items():
         finite = columns.kinds[name][order] == Kind.FINITE
-        held = np.where(finite, values[order], 0.0)
-        if finite.sum() < _FEWEST:
+        numbers = np.where(finite, values[order], 0.0)
+        if finite.sum() < _MIN_READINGS:
             continue
         with np.errstate(over="ignore", invalid="ignore"):
-            steps = np.diff(held)[same & finite[1:] & finite[:-1]]
-            deviation, mean = held[finite].std(), abs(held[finite].mean())
-            if len(steps) and deviation > _LEAST * mean and (steps**2).mean() > _NOISY * deviation**2:
+            steps = np.diff(numbers)[is_same_series & finite[1:] & finite[:-1]]
+            deviation, mean = numbers[finite].std(), abs(numbers[finite].mean())
+            if len(steps) and deviation > _MIN_DEVIATION * mean and (steps**2).mean() > _NOISY * deviation**2:
                 return True
     return False

@@ -9,14 +9,14 @@ from typing import Any
 from bson.binary import Binary
 from bson.objectid import ObjectId
 
-from buckets.inferring.fields import Fields, there
+from buckets.inferring.fields import Fields, non_null
 from buckets.inferring.words import FLAG, hints
 from config.policies import Overflow
 
 #: Types that the `_id` of a bucket may have. A query would take a regular expression for a pattern.
-_NAMES = (str, int, ObjectId, Binary)
+_REFERENCE_TYPES = (str, int, ObjectId, Binary)
 #: Fields that are tried.
-_FIELDS = 10
+_MAX_FIELDS = 10
 
 
 def references(fields: Fields) -> dict[str, list[Any]]:
@@ -27,9 +27,9 @@ def references(fields: Fields) -> dict[str, list[Any]]:
     found = {
         path: list({repr(it): it for it in held}.values())
         for path, held in fields.always().items()
-        if path != "_id" and all(isinstance(it, _NAMES) for it in held)
+        if path != "_id" and all(isinstance(it, _REFERENCE_TYPES) for it in held)
     }
-    return dict(islice(found.items(), _FIELDS))
+    return dict(islice(found.items(), _MAX_FIELDS))
 
 
 def overflows(
@@ -56,9 +56,9 @@ def _flags(referred: Fields, others: Fields) -> Sequence[str]:
 
 
 def _is_rare(path: str, others: Fields) -> bool:
-    held = there(others.single.get(path, ()))
+    held = non_null(others.single.get(path, ()))
     return not others.documents or sum(map(bool, held)) < len(others.documents)
 
 
 def _most_first(extra: Fields) -> list[str]:
-    return sorted(extra.several, key=lambda it: len(there(extra.several[it])), reverse=True)
+    return sorted(extra.several, key=lambda it: len(non_null(extra.several[it])), reverse=True)

@@ -43,10 +43,10 @@ class Evidence:
     @cached_property
     def times(self) -> list[Time]:
         """Returns the fields of times, the likeliest first."""
-        return times_in(self.single, self._leading)
+        return times_in(self.single, self._first_of_indexes)
 
     @property
-    def _leading(self) -> list[str]:
+    def _first_of_indexes(self) -> list[str]:
         return [it[0] for it in self.indexes if it]
 
     def beside(self, time: str) -> list[str]:
@@ -54,19 +54,19 @@ class Evidence:
         return [it for index in self.indexes if time in index for it in index if it != time]
 
 
-def names_of(seen: Evidence, used: Sequence[str]) -> dict[str, list[Any]]:
+def names_of(evidence: Evidence, used: Sequence[str]) -> dict[str, list[Any]]:
     """Returns the fields that may tell series apart: no times, and none that is used otherwise."""
-    times = {it.path for it in seen.times}
-    zones = zone_fields(seen.single)
+    times = {it.path for it in evidence.times}
+    zones = zone_fields(evidence.single)
     taken = {*times, *zones, *used}
-    return {path: it for path, it in seen.single.items() if path not in taken and path != "_id"}
+    return {path: it for path, it in evidence.single.items() if path not in taken and path != "_id"}
 
 
 def choose_series(
-    columns: Columns, times: Sequence[int | None], seen: Evidence, time: str, proposal: Proposal
+    columns: Columns, times: Sequence[int | None], evidence: Evidence, time: str, proposal: Proposal
 ) -> None:
     """Puts the series fields into the proposal."""
-    proposal.keys["series_fields"] = series.choose(columns, times, seen.beside(time), proposal.notes)
+    proposal.keys["series_fields"] = series.choose(columns, times, evidence.beside(time), proposal.notes)
 
 
 def choose_clock(columns: Columns, proposal: Proposal) -> None:

@@ -27,79 +27,81 @@ class Attributes(NamedTuple):
     value: str
 
 
-def propose(seen: Evidence) -> Iterator[Proposal]:
+def propose(evidence: Evidence) -> Iterator[Proposal]:
     """Yields readings with values in fields, and those with attributes."""
-    times = seen.times
+    times = evidence.times
     if not times:
         return
     time = times[0]
-    for attributes in (None, *_attribute_arrays(seen)):
+    for attributes in (None, *_attribute_arrays(evidence)):
         proposal = Proposal({"model": "reading", "time_field": time.path}, "one reading each")
         if time.key is not None:
             proposal.keys["time_unit"] = time.key
         ask_of_other_times(time, times, proposal.notes, "time_field")
-        choose_clock(seen.single, proposal)
-        names = names_of(seen, [proposal.keys.get("local_offset_field", "")])
-        choose_series(names, time.values, seen, time.path, proposal)
-        _choose_values(seen, proposal.keys["series_fields"], attributes, proposal)
+        choose_clock(evidence.single, proposal)
+        names = names_of(evidence, [proposal.keys.get("local_offset_field", "")])
+        choose_series(names, time.values, evidence, time.path, proposal)
+        _choose_values(evidence, proposal.keys["series_fields"], attributes, proposal)
         yield proposal
 
 
-def propose_native(seen: Evidence, options: Mapping[str, str]) -> Iterator[Proposal]:
+def propose_native(evidence: Evidence, options: Mapping[str, str]) -> Iterator[Proposal]:
     """Yields policies for a native time-series collection. `options`: its timeField and metaField."""
     time, meta = options["timeField"], options.get("metaField")
-    inside = [it for it in seen.fields.single if it == meta or it.startswith(f"{meta}.")]
-    is_whole = meta is not None and not (inside and set(inside) <= set(seen.fields.always()))
-    for attributes in (None, *_attribute_arrays(seen)):
+    inside = [it for it in evidence.fields.single if it == meta or it.startswith(f"{meta}.")]
+    is_whole = meta is not None and not (inside and set(inside) <= set(evidence.fields.always()))
+    for attributes in (None, *_attribute_arrays(evidence)):
         proposal = Proposal({"model": "timeseries", "time_field": time}, "one measurement each")
         proposal.notes.say("time_field", "its timeField")
         proposal.keys["series_fields"] = [meta] if is_whole else inside
         proposal.notes.say("series_fields", "its metaField" if meta else "it has no metaField")
-        choose_clock({path: it for path, it in seen.single.items() if path not in inside}, proposal)
-        _choose_values(seen, [time, *inside], attributes, proposal)
+        choose_clock({path: it for path, it in evidence.single.items() if path not in inside}, proposal)
+        _choose_values(evidence, [time, *inside], attributes, proposal)
         proposal.keys["value_fields"].sort()  # the server gives fields in any order
         yield proposal
 
 
 def _choose_values(
-    seen: Evidence, used: list[str], attributes: Attributes | None, proposal: Proposal
+    evidence: Evidence, used: list[str], attributes: Attributes | None, proposal: Proposal
 ) -> None:
     """Puts the value fields into the proposal: single fields that are not used otherwise, or attributes."""
     if attributes is not None:
-        columns = _by_name(seen.fields.several[attributes.array], attributes)
+        columns = _by_name(evidence.fields.several[attributes.array], attributes)
         proposal.keys |= {
             "attributes_field": attributes.array,
             "attribute_key": attributes.key,
             "attribute_value": attributes.value,
         }
     else:
-        taken = {*used, *(it.path for it in seen.times), proposal.keys.get("local_offset_field")}
-        columns = {path: it for path, it in seen.fields.single.items() if path not in taken}
+        taken = {*used, *(it.path for it in evidence.times), proposal.keys.get("local_offset_field")}
+        columns = {path: it for path, it in evidence.fields.single.items() if path not in taken}
     proposal.keys["value_fields"] = numeric(columns, proposal.notes)
 
 
-def _attribute_arrays(seen: Evidence) -> Iterator[Attributes]:
+def _attribute_arrays(evidence: Evidence) -> Iterator[Attributes]:
     """Yields each array of names and values."""
-    for path, held in seen.fields.several.items():
-        arrays = [it for it in held if isinstance(it, list)]
+    for path, values_of_path in evidence.fields.several.items():
+        arrays = [it for it in values_of_path if isinstance(it, list)]
         elements = [it for array in arrays for it in array]
         if not elements or not all(isinstance(it, dict) for it in elements):
             continue
         common = set.intersection(*(set(it) for it in elements))
-        keys = [it for it in sorted(common) if all(is_text(one[it]) for one in elements)]
+        keys = [it for it in sorted(common) if all(is_text(element[it]) for element in elements)]
         for key in keys:
-            names = [len({one[key] for one in array}) == len(array) for array in arrays]
-            values = [it for it in sorted(common - {key}) if any(is_number(one[it]) for one in elements)]
+            names = [len({element[key] for element in array}) == len(array) for array in arrays]
+            values = [
+                it for it in sorted(common - {key}) if any(is_number(element[it]) for element in elements)
+            ]
             if values and sum(names) >= NEARLY_ALL * len(names) and not field_fault(f"{key}.{values[0]}"):
                 yield Attributes(path, key, values[0])
                 break
 
 
-def _by_name(held: list[Any], attributes: Attributes) -> dict[str, list[Any]]:
+def _by_name(arrays: list[Any], attributes: Attributes) -> dict[str, list[Any]]:
     """Returns what each attribute holds."""
     columns: dict[str, list[Any]] = {}
-    for one in (one for array in held for one in array or ()):
-        name = one[attributes.key]
+    for element in (element for array in arrays for element in array or ()):
+        name = element[attributes.key]
         if not field_fault(name) and "*" not in name:
-            columns.setdefault(name, []).append(one[attributes.value])
+            columns.setdefault(name, []).append(element[attributes.value])
     return columns

@@ -11,10 +11,10 @@ from buckets.inferring.notes import Notes, listed, quoted
 from buckets.inferring.proposal import NEARLY_ALL, Evidence, Proposal, choose_clock, choose_series, names_of
 from buckets.inferring.times import Time, times_in
 from buckets.inferring.values import numeric, total
-from buckets.inferring.words import BOOKS, COUNT, END, START, hints
+from buckets.inferring.words import BOOKKEEPING, COUNT, END, START, hints
 
 #: Share of documents in which a count or sum has to agree: those with overflow may count that too.
-_MOSTLY = 0.6
+_AGREEING = 0.6
 #: Difference of a sum that is allowed, relative to the sum of magnitudes.
 _ROUNDING = 1e-9
 
@@ -29,12 +29,12 @@ class _Samples(NamedTuple):
     is_pairs: bool
 
 
-def propose(seen: Evidence) -> Iterator[Proposal]:
+def propose(evidence: Evidence) -> Iterator[Proposal]:
     """Yields a proposal for each array of samples."""
-    for path, held in seen.fields.several.items():
+    for path, held in evidence.fields.several.items():
         found = _samples([it if isinstance(it, list) else [] for it in held])
         if found is not None:
-            yield from _of(path, found, seen)
+            yield from _proposals(path, found, evidence)
 
 
 def _samples(arrays: list[list[Any]]) -> _Samples | None:
@@ -59,10 +59,10 @@ def _named(pair: list[Any]) -> dict[str, Any]:
     return {_PAIR_TIME: pair[0], **dict(zip(names, pair[1:], strict=True))}
 
 
-def _of(path: str, samples: _Samples, seen: Evidence) -> Iterator[Proposal]:
+def _proposals(path: str, samples: _Samples, evidence: Evidence) -> Iterator[Proposal]:
     proposal = Proposal({"model": "samples", "samples_field": path}, f"samples in {quoted(path)}")
     keys, notes = proposal.keys, proposal.notes
-    bounds = _bounds(samples, seen, notes)
+    bounds = _bounds(samples, evidence, notes)
     if bounds is None:
         return
     if samples.is_pairs:
@@ -81,24 +81,24 @@ def _of(path: str, samples: _Samples, seen: Evidence) -> Iterator[Proposal]:
     values = numeric(inner, notes)
     if samples.is_pairs:
         notes.ask("value_fields", "Pairs don't name their values. What are they called?")
-    counters = _counters(samples, inner, values, seen, proposal)
+    counters = _counters(samples, inner, values, evidence, proposal)
     rows = {
-        name: [held[owner] for owner in samples.owners] for name, held in names_of(seen, counters).items()
+        name: [held[owner] for owner in samples.owners] for name, held in names_of(evidence, counters).items()
     }
     if not samples.is_pairs:
         always = samples.fields.always(NEARLY_ALL)
         other_times = {it.path for it in times_in(always)} | {samples.time.path}
         rows |= {f"{path}.*.{it}": held for it, held in always.items() if it not in other_times}
-    choose_clock(seen.single, proposal)
+    choose_clock(evidence.single, proposal)
     rows.pop(keys.get("local_offset_field", ""), None)
-    choose_series(rows, samples.time.values, seen, start.path, proposal)
+    choose_series(rows, samples.time.values, evidence, start.path, proposal)
     keys["value_fields"] = [it for it in values if f"{path}.*.{it}" not in keys["series_fields"]]
     yield proposal
 
 
-def _bounds(samples: _Samples, seen: Evidence, notes: Notes) -> tuple[Time, Time | None] | None:
+def _bounds(samples: _Samples, evidence: Evidence, notes: Notes) -> tuple[Time, Time | None] | None:
     """Returns the fields of the first and the last time: the nearest that hold all samples between them."""
-    times = seen.times or times_in(seen.single, by_name=True)
+    times = evidence.times or times_in(evidence.single, by_name=True)
     spans: dict[int, tuple[int, int]] = {}
     for owner, at in zip(samples.owners, samples.time.values, strict=True):
         if at is not None:
@@ -120,22 +120,26 @@ def _bounds(samples: _Samples, seen: Evidence, notes: Notes) -> tuple[Time, Time
         return None
     start = min(starts, key=lambda it: it[:2])[2]
     possible = [it for it in ends if it[2] is not start and it[2].unit in (start.unit, "date")]
-    likely = [it for it in possible if not hints(it[2].path, BOOKS)]
+    likely = [it for it in possible if not hints(it[2].path, BOOKKEEPING)]
     if not likely:
         notes.ask("start_field", "No field holds the time of the last sample. Can the writer keep one?")
     return start, min(likely, key=lambda it: it[:2])[2] if likely else None
 
 
 def _counters(
-    samples: _Samples, inner: dict[str, list[Any]], values: Sequence[str], seen: Evidence, proposal: Proposal
+    samples: _Samples,
+    inner: dict[str, list[Any]],
+    values: Sequence[str],
+    evidence: Evidence,
+    proposal: Proposal,
 ) -> list[str]:
     """Puts fields with the number and the sums of samples into the proposal, and returns them."""
     lengths = [len(it) for it in samples.arrays]
     found: list[str] = []
-    for path, held in seen.single.items():
+    for path, held in evidence.single.items():
         is_telling = len(set(lengths)) > 1 or hints(path, COUNT)
         agree = sum(is_whole(it) and it == size for it, size in zip(held, lengths, strict=True))
-        if is_telling and agree >= _MOSTLY * len(lengths) and not found:
+        if is_telling and agree >= _AGREEING * len(lengths) and not found:
             found.append(path)
             proposal.keys["count_field"] = path
             proposal.notes.say(
@@ -144,7 +148,7 @@ def _counters(
     sums = {}
     for value in values:
         totals = _totals(inner[value], samples)
-        for path, held in seen.single.items():
+        for path, held in evidence.single.items():
             if path not in found and _agrees(held, totals):
                 found.append(path)
                 sums[value] = path
@@ -162,12 +166,12 @@ def _totals(values: list[Any], samples: _Samples) -> list[tuple[float, float]]:
     return [total(it) for it in held]
 
 
-def _agrees(held: list[Any], totals: list[tuple[float, float]]) -> bool:
+def _agrees(values: list[Any], totals: list[tuple[float, float]]) -> bool:
     """Returns whether a field holds these sums; zeros prove nothing."""
     pairs = [
         (total([it])[0], *both)
-        for it, both in zip(held, totals, strict=True)
+        for it, both in zip(values, totals, strict=True)
         if it is not None and 0 < both[1] < math.inf
     ]
-    agree = sum(abs(told - real) <= _ROUNDING * size for told, real, size in pairs)
-    return len(pairs) > 1 and agree >= _MOSTLY * len(pairs)
+    agree = sum(abs(stated - real) <= _ROUNDING * size for stated, real, size in pairs)
+    return len(pairs) > 1 and agree >= _AGREEING * len(pairs)

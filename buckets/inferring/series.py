@@ -10,14 +10,14 @@ from uuid import UUID
 from bson.binary import Binary
 from bson.objectid import ObjectId
 
-from buckets.inferring.fields import is_text, is_whole, there
+from buckets.inferring.fields import is_text, is_whole, non_null
 from buckets.inferring.notes import Notes, quoted
 from buckets.inferring.words import SERIES, hints
 
 #: Characters of a text that may be a name; a longer text is prose.
-_LONGEST = 100
+_MAX_LENGTH = 100
 #: Rows that have to differ before a field is taken to differ in each.
-_TELLING = 20
+_MIN_ROWS = 20
 _KEY = "series_fields"
 _TEXTS = (ObjectId, UUID, Binary)
 
@@ -26,7 +26,7 @@ Columns = Mapping[str, Sequence[Any]]
 
 def may_name(values: Sequence[Any]) -> bool:
     """Returns whether each of these values may be one of a series."""
-    return all(is_whole(it) or (_is_text(it) and len(str(it)) <= _LONGEST) for it in values)
+    return all(is_whole(it) or (_is_text(it) and len(str(it)) <= _MAX_LENGTH) for it in values)
 
 
 def _is_text(value: Any) -> bool:
@@ -37,27 +37,31 @@ def choose(columns: Columns, times: Sequence[int | None], indexed: Sequence[str]
     """Returns the series fields among columns that have a value in each row. `times`: of each row; `indexed`:
     fields of an index that has the time as well. Numbers count if their name or an index says so, or if
     nothing else tells rows of one time apart."""
-    possible = [it for it in columns if may_name(there(columns[it]))]
-    texts = [it for it in possible if any(map(_is_text, columns[it]))]
-    named = [it for it in possible if hints(it, SERIES)]
-    likely = list(dict.fromkeys([*(it for it in possible if it in indexed), *named])) or texts
+    possible = [field for field in columns if may_name(non_null(columns[field]))]
+    texts = [field for field in possible if any(map(_is_text, columns[field]))]
+    named = [field for field in possible if hints(field, SERIES)]
+    likely = list(dict.fromkeys([*(field for field in possible if field in indexed), *named])) or texts
     chosen = _without_unique(likely, columns, notes)
-    chosen += _telling_apart(chosen, [it for it in possible if it not in likely], columns, times)
-    _say(chosen, columns, notes)
-    for it in texts:
-        if it not in chosen and it not in likely and len(set(map(_same, columns[it]))) > 1:
-            notes.ask(_KEY, f"{quoted(it)} varies. Is it part of what is measured? Then add it here")
-    return [it for it in columns if it in chosen]
+    chosen += _telling_apart(chosen, [field for field in possible if field not in likely], columns, times)
+    _note_choice(chosen, columns, notes)
+    for field in texts:
+        if field not in chosen and field not in likely and len(set(map(_hashable, columns[field]))) > 1:
+            notes.ask(_KEY, f"{quoted(field)} varies. Is it part of what is measured? Then add it here")
+    return [field for field in columns if field in chosen]
 
 
 def _without_unique(likely: list[str], columns: Columns, notes: Notes) -> list[str]:
     """Returns the fields without those that differ in each row, if there are others: they name rows."""
-    unique = [it for it in likely if _counts(columns[it]) == len(columns[it]) >= _TELLING]
+    unique = [
+        field for field in likely if _count_distinct(columns[field]) == len(columns[field]) >= _MIN_ROWS
+    ]
     if len(unique) == len(likely):
         return likely
-    for it in unique:
-        notes.ask(_KEY, f"{quoted(it)} is another one in each document, so it was left out. Is that right?")
-    return [it for it in likely if it not in unique]
+    for field in unique:
+        notes.ask(
+            _KEY, f"{quoted(field)} is another one in each document, so it was left out. Is that right?"
+        )
+    return [field for field in likely if field not in unique]
 
 
 def _telling_apart(
@@ -65,33 +69,33 @@ def _telling_apart(
 ) -> list[str]:
     """Returns those of the others that tell most rows of one series and time apart."""
     added: list[str] = []
-    twice = _repeated([*chosen], columns, times)
-    for it in others:
-        left = _repeated([*chosen, *added, it], columns, times) if twice else 0
-        if twice and left <= twice // 10 and len(set(map(_same, columns[it]))) < len(times):
-            added.append(it)
-            twice = left
+    repeated = _repeated([*chosen], columns, times)
+    for field in others:
+        remaining = _repeated([*chosen, *added, field], columns, times) if repeated else 0
+        if repeated and remaining <= repeated // 10 and len(set(map(_hashable, columns[field]))) < len(times):
+            added.append(field)
+            repeated = remaining
     return added
 
 
 def _repeated(fields: list[str], columns: Columns, times: Sequence[int | None]) -> int:
     """Returns how many rows have series and time of another one."""
-    rows = zip(times, *(map(_same, columns[it]) for it in fields), strict=True)
+    rows = zip(times, *(map(_hashable, columns[it]) for it in fields), strict=True)
     return sum(count - 1 for count in Counter(rows).values())
 
 
-def _say(chosen: list[str], columns: Columns, notes: Notes) -> None:
+def _note_choice(chosen: list[str], columns: Columns, notes: Notes) -> None:
     if not chosen:
         notes.ask(_KEY, "No field tells series apart. Is all of this one series?")
         notes.say(_KEY, "no field names a series")
         return
-    told = ", ".join(f"{_counts(columns[it]):,} of {quoted(it)}" for it in chosen)
-    notes.say(_KEY, f"in the sample: {told}")
+    text = ", ".join(f"{_count_distinct(columns[it]):,} of {quoted(it)}" for it in chosen)
+    notes.say(_KEY, f"in the sample: {text}")
 
 
-def _counts(values: Sequence[Any]) -> int:
-    return len(set(map(_same, values)))
+def _count_distinct(values: Sequence[Any]) -> int:
+    return len(set(map(_hashable, values)))
 
 
-def _same(value: Any) -> Hashable:
+def _hashable(value: Any) -> Hashable:
     return value if isinstance(value, Hashable) else repr(value)

@@ -12,8 +12,8 @@ from bson.datetime_ms import DatetimeMS
 
 from buckets.fields.isotimes import iso_ms
 from buckets.fields.times import PER_SECOND, as_ms
-from buckets.inferring.fields import as_float, is_number, is_whole, there
-from buckets.inferring.words import BOOKS, TIME, hints
+from buckets.inferring.fields import as_float, is_number, is_whole, non_null
+from buckets.inferring.words import BOOKKEEPING, TIME, hints
 from config.policies import TimeUnit
 
 #: Seconds since 1970 between which a number may be a time: the years 1980 to 2100.
@@ -51,13 +51,13 @@ def times_in(
     found = []
     for path, values in fields.items():
         unit = unit_of(values, path)
-        if unit is None and by_name and hints(path, TIME) and all(map(is_number, there(values))):
+        if unit is None and by_name and hints(path, TIME) and all(map(is_number, non_null(values))):
             unit = "s"
         if unit is not None:
             is_named = hints(path, TIME)
             rank = (
                 path in indexed,
-                not hints(path, BOOKS),
+                not hints(path, BOOKKEEPING),
                 unit in ("date", "iso") or is_named,
                 unit == "date",
                 is_named,
@@ -69,7 +69,7 @@ def times_in(
 
 def unit_of(values: Sequence[Any], path: str) -> TimeUnit | None:
     """Returns the form of the times that a field holds; None if it holds none. Dates may be among numbers."""
-    held = there(values)
+    held = non_null(values)
     dates = sum(isinstance(it, datetime | DatetimeMS) for it in held)
     enough = _NEARLY_ALL * len(held)
     if not held:
@@ -84,10 +84,10 @@ def unit_of(values: Sequence[Any], path: str) -> TimeUnit | None:
 
 
 def _counted(numbers: list[Any], path: str) -> TimeUnit | None:
-    plain = [as_float(it) for it in numbers]
+    floats = [as_float(it) for it in numbers]
     for unit, per in PER_SECOND.items():
-        inside = sum(_EARLIEST * per <= it <= _LATEST * per for it in plain)
-        if inside >= _NEARLY_ALL * len(plain) and (hints(path, TIME) or all(map(is_whole, numbers))):
+        plausible = sum(_EARLIEST * per <= it <= _LATEST * per for it in floats)
+        if plausible >= _NEARLY_ALL * len(floats) and (hints(path, TIME) or all(map(is_whole, numbers))):
             return unit
     return None
 

@@ -22,39 +22,39 @@ class Trial:
 
     policy: Policy
     batch: Batch
-    seen: Decoded
+    decoded: Decoded
     left_out: dict[str, Any]
 
     @property
     def finite(self) -> int:
         """Returns how many numbers were read."""
-        return sum(int((kinds == Kind.FINITE).sum()) for kinds in self.seen.columns.kinds.values())
+        return sum(int((kinds == Kind.FINITE).sum()) for kinds in self.decoded.columns.kinds.values())
 
     def note(self, what: str, documents: str, notes: Notes) -> None:
         """Notes what was read. `what`: how readings lie in a document; `documents`: which were read."""
-        sound, readings = len(self.seen.units), len(self.seen.columns.time)
+        sound, readings = len(self.decoded.units), len(self.decoded.columns.time)
         notes.evidence["model"] = [
             f"{sound:,} of {len(self.batch):,} {documents}: {what}: {readings:,} readings"
         ]
-        asked = [
+        questions = [
             f"{key} = {quoted(str(value))} does not agree with all documents, so it was left out"
             for key, value in self.left_out.items()
         ]
         for key in self.left_out:
             notes.drop(key)
-        if broken := self.seen.quarantined:
+        if broken := self.decoded.quarantined:
             first = quoted(extended_json(broken[0].id))
-            asked.append(
+            questions.append(
                 f"{len(broken):,} of {len(self.batch):,} don't keep to it, such as _id "
                 f"{first}, {quoted(broken[0].field)}: {broken[0].reason}"
             )
         notes.questions.pop("model", None)
-        for text in asked:
+        for text in questions:
             notes.ask("model", text)
 
     def note_mixed(self, notes: Notes) -> None:
         """Asks about value fields that hold something else than numbers now and then."""
-        for name, kinds in self.seen.columns.kinds.items():
+        for name, kinds in self.decoded.columns.kinds.items():
             if (count := int((kinds == Kind.NONNUMERIC).sum())) > 0:
                 notes.ask(
                     "value_fields",
@@ -67,14 +67,14 @@ class Trial:
 def try_out(keys: dict[str, Any], batch: Batch) -> Trial:
     """Returns the reading of documents by a policy's keys, without those optional keys that some documents
     disagree with."""
-    found = _read(keys, {}, batch)
+    best = _read(keys, {}, batch)
     for names in _OPTIONAL:
-        if found.seen.quarantined and all(it in keys for it in names):
-            left_out = found.left_out | {it: keys[it] for it in names}
+        if best.decoded.quarantined and all(it in keys for it in names):
+            left_out = best.left_out | {it: keys[it] for it in names}
             again = _read(keys, left_out, batch)
-            if len(again.seen.units) > len(found.seen.units):
-                found = again
-    return found
+            if len(again.decoded.units) > len(best.decoded.units):
+                best = again
+    return best
 
 
 def _read(keys: dict[str, Any], left_out: dict[str, Any], batch: Batch) -> Trial:

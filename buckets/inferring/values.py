@@ -7,17 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from buckets.fields.values import rounded_sum
-from buckets.inferring.fields import as_float, is_number, is_text, is_whole, there
+from buckets.inferring.fields import as_float, is_number, is_text, is_whole, non_null
 from buckets.inferring.notes import Notes, listed
 from buckets.inferring.words import OFFSET, hints, words
 from config.zones import is_zone
 
 _KEY = "value_fields"
 #: Names that summaries and parts of the archive use themselves.
-_TAKEN = {"_id", "start", "end", "count", "timezone", "hours", "time", "dt"}
+_RESERVED = {"_id", "start", "end", "count", "timezone", "hours", "time", "dt"}
 _NO_VALUES = {"id", "uuid", "guid", "serial", "version", "schema"}
 #: Minutes that a clock may be from UTC; all of them are whole quarters of an hour.
-_FARTHEST, _QUARTER = 18 * 60, 15
+_MAX_OFFSET, _QUARTER = 18 * 60, 15
 
 Columns = Mapping[str, Sequence[Any]]
 
@@ -27,14 +27,14 @@ def numeric(columns: Columns, notes: Notes) -> list[str]:
     found: list[str] = []
     mixed: list[str] = []
     for path, values in columns.items():
-        held = there(values)
+        held = non_null(values)
         numbers = [it for it in held if is_number(it)]
         is_name = bool(words(path) & _NO_VALUES) and all(map(is_whole, numbers))
         if any(map(is_finite, numbers)) and not is_name and not path.startswith(("__", "_id.")):
             (found if 2 * len(numbers) > len(held) else mixed).append(path)
     if mixed:
         notes.ask(_KEY, f"{listed(mixed)} holds numbers now and then. Does it belong here?")
-    return usable(_apart(found), notes)
+    return usable(_outermost(found), notes)
 
 
 def usable(paths: list[str], notes: Notes) -> list[str]:
@@ -42,7 +42,7 @@ def usable(paths: list[str], notes: Notes) -> list[str]:
     free: dict[str, str] = {}
     for path in paths:
         name = path.rpartition("*.")[2]
-        if name.partition(".")[0] not in _TAKEN and _column(name) not in _TAKEN:
+        if name.partition(".")[0] not in _RESERVED and _column(name) not in _RESERVED:
             free.setdefault(_column(name), path)
     left_out = [it for it in paths if it not in free.values()]
     if left_out and free:
@@ -58,7 +58,7 @@ def _column(name: str) -> str:
     return name.replace(".", "_").casefold()
 
 
-def _apart(paths: list[str]) -> list[str]:
+def _outermost(paths: list[str]) -> list[str]:
     """Returns the paths without those inside of another."""
     return [it for it in paths if not any(it.startswith(f"{other}.") for other in paths)]
 
@@ -77,9 +77,9 @@ def total(values: Iterable[Any]) -> tuple[float, float]:
 def offset_field(columns: Columns) -> str | None:
     """Returns the field that holds each reading's own offset from UTC, in minutes."""
     for path, values in columns.items():
-        held = there(values)
+        held = non_null(values)
         is_named = bool(held) and hints(path, OFFSET) and all(map(is_whole, held))
-        if is_named and all(abs(it) <= _FARTHEST and it % _QUARTER == 0 for it in held):
+        if is_named and all(abs(it) <= _MAX_OFFSET and it % _QUARTER == 0 for it in held):
             return path
     return None
 
@@ -88,7 +88,7 @@ def zone_fields(columns: Columns) -> dict[str, set[str]]:
     """Returns the fields that hold names of time zones, and which."""
     found = {}
     for path, values in columns.items():
-        held = set(there(values)) if all(map(is_text, there(values))) else set()
+        held = set(non_null(values)) if all(map(is_text, non_null(values))) else set()
         if held and all(is_zone(it) and ("/" in it or it == "UTC") for it in held):
             found[path] = held
     return found

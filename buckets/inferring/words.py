@@ -14,7 +14,7 @@ TIME = _set(
     "start started begin from first since end ended last until to stop"
 )
 #: Names of times when a document was written, not of a reading.
-BOOKS = _set("created updated inserted modified received ingested expire expires expiry deleted")
+BOOKKEEPING = _set("created updated inserted modified received ingested expire expires expiry deleted")
 START = _set("start started begin from first since min day hour date open opened")
 END = _set("end ended last until to stop max close closed")
 SERIES = _set(

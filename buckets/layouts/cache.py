@@ -18,23 +18,23 @@ T = TypeVar("T", bound=Sized)
 
 
 class ByteLimitedCache(Generic[T]):
-    """The last ones, the latest first, as many as have no more than `most` bytes together.
+    """The last ones, the latest first, as many as have no more than `limit` bytes together.
 
     Threads may share it. What is held is never changed but replaced, so that of two that are put at once one
     may be forgotten, and nothing else can happen."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._held: tuple[T, ...] = ()
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._kept: tuple[T, ...] = ()
 
     def __iter__(self) -> Iterator[T]:
-        return iter(self._held)
+        return iter(self._kept)
 
-    def put(self, it: T) -> None:
+    def put(self, item: T) -> None:
         """Adds an item to the front, or moves it there."""
-        held, left = [], self._most
-        for other in (it, *(other for other in self._held if other is not it)):
-            if other.size <= left:
-                held.append(other)
-                left -= other.size
-        self._held = tuple(held)
+        kept, room = [], self._limit
+        for other in (item, *(other for other in self._kept if other is not item)):
+            if other.size <= room:
+                kept.append(other)
+                room -= other.size
+        self._kept = tuple(kept)

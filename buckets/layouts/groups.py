@@ -15,22 +15,22 @@ from buckets.layouts.merge import Containers, union_of
 from buckets.layouts.union import Union
 
 #: A layout is rare if fewer than one in so many documents share it.
-_FEW = 128
+_RARE_LAYOUT = 128
 #: Documents with fewer like them are tried as a union.
-_COMPANY = 4
+_MIN_ALIKE = 4
 #: So are those of a length that fewer than this share have; and, after so many lone lengths, all.
-_RARE, _FRUITLESS = 1 / 32, 4
+_RARE_LENGTH, _MAX_FRUITLESS = 1 / 32, 4
 #: Reading one document's structure takes as long as decoding so many.
-_WALK = 64
+_WALK_COST = 64
 #: Fewer documents are read one by one faster than a union is made for them.
-_LEAST = 8
+_MIN_UNION = 8
 #: If a union takes a smaller share of the documents, it is the last.
-_SHARE = 1 / 32
+_MIN_SHARE = 1 / 32
 
 #: All padded documents together may take so many times their bytes.
-_MOST = 4
+_MAX_PADDING = 4
 #: Bytes of the layouts, and of the unions, that are cached. Their elements take some sixty times as much.
-_LAYOUTS, _UNIONS = 1 << 16, 1 << 15
+_LAYOUT_BYTES, _UNION_BYTES = 1 << 16, 1 << 15
 
 Members = NDArray[np.int64]
 
@@ -43,7 +43,7 @@ class UnionRules:
     def __init__(self, containers: Containers, is_sound: Callable[[Layout], bool]) -> None:
         self.containers = containers
         self.is_sound = is_sound
-        self.layouts: ByteLimitedCache[Layout] = ByteLimitedCache(_LAYOUTS)
+        self.layouts: ByteLimitedCache[Layout] = ByteLimitedCache(_LAYOUT_BYTES)
 
 
 class Unions:
@@ -58,20 +58,22 @@ class Unions:
 
     def of(self, rules: UnionRules) -> ByteLimitedCache[Union]:
         """Returns the cache of the unions that were made under these rules."""
-        return self._by_rules.setdefault(rules, ByteLimitedCache(_UNIONS))
+        return self._by_rules.setdefault(rules, ByteLimitedCache(_UNION_BYTES))
 
 
-def group(docs: Docs, rules: UnionRules | None = None, unions: Unions | None = None) -> Iterator[Group]:
+def group_by_layout(
+    docs: Docs, rules: UnionRules | None = None, unions: Unions | None = None
+) -> Iterator[Group]:
     """Yields the documents by their layouts. With `rules`, documents that few others are like are tried
     together as a union; what fits into no union is read one by one."""
     everything = np.arange(len(docs))
     names = rules.containers.names if rules else None
-    if rules is None or not rules.containers.paths or len(docs) < _LEAST:
+    if rules is None or not rules.containers.paths or len(docs) < _MIN_UNION:
         yield from _by_length(docs, everything, names=names)
         return
-    lonely: list[Members] = []
-    yield from _by_length(docs, everything, rules, lonely)
-    rest = np.sort(np.concatenate(lonely)) if lonely else everything[:0]
+    unmatched: list[Members] = []
+    yield from _by_length(docs, everything, rules, unmatched)
+    rest = np.sort(np.concatenate(unmatched)) if unmatched else everything[:0]
     yield from _united(docs, rest, rules, unions.of(rules) if unions else ByteLimitedCache(0))
 
 
@@ -79,51 +81,51 @@ def _by_length(
     docs: Docs,
     members: Members,
     rules: UnionRules | None = None,
-    lonely: list[Members] | None = None,
+    unmatched: list[Members] | None = None,
     names: NamesIn | None = None,
 ) -> Iterator[Group]:
-    """Yields groups, the most frequent lengths first. Documents that are like no others are left in `lonely`,
-    if it is given."""
+    """Yields groups, the most frequent lengths first. Documents that are like no others are left in
+    `unmatched`, if it is given."""
     lengths = np.diff(docs.offsets)[members]
     by_length = members[np.argsort(lengths, kind="stable")]
-    found, counts = np.unique(lengths, return_counts=True)
+    distinct, counts = np.unique(lengths, return_counts=True)
     starts, fruitless = np.cumsum(counts) - counts, 0
-    most = min(_FRUITLESS, 1 + len(members) // _WALK)
+    limit = min(_MAX_FRUITLESS, 1 + len(members) // _WALK_COST)
     for i in np.argsort(-counts, kind="stable").tolist():
         alike = by_length[starts[i] : starts[i] + counts[i]]
-        few = len(alike) < max(_COMPANY, len(members) * _RARE)
-        if lonely is not None and (few or fruitless >= most):
-            lonely.append(alike)
+        few = len(alike) < max(_MIN_ALIKE, len(members) * _RARE_LENGTH)
+        if unmatched is not None and (few or fruitless >= limit):
+            unmatched.append(alike)
             continue
-        chosen = docs if len(alike) == len(docs) else docs.take(alike)
-        matrix = np.frombuffer(chosen.data, dtype=np.uint8).reshape(len(alike), int(found[i]))
-        before = len(lonely or ())
-        yield from _of_one_length(alike, matrix, rules, lonely, names)
-        fruitless += len(lonely or ()) > before
+        selected = docs if len(alike) == len(docs) else docs.take(alike)
+        matrix = np.frombuffer(selected.data, dtype=np.uint8).reshape(len(alike), int(distinct[i]))
+        before = len(unmatched or ())
+        yield from _of_one_length(alike, matrix, rules, unmatched, names)
+        fruitless += len(unmatched or ()) > before
 
 
 def _of_one_length(
     members: Members,
     matrix: Bytes2D,
     rules: UnionRules | None,
-    lonely: list[Members] | None,
+    unmatched: list[Members] | None,
     names: NamesIn | None,
 ) -> Iterator[Group]:
     while len(members):
         layout = _layout_of(matrix[0].tobytes(), rules, names)
         alike = _alike(matrix, layout)
         count = np.count_nonzero(alike)
-        if rules is not None and count >= _COMPANY:
+        if rules is not None and count >= _MIN_ALIKE:
             rules.layouts.put(layout)
         if count == len(members):
             yield Group(layout, members, matrix)
             return
-        if lonely is not None and (count < _COMPANY or count * _FEW < len(members)):
-            lonely.append(members)
+        if unmatched is not None and (count < _MIN_ALIKE or count * _RARE_LAYOUT < len(members)):
+            unmatched.append(members)
             return
         yield Group(layout, members[alike], matrix[alike])
         members, matrix = members[~alike], matrix[~alike]
-        if lonely is None and count * _FEW < len(members):
+        if unmatched is None and count * _RARE_LAYOUT < len(members):
             break
     # So few are alike that comparing each with all others takes longer than reading each.
     layouts: dict[bytes, tuple[Layout, list[int]]] = {}
@@ -154,26 +156,26 @@ def _layout_of(document: bytes, rules: UnionRules | None, names: NamesIn | None)
 def _united(docs: Docs, rest: Members, rules: UnionRules, known: ByteLimitedCache[Union]) -> Iterator[Group]:
     """Yields groups of documents that fit into unions: known ones, then new ones made of some of them; then
     all others."""
-    tried, most = iter(known), _MOST * docs.size
-    taken: list[tuple[int, Union]] = []
-    while len(rest) >= _LEAST:
-        chosen = docs if len(rest) == len(docs) else docs.take(rest)
-        union = next(tried, None)
+    candidates, budget = iter(known), _MAX_PADDING * docs.size
+    used: list[tuple[int, Union]] = []
+    while len(rest) >= _MIN_UNION:
+        selected = docs if len(rest) == len(docs) else docs.take(rest)
+        union = next(candidates, None)
         is_new = union is None
         if union is None:
-            union = union_of(chosen, rules.containers, rules.is_sound, most)
-        elif union.size * len(rest) > most:
+            union = union_of(selected, rules.containers, rules.is_sound, budget)
+        elif union.size * len(rest) > budget:
             continue
         if union is None:
             break
-        rows, present, matrix = union.take(chosen)
+        rows, present, matrix = union.take(selected)
         if len(rows):
-            taken.append((len(rows), union))
+            used.append((len(rows), union))
             yield Group(union.layout, rest[rows], matrix, present)
-        most -= matrix.size
+        budget -= matrix.size
         rest = np.delete(rest, rows)
-        if is_new and len(rows) < max(1, _SHARE * len(rest)):
+        if is_new and len(rows) < max(1, _MIN_SHARE * len(rest)):
             break
-    for _, union in sorted(taken, key=lambda it: it[0]):  # that which took most is the first to be tried
+    for _, union in sorted(used, key=lambda it: it[0]):  # that which took most is the first to be tried
         known.put(union)
     yield from _by_length(docs, rest)

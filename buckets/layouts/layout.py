@@ -51,7 +51,7 @@ class Variants(NamedTuple):
     marks: list[tuple[int, bool]]
     flag: NDArray[np.int32]  # of each byte
     flags: int  # how many there are
-    doubtful: set[Path]  # what may be absent from a sub-document that is there
+    optional: set[Path]  # what may be absent from a sub-document that is there
 
 
 class NamesIn(NamedTuple):
@@ -107,8 +107,8 @@ class Layout:
 
     def may_lack(self, parent: Path, path: Path) -> bool:
         """Returns whether some documents lack this element where its parent is there."""
-        doubtful = self.variants.doubtful if self.variants else ()
-        return any(path[:depth] in doubtful for depth in range(len(parent) + 1, len(path) + 1))
+        optional = self.variants.optional if self.variants else ()
+        return any(path[:depth] in optional for depth in range(len(parent) + 1, len(path) + 1))
 
     def text(self, element: Element) -> str:
         """Returns a text that is part of the layout."""
@@ -179,8 +179,8 @@ class Group(NamedTuple):
         span = slice(element.start, element.start + element.size)
         if self.present is None or self.layout.variants is None:
             return self.matrix[row, span].tobytes()
-        there = self.present[row, self.layout.variants.flag[span]]
-        return bytes(self.matrix[row, span][there])
+        present = self.present[row, self.layout.variants.flag[span]]
+        return bytes(self.matrix[row, span][present])
 
     def holds(self, cells: Sequence[Cell]) -> Flags | None:
         """Returns where a cell has a value, (n, cells); None where all have one."""
@@ -218,11 +218,11 @@ class Group(NamedTuple):
         if self.present is None or all(element.flag == ALWAYS for element in elements):
             target[:, columns] = values
         else:
-            there = self.present[:, steps([element.flag for element in elements])]
+            present = self.present[:, steps([element.flag for element in elements])]
             if isinstance(columns, slice):
-                np.copyto(target[:, columns], values, where=there)
+                np.copyto(target[:, columns], values, where=present)
             else:
-                target[:, columns] = np.where(there, values, target[:, columns])
+                target[:, columns] = np.where(present, values, target[:, columns])
 
 
 def steps(numbers: list[int]) -> list[int] | slice:

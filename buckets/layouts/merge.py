@@ -16,19 +16,19 @@ from buckets.layouts.plan import Alternative, Field, UnionPlan
 from buckets.layouts.union import Union
 
 #: Documents that a union is made of, spread over all lengths that there are: fewer where they are long.
-_SAMPLES, _LEAST, _BYTES = 24, 4, 1 << 14
+_MAX_SAMPLES, _MIN_SAMPLES, _SAMPLE_BYTES = 24, 4, 1 << 14
 #: Bytes of the unions that are cached.
-_REMEMBERED = 1 << 15
+_CACHE_BYTES = 1 << 15
 #: Elements that fewer than this share hold are left out of a union that would be too long with them.
 _RARE = (0.0, 1 / 32)
 
 #: An array may be longer than the longest that a union is made of: by one in so many elements.
-_MORE = 32
+_SPARE = 32
 
 
 _DOCUMENTS = (DOCUMENT, ARRAY)
 #: Texts of up to so many bytes may differ in length.
-_SHORT = 64
+_SHORT_TEXT = 64
 
 
 class Containers(NamedTuple):
@@ -46,11 +46,11 @@ class _Inside(NamedTuple):
     rare: float
     begun: bool = False
 
-    def counts(self, some: int, total: int) -> bool:
-        return not self.begun or some >= self.rare * total
+    def counts(self, holders: int, total: int) -> bool:
+        return not self.begun or holders >= self.rare * total
 
 
-class _Held(NamedTuple):
+class _Value(NamedTuple):
     """A value in one of the documents."""
 
     document: bytes
@@ -63,7 +63,7 @@ class _Held(NamedTuple):
         return self.layout.skeleton[self.element.start : self.element.start + self.element.size].tobytes()
 
 
-class _Made(NamedTuple):
+class _KnownUnion(NamedTuple):
     """A union, and all that it was made from: of the same, the same would be made again."""
 
     whole: Alternative
@@ -74,90 +74,90 @@ class _Made(NamedTuple):
         return self.union.size
 
 
-known_merges: ByteLimitedCache[_Made] = ByteLimitedCache(_REMEMBERED)
+known_merges: ByteLimitedCache[_KnownUnion] = ByteLimitedCache(_CACHE_BYTES)
 
 
 def union_of(
-    docs: Docs, containers: Containers, is_sound: Callable[[Layout], bool], most: int
+    docs: Docs, containers: Containers, is_sound: Callable[[Layout], bool], limit: int
 ) -> Union | None:
     """Returns the union of some of these documents that, outside the containers, differ in their values
-    alone. None where there is no sound one of at most `most` bytes for all together."""
-    held = []
-    for document in _spread(docs):
+    alone. None where there is no sound one of at most `limit` bytes for all together."""
+    values = []
+    for document in _sample(docs):
         layout = Layout(document)
         if not layout.repeated:
             whole = Element((), DOCUMENT, 0, len(document), 0, 0)
-            held.append(_Held(document, layout, whole))
-    longest = most // max(1, len(docs))
-    found = _merged(held, containers, longest)
+            values.append(_Value(document, layout, whole))
+    longest = limit // max(1, len(docs))
+    found = _merge(values, containers, longest)
     if found is None or not is_sound(found.layout):  # mostly it is, and to look at each takes long
-        found = _merged([it for it in held if is_sound(it.layout)], containers, longest)
+        found = _merge([it for it in values if is_sound(it.layout)], containers, longest)
     return found if found is not None and is_sound(found.layout) else None
 
 
-def _merged(held: list[_Held], containers: Containers, longest: int) -> Union | None:
-    by_outside: dict[tuple[tuple[Path, int, int], ...], list[_Held]] = {}
-    for it in held:
-        by_outside.setdefault(_outside(it.layout, containers), []).append(it)
-    chosen = max(by_outside.values(), key=len, default=[])
+def _merge(values: list[_Value], containers: Containers, longest: int) -> Union | None:
+    by_fixed: dict[tuple[tuple[Path, int, int], ...], list[_Value]] = {}
+    for value in values:
+        by_fixed.setdefault(_fixed_elements(value.layout, containers), []).append(value)
+    chosen = max(by_fixed.values(), key=len, default=[])
     for rare in _RARE if chosen else ():
-        union = _written(_alternative(chosen, _Inside(containers, rare)), longest)
+        union = _build(_alternative(chosen, _Inside(containers, rare)), longest)
         if union is not None:
             return union
     return None
 
 
-def _written(whole: Alternative, longest: int) -> Union | None:
+def _build(whole: Alternative, longest: int) -> Union | None:
     """Returns the union; None where nothing may be absent, and where it would be longer."""
-    found = next((made for made in known_merges if made.whole == whole), None)
+    found = next((known for known in known_merges if known.whole == whole), None)
     if found is None:
         plan = UnionPlan(whole)
         if not plan.variants.flags or len(plan.template) > longest:
             return None
-        found = _Made(whole, Union(Layout(bytes(plan.template), plan.variants), plan.steps))
+        found = _KnownUnion(whole, Union(Layout(bytes(plan.template), plan.variants), plan.steps))
     known_merges.put(found)
     return found.union if found.size <= longest else None
 
 
-def _spread(docs: Docs) -> Iterator[bytes]:
+def _sample(docs: Docs) -> Iterator[bytes]:
     """Yields some documents, the shortest and the longest among them."""
     by_length = np.argsort(np.diff(docs.offsets), kind="stable")
-    samples = min(max(_BYTES * len(docs) // max(1, docs.size), _LEAST), _SAMPLES)
+    samples = min(max(_SAMPLE_BYTES * len(docs) // max(1, docs.size), _MIN_SAMPLES), _MAX_SAMPLES)
     for at in np.unique(np.linspace(0, len(docs) - 1, samples).astype(int)).tolist():
         yield docs[int(by_length[at])]
 
 
-def _outside(layout: Layout, containers: Containers) -> tuple[tuple[Path, int, int], ...]:
+def _fixed_elements(layout: Layout, containers: Containers) -> tuple[tuple[Path, int, int], ...]:
     """Returns the elements outside the containers: paths, types and lengths."""
     found: list[tuple[Path, int, int]] = []
     inner: list[Path] = [()]
     while inner:
-        for it in layout.children(inner.pop()):
-            found.append((it.path, *_kind(it)))
-            if it.type in _DOCUMENTS and it.path not in containers.paths:
-                inner.append(it.path)
+        for element in layout.children(inner.pop()):
+            found.append((element.path, *_kind(element)))
+            if element.type in _DOCUMENTS and element.path not in containers.paths:
+                inner.append(element.path)
     return tuple(found)
 
 
 def _kind(element: Element) -> tuple[int, int]:
     """Returns type and length; 0 where that may differ."""
-    is_text = element.type in (STRING, SYMBOL, CODE) and element.width <= _SHORT
+    is_text = element.type in (STRING, SYMBOL, CODE) and element.width <= _SHORT_TEXT
     return element.type, 0 if is_text or element.type in _DOCUMENTS else element.size
 
 
-def _alternative(held: list[_Held], inside: _Inside) -> Alternative:
+def _alternative(values: list[_Value], inside: _Inside) -> Alternative:
     """Returns the alternative of values of one type. Inside a container, elements may differ if their name is
     a number: siblings with such names are slots or samples, and what one has another may have."""
-    element = held[0].element
+    element = values[0].element
     if element.type not in _DOCUMENTS:
-        longest = max(held, key=lambda it: it.element.size)  # the first, but of texts of any length
+        longest = max(values, key=lambda it: it.element.size)  # the first, but of texts of any length
         size = longest.element.size
-        return Alternative(element.type, longest.form, (), any(it.element.size < size for it in held))
+        return Alternative(element.type, longest.form, (), any(it.element.size < size for it in values))
     if element.path in inside.containers.paths:
         inside = inside._replace(begun=True)
     if inside.begun and not inside.rare:  # one of each form is enough
-        held = list({it.form: it for it in held}.values())
-    rows = [dict(_children(it)) for it in held]
+        values = list({it.form: it for it in values}.values())
+    rows = [dict(_children(it)) for it in values]
     is_pair = inside.containers.pairs and element.path[:-1] in inside.containers.paths
     alike = inside.begun and not is_pair and all(name.isdigit() for row in rows for name in row)
     names = list(set().union(*rows)) if alike else _in_order(rows)
@@ -167,37 +167,39 @@ def _alternative(held: list[_Held], inside: _Inside) -> Alternative:
         shared = _alternatives([child for row in rows for child in row.values()], inside)
     fields = []
     for name in names:
-        there = [row[name] for row in rows if name in row]
-        alternatives = shared if alike else _alternatives(there, inside)
-        lacking = any(len(row) < len(names) for row in rows) if alike else len(there) < len(rows)
-        if alternatives and (alike or inside.counts(len(there), len(rows))):
+        holders = [row[name] for row in rows if name in row]
+        alternatives = shared if alike else _alternatives(holders, inside)
+        lacking = any(len(row) < len(names) for row in rows) if alike else len(holders) < len(rows)
+        if alternatives and (alike or inside.counts(len(holders), len(rows))):
             fields.append(Field(name, alternatives, lacking))
     found = Alternative(element.type, b"", tuple(fields), alike=alike)
-    return found._replace(fields=_and_more(fields)) if found.is_each and fields[0].optional else found
+    return found._replace(fields=_with_spare(fields)) if found.is_each and fields[0].optional else found
 
 
-def _and_more(fields: list[Field]) -> tuple[Field, ...]:
+def _with_spare(fields: list[Field]) -> tuple[Field, ...]:
     """Returns the fields and some more: where arrays are of different lengths, others may be longer."""
-    more = range(len(fields), len(fields) + 1 + len(fields) // _MORE)
+    more = range(len(fields), len(fields) + 1 + len(fields) // _SPARE)
     return (*fields, *(fields[0]._replace(name=b"%d" % number) for number in more))
 
 
-def _alternatives(held: list[_Held], inside: _Inside) -> tuple[Alternative, ...]:
-    found: dict[tuple[int, int], list[_Held]] = {}
-    for it in held:
-        found.setdefault(_kind(it.element), []).append(it)
-    return tuple(_alternative(some, inside) for some in found.values() if inside.counts(len(some), len(held)))
+def _alternatives(values: list[_Value], inside: _Inside) -> tuple[Alternative, ...]:
+    found: dict[tuple[int, int], list[_Value]] = {}
+    for value in values:
+        found.setdefault(_kind(value.element), []).append(value)
+    return tuple(
+        _alternative(alike, inside) for alike in found.values() if inside.counts(len(alike), len(values))
+    )
 
 
-def _children(held: _Held) -> Iterator[tuple[bytes, _Held]]:
+def _children(value: _Value) -> Iterator[tuple[bytes, _Value]]:
     """Yields the elements of a document by their names."""
-    at = held.element.start + 4
-    for child in held.layout.children(held.element.path):
-        yield held.document[at + 1 : child.start - 1], _Held(held.document, held.layout, child)
+    at = value.element.start + 4
+    for child in value.layout.children(value.element.path):
+        yield value.document[at + 1 : child.start - 1], _Value(value.document, value.layout, child)
         at = child.start + child.size
 
 
-def _in_order(rows: list[dict[bytes, _Held]]) -> list[bytes]:
+def _in_order(rows: list[dict[bytes, _Value]]) -> list[bytes]:
     """Returns all names, each behind those that it follows anywhere. Where documents disagree, only those fit
     that have the order found."""
     before: dict[bytes, set[bytes]] = {}

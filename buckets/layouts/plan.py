@@ -13,7 +13,7 @@ from buckets.layouts.steps import Choice, Close, Each, Open, Skip, Step, Test, T
 
 _DOCUMENTS = (DOCUMENT, ARRAY)
 #: With more flags than these, the length of a document does not tell what is in it.
-_TELLING = 6
+_MAX_FLAGS = 6
 
 
 class Alternative(NamedTuple):
@@ -66,27 +66,27 @@ class UnionPlan:
         self._flag: list[int] = []  # of each byte
         self._marks: list[tuple[int, bool]] = [(ALWAYS, whole.varies)]
         self._count = 0
-        self._doubtful: set[Path] = set()
+        self._optional: set[Path] = set()
         self._several: set[Path] = set()
         self._document(whole, ALWAYS, ())
 
     @property
     def variants(self) -> Variants:
         """Returns which flag each byte of the template depends on."""
-        return Variants(self._marks, np.array(self._flag, dtype=np.int32), self._count, self._doubtful)
+        return Variants(self._marks, np.array(self._flag, dtype=np.int32), self._count, self._optional)
 
-    def _document(self, it: Alternative, flag: int, path: Path) -> None:
+    def _document(self, alternative: Alternative, flag: int, path: Path) -> None:
         start = len(self.template)
         self._put(bytes(4), flag)
-        if it.varies:
+        if alternative.varies:
             self.steps.append(Open())
-        if it.is_each:
-            self._each(it.fields, flag, path)
+        if alternative.is_each:
+            self._each(alternative.fields, flag, path)
         else:
-            for field in it.fields:
+            for field in alternative.fields:
                 self._field(field, flag, path)
         self._put(b"\0", flag)
-        if it.varies:
+        if alternative.varies:
             self.steps.append(Close(flag))
         self.template[start : start + 4] = (len(self.template) - start).to_bytes(4, "little")
 
@@ -94,24 +94,24 @@ class UnionPlan:
         path = (*above, _text_of(field.name))
         flags = []
         if field.optional or above in self._several:
-            self._doubtful.add(path)
+            self._optional.add(path)
         if len(field.alternatives) > 1:
             self._several.add(path)
-        for it in field.alternatives:
-            header = bytes([it.kind]) + field.name + b"\0"
+        for alternative in field.alternatives:
+            header = bytes([alternative.kind]) + field.name + b"\0"
             flag = parent
             if field.is_choice:
                 flag, self._count = self._count, self._count + 1
                 flags.append(flag)
                 self.steps.append(Test(flag, parent, words_of(header), 0))
-            self._marks.append((flag, it.varies))
+            self._marks.append((flag, alternative.varies))
             self._put(header, flag)
-            if it.kind in _DOCUMENTS:
-                self._document(it, flag, path)
-            elif it.is_text:
-                self._text(it, flag)
+            if alternative.kind in _DOCUMENTS:
+                self._document(alternative, flag, path)
+            elif alternative.is_text:
+                self._text(alternative, flag)
             else:
-                self._put(it.value, flag)
+                self._put(alternative.value, flag)
         if len(flags) > 1:
             self.steps.append(Choice(parent, flags, not field.optional))
 
@@ -126,18 +126,18 @@ class UnionPlan:
         for field, header in zip(fields, headers, strict=True):
             path = (*above, _text_of(field.name))
             if optional or above in self._several:
-                self._doubtful.add(path)
-            self._doubtful.update((*path, *rest) for rest in inside._doubtful)
+                self._optional.add(path)
+            self._optional.update((*path, *rest) for rest in inside._optional)
             flag = self._count if optional else parent
             self._count += optional
             base = self._count
 
-            def here(number: int, flag: int = flag, base: int = base) -> int:
+            def outer_flag(number: int, flag: int = flag, base: int = base) -> int:
                 return flag if number == ALWAYS else base + number
 
-            self._marks += [(here(number), varies) for number, varies in inside._marks]
+            self._marks += [(outer_flag(number), varies) for number, varies in inside._marks]
             self.template += header + inside.template
-            self._flag += [flag] * len(header) + [here(number) for number in inside._flag]
+            self._flag += [flag] * len(header) + [outer_flag(number) for number in inside._flag]
             self._count += inside._count
 
     def by_length(self) -> Flags | None:
@@ -145,30 +145,30 @@ class UnionPlan:
         long, or where too many might be."""
         parents = {step.flag: step.parent for step in self.steps if isinstance(step, Test)}
         choices = [step for step in self.steps if isinstance(step, Choice)]
-        if len(parents) < self._count or self._count > _TELLING:
+        if len(parents) < self._count or self._count > _MAX_FLAGS:
             return None
         widths = np.bincount(np.array(self._flag) - ALWAYS, minlength=self._count + 1)
         table = np.zeros((1 + self._count, len(self.template) + 2), dtype=np.bool_)
         for flags in itertools.product((False, True), repeat=self._count):
-            there = (*flags, True)  # ALWAYS
-            held = [
-                (sum(flags[flag] for flag in it.flags), it.certain and there[it.parent]) for it in choices
+            is_set = (*flags, True)  # ALWAYS
+            counts = [
+                (sum(flags[flag] for flag in it.flags), it.certain and is_set[it.parent]) for it in choices
             ]
-            if any(count > 1 or count < certain for count, certain in held):
+            if any(count > 1 or count < certain for count, certain in counts):
                 continue
-            if all(there[parents[flag]] for flag, is_there in enumerate(flags) if is_there):
+            if all(is_set[parents[flag]] for flag, is_wanted in enumerate(flags) if is_wanted):
                 size = int(widths[1:] @ flags + widths[0])
                 if table[0, size]:
                     return None
                 table[:, size] = (True, *flags)
         return table
 
-    def _text(self, it: Alternative, flag: int) -> None:
-        most = len(it.value) - 5
-        self.steps.append(Text(flag, self._count, most))
-        self.template += it.value
-        self._flag += [flag] * 4 + list(range(self._count, self._count + most)) + [flag]
-        self._count += most
+    def _text(self, alternative: Alternative, flag: int) -> None:
+        longest = len(alternative.value) - 5
+        self.steps.append(Text(flag, self._count, longest))
+        self.template += alternative.value
+        self._flag += [flag] * 4 + list(range(self._count, self._count + longest)) + [flag]
+        self._count += longest
 
     def _put(self, data: bytes, flag: int) -> None:
         self.template += data

@@ -21,8 +21,8 @@ Places = NDArray[np.int64]
 WORD = 8
 _LENGTH = np.uint64(0xFFFFFFFF)
 #: Bytes in front of a length that are compared, in one word with the length.
-_SEEN = 4
-_SHIFT = np.uint64(8 * _SEEN)
+_HEADER_SEEN = 4
+_SHIFT = np.uint64(8 * _HEADER_SEEN)
 
 
 class Walk:
@@ -43,13 +43,13 @@ class Walk:
         for step in steps:
             step.follow(self)
         for flag, start, stop in self.closed:
-            told = self.words[start - 4] & _LENGTH
-            self.fits &= (told == (stop - start + 4).view(np.uint64)) | ~self.flags[flag]
+            length = self.words[start - 4] & _LENGTH
+            self.fits &= (length == (stop - start + 4).view(np.uint64)) | ~self.flags[flag]
         return self.fits & (self.at == self.stops), self.flags
 
-    def advance(self, there: Flags, width: int | Places) -> None:
+    def advance(self, present: Flags, width: int | Places) -> None:
         """Goes on in the documents in which something is there."""
-        self.at += np.multiply(there, width, out=self._forward)
+        self.at += np.multiply(present, width, out=self._forward)
 
 
 class Step(Protocol):
@@ -102,18 +102,18 @@ class Text(NamedTuple):
 
     flag: int
     first: int  # flag of its first byte
-    most: int
+    longest: int
 
     def follow(self, walk: Walk) -> None:
         """Sets a flag for each byte of the text that is there. A longer text does not fit."""
-        there = walk.flags[self.flag]
+        present = walk.flags[self.flag]
         size = (walk.words[walk.at] & _LENGTH).astype(np.int64) - 1  # a zero byte ends it
-        walk.fits &= ((size >= 0) & (size <= self.most)) | ~there
-        size = np.clip(size, 0, self.most)
-        bytes_of = walk.flags[self.first : self.first + self.most]
-        np.greater(size, np.arange(self.most)[:, None], out=bytes_of)
-        bytes_of &= there
-        walk.advance(there, size + 5)
+        walk.fits &= ((size >= 0) & (size <= self.longest)) | ~present
+        size = np.clip(size, 0, self.longest)
+        bytes_of = walk.flags[self.first : self.first + self.longest]
+        np.greater(size, np.arange(self.longest)[:, None], out=bytes_of)
+        bytes_of &= present
+        walk.advance(present, size + 5)
 
 
 class Open(NamedTuple):
@@ -169,32 +169,32 @@ class Each(NamedTuple):
         held = walk.flags[self.first : self.first + count * (own + self.inside)].reshape(count, -1, len(at))
         places, heads = self._places(walk)
         widths = np.array([len(header) for header in self.headers])[:, None]
-        ends = [header[-_SEEN:] for header in self.headers]
+        ends = [header[-_HEADER_SEEN:] for header in self.headers]
         wanted, masks = _in_words(ends), _in_words([b"\xff" * len(end) for end in ends])
         number, alive = np.zeros(len(at), dtype=np.int64), walk.flags[self.parent]
-        for some in slabs(count, WORD * len(at)):
-            there = (heads[some] & masks[some]) == wanted[some]
-            there[0] &= alive
-            np.logical_and.accumulate(there, axis=0, out=there)
-            alive, number = there[-1], number + there.sum(axis=0)
-            length = (heads[some][there] >> _SHIFT).view(np.int64)
-            fit, inside = self._inside(walk, there, length, places[:-1][some], widths[some])
+        for slab in slabs(count, WORD * len(at)):
+            present = (heads[slab] & masks[slab]) == wanted[slab]
+            present[0] &= alive
+            np.logical_and.accumulate(present, axis=0, out=present)
+            alive, number = present[-1], number + present.sum(axis=0)
+            length = (heads[slab][present] >> _SHIFT).view(np.int64)
+            fit, inside = self._inside(walk, present, length, places[:-1][slab], widths[slab])
             if not fit.all():
-                walk.fits[np.nonzero(there)[1][~fit]] = False
+                walk.fits[np.nonzero(present)[1][~fit]] = False
             if own:
-                held[some, 0] = there
-            for flag, here in enumerate(inside, own):
-                held[some, flag][there] = here
+                held[slab, 0] = present
+            for flag, values in enumerate(inside, own):
+                held[slab, flag][present] = values
         if not own:
             walk.fits &= (number == count) | ~walk.flags[self.parent]
-        at[:] = places[number, np.arange(len(at))] + _SEEN
+        at[:] = places[number, np.arange(len(at))] + _HEADER_SEEN
 
     def _places(self, walk: Walk) -> tuple[Places, NDArray[np.uint64]]:
         """Returns where each begins if those before are there, and where the last ends, less what is seen of
         a header; and of each the word with what is seen of its header, and its length."""
         places = np.empty((len(self.headers) + 1, len(walk.at)), dtype=np.int64)
         heads = np.empty((len(self.headers), len(walk.at)), dtype=np.uint64)
-        np.subtract(walk.at, _SEEN, out=places[0])
+        np.subtract(walk.at, _HEADER_SEEN, out=places[0])
         for header, place, head, behind in zip(self.headers, places, heads, places[1:], strict=False):
             seen = place + len(header)
             head[:] = walk.words[seen]
@@ -203,15 +203,15 @@ class Each(NamedTuple):
         return places, heads
 
     def _inside(
-        self, walk: Walk, there: Flags, length: Places, places: Places, widths: Places
+        self, walk: Walk, present: Flags, length: Places, places: Places, widths: Places
     ) -> tuple[Flags, Sequence[Flags]]:
         """Returns which of those that are there seem to fit, and the flags inside of each."""
         if self.by_length is not None:
             np.minimum(length, self.by_length.shape[1] - 1, out=length)
             fit, *inside = (row.take(length) for row in self.by_length)
         else:
-            start = (places + widths)[there] + _SEEN
-            stop = np.minimum(start + length, walk.stops[np.nonzero(there)[1]])
+            start = (places + widths)[present] + _HEADER_SEEN
+            stop = np.minimum(start + length, walk.stops[np.nonzero(present)[1]])
             fit, (*inside, _) = Walk(walk.words, start, stop, self.inside).through(self.steps)
         return fit, inside
 
@@ -226,5 +226,5 @@ def words_of(header: bytes) -> Words:
 
 
 def _in_words(ends: list[bytes]) -> NDArray[np.uint64]:
-    joined = b"".join(end.rjust(_SEEN, b"\0").ljust(WORD, b"\0") for end in ends)
+    joined = b"".join(end.rjust(_HEADER_SEEN, b"\0").ljust(WORD, b"\0") for end in ends)
     return np.frombuffer(joined, "<u8")[:, None]

@@ -71,12 +71,12 @@ class Union(NamedTuple):
         beyond = bytes(self.layout.size + WORD)  # no guess reads so far beyond a document's end
         step = min(max(1, _BYTES // self.size), AT_ONCE)
         for start in range(0, len(docs), step):
-            some, edges = slice(start, start + step), docs.offsets[start : start + step + 1]
+            slab, edges = slice(start, start + step), docs.offsets[start : start + step + 1]
             data, at, stop = docs.data, int(edges[0]), int(edges[-1]) + len(beyond)
             if stop > len(data):  # there is no more behind: in a copy there is
                 data, at, stop = data[at:] + beyond, 0, stop - at
             words = np.ndarray((stop - at - WORD + 1,), "<u8", data, at, (1,))
             walk = Walk(words, edges[:-1] - edges[0], edges[1:] - edges[0], count)
-            fits[some], flags = walk.through(self.steps)
-            present[some] = flags.T
+            fits[slab], flags = walk.through(self.steps)
+            present[slab] = flags.T
         return fits, present

@@ -21,13 +21,13 @@ Shaper = Callable[[Layout, Policy], Shape]
 
 def _once(shaper: Shaper) -> Shaper:
     """Returns a shaper that makes a layout's shape once for a policy, and keeps it as long as the layout."""
-    made: WeakKeyDictionary[Layout, tuple[Policy, Shape]] = WeakKeyDictionary()
+    shapes: WeakKeyDictionary[Layout, tuple[Policy, Shape]] = WeakKeyDictionary()
 
     def shape(layout: Layout, policy: Policy) -> Shape:
-        held = made.get(layout)
-        if held is None or held[0] != policy:
-            made[layout] = held = policy, shaper(layout, policy)
-        return held[1]
+        known = shapes.get(layout)
+        if known is None or known[0] != policy:
+            shapes[layout] = known = policy, shaper(layout, policy)
+        return known[1]
 
     return shape
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from buckets.bson.raw import Batch, Docs
 from buckets.bson.types import BOOL, DOUBLE, INT32, INT64, TYPE_NAMES
 from buckets.fields.ids import sort_keys
-from buckets.layouts.groups import group
+from buckets.layouts.groups import group_by_layout
 from buckets.layouts.layout import Group, read_holes
 from buckets.models.model import overflow_union_rules, union_rules
 from buckets.models.shape import Breach, find, split
@@ -19,28 +19,28 @@ from config.policies import Policy
 _FLAGS = {BOOL: "u1", INT32: "<i4", INT64: "<i8", DOUBLE: "<f8"}
 
 
-def flagged(found: Group, policy: Policy) -> NDArray[np.bool_]:
+def flagged(group: Group, policy: Policy) -> NDArray[np.bool_]:
     """Returns which documents of a group say that they have overflow: the flag is true, or a number other
     than 0."""
-    nobody = np.zeros(len(found.members), dtype=np.bool_)
+    none = np.zeros(len(group.members), dtype=np.bool_)
     if policy.overflow is None:
-        return nobody
-    element = find(found.layout, split(policy.overflow.flag_field))
+        return none
+    element = find(group.layout, split(policy.overflow.flag_field))
     if element is None:
-        return nobody
+        return none
     if element.type not in _FLAGS:
         reason = f"{TYPE_NAMES[element.type]} stands where true or false is needed"
         raise Breach(policy.overflow.flag_field, reason)
-    values = read_holes(found.matrix, np.array([element.hole]), _FLAGS[element.type])
+    values = read_holes(group.matrix, np.array([element.hole]), _FLAGS[element.type])
     return np.asarray(values[:, 0] != 0)
 
 
 def flagged_buckets(main: Docs, policy: Policy) -> NDArray[np.int64]:
     """Returns the indices of all flagged documents."""
     flags = np.zeros(len(main), dtype=np.bool_)
-    for found in group(main, union_rules(policy)):
+    for group in group_by_layout(main, union_rules(policy)):
         with suppress(Breach):  # decoding reports it
-            flags[found.members] = flagged(found, policy)
+            flags[group.members] = flagged(group, policy)
     return np.flatnonzero(flags)
 
 
@@ -49,17 +49,17 @@ def attach(main: Docs, extra: Docs, policy: Policy) -> Batch:
     out; that of one bucket is put in `_id` order."""
     assert policy.overflow is not None
     place: dict[bytes, int] = {}
-    for found in group(main, union_rules(policy)):
-        keys = sort_keys(found, found.layout.get(("_id",)))
-        place.update(zip(keys.tolist(), found.members.tolist(), strict=True))
+    for group in group_by_layout(main, union_rules(policy)):
+        keys = sort_keys(group, group.layout.get(("_id",)))
+        place.update(zip(keys.tolist(), group.members.tolist(), strict=True))
     owners: list[tuple[int, bytes, int]] = []
-    for found in group(extra, overflow_union_rules(policy)):
-        reference = found.layout.get(split(policy.overflow.ref_field))
+    for group in group_by_layout(extra, overflow_union_rules(policy)):
+        reference = group.layout.get(split(policy.overflow.ref_field))
         if reference is None:
             continue
-        ids = sort_keys(found, found.layout.get(("_id",))).tolist()
-        references = sort_keys(found, reference).tolist()
-        for own, to, member in zip(ids, references, found.members.tolist(), strict=True):
+        ids = sort_keys(group, group.layout.get(("_id",))).tolist()
+        references = sort_keys(group, reference).tolist()
+        for own, to, member in zip(ids, references, group.members.tolist(), strict=True):
             if to in place:
                 owners.append((place[to], own, member))
     owners.sort()

@@ -33,10 +33,10 @@ from config.policies import Policy
 #: Types that a series field in a sample may have.
 SERIES_TYPES_IN_SAMPLE = (STRING, INT32, INT64, DOUBLE, BOOL, OBJECT_ID, DATE, BINARY)
 #: Bytes of such a value, at most.
-_MOST_IN_SAMPLE = 512
+_MAX_IN_SAMPLE = 512
 _TYPES = (*SERIES_TYPES_IN_SAMPLE, DOCUMENT)
 #: Summaries hold it twice, and reports as text. A document there lies two levels deeper than in its bucket.
-_MOST_BYTES, _MOST_LEVELS = 1 << 20, 150
+_MAX_BYTES, _MAX_LEVELS = 1 << 20, 150
 
 
 class SeriesTable:
@@ -65,15 +65,15 @@ class SeriesTable:
         return self._indices(values)[of_row], breaches
 
     def of_readings(
-        self, group: Group, shape: Shape, there: Flags | None, shared: NDArray[np.int32], policy: Policy
+        self, group: Group, shape: Shape, present: Flags | None, shared: NDArray[np.int32], policy: Policy
     ) -> tuple[NDArray[np.int32], dict[int, Breach]]:
         """Returns the series of each document's readings, (n, k), where samples tell their own, and the
         faults by row. `shared`: what `of_group` gave for the bucket of each document."""
-        inner, of_reading, breaches = _of_samples(group, shape, there)
+        inner, of_reading, breaches = _of_samples(group, shape, present)
         pairs = shared[:, None].astype(np.int64) * len(inner) + of_reading
         used, which = distinct_numbers(pairs, len(self._shared) * len(inner))
         wanted = np.zeros(len(used), dtype=np.bool_)
-        wanted[which if there is None else which[there]] = True
+        wanted[which if present is None else which[present]] = True
         found = np.zeros(len(used), dtype=np.int32)
         for i in np.flatnonzero(wanted).tolist():
             values = {**self._shared[used[i] // len(inner)], **inner[used[i] % len(inner)]}
@@ -117,7 +117,7 @@ def _of_documents(group: Group, policy: Policy) -> tuple[list[Values], NDArray[n
 
 
 def _of_samples(
-    group: Group, shape: Shape, there: Flags | None
+    group: Group, shape: Shape, present: Flags | None
 ) -> tuple[list[Values], NDArray[np.int64], dict[int, Breach]]:
     """Returns the values of series fields in samples: all distinct ones, which of them each reading has, (n,
     k), and the faults by row."""
@@ -134,7 +134,7 @@ def _of_samples(
             try:
                 values[name] = _scalar(cells[0][0].path, raw)
             except Breach as breach:
-                holding = (which == i) if there is None else (which == i) & there
+                holding = (which == i) if present is None else (which == i) & present
                 breaches.update(dict.fromkeys(np.flatnonzero(holding.any(axis=1)).tolist(), breach))
         found.append(values)
     return found or [_NONE], which, breaches
@@ -143,23 +143,23 @@ def _of_samples(
 def _typed(group: Group, cells: Sequence[Cell]) -> NDArray[np.uint8]:
     """Returns type and value of what stands in these cells, (n, k, width), with zeros behind shorter ones."""
     widest = max((element.size for cell in cells for element in cell), default=0)
-    if widest > _MOST_IN_SAMPLE:
+    if widest > _MAX_IN_SAMPLE:
         path = next(".".join(it.path) for cell in cells for it in cell if it.size == widest)
-        most = f"in a sample at most {_MOST_IN_SAMPLE} can be"
-        raise Breach(path, f"no series: its value has {widest:,} bytes, and {most}")
+        limit = f"in a sample at most {_MAX_IN_SAMPLE} can be"
+        raise Breach(path, f"no series: its value has {widest:,} bytes, and {limit}")
     found = np.zeros((len(group.members), len(cells), 1 + widest), dtype=np.uint8)
     for kind, at, elements in by_type(cells):
-        for size, some in by_size(elements).items():
-            values = read_bytes(group.matrix, [elements[i].start for i in some], size)
-            places = steps([at[i] for i in some])
+        for size, indices in by_size(elements).items():
+            values = read_bytes(group.matrix, [elements[i].start for i in indices], size)
+            places = steps([at[i] for i in indices])
             if group.present is None:
                 found[:, places, 0] = kind
                 found[:, places, 1 : 1 + size] = values
             else:
-                here = group.present[:, [elements[i].flag for i in some]]
-                found[:, places, 0] = np.where(here, kind, found[:, places, 0])
-                within = np.where(here[:, :, None], values, found[:, places, 1 : 1 + size])
-                found[:, places, 1 : 1 + size] = within
+                present = group.present[:, [elements[i].flag for i in indices]]
+                found[:, places, 0] = np.where(present, kind, found[:, places, 0])
+                merged = np.where(present[:, :, None], values, found[:, places, 1 : 1 + size])
+                found[:, places, 1 : 1 + size] = merged
     return found
 
 
@@ -171,8 +171,8 @@ def _scalar(path: Path, typed: bytes) -> Any:
 
 def _decoded(element: Element, raw: bytes) -> Any:
     name = ".".join(element.path)
-    if len(raw) > _MOST_BYTES:
-        raise Breach(name, f"no series: its value has {len(raw):,} bytes, and at most {_MOST_BYTES:,} can be")
+    if len(raw) > _MAX_BYTES:
+        raise Breach(name, f"no series: its value has {len(raw):,} bytes, and at most {_MAX_BYTES:,} can be")
     try:
         value = decode_value(element.type, raw)
     except InvalidBSON as error:
@@ -187,8 +187,8 @@ def _decoded(element: Element, raw: bytes) -> Any:
 def _check_storable(name: str, value: Any, level: int = 1) -> None:
     """Raises Breach where a value can't be in a summary's `_id`: it is too deep, or a name in it begins with
     $."""
-    if level > _MOST_LEVELS:
-        raise Breach(name[:80], f"no series: the document is more than {_MOST_LEVELS} levels deep")
+    if level > _MAX_LEVELS:
+        raise Breach(name[:80], f"no series: the document is more than {_MAX_LEVELS} levels deep")
     if isinstance(value, dict):
         for key, inner in value.items():
             if key.startswith("$"):

@@ -49,9 +49,9 @@ class Shape:
         """Returns how many readings a document of this shape has room for."""
         return len(self.times) if self.times is not None else len(self.offsets)  # type: ignore[arg-type]
 
-    def read_times(self, found: Group) -> NDArray[np.int64] | None:
+    def read_times(self, group: Group) -> NDArray[np.int64] | None:
         """Returns the times of the readings, n × k milliseconds; None where they follow from the start."""
-        return None if self.times is None else self.form.read(found, self.times)
+        return None if self.times is None else self.form.read(group, self.times)
 
     def after(self, starts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns the times of readings that follow from each document's start, (n, k), milliseconds."""
@@ -60,12 +60,12 @@ class Shape:
         times[starts == NO_TIME] = NO_TIME
         return times
 
-    def there(self, found: Group) -> Flags | None:
+    def present(self, group: Group) -> Flags | None:
         """Returns which documents hold which readings, (n, k); None where each holds all."""
         if self.times is not None:
-            return found.holds(self.times)
+            return group.holds(self.times)
         columns = list(self.values.values())
-        return found.holds([tuple(itertools.chain(*cells)) for cells in zip(*columns, strict=True)])
+        return group.holds([tuple(itertools.chain(*cells)) for cells in zip(*columns, strict=True)])
 
 
 def split(dotted: str) -> Path:

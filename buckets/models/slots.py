@@ -24,7 +24,7 @@ _NEXT = {"second": "minute", "minute": "hour", "hour": "day"}
 _QUARTER_MS = 900_000
 
 
-class Level(NamedTuple):
+class SlotLevel(NamedTuple):
     """Slots side by side: so many, each of this length."""
 
     slots: int
@@ -37,11 +37,11 @@ class Level(NamedTuple):
         raise Breach(f"{name}.{key}", f'slot "{key}" is not one of "0" to "{self.slots - 1}"')
 
 
-def levels(policy: Policy) -> list[Level]:
+def slot_levels(policy: Policy) -> list[SlotLevel]:
     """Returns the levels of slots, outer first."""
     units = policy.slot_levels or (policy.slot or "second",)
     spans = [length_ms(policy), *(_MS[unit] for unit in units)]
-    return [Level(span // _MS[unit], _MS[unit]) for span, unit in zip(spans, units, strict=False)]
+    return [SlotLevel(span // _MS[unit], _MS[unit]) for span, unit in zip(spans, units, strict=False)]
 
 
 def length_ms(policy: Policy) -> int:
@@ -103,7 +103,7 @@ def _any(layout: Layout, fields: dict[str, _Field]) -> bool:
 
 
 def _slotted(layout: Layout, policy: Policy, fields: dict[str, _Field], start: Element | None) -> Shape:
-    found = {name: _slots(layout, field, levels(policy)) for name, field in fields.items()}
+    found = {name: _slots(layout, field, slot_levels(policy)) for name, field in fields.items()}
     offsets = sorted(set().union(*found.values()))
     return Shape(
         start=start,
@@ -114,7 +114,7 @@ def _slotted(layout: Layout, policy: Policy, fields: dict[str, _Field], start: E
     )
 
 
-def _slots(layout: Layout, field: _Field, outer: list[Level]) -> dict[int, Cell]:
+def _slots(layout: Layout, field: _Field, outer: list[SlotLevel]) -> dict[int, Cell]:
     """Returns the slots that hold something, by their milliseconds from the bucket's start. A missing or null
     slot is no reading."""
     slots: dict[int, Cell] = {}
@@ -128,7 +128,7 @@ def _slots(layout: Layout, field: _Field, outer: list[Level]) -> dict[int, Cell]
     return slots
 
 
-def _paths(layout: Layout, cell: Cell, rest: list[Level], offset: int) -> Iterator[tuple[int, Path]]:
+def _paths(layout: Layout, cell: Cell, rest: list[SlotLevel], offset: int) -> Iterator[tuple[int, Path]]:
     """Yields each slot's milliseconds from the bucket's start, and its path."""
     level, *inner = rest
     name = ".".join(cell[0].path)

@@ -137,7 +137,7 @@ def pack(lot: Lot) -> Packed:
         row_series=readings.take_series(rank),
         time=readings.take(columns.time),
         values={name: readings.take(column) for name, column in columns.values.items()},
-        present={name: _there(readings, kinds) for name, kinds in columns.kinds.items()},
+        present={name: _has_number(readings, kinds) for name, kinds in columns.kinds.items()},
     )
     groups = [
         _pack_group(piece, readings.rows(place, piece.time.shape), policy)
@@ -147,7 +147,7 @@ def pack(lot: Lot) -> Packed:
     return Packed(rows, groups, int(first_ms), int(decoded.last.max()))
 
 
-def _there(readings: Order, kinds: NDArray[np.uint8]) -> NDArray[np.bool_]:
+def _has_number(readings: Order, kinds: NDArray[np.uint8]) -> NDArray[np.bool_]:
     """Returns, row by row, where there is a number, (n,)."""
     numbers = is_number(kinds)
     return numbers if numbers.all() else readings.take(numbers)  # all are in any order
@@ -191,10 +191,10 @@ def _residue(
 ) -> bytes:
     """Returns the bytes in these holes, byte by byte, of the documents in this sequence."""
     parts = []
-    for some in np.split(np.arange(len(hole)), np.flatnonzero(np.diff(width)) + 1):
-        if len(some):  # as wide as each other
-            held = read_holes(matrix, hole[some].astype(np.int64), f"V{width[some[0]]}")
-            parts.append(held[sequence].view(np.uint8).T.tobytes())
+    for holes in np.split(np.arange(len(hole)), np.flatnonzero(np.diff(width)) + 1):
+        if len(holes):  # as wide as each other
+            values = read_holes(matrix, hole[holes].astype(np.int64), f"V{width[holes[0]]}")
+            parts.append(values[sequence].view(np.uint8).T.tobytes())
     return b"".join(parts)
 
 

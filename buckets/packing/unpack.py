@@ -57,9 +57,9 @@ class _Side:
 
     def docs(self) -> Docs:
         def fill(target: NDArray[np.uint8]) -> None:
-            for _, held in self._rebuilt():
-                target[: held.size] = held
-                target = target[held.size :]
+            for _, documents in self._rebuilt():
+                target[: documents.size] = documents
+                target = target[documents.size :]
 
         offsets = np.append(0, np.cumsum(self._lengths))
         docs = Docs(filled(int(offsets[-1]), fill), offsets)
@@ -75,8 +75,8 @@ class _Side:
         place = np.empty_like(self._sequence)
         place[self._sequence] = np.arange(len(place))
         return all(
-            pa.py_buffer(_back_to_back(docs, place[some])).equals(pa.py_buffer(held))
-            for some, held in self._rebuilt()
+            pa.py_buffer(_back_to_back(docs, place[these])).equals(pa.py_buffer(rebuilt))
+            for these, rebuilt in self._rebuilt()
         )
 
     def _rebuilt(self) -> Iterator[tuple[slice, NDArray[np.uint8]]]:
@@ -84,8 +84,8 @@ class _Side:
         may overwrite what was yielded."""
         start = 0
         for group, present in self._groups:
-            for slab, held in _of_group(group, present, self._readings):
-                yield slice(start + slab.start, start + slab.stop), held
+            for slab, documents in _of_group(group, present, self._readings):
+                yield slice(start + slab.start, start + slab.stop), documents
             start += len(group.units)
 
 
@@ -147,10 +147,10 @@ def _filler(group: PackedGroup, readings: Readings) -> Callable[[Bytes2D, slice]
             taken = _taker(group, at, readings.time if source in TIMES else readings.values[field])
             carried.append((Source(source), group.hole[at].astype(np.int64), taken))
 
-    def fill(matrix: Bytes2D, some: slice) -> None:
-        matrix[:, kept] = residue[:, some].T
+    def fill(matrix: Bytes2D, slab: slice) -> None:
+        matrix[:, kept] = residue[:, slab].T
         for source, holes, taken in carried:
-            write_holes(matrix, holes, as_held(taken(some), source))
+            write_holes(matrix, holes, as_held(taken(slab), source))
 
     return fill
 
@@ -161,10 +161,10 @@ def _taker(
     """Returns a function that gives the values of these holes: a row for each of some documents."""
     reading = group.reading[at]
     if group.rows.ndim == 2:
-        return lambda some: column[group.rows[some][:, reading]]
+        return lambda slab: column[group.rows[slab][:, reading]]
     following = sliding_window_view(column, group.readings)  # row r: the readings from r on
     step = steps(reading.tolist())
     if (np.diff(group.rows) == group.readings).all():
         one_after_another = following[group.rows[0] : group.rows[-1] + 1 : group.readings, step]
-        return lambda some: one_after_another[some]
-    return lambda some: following[group.rows[some]][:, step]
+        return lambda slab: one_after_another[slab]
+    return lambda slab: following[group.rows[slab]][:, step]

@@ -10,7 +10,7 @@ from buckets.bson.raw import Batch
 from buckets.columns import Columns, Kind, Quarantined, Series
 from buckets.decoding.decode import Decoded, decode
 from buckets.models.slots import containers
-from buckets.sampling.unused import Fields, fields_of
+from buckets.sampling.unused import FieldUse, fields_of
 from config.policies import Policy
 
 
@@ -35,7 +35,7 @@ class Fit:
     span: tuple[int, int] | None  # of the readings, first to last, milliseconds
     examples: list[Example]  # the first and the last, by `_id`
     quarantined: list[Quarantined]
-    fields: Fields
+    fields: FieldUse
     is_hollow: bool  # no bucket has a place where readings could be
 
     @property
@@ -92,10 +92,10 @@ def _example(columns: Columns, row: int) -> Example:
     return Example(series, int(columns.time[row]), values)
 
 
-def _is_hollow(decoded: Decoded, fields: Fields, policy: Policy) -> bool:
+def _is_hollow(decoded: Decoded, fields: FieldUse, policy: Policy) -> bool:
     """Returns whether buckets hold no reading because they have none of the sub-documents of slots. Slots
     that wait for their readings don't count, nor does an empty array."""
     places = containers(policy)
     if not places or not len(decoded.units) or len(decoded.columns.time):
         return False
-    return not any(".".join(place) in fields.there for place in places)
+    return not any(".".join(place) in fields.used for place in places)

@@ -72,7 +72,7 @@ def has_index(collection: Collection[Document], field: str) -> bool:
 
 def _some(source: Source, query: Document, order: list[tuple[str, int]] | None) -> Docs:
     """Returns what one command gives, cut off where it is large."""
-    found = find_raw(source.collection, query, sort=order, limit=_BUCKETS, is_ahead=False)
+    found = find_raw(source.collection, query, sort=order, limit=_BUCKETS, reads_ahead=False)
     parts, size = [Docs.none()], 0
     with closing(found):  # type: ignore[type-var]
         for docs in found:

@@ -31,9 +31,9 @@ def some_documents(collection: Collection[Document], kind: str) -> Docs:
 
 
 def _parts(collection: Collection[Document], kind: str) -> Iterator[list[bytes]]:
-    yield _first(find_raw(collection, {}, limit=_DOCUMENTS, is_ahead=False))
+    yield _first(find_raw(collection, {}, limit=_DOCUMENTS, reads_ahead=False))
     if kind == "collection":
-        last = find_raw(collection, {}, sort=[("$natural", DESCENDING)], limit=_DOCUMENTS, is_ahead=False)
+        last = find_raw(collection, {}, sort=[("$natural", DESCENDING)], limit=_DOCUMENTS, reads_ahead=False)
         yield _first(last)
     sample: list[Document] = [{"$sample": {"size": _DOCUMENTS}}]
     try:

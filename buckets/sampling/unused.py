@@ -12,27 +12,27 @@ from buckets.models.shape import split
 from config.policies import Policy
 
 #: So many elements of an array, or slots, tell what is in the others.
-_TELLING = 3
+_MAX_NUMBERED = 3
 #: So many fields are told.
-_MOST = 100
+_MAX_REPORTED = 100
 
 
 @dataclass
-class Fields:
+class FieldUse:
     """Paths as a policy names them; "*" stands for any element of an array, or any slot."""
 
-    there: set[str] = field(default_factory=set)  # used: these, and those on the way to them
+    used: set[str] = field(default_factory=set)  # used: these, and those on the way to them
     unused: dict[str, None] = field(default_factory=dict)  # in the order in which they are met
     within: dict[str, None] = field(default_factory=dict)  # and inside of those
     arrays: set[str] = field(default_factory=set)  # on the way to a used one that would have to be inside
 
 
-def fields_of(documents: Iterable[bytes], policy: Policy) -> Fields:
+def fields_of(documents: Iterable[bytes], policy: Policy) -> FieldUse:
     """Returns the fields of all documents together; `_id` is none."""
-    found, used = Fields(), used_paths(policy)
+    found, used = FieldUse(), used_paths(policy)
     for document in documents:
         _walk(document, (), used, found)
-        if policy.attributes_field is not None and len(found.within) < _MOST:
+        if policy.attributes_field is not None and len(found.within) < _MAX_REPORTED:
             found.within |= dict.fromkeys(_attributes(document, policy, policy.attributes_field))
     return found
 
@@ -76,26 +76,26 @@ def used_paths(policy: Policy) -> list[Path]:
     return [*paths, *value_paths(policy).values()]
 
 
-def _walk(document: bytes, parent: Path, used: list[Path], found: Fields) -> None:
+def _walk(document: bytes, parent: Path, used: list[Path], found: FieldUse) -> None:
     """Adds fields that no path uses. `used`: the rest of each path that leads through here."""
     numbered = 0
     for start, value, end in elements(document):
         name, kind = document[start + 1 : value - 1].decode("utf-8", "backslashreplace"), document[start]
         if parent and name.isdigit():
             numbered += 1
-            if numbered > _TELLING:
+            if numbered > _MAX_NUMBERED:
                 continue
         path = (*parent, "*" if parent and name.isdigit() else name)
         inside = document[value:end] if kind in (DOCUMENT, ARRAY) else None
         rest = [it[1:] for it in used if it[0] in (name, "*")]
         if rest:
-            _use(path, kind, inside, rest, found)
+            _add_used(path, kind, inside, rest, found)
         elif path != ("_id",):
-            _leave(path, inside, found)
+            _add_unused(path, inside, found)
 
 
-def _use(path: Path, kind: int, inside: bytes | None, rest: list[Path], found: Fields) -> None:
-    found.there.add(".".join(path))
+def _add_used(path: Path, kind: int, inside: bytes | None, rest: list[Path], found: FieldUse) -> None:
+    found.used.add(".".join(path))
     if () in rest or inside is None:
         return
     if kind == ARRAY and all(it[0] != "*" for it in rest):
@@ -103,12 +103,12 @@ def _use(path: Path, kind: int, inside: bytes | None, rest: list[Path], found: F
     _walk(inside, path, rest, found)
 
 
-def _leave(path: Path, inside: bytes | None, found: Fields) -> None:
+def _add_unused(path: Path, inside: bytes | None, found: FieldUse) -> None:
     if path[-1] == "*" and inside is not None:
         _walk(inside, path, [], found)
-    elif len(found.unused) < _MOST:
+    elif len(found.unused) < _MAX_REPORTED:
         found.unused.setdefault(".".join(path))
         for start, value, _ in elements(inside) if inside is not None else ():
-            if len(found.within) < _MOST and inside is not None:
+            if len(found.within) < _MAX_REPORTED and inside is not None:
                 name = inside[start + 1 : value - 1].decode("utf-8", "backslashreplace")
                 found.within.setdefault(".".join((*path, name)))

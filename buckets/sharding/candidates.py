@@ -46,9 +46,9 @@ def _keys(policy: Policy, documents: Sequence[Document]) -> Iterator[ShardKey]:
     time, _ = first_and_last(policy)
     series = [it for it in policy.series_fields if "*" not in it]
     fields = Fields.of(documents).always()
-    taken = {*policy.series_fields, *policy.value_fields, *policy.sum_fields.values(), time, "_id"}
-    taken |= {str(policy.count_field), str(policy.end_field)}
-    further = {path: held for path, held in fields.items() if path not in taken}
+    used = {*policy.series_fields, *policy.value_fields, *policy.sum_fields.values(), time, "_id"}
+    used |= {str(policy.count_field), str(policy.end_field)}
+    further = {path: held for path, held in fields.items() if path not in used}
     places = [it for it, held in further.items() if hints(it, _PLACES) and all(map(is_text, held))][:_FURTHER]
     coarse = [it for it, held in further.items() if _is_coarse(held)][:_FURTHER]
     if series:

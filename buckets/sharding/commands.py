@@ -37,17 +37,21 @@ def sharding(study: Study, namespace: str, names: Sequence[str], *, is_native: b
     """Returns the commands that shard a collection, `names` being its shards. A native time-series collection
     takes neither splits nor zones."""
     key, space = study.key, json.dumps(namespace)
-    made = f"sh.shardCollection({space}, {js(key.document)}"
+    command = f"sh.shardCollection({space}, {js(key.document)}"
     if key.is_hashed_first and len(key.fields) > 1 and not is_native:
         low, high = (dict.fromkeys(key.paths, end) for end in (MinKey(), MaxKey()))
         return [
             "// For a collection that is empty or not there: MongoDB makes a range for each shard.",
             *(f'sh.addShardToZone({json.dumps(name)}, "all")' for name in names),
             f'sh.updateZoneKeyRange({space}, {js(low)}, {js(high)}, "all")',
-            f"{made}, false, {{ presplitHashedZones: true }})",
+            f"{command}, false, {{ presplitHashedZones: true }})",
         ]
     index = [] if is_native else [f"{_collection(namespace)}.createIndex({js(key.document)})"]
-    return [*index, f"{made})", *([] if is_native or key.is_hashed_first else _splits(study, space, names))]
+    return [
+        *index,
+        f"{command})",
+        *([] if is_native or key.is_hashed_first else _splits(study, space, names)),
+    ]
 
 
 def _splits(study: Study, space: str, names: Sequence[str]) -> list[str]:
@@ -92,10 +96,10 @@ def tiering(
 
 def _instant(drawn: Drawn, ms: int) -> Any:
     """Returns an instant as the documents write times."""
-    held = drawn.value(drawn.time_field, 0)
-    if isinstance(held, str):
+    example = drawn.value(drawn.time_field, 0)
+    if isinstance(example, str):
         return date_text(ms)
-    if isinstance(held, int | float):
+    if isinstance(example, int | float):
         return int(to_numbers(np.array([ms]), drawn.form.unit or "s")[0])
     return as_date(ms)
 

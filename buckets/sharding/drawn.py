@@ -23,7 +23,7 @@ from config.policies import Policy
 #: The field of a drawn document with the size of the whole document.
 SIZE = "_bytes"
 #: `_id`s tell when documents arrived if they span this share of what the times span: else all came at once.
-_TELLING = 0.5
+_MIN_SPREAD = 0.5
 
 
 @dataclass(frozen=True)
@@ -100,17 +100,17 @@ class Drawn:
     def _arrival(self) -> tuple[str, NDArray[np.int64]]:
         ids = self.columns["_id"].raws
         if all(it[:1] == bytes([OBJECT_ID]) for it in ids):
-            made = np.array([struct.unpack_from(">I", it, 1)[0] for it in ids], dtype=np.int64) * 1000
-            there = self.times[self.times != NO_TIME]
-            if len(there) and np.ptp(made) >= _TELLING * np.ptp(there):
-                return "_id", made
+            created = np.array([struct.unpack_from(">I", it, 1)[0] for it in ids], dtype=np.int64) * 1000
+            times = self.times[self.times != NO_TIME]
+            if len(times) and np.ptp(created) >= _MIN_SPREAD * np.ptp(times):
+                return "_id", created
         return self.time_field, self.times
 
 
 def _column(docs: Docs, path: str) -> Column:
     parts = split(path)
-    ways = [parts[:depth] for depth in range(1, len(parts) + 1)]
-    arrays = any(first_at(document, way)[:1] == bytes([ARRAY]) for document in docs for way in ways)
+    prefixes = [parts[:depth] for depth in range(1, len(parts) + 1)]
+    arrays = any(first_at(document, prefix)[:1] == bytes([ARRAY]) for document in docs for prefix in prefixes)
     return Column([first_at(document, parts) for document in docs], arrays)
 
 
@@ -120,11 +120,11 @@ def numbered(values: Sequence[bytes]) -> NDArray[np.int64]:
     return np.array([places[it] for it in values], dtype=np.int64)
 
 
-def rank_correlation(some: NDArray[np.int64], others: NDArray[np.int64]) -> float:
+def rank_correlation(one: NDArray[np.int64], other: NDArray[np.int64]) -> float:
     """Returns Spearman's rank correlation, from -1 to 1; 0 where either is all the same."""
-    if len(some) < 2 or not np.ptp(some) or not np.ptp(others):
+    if len(one) < 2 or not np.ptp(one) or not np.ptp(other):
         return 0.0
-    return float(np.corrcoef(_ranks(some), _ranks(others))[0, 1])
+    return float(np.corrcoef(_ranks(one), _ranks(other))[0, 1])
 
 
 def _ranks(values: NDArray[np.int64]) -> NDArray[np.float64]:

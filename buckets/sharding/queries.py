@@ -18,7 +18,7 @@ Query = Mapping[str, Any]
 Span = tuple[bytes, bytes]  # of the bytes of keys: from, and up to
 _EVERYTHING: list[Span] = [(b"", ABOVE)]
 #: A query with more values in `$in`, of all fields together, is taken to match everything.
-_MOST = 1000
+_MAX_VALUES = 1000
 _EXAMPLES = 20
 _DAY_MS = 86_400_000
 _CODEC: CodecOptions[dict[str, Any]] = CodecOptions(uuid_representation=4)
@@ -38,17 +38,17 @@ def spans(key: ShardKey, query: Query) -> list[Span]:
         return _EVERYTHING
 
 
-def _flattened(query: Query, into: dict[str, list[Any]]) -> Iterator[list[Any]]:
+def _flattened(query: Query, conditions: dict[str, list[Any]]) -> Iterator[list[Any]]:
     """Gathers the conditions by path; yields the branches of each `$or`."""
     for name, condition in query.items():
         if name == "$and" and isinstance(condition, list):
             for part in condition:
                 if isinstance(part, Mapping):
-                    yield from _flattened(part, into)
+                    yield from _flattened(part, conditions)
         elif name == "$or" and isinstance(condition, list):
             yield condition
         else:
-            into.setdefault(name, []).append(condition)
+            conditions.setdefault(name, []).append(condition)
 
 
 def _narrowed(key: ShardKey, conditions: Mapping[str, list[Any]]) -> list[Span]:
@@ -56,7 +56,7 @@ def _narrowed(key: ShardKey, conditions: Mapping[str, list[Any]]) -> list[Span]:
     for path, is_hashed in key.fields:
         wanted = conditions.get(path, [])
         equal = next((it for it in map(_equal, wanted) if it is not None), None)
-        if equal is not None and len(equal) * len(prefixes) <= _MOST:
+        if equal is not None and len(equal) * len(prefixes) <= _MAX_VALUES:
             parts = [part_of(_raw(it), is_hashed=is_hashed) for it in equal]
             prefixes = [before + part for before in prefixes for part in parts]
             continue
@@ -105,10 +105,10 @@ def usual_queries(policy: Policy, drawn: Drawn) -> list[Query]:
     found: list[Query] = []
     for place in range(0, len(drawn), max(1, len(drawn) // _EXAMPLES)):
         row = int(by_time[place])
-        day_on = int(ordered.searchsorted(ordered[place] + _DAY_MS))
-        one = {path: drawn.value(path, row) for path in series}
+        next_day = int(ordered.searchsorted(ordered[place] + _DAY_MS))
+        series_query = {path: drawn.value(path, row) for path in series}
         day: Query = {"$gte": drawn.value(drawn.time_field, row)}
-        if day_on < len(drawn):
-            day = {**day, "$lt": drawn.value(drawn.time_field, int(by_time[day_on]))}
-        found += [{**one, drawn.time_field: day}, {drawn.time_field: day}, one]
+        if next_day < len(drawn):
+            day = {**day, "$lt": drawn.value(drawn.time_field, int(by_time[next_day]))}
+        found += [{**series_query, drawn.time_field: day}, {drawn.time_field: day}, series_query]
     return found

@@ -64,7 +64,7 @@ def remarks(study: Study, policy: Policy) -> Iterator[Rule]:
     if study.placed.jumbo:
         message = f"{study.placed.jumbo} values have more data than a range may have: jumbo, they can't move"
         yield Rule("jumbo", "warning", message)
-    changing = _written(policy)
+    changing = _changing_fields(policy)
     if written := [it for it in key.paths if any(f"{it}.".startswith(f"{path}.") for path in changing)]:
         message = (
             f"{', '.join(written)} changes as buckets fill: allowed since 4.2, but each change may move it"
@@ -74,7 +74,7 @@ def remarks(study: Study, policy: Policy) -> Iterator[Rule]:
         yield Rule("unique-id", "note", UNIQUE)
 
 
-def _written(policy: Policy) -> set[str]:
+def _changing_fields(policy: Policy) -> set[str]:
     if policy.model == "slots":
         return set(policy.value_fields)
     if policy.model != "samples":

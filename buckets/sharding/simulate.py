@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 RANGE_BYTES = 128 << 20
 _THRESHOLD = 3
 #: With more data than so many ranges, several are moved as one: it takes no longer.
-_MOST_RANGES = 5000
+_MAX_RANGES = 5000
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,12 @@ def simulate(flow: Flow, shards: int, range_bytes: float = RANGE_BYTES) -> Place
     count, cells = flow.data.shape
     ranges = _Ranges(flow, shards, range_bytes)
     writes, data = np.zeros((count, shards)), np.zeros((count, shards))
-    held = np.zeros(cells)
+    stored = np.zeros(cells)
     for window in range(count):
         writes[window] = ranges.per_shard(flow.writes[window])
-        held = held + flow.data[window]
-        data[window] = ranges.balance(held)
-    jumbo = int((flow.solid & (held > range_bytes)).sum())
+        stored = stored + flow.data[window]
+        data[window] = ranges.balance(stored)
+    jumbo = int((flow.solid & (stored > range_bytes)).sum())
     migrations = round(ranges.moves * ranges.size / range_bytes)
     return Placed(writes, data, migrations, jumbo, *ranges.bounds())
 
@@ -78,7 +78,7 @@ class _Ranges:
 
     def __init__(self, flow: Flow, shards: int, range_bytes: float) -> None:
         self._solid, self._shards, self._largest = flow.solid, shards, range_bytes
-        self.size = max(range_bytes, float(flow.data.sum()) / _MOST_RANGES)
+        self.size = max(range_bytes, float(flow.data.sum()) / _MAX_RANGES)
         self.moves = 0
         starts = [0.0, *map(float, flow.cuts)]
         ends = [*starts[1:], float(len(flow.solid))]
@@ -99,20 +99,20 @@ class _Ranges:
         below = _interpolated(np.append(starts, len(cells)), _summed(cells))
         return np.bincount(owners, np.diff(below), self._shards).astype(np.float64)
 
-    def balance(self, held: Floats) -> Floats:
+    def balance(self, data: Floats) -> Floats:
         """Moves ranges until the shards are balanced, as far as they can be. Returns the bytes of each."""
-        sizes, below = self.per_shard(held), _summed(held)
-        jumbo = np.flatnonzero(self._solid & (held > self._largest))
+        sizes, below = self.per_shard(data), _summed(data)
+        jumbo = np.flatnonzero(self._solid & (data > self._largest))
         stuck: list[tuple[int, float]] = []
         while True:
-            to = int(sizes.argmin())
+            target = int(sizes.argmin())
             for shard in np.argsort(-sizes, kind="stable").tolist():
-                if sizes[shard] - sizes[to] < _THRESHOLD * self.size:
+                if sizes[shard] - sizes[target] < _THRESHOLD * self.size:
                     moved = 0.0
                     break
-                if moved := self._move(shard, to, below, jumbo, stuck):
+                if moved := self._move(shard, target, below, jumbo, stuck):
                     sizes[shard] -= moved
-                    sizes[to] += moved
+                    sizes[target] += moved
                     break
             if not moved:
                 break
@@ -121,7 +121,7 @@ class _Ranges:
         return sizes
 
     def _move(
-        self, shard: int, to: int, below: Floats, jumbo: NDArray[np.int64], stuck: list[tuple[int, float]]
+        self, shard: int, target: int, below: Floats, jumbo: NDArray[np.int64], stuck: list[tuple[int, float]]
     ) -> float:
         """Moves the lowest range of a shard that can be moved. Returns its bytes; 0 where there is none."""
         starts = self._lowest[shard]
@@ -144,8 +144,8 @@ class _Ranges:
                 continue
             if cut < end:
                 self._cut(start, cut, shard)
-            self._owners[start] = to
-            heapq.heappush(self._lowest[to], start)
+            self._owners[start] = target
+            heapq.heappush(self._lowest[target], start)
             self.moves += 1
             return moved
         return 0.0

@@ -21,7 +21,7 @@ _MONOTONIC, _GROWING, _UNIQUE = 0.9, 0.1, 0.5
 #: A field that ascends is coarse where so many documents share a value.
 _COARSE = 20
 #: Drawn documents in a window, and windows at most.
-_A_WINDOW, _MOST_WINDOWS = 500, 48
+_WINDOW_DOCUMENTS, _MAX_WINDOWS = 500, 48
 #: Documents of one value that are needed to tell its share.
 _CERTAIN = 5
 #: Slices that stand for hashes, where these are all different.
@@ -86,15 +86,18 @@ class Study:
         if self.key.is_hashed_first:
             return "hashed", f"by the hash of {first}, documents are spread whatever their order"
         if self._ascends(first):
-            told = f"{first} grows as documents arrive (by {self.drawn.arrival_by})"
+            reason = f"{first} grows as documents arrive (by {self.drawn.arrival_by})"
             if not later:
-                return "ascending", f"{told}: every insert goes to the last range, on one shard"
+                return "ascending", f"{reason}: every insert goes to the last range, on one shard"
             if self._is_coarse(first):
                 return (
                     "multi-hotspot",
-                    f"{told} in coarse steps; {later[0]} spreads each over ranges",
+                    f"{reason} in coarse steps; {later[0]} spreads each over ranges",
                 )
-            return "firehose", f"{told}: every insert goes to one shard, which zones can make the strong one"
+            return (
+                "firehose",
+                f"{reason}: every insert goes to one shard, which zones can make the strong one",
+            )
         if ascending := next((path for path in later if self._ascends(path)), None):
             return "multi-hotspot", f"each value of {first} has a place of its own, where {ascending} ascends"
         if self.drawn.columns[first].single >= _UNIQUE:
@@ -119,7 +122,7 @@ class Study:
     @cached_property
     def windows(self) -> list[NDArray[np.int64]]:
         """Returns the documents that arrived in each window: windows have about equally many."""
-        count = max(1, min(_MOST_WINDOWS, len(self.drawn) // _A_WINDOW))
+        count = max(1, min(_MAX_WINDOWS, len(self.drawn) // _WINDOW_DOCUMENTS))
         return np.array_split(self.drawn.arrived.argsort(kind="stable"), count)
 
     @cached_property
@@ -192,8 +195,8 @@ class Study:
 
     def targeted(self, queries: Sequence[Query]) -> float:
         """Returns the share of the queries that one shard answers."""
-        alone = sum(len(self._shards_of(spans(self.key, query))) <= 1 for query in queries)
-        return alone / max(1, len(queries))
+        single = sum(len(self._shards_of(spans(self.key, query))) <= 1 for query in queries)
+        return single / max(1, len(queries))
 
     def _shards_of(self, wanted: Iterable[Span]) -> set[int]:
         found: set[int] = set()

@@ -27,12 +27,15 @@ class Containment:
 
     def contains(self, newer: Batch, older: Batch) -> bool:
         """Returns whether a bucket is known to hold all of another one; both batches are of one."""
-        there, held = _by_id(newer), _by_id(older)
+        newer_overflow, older_overflow = _by_id(newer), _by_id(older)
         try:
             return newer.unit(0) == older.unit(0) or (
                 self._main.contain(newer.main[0], older.main[0])
-                and held.keys() <= there.keys()
-                and all(self._extra.contain(there[name], document) for name, document in held.items())
+                and older_overflow.keys() <= newer_overflow.keys()
+                and all(
+                    self._extra.contain(newer_overflow[name], document)
+                    for name, document in older_overflow.items()
+                )
             )
         except Unmergeable:  # a name appears twice
             return False
@@ -49,9 +52,10 @@ class _Documents:
     def contain(self, newer: bytes, older: bytes, at: Path = ()) -> bool:
         """Returns whether the newer document holds all of the older one. Raises Unmergeable where a name
         appears twice."""
-        there = fields_of(newer)
+        newer_fields = fields_of(newer)
         return all(
-            self._field(there.get(name, b""), value, (*at, name)) for name, value in fields_of(older).items()
+            self._field(newer_fields.get(name, b""), value, (*at, name))
+            for name, value in fields_of(older).items()
         )
 
     def _field(self, newer: Typed, older: Typed, path: Path) -> bool:
@@ -73,9 +77,9 @@ class _Documents:
             return self._field(newer, older, (*path, "*"))
         if not newer or older[0] not in NESTED or newer[0] not in NESTED:
             return False
-        there = _slots(newer)
+        newer_slots = _slots(newer)
         return all(
-            self._slots(there.get(name, b""), value, levels - 1, path)
+            self._slots(newer_slots.get(name, b""), value, levels - 1, path)
             for name, value in _slots(older).items()
         )
 

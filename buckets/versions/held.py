@@ -95,8 +95,8 @@ class Holdings:
             kinds = {it: columns.kinds[it][i] for it in columns.kinds}
             values = {it: kinds[it].tobytes() + columns.values[it][i].tobytes() for it in kinds}
             if self._policy.model == "slots":
-                there = [it for it in values if kinds[it] != Kind.MISSING]
-                found.update({(key, it): values[it] for it in there})
+                present = [it for it in values if kinds[it] != Kind.MISSING]
+                found.update({(key, it): values[it] for it in present})
             else:
                 found[key, ""] = b"".join(values.values())
         return found

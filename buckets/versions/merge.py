@@ -38,7 +38,7 @@ class Merged(NamedTuple):
     hides: NDArray[np.bool_]  # n: whether a reading of the older version no longer counts
 
 
-class _Made(NamedTuple):
+class _Bucket(NamedTuple):
     """A bucket, and its overflow in the order of `_id`s."""
 
     main: bytes
@@ -54,48 +54,48 @@ def merge(policy: Policy, older: Batch, newer: Batch) -> Merged:
             faults[i] = f"a version breaks its model: {fault}"
         elif versions.series(i) != versions.series(len(older) + i):
             faults[i] = "the versions are of different series"
-    merger, made = _Merger(policy, versions, len(older)), []
+    merger, buckets = _Merger(policy, versions, len(older)), []
     for i in range(len(newer)):
         try:
-            made.append(merger.bucket(i) if i not in faults else None)
+            buckets.append(merger.bucket(i) if i not in faults else None)
         except Unmergeable as error:
             faults[i] = str(error)
-            made.append(None)
-    return _checked(policy, merger, newer, made, faults)
+            buckets.append(None)
+    return _checked(policy, merger, newer, buckets, faults)
 
 
 def _checked(
-    policy: Policy, merger: _Merger, newer: Batch, made: list[_Made | None], faults: dict[int, str]
+    policy: Policy, merger: _Merger, newer: Batch, buckets: list[_Bucket | None], faults: dict[int, str]
 ) -> Merged:
     """Returns the merge with totals, and with faults where it is not sound."""
-    untold = _batch(newer, made)
-    found = Holdings(policy, untold)
-    for i, bucket in enumerate(made):
+    without_totals = _batch(newer, buckets)
+    found = Holdings(policy, without_totals)
+    for i, bucket in enumerate(buckets):
         if bucket is not None and found.fault(i) is None:
-            made[i] = bucket._replace(main=merger.with_totals(i, bucket.main, found))
-    batch = _batch(newer, made)
-    wrong = faults_of(decode(batch, policy), len(batch)) if merger.has_totals else {}
+            buckets[i] = bucket._replace(main=merger.with_totals(i, bucket.main, found))
+    batch = _batch(newer, buckets)
+    decode_faults = faults_of(decode(batch, policy), len(batch)) if merger.has_totals else {}
     for i in range(len(newer)):
-        if i not in faults and (fault := found.fault(i) or wrong.get(i)):
+        if i not in faults and (fault := found.fault(i) or decode_faults.get(i)):
             faults[i] = f"merged, it breaks its model: {fault}"
         elif i not in faults and sorted(found.keys(i)) != merger.keys(i):
             faults[i] = "merged, it does not hold the readings that its versions hold"
-    sound = [None if i in faults else bucket for i, bucket in enumerate(made)]
+    sound = [None if i in faults else bucket for i, bucket in enumerate(buckets)]
     hides = np.array([i not in faults and merger.hides(i, found) for i in range(len(newer))], dtype=np.bool_)
     return Merged(_batch(newer, sound), faults, hides)
 
 
-def _batch(newer: Batch, made: list[_Made | None]) -> Batch:
+def _batch(newer: Batch, buckets: list[_Bucket | None]) -> Batch:
     """Returns the merged bucket; where there is none, the newer version."""
-    whole = [_of(newer, i) if bucket is None else bucket for i, bucket in enumerate(made)]
+    whole = [_bucket_at(newer, i) if bucket is None else bucket for i, bucket in enumerate(buckets)]
     owner = [i for i, bucket in enumerate(whole) for _ in bucket.extra]
     extra = list(itertools.chain.from_iterable(bucket.extra for bucket in whole))
     return Batch(Docs.of([it.main for it in whole]), Docs.of(extra), np.array(owner, dtype=np.int32))
 
 
-def _of(batch: Batch, index: int) -> _Made:
+def _bucket_at(batch: Batch, index: int) -> _Bucket:
     one = batch.slice(index, index + 1)
-    return _Made(one.main[0], list(one.extra))
+    return _Bucket(one.main[0], list(one.extra))
 
 
 class _Merger:
@@ -107,16 +107,16 @@ class _Merger:
         self._size = size
         self._overlay = Overlay.of(policy)
 
-    def bucket(self, index: int) -> _Made:
+    def bucket(self, index: int) -> _Bucket:
         """Counts and sums are the newer version's still. Raises Unmergeable."""
-        older, newer = (_of(self._versions.batch, at) for at in (index, self._size + index))
+        older, newer = (_bucket_at(self._versions.batch, at) for at in (index, self._size + index))
         if self._policy.model not in ("slots", "samples"):
             return newer
         main = self._overlay.lay(older.main, newer.main)
         if self._policy.model == "samples":
             main = self._with_samples(main, older.main, newer.main, index)
             main = self._with_bounds(main, older.main, newer.main)
-        return _Made(self._with_flag(main, older, newer), _by_id(older.extra, newer.extra))
+        return _Bucket(self._with_flag(main, older, newer), _by_id(older.extra, newer.extra))
 
     @property
     def has_totals(self) -> bool:
@@ -176,7 +176,7 @@ class _Merger:
         is_whole = like[0] in (INT32, INT64)
         return number(like[0], float(scaled // 1000) if is_whole else scaled / 1000)
 
-    def _with_flag(self, main: bytes, older: _Made, newer: _Made) -> bytes:
+    def _with_flag(self, main: bytes, older: _Bucket, newer: _Bucket) -> bytes:
         """Sets the flag where overflow is left."""
         if self._policy.overflow is None or not older.extra or newer.extra:
             return main
@@ -188,16 +188,16 @@ class _Merger:
         policy = self._policy
         if policy.count_field is not None:
             is_own = self._counts_own(index)
-            main = _told(main, policy.count_field, float(found.count(index, is_own=is_own)))
+            main = _with_number(main, policy.count_field, float(found.count(index, is_own=is_own)))
         for name, field in policy.sum_fields.items():
             is_own = self._sums_own(index, name, field)
-            main = _told(main, field, found.sum(index, name, is_own=is_own))
+            main = _with_number(main, field, found.sum(index, name, is_own=is_own))
         return main
 
     def _counts_own(self, index: int) -> bool:
         """Returns whether the versions count their own documents' readings alone."""
         return all(
-            _said(self._versions.batch.main[at], self._policy.count_field or "")
+            _number_at(self._versions.batch.main[at], self._policy.count_field or "")
             == self._versions.count(at, is_own=True)
             for at in (index, self._size + index)
         )
@@ -205,7 +205,7 @@ class _Merger:
     def _sums_own(self, index: int, name: str, field: str) -> bool:
         return all(
             math.isclose(
-                _said(self._versions.batch.main[at], field),
+                _number_at(self._versions.batch.main[at], field),
                 self._versions.sum(at, name, is_own=True),
                 rel_tol=_SUM_TOLERANCE,
                 abs_tol=_SUM_TOLERANCE,
@@ -228,11 +228,11 @@ def _by_id(older: list[bytes], newer: list[bytes]) -> list[bytes]:
     return [found[key] for key in sorted(found)]
 
 
-def _told(main: bytes, field: str, value: float) -> bytes:
+def _with_number(main: bytes, field: str, value: float) -> bytes:
     path = split(field)
     return with_field(main, path, number(first_at(main, path)[0], value))
 
 
-def _said(main: bytes, field: str) -> float:
+def _number_at(main: bytes, field: str) -> float:
     value = as_queried(first_at(main, split(field)))
     return float(str(value))

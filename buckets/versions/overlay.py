@@ -81,15 +81,15 @@ class Overlay:
 
     slots: frozenset[Path]  # what holds slots
     levels: int  # so many lie inside each other
-    on_the_way: frozenset[Path]  # what holds that, or samples: null does not hide it
+    ancestors: frozenset[Path]  # what holds that, or samples: null does not hide it
 
     @classmethod
     def of(cls, policy: Policy) -> Overlay:
         """Returns how buckets of the policy's model are laid over one another."""
         slots = frozenset(containers(policy))
-        mine = slots or {split(policy.samples_field or "")}
-        above = {path[:depth] for path in mine for depth in range(1, len(path) + 1)}
-        return cls(slots, len(policy.slot_levels) or 1, frozenset(above))
+        paths = slots or {split(policy.samples_field or "")}
+        ancestors = {path[:depth] for path in paths for depth in range(1, len(path) + 1)}
+        return cls(slots, len(policy.slot_levels) or 1, frozenset(ancestors))
 
     def lay(self, older: bytes, newer: bytes, at: Path = ()) -> bytes:
         """Returns the newer document laid over the older one. Its `_id` is the newer one's, and so are arrays
@@ -102,7 +102,7 @@ class Overlay:
     def _field(self, older: Typed, newer: Typed, path: Path) -> Typed:
         if path in self.slots:
             return lay_slots(older, newer, self.levels)
-        if path in self.on_the_way and newer[0] in NOTHING:
+        if path in self.ancestors and newer[0] in NOTHING:
             return older
         if path != ("_id",) and older[0] == newer[0] == DOCUMENT:
             return newer[:1] + self.lay(older[1:], newer[1:], path)
@@ -119,8 +119,8 @@ def lay_slots(older: Typed, newer: Typed, levels: int) -> Typed:
     found = fields_of(older[1:])
     names = {slot_name(name): name for name in found} if levels > 0 else {}
     for name, value in fields_of(newer[1:]).items():
-        there = names.get(slot_name(name), name)
-        found[there] = lay_slots(found[there], value, levels - 1) if there in found else value
+        known = names.get(slot_name(name), name)
+        found[known] = lay_slots(found[known], value, levels - 1) if known in found else value
     kind = ARRAY if older[0] == newer[0] == ARRAY else DOCUMENT
     return bytes([kind]) + document_of(found)
 

@@ -13,21 +13,21 @@ from pymongo import InsertOne, UpdateOne
 
 from buckets.columns import Series
 from buckets.models.shape import split
-from buckets.models.slots import levels
-from buckets.writing.exact import Exact, joined
+from buckets.models.slots import slot_levels
+from buckets.writing.exact import ExactReadings, joined
 from buckets.writing.targets import Target
 
 Document = dict[str, Any]
 Operation = InsertOne[Document] | UpdateOne
 
 
-def in_order(exact: Exact) -> Exact:
+def in_order(exact: ExactReadings) -> ExactReadings:
     """Returns readings by series, then time; where those tie, as they come."""
-    return exact.take(np.lexsort((exact.time, exact.of)))
+    return exact.take(np.lexsort((exact.time, exact.series_index)))
 
 
 @dataclass
-class Writer:
+class DocumentWriter:
     """Makes documents of readings that come a stretch of time after another; the same ones each time.
 
     Buckets stay open until they are full, or until their span is over: of each series at most one, whatever
@@ -36,60 +36,60 @@ class Writer:
     target: Target
     series: Sequence[Series]  # may grow
     made: int = 0  # documents
-    _open: list[Exact] = field(default_factory=list)
+    _open: list[ExactReadings] = field(default_factory=list)
 
-    def add(self, exact: Exact, end_ms: int | None) -> Iterator[Document]:
+    def add(self, exact: ExactReadings, end_ms: int | None) -> Iterator[Document]:
         """Yields the documents that are full by then. `end_ms`: all readings before it were given; None: that
         was all, and open buckets are closed."""
-        held = in_order(joined([*self._open, exact]))
-        closed = np.ones(len(held), dtype=np.bool_) if end_ms is None else self._closed(held, end_ms)
-        self._open = [held.take(~closed)]
-        yield from self._documents(held.take(closed))
+        readings = in_order(joined([*self._open, exact]))
+        closed = np.ones(len(readings), dtype=np.bool_) if end_ms is None else self._closed(readings, end_ms)
+        self._open = [readings.take(~closed)]
+        yield from self._documents(readings.take(closed))
 
-    def _closed(self, held: Exact, end_ms: int) -> NDArray[np.bool_]:
+    def _closed(self, held: ExactReadings, end_ms: int) -> NDArray[np.bool_]:
         if self.target.policy.model == "slots":
             span = self.target.span_ms
             return np.asarray((held.time // span + 1) * span <= end_ms)
         if self.target.policy.model == "samples":
-            place, length = _within(held.of)
+            place, length = _within(held.series_index)
             return np.asarray(place < length // self.target.size * self.target.size)
         return np.ones(len(held), dtype=np.bool_)
 
-    def _documents(self, exact: Exact) -> Iterator[Document]:
+    def _documents(self, exact: ExactReadings) -> Iterator[Document]:
         make = {"slots": _slotted, "samples": _sampled}.get(self.target.policy.model, _single)
         edges = np.append(np.flatnonzero(self._firsts(exact)), len(exact))
         values = {name: exact.python(name) for name in exact.bits}
-        times, of = exact.time.tolist(), exact.of.tolist()
+        times, series = exact.time.tolist(), exact.series_index.tolist()
         for start, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
             self.made += 1
             body = make(self.target, times[start:end], {name: it[start:end] for name, it in values.items()})
             identity = {"_id": _identity(times[start], self.made)}
-            yield _nested({**identity, **_series(self.target, self.series[of[start]]), **body})
+            yield _nested({**identity, **_series(self.target, self.series[series[start]]), **body})
 
-    def _firsts(self, exact: Exact) -> NDArray[np.bool_]:
+    def _firsts(self, exact: ExactReadings) -> NDArray[np.bool_]:
         """Returns with which readings a document begins, (n,)."""
         if not len(exact) or self.target.policy.model in ("reading", "timeseries"):
             return np.ones(len(exact), dtype=np.bool_)
         if self.target.policy.model == "samples":
-            return np.asarray(_within(exact.of)[0] % self.target.size == 0)
+            return np.asarray(_within(exact.series_index)[0] % self.target.size == 0)
         bucket = exact.time // self.target.span_ms
-        return np.append(True, (np.diff(bucket) != 0) | (np.diff(exact.of) != 0))
+        return np.append(True, (np.diff(bucket) != 0) | (np.diff(exact.series_index) != 0))
 
 
-def updates(target: Target, series: Sequence[Series], exact: Exact) -> Iterator[Operation]:
+def updates(target: Target, series: Sequence[Series], exact: ExactReadings) -> Iterator[Operation]:
     """Yields the writes of an application as readings come in, in the order of time: an insert for each
     reading, or an update of its bucket."""
-    policy, writer = target.policy, Writer(target, series)
+    policy, writer = target.policy, DocumentWriter(target, series)
     for i in np.argsort(exact.time, kind="stable").tolist():
         one = exact.take(slice(i, i + 1))
         (document,) = writer.add(one, None)
-        of = _series(target, series[int(one.of[0])])
+        series_fields = _series(target, series[int(one.series_index[0])])
         if policy.model in ("reading", "timeseries"):
             yield InsertOne(document)
         elif policy.model == "slots":
             when = {str(policy.time_field): document[str(policy.time_field)]}
             yield UpdateOne(
-                {**of, **when}, {"$set": _places(target, int(one.time[0]), exact, i)}, upsert=True
+                {**series_fields, **when}, {"$set": _places(target, int(one.time[0]), exact, i)}, upsert=True
             )
         else:
             at = DatetimeMS(int(one.time[0]))
@@ -99,10 +99,12 @@ def updates(target: Target, series: Sequence[Series], exact: Exact) -> Iterator[
                 "$min": {str(policy.start_field): at},
                 "$max": {str(policy.end_field): at},
             }
-            yield UpdateOne({**of, str(policy.count_field): {"$lt": target.size}}, change, upsert=True)
+            yield UpdateOne(
+                {**series_fields, str(policy.count_field): {"$lt": target.size}}, change, upsert=True
+            )
 
 
-def _places(target: Target, ms: int, exact: Exact, i: int) -> Document:
+def _places(target: Target, ms: int, exact: ExactReadings, i: int) -> Document:
     keys = ".".join(_keys(target, ms))
     found = {f"{name}.{keys}": exact.take(slice(i, i + 1)).python(name)[0] for name in exact.bits}
     return {path: it for path, it in found.items() if it is not None}
@@ -110,15 +112,15 @@ def _places(target: Target, ms: int, exact: Exact, i: int) -> Document:
 
 def _keys(target: Target, ms: int) -> list[str]:
     offset, found = ms % target.span_ms, []
-    for level in levels(target.policy):
+    for level in slot_levels(target.policy):
         found.append(str(offset // level.length))
         offset %= level.length
     return found
 
 
 def _single(target: Target, times: list[int], values: dict[str, list[Any]]) -> Document:
-    of = {name: it[0] for name, it in values.items() if it[0] is not None}
-    return {str(target.policy.time_field): DatetimeMS(times[0]), **of}
+    fields = {name: it[0] for name, it in values.items() if it[0] is not None}
+    return {str(target.policy.time_field): DatetimeMS(times[0]), **fields}
 
 
 def _slotted(target: Target, times: list[int], values: dict[str, list[Any]]) -> Document:
@@ -142,8 +144,8 @@ def _sampled(target: Target, times: list[int], values: dict[str, list[Any]]) -> 
     policy = target.policy
     samples = []
     for i, ms in enumerate(times):
-        of = {name: it[i] for name, it in values.items() if it[i] is not None}
-        samples.append({str(policy.sample_time_field): DatetimeMS(ms), **_nested(of)})
+        fields = {name: it[i] for name, it in values.items() if it[i] is not None}
+        samples.append({str(policy.sample_time_field): DatetimeMS(ms), **_nested(fields)})
     return {
         str(policy.count_field): len(times),
         str(policy.start_field): DatetimeMS(times[0]),
@@ -170,12 +172,12 @@ def _nested(dotted: Document) -> Document:
     return found
 
 
-def _within(of: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _within(series: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Returns the place of each reading among those of its series that lie together, (n,), and how many these
     are."""
-    starts = np.append(0, np.flatnonzero(np.diff(of)) + 1)
-    lengths = np.diff(np.append(starts, len(of)))
-    return np.arange(len(of)) - np.repeat(starts, lengths), np.repeat(lengths, lengths)
+    starts = np.append(0, np.flatnonzero(np.diff(series)) + 1)
+    lengths = np.diff(np.append(starts, len(series)))
+    return np.arange(len(series)) - np.repeat(starts, lengths), np.repeat(lengths, lengths)
 
 
 def _identity(ms: int, number: int) -> ObjectId:

@@ -33,10 +33,10 @@ EVER = (FIRST_MS, LAST_MS + 1)
 
 
 @dataclass(frozen=True)
-class Exact:
+class ExactReadings:
     """n readings. `types` has the BSON type of each value, 0 where there is none."""
 
-    of: NDArray[np.int32]  # n: index into the series of a table
+    series_index: NDArray[np.int32]  # n: index into the series of a table
     time: NDArray[np.int64]  # n: milliseconds
     bits: dict[str, NDArray[np.int64]]  # value field -> n: those of a double; of an int the int
     types: dict[str, NDArray[np.uint8]]  # value field -> n
@@ -45,16 +45,16 @@ class Exact:
         return len(self.time)
 
     @classmethod
-    def none(cls, names: Sequence[str]) -> Exact:
+    def none(cls, names: Sequence[str]) -> ExactReadings:
         """Returns no readings of these value fields."""
         bits = {name: np.zeros(0, dtype=np.int64) for name in names}
         types = {name: np.zeros(0, dtype=np.uint8) for name in names}
         return cls(np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int64), bits, types)
 
-    def take(self, at: NDArray[Any] | slice) -> Exact:
+    def take(self, at: NDArray[Any] | slice) -> ExactReadings:
         """Returns these readings, in this order."""
-        return Exact(
-            self.of[at],
+        return ExactReadings(
+            self.series_index[at],
             self.time[at],
             {name: it[at] for name, it in self.bits.items()},
             {name: it[at] for name, it in self.types.items()},
@@ -72,21 +72,21 @@ class Exact:
             for i, kind in enumerate(types.tolist())
         ]
 
-    def differing(self, other: Exact) -> int:
+    def differing(self, other: ExactReadings) -> int:
         """Returns how many readings differ in series, time, type or bits, one held against one in order; what
         one side has more counts too."""
         n = min(len(self), len(other))
         ours, theirs = self.take(slice(n)), other.take(slice(n))
-        wrong = (ours.of != theirs.of) | (ours.time != theirs.time)
+        wrong = (ours.series_index != theirs.series_index) | (ours.time != theirs.time)
         for name in self.bits:
             wrong |= (ours.bits[name] != theirs.bits[name]) | (ours.types[name] != theirs.types[name])
         return int(wrong.sum()) + max(len(self), len(other)) - n
 
 
-def joined(parts: Sequence[Exact]) -> Exact:
+def joined(parts: Sequence[ExactReadings]) -> ExactReadings:
     """Returns the readings of all parts, one part after another; at least one part."""
-    return Exact(
-        np.concatenate([it.of for it in parts]),
+    return ExactReadings(
+        np.concatenate([it.series_index for it in parts]),
         np.concatenate([it.time for it in parts]),
         {name: np.concatenate([it.bits[name] for it in parts]) for name in parts[0].bits},
         {name: np.concatenate([it.types[name] for it in parts]) for name in parts[0].types},
@@ -108,7 +108,7 @@ class Losses:
         room = max(0, _EXAMPLES - len(self.broken))
         self.broken |= dict(list(other.broken.items())[:room])
 
-    def told(self) -> dict[str, int]:
+    def by_reason(self) -> dict[str, int]:
         """Returns what keeps readings from being written: what it is, and how many there are."""
         found = dict(+self.readings)
         for name, reason in list(self.broken.items())[:1]:
@@ -118,14 +118,14 @@ class Losses:
 
 def exact_of(
     batch: Batch, policy: Policy, table: SeriesTable, losses: Losses, span: tuple[int, int] = EVER
-) -> tuple[Exact, NDArray[np.bytes_]]:
+) -> tuple[ExactReadings, NDArray[np.bytes_]]:
     """Returns the readings of sound buckets that lie in the span, in the order of their `_id`s, and of each
     what sorts as that `_id` does; `table` gets their series. Notes in `losses` what can't be carried: fields
     of the buckets that begin in the span."""
     decoded = decode(batch, policy)
     columns, total = decoded.columns, len(decoded.columns.time)
-    for it in decoded.quarantined:
-        losses.broken[extended_json(it.id)] = f"{it.field}: {it.reason}"
+    for bucket in decoded.quarantined:
+        losses.broken[extended_json(bucket.id)] = f"{bucket.field}: {bucket.reason}"
     index = np.array([table.index(it) for it in columns.series] or [0], dtype=np.int32)
     bits: dict[str, NDArray[np.int64]] = {}
     types: dict[str, NDArray[np.uint8]] = {}
@@ -139,7 +139,7 @@ def exact_of(
     for piece in decoded.pieces:
         _note(piece, policy, losses, int(begins[piece.units].sum()), span)
     inside = np.flatnonzero((columns.time >= span[0]) & (columns.time < span[1]))
-    exact = Exact(index[columns.series_of_readings], columns.time, bits, types).take(inside)
+    exact = ExactReadings(index[columns.series_of_readings], columns.time, bits, types).take(inside)
     for name, held in exact.types.items():
         for kind in np.unique(held).tolist():
             if kind and kind not in CARRIED:
@@ -173,20 +173,20 @@ def _finer(piece: Piece, span: tuple[int, int]) -> Iterator[int]:
     times = form.read(group, piece.shape.times or ())
     times[(times < span[0]) | (times >= span[1])] = NO_TIME
     for kind, at, elements in by_type(piece.shape.times or ()):
-        here = times[:, at]
+        ms = times[:, at]
         if kind == STRING:
             for place, element in enumerate(elements):
-                for row in np.flatnonzero(here[:, place] != NO_TIME).tolist():
+                for row in np.flatnonzero(ms[:, place] != NO_TIME).tolist():
                     text = decode_value(STRING, group.raw(row, element))
-                    yield form.finer(text, int(here[row, place])) != 0
+                    yield form.finer(text, int(ms[row, place])) != 0
         elif kind != DATE:
             per = PER_SECOND[form.unit or "s"]
             if kind == DOUBLE:
-                exact = group.read(elements, "<f8") == here * float(per) / 1000.0
+                exact = group.read(elements, "<f8") == ms * float(per) / 1000.0
             else:
                 raw = group.read(elements, _DTYPES[kind]).astype(np.int64)
-                exact = (raw == here * (per // 1000)) if per >= 1000 else (raw * 1000 == here)
-            yield int((~exact & (here != NO_TIME)).sum())
+                exact = (raw == ms * (per // 1000)) if per >= 1000 else (raw * 1000 == ms)
+            yield int((~exact & (ms != NO_TIME)).sum())
 
 
 def _unused(layout: Layout, policy: Policy, is_overflow: bool) -> Iterator[str]:
@@ -196,9 +196,9 @@ def _unused(layout: Layout, policy: Policy, is_overflow: bool) -> Iterator[str]:
         yield policy.local_offset_field
     found: set[Path] = set()
     values = [split(it) for it in policy.value_fields] if policy.model == "reading" else []
-    for it in layout.elements:
-        path = tuple("*" if depth and name.isdigit() else name for depth, name in enumerate(it.path))
-        if it.type in NOTHING and it.path in values:
+    for element in layout.elements:
+        path = tuple("*" if depth and name.isdigit() else name for depth, name in enumerate(element.path))
+        if element.type in NOTHING and element.path in values:
             yield f"{'.'.join(path)} (null)"
         if path in ((), ("_id",)) or path[:-1] in found or any(_meets(path, other) for other in used):
             if path[:-1] in found:
@@ -208,19 +208,23 @@ def _unused(layout: Layout, policy: Policy, is_overflow: bool) -> Iterator[str]:
         yield ".".join(path)
     yield from _attributes(layout, policy)
     own = split(policy.samples_field or "")
-    for it in layout.elements if policy.samples_as == "pairs" else ():
-        if it.path[:-2] == own and int(it.path[-1]) > len(policy.value_fields):
-            yield f"{policy.samples_field}.*.{it.path[-1]}"
+    for element in layout.elements if policy.samples_as == "pairs" else ():
+        if element.path[:-2] == own and int(element.path[-1]) > len(policy.value_fields):
+            yield f"{policy.samples_field}.*.{element.path[-1]}"
 
 
 def _attributes(layout: Layout, policy: Policy) -> Iterator[str]:
     if policy.attributes_field is None:
         return
     array, key = split(policy.attributes_field), split(policy.attribute_key)
-    for it in layout.elements:
-        is_name = it.type == STRING and it.path[: len(array)] == array and it.path[len(array) + 1 :] == key
-        if is_name and layout.text(it) not in policy.value_fields:
-            yield f"{policy.attributes_field}: {layout.text(it)}"
+    for element in layout.elements:
+        is_name = (
+            element.type == STRING
+            and element.path[: len(array)] == array
+            and element.path[len(array) + 1 :] == key
+        )
+        if is_name and layout.text(element) not in policy.value_fields:
+            yield f"{policy.attributes_field}: {layout.text(element)}"
 
 
 def _meets(path: Path, other: Path) -> bool:
@@ -230,6 +234,6 @@ def _meets(path: Path, other: Path) -> bool:
 
 def _in_overflow(policy: Policy) -> list[Path]:
     assert policy.overflow is not None
-    own, there = split(policy.samples_field or ""), split(policy.overflow.samples_field)
-    inside = [(*there, *it[len(own) :]) for it in used_paths(policy) if it[: len(own)] == own]
-    return [split(policy.overflow.ref_field), *(inside or [there, *used_paths(policy)])]
+    own, overflow = split(policy.samples_field or ""), split(policy.overflow.samples_field)
+    inside = [(*overflow, *it[len(own) :]) for it in used_paths(policy) if it[: len(own)] == own]
+    return [split(policy.overflow.ref_field), *(inside or [overflow, *used_paths(policy)])]

@@ -11,7 +11,7 @@ from buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS
 from buckets.models.series import SeriesTable
 from buckets.source import Source
 from buckets.writing.documents import in_order
-from buckets.writing.exact import Exact, Losses, exact_of, joined
+from buckets.writing.exact import ExactReadings, Losses, exact_of, joined
 
 #: Readings of a stretch, unless they share a millisecond.
 AT_MOST = 250_000
@@ -23,7 +23,7 @@ class Stretch(NamedTuple):
 
     start: int
     end: int
-    exact: Exact
+    exact: ExactReadings
 
 
 def stretches(
@@ -39,7 +39,7 @@ def stretches(
     while at is not None and at <= LAST_MS:
         check()
         end = min((at // length + 1) * length, LAST_MS + 1)
-        exact = held_in(source, at, end, table, losses, at_most if length > 1 else None)
+        exact = readings_in(source, at, end, table, losses, at_most if length > 1 else None)
         if exact is None:
             length = max(1, length // 8)
             continue
@@ -50,11 +50,11 @@ def stretches(
             length = min(length * 2, _LONGEST)
 
 
-def held_in(
+def readings_in(
     source: Source, start: int, end: int, table: SeriesTable, losses: Losses, at_most: int | None = None
-) -> Exact | None:
+) -> ExactReadings | None:
     """Returns the readings of [start, end); None where these are more than `at_most`."""
-    parts: list[Exact] = []
+    parts: list[ExactReadings] = []
     orders: list[np.ndarray[tuple[int], np.dtype[np.bytes_]]] = []
     count, found = 0, Losses()
     for batch in source.batches(start, end):
@@ -66,6 +66,6 @@ def held_in(
             return None
     losses.add(found)
     if not parts:
-        return Exact.none(source.policy.value_names)
+        return ExactReadings.none(source.policy.value_names)
     whole = joined(parts)
     return in_order(whole.take(np.argsort(np.concatenate(orders), kind="stable")))

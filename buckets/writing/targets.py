@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from buckets.models.shape import split
-from buckets.models.slots import length_ms, levels
-from buckets.writing.exact import Exact
+from buckets.models.slots import length_ms, slot_levels
+from buckets.writing.exact import ExactReadings
 from config.policies import Policy
 
 Document = dict[str, Any]
@@ -26,7 +26,7 @@ MODELS = (
     "timeseries",
 )
 ALIASES = {"slots": "slots-minute", "samples": "samples-200", "native": "timeseries"}
-_MOST_SAMPLES = 10_000
+_MAX_SAMPLES = 10_000
 _META = "meta"
 #: Documents and readings in memory at once as Python's objects, to be written.
 AT_ONCE, _READINGS = 2_000, 100_000
@@ -50,8 +50,8 @@ class Target:
         """Returns how the collection is made."""
         if self.policy.model != "timeseries":
             return {}
-        made = {"timeField": self.policy.time_field, "granularity": "seconds"}
-        return {"timeseries": made | ({"metaField": self.meta} if self.meta else {})}
+        options = {"timeField": self.policy.time_field, "granularity": "seconds"}
+        return {"timeseries": options | ({"metaField": self.meta} if self.meta else {})}
 
     @property
     def indexes(self) -> list[list[tuple[str, int]]]:
@@ -73,7 +73,7 @@ class Target:
     @property
     def slot_ms(self) -> int:
         """Returns how long a slot is; 1 where the model has none."""
-        return levels(self.policy)[-1].length if self.policy.model == "slots" else 1
+        return slot_levels(self.policy)[-1].length if self.policy.model == "slots" else 1
 
     @property
     def span_ms(self) -> int:
@@ -85,7 +85,7 @@ def model_named(text: str) -> str | None:
     """Returns the model that a person means; None where there is no such one."""
     name = ALIASES.get(text, text)
     found = re.fullmatch("samples-([0-9]{1,6})", name)
-    if name in MODELS or (found and 0 < int(found[1]) <= _MOST_SAMPLES):
+    if name in MODELS or (found and 0 < int(found[1]) <= _MAX_SAMPLES):
         return name
     return None
 
@@ -93,17 +93,17 @@ def model_named(text: str) -> str | None:
 def target_of(name: str, policy: Policy, collection: str, *, is_whole_minutes: bool) -> Target:
     """Returns the target of this name for the readings of a policy. `is_whole_minutes`: an hour then has a
     slot a minute, else one a second inside each minute."""
-    taken = {split(it)[0] for it in (*policy.series_names, *policy.value_names)}
+    used = {split(it)[0] for it in (*policy.series_names, *policy.value_names)}
     series = list(policy.series_names)
     keys: Document = {"value_fields": policy.value_names}
-    time = _free((policy.time_field or policy.sample_time_field or "time").rpartition(".")[2], taken)
+    time = _free((policy.time_field or policy.sample_time_field or "time").rpartition(".")[2], used)
     size = 0
     if name == "reading":
         keys |= {"model": "reading", "time_field": time}
     elif name == "timeseries":
         outer = {split(it)[0] for it in series}
         if len(outer) > 1 or outer & {"_id", *(split(it)[0] for it in policy.value_names)}:
-            meta = _free(_META, taken | {time})
+            meta = _free(_META, used | {time})
             series = [f"{meta}.{it}" for it in series]
         keys |= {"model": "timeseries", "time_field": time}
     elif name == "slots-minute":
@@ -113,28 +113,30 @@ def target_of(name: str, policy: Policy, collection: str, *, is_whole_minutes: b
         keys |= {"model": "slots", "time_field": time, **form}
     else:
         size = int(name.partition("-")[2])
-        names = {it: _free(it, taken) for it in ("samples", "first", "last", "nsamples")}
+        names = {it: _free(it, used) for it in ("samples", "first", "last", "nsamples")}
         keys |= {"model": "samples", "samples_field": names["samples"], "sample_time_field": time}
         keys |= {"start_field": names["first"], "end_field": names["last"], "count_field": names["nsamples"]}
-    made = Policy(name=policy.name, collection=collection, series_fields=tuple(series), **keys)
-    return Target(name, made, size)
+    target_policy = Policy(name=policy.name, collection=collection, series_fields=tuple(series), **keys)
+    return Target(name, target_policy, size)
 
 
-def misfits(target: Target, exact: Exact) -> Iterator[tuple[str, int]]:
+def misfits(target: Target, exact: ExactReadings) -> Iterator[tuple[str, int]]:
     """Yields what the model has no place for, and how many readings have it. `exact`: by series, then
     time."""
     if target.policy.model != "slots":
         return
     step = target.slot_ms
-    off = exact.time % step != 0
-    yield f"readings that are not on a slot of {step // 1000:,} s", int(off.sum())
+    is_misaligned = exact.time % step != 0
+    yield f"readings that are not on a slot of {step // 1000:,} s", int(is_misaligned.sum())
     slot = exact.time // step
-    same = (np.diff(slot) == 0) & (np.diff(exact.of) == 0) & ~off[1:] & ~off[:-1]
-    yield "readings of a slot that holds one already (same series, same time)", int(same.sum())
-    empty = np.ones(len(exact), dtype=np.bool_)
+    is_double = (
+        (np.diff(slot) == 0) & (np.diff(exact.series_index) == 0) & ~is_misaligned[1:] & ~is_misaligned[:-1]
+    )
+    yield "readings of a slot that holds one already (same series, same time)", int(is_double.sum())
+    is_empty = np.ones(len(exact), dtype=np.bool_)
     for types in exact.types.values():
-        empty &= types == 0
-    yield "readings without any value, which are no reading in a slot", int(empty.sum())
+        is_empty &= types == 0
+    yield "readings without any value, which are no reading in a slot", int(is_empty.sum())
 
 
 def _free(name: str, taken: set[str]) -> str:

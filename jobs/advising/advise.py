@@ -8,8 +8,8 @@ from typing import Any
 
 from buckets.decoding.decode import decode
 from buckets.health.finding import Finding
-from buckets.health.lasting import together
-from buckets.health.late import by_ids, of_late
+from buckets.health.lasting import reading_findings
+from buckets.health.late import arrival_by_ids, late_findings
 from buckets.health.sampled import Sampled, findings
 from buckets.sampling.fit import fit_of
 from buckets.sampling.sample import sample
@@ -51,16 +51,16 @@ def advise_on(call: Call, name: str, options: Options) -> Report:
             series = sampled.decoded.columns.series
             part = extract(subject.source, series, options.readings, each, call.stop.check)
             hot = hot_share(subject.policy, sampled.fit.span)
-            arrival = by_ids(sampled.batch.main, sampled.decoded) or by_oplog(subject, sampled.policy)
+            arrival = arrival_by_ids(sampled.batch.main, sampled.decoded) or by_oplog(subject, sampled.policy)
             found = [
                 *findings(sampled),
-                *of_late(arrival, subject.policy, sampled.of_all),
-                *together(part.exact, subject.policy),
+                *late_findings(arrival, subject.policy, sampled.scaled),
+                *reading_findings(part.exact, subject.policy),
                 *of_indexes(subject, stats),
                 *working_set(stats, hot),
             ]
         body = _body(subject, stats, sampled, part, found)
-        body["arrival"] = {"by": arrival.by, "writes": len(arrival.late), "told": arrival.told}
+        body["arrival"] = {"by": arrival.by, "writes": len(arrival.late), "told": arrival.basis}
         if options.candidates and len(part.exact):
             with scratch_database(database, options.scratch) as scratch:
                 body |= _candidates(scratch, part, body, call)
@@ -103,7 +103,7 @@ def _body(
             "bucket_bytes": sampled.bucket_bytes,
             "tried_readings": len(part.exact),
             "tried": part.how,
-            "uncarried": part.losses.told(),
+            "uncarried": part.losses.by_reason(),
         },
         "findings": [it._asdict() for it in found],
         "candidates": [],

@@ -22,8 +22,8 @@ from buckets.bson.types import DOUBLE
 from buckets.fields.times import DAY_MS
 from buckets.packing.pack import Rows
 from buckets.source import Source
-from buckets.writing.documents import Writer, updates
-from buckets.writing.exact import CARRIED, Exact
+from buckets.writing.documents import DocumentWriter, updates
+from buckets.writing.exact import CARRIED, ExactReadings
 from buckets.writing.targets import MODELS, Target, misfits, target_of
 from jobs.advising.extract import Extract
 from jobs.advising.scratch import TRY
@@ -76,7 +76,7 @@ def measured(
 
 
 def _documents(target: Target, extract: Extract) -> Iterator[Document]:
-    return Writer(target, extract.series).add(extract.exact, None)
+    return DocumentWriter(target, extract.series).add(extract.exact, None)
 
 
 def made(database: Database[Document], target: Target) -> None:
@@ -126,14 +126,14 @@ def _update(database: Database[Document], target: Target, extract: Extract, foun
 def _queries(database: Database[Document], target: Target, extract: Extract) -> Iterator[tuple[str, float]]:
     """Yields how long each query takes. Documents are fetched, and not decoded."""
     source = Source(database, target.policy)
-    of_one = extract.exact.of == extract.busiest
+    of_one = extract.exact.series_index == extract.busiest
     last = int(extract.exact.time[of_one].max())
     names = target.policy.stored_series.values()
     series = dict(zip(names, extract.series[extract.busiest], strict=True))
     order = [(source.last_field, DESCENDING)]
 
     def last_value() -> None:
-        list(find_raw(source.collection, series, sort=order, limit=1, is_ahead=False))
+        list(find_raw(source.collection, series, sort=order, limit=1, reads_ahead=False))
 
     yield "last", timed(last_value)
     for name, span in SPANS.items():
@@ -170,7 +170,7 @@ def _parquet(extract: Extract) -> Measured:
     found = Measured("parquet", len(parts), sum(map(len, parts.values())), 0)
     found.storage_bytes = found.data_bytes
     found.inserts = len(exact) / (perf_counter() - start)
-    last = int(exact.time[exact.of == extract.busiest].max())
+    last = int(exact.time[exact.series_index == extract.busiest].max())
     for name, span in {"last": 1, **SPANS}.items():
         asked = RowFilter(last + 1 - span, last + 1)
         held = [data for day, data in parts.items() if day < asked.end and day + DAY_MS > asked.start]
@@ -183,14 +183,14 @@ def _parquet(extract: Extract) -> Measured:
     return found
 
 
-def rows_of(exact: Exact, extract: Extract) -> Rows:
+def rows_of(exact: ExactReadings, extract: Extract) -> Rows:
     """Returns readings as rows of a part."""
     values = {
         name: np.where(exact.types[name] == DOUBLE, exact.bits[name].view(np.float64), exact.bits[name])
         for name in exact.bits
     }
     present = {name: np.isin(types, CARRIED) for name, types in exact.types.items()}
-    return Rows(extract.series, exact.of, exact.time, values, present)
+    return Rows(extract.series, exact.series_index, exact.time, values, present)
 
 
 def scaled(found: Measured, factor: float) -> Body:

@@ -18,8 +18,8 @@ from buckets.models.series import SeriesTable
 from buckets.sampling.sample import has_index
 from buckets.source import Source
 from buckets.writing.documents import in_order
-from buckets.writing.exact import Exact, Losses, exact_of, joined
-from buckets.writing.stretches import held_in
+from buckets.writing.exact import ExactReadings, Losses, exact_of, joined
+from buckets.writing.stretches import readings_in
 from config.policies import Policy
 
 Document = dict[str, Any]
@@ -34,7 +34,7 @@ class Extract:
     """Some readings by series, then time; and how they were chosen."""
 
     policy: Policy
-    exact: Exact
+    exact: ExactReadings
     series: list[Series]
     losses: Losses
     how: str
@@ -47,7 +47,7 @@ class Extract:
     @property
     def busiest(self) -> int:
         """Returns the index of the series with most readings."""
-        return int(np.bincount(self.exact.of).argmax())
+        return int(np.bincount(self.exact.series_index).argmax())
 
 
 def extract(
@@ -85,16 +85,20 @@ def _finds_series(source: Source) -> bool:
     return False
 
 
-def _of_series(source: Source, series: Series, count: int, table: SeriesTable, losses: Losses) -> Exact:
+def _of_series(
+    source: Source, series: Series, count: int, table: SeriesTable, losses: Losses
+) -> ExactReadings:
     query = dict(zip(source.policy.stored_series.values(), series, strict=True))
     return _found(source, query, (source.last_field, DESCENDING), count, table, losses)
 
 
 def _found(
     source: Source, query: Document, order: tuple[str, int], count: int, table: SeriesTable, losses: Losses
-) -> Exact:
-    parts, size = [Exact.none(source.policy.value_names)], 0
-    for docs in islice(find_raw(source.collection, query, sort=[order], limit=count, is_ahead=False), 1000):
+) -> ExactReadings:
+    parts, size = [ExactReadings.none(source.policy.value_names)], 0
+    for docs in islice(
+        find_raw(source.collection, query, sort=[order], limit=count, reads_ahead=False), 1000
+    ):
         batch: Batch = source.with_overflow(Docs.of(list(docs)))
         parts.append(exact_of(batch, source.policy, table, losses)[0])
         size += docs.size
@@ -105,17 +109,17 @@ def _found(
 
 def _last(
     source: Source, readings: int, table: SeriesTable, losses: Losses, check: Callable[[], None]
-) -> Exact:
+) -> ExactReadings:
     """Returns the readings before the last time, as far back as it takes."""
     rough = source.rough
     latest, earliest = rough.latest(), rough.earliest()
-    best = Exact.none(source.policy.value_names)
+    best = ExactReadings.none(source.policy.value_names)
     if latest is None or earliest is None:
         return best
     width, before = _HOUR_MS, 0
     while True:
         check()
-        found = held_in(rough, latest + 1 - width, latest + 1 + _HOUR_MS, table, losses, 2 * readings)
+        found = readings_in(rough, latest + 1 - width, latest + 1 + _HOUR_MS, table, losses, 2 * readings)
         if found is None and not before and width > 1:  # more than enough in the first hour
             width = max(1, width // _WIDER**2)
             continue

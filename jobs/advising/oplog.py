@@ -16,7 +16,7 @@ from buckets.bson.raw import Batch, Docs
 from buckets.bson.types import DECODED
 from buckets.decoding.decode import decode
 from buckets.fields.times import as_text
-from buckets.health.arrivals import Write, brings_readings, head_of, in_place, writes
+from buckets.health.arrivals import Write, applied, has_readings, header_projection, writes
 from buckets.health.late import Arrival
 from config.policies import Policy
 from jobs.advising.subject import Subject
@@ -53,7 +53,7 @@ def by_oplog(subject: Subject, policy: Policy) -> Arrival:
         reason = "the user may not read it" if error.code == _UNAUTHORIZED else said
         return _none(f"the oplog was not read: {reason}")
     since = f"{seen['entries']:,} entries of the oplog, back to {as_text(seen['since'])}"
-    late = _late(subject, policy, [it for it in found if brings_readings(it, policy)])
+    late = _late(subject, policy, [it for it in found if has_readings(it, policy)])
     return Arrival(late, "oplog", f"by the newest {since}")
 
 
@@ -86,10 +86,12 @@ def _late(subject: Subject, policy: Policy, found: list[Write]) -> NDArray[np.fl
     part: Document = {"count_field": None, "sum_fields": {}, "end_field": None, "overflow": None}
     policy = policy.model_copy(update=part)
     ids = [it.identity for it in found if it.identity is not None]
-    heads = subject.source.collection.find({"_id": {"$in": ids}}, head_of(policy)) if ids else ()
+    heads = subject.source.collection.find({"_id": {"$in": ids}}, header_projection(policy)) if ids else ()
     by_id = {_key(it["_id"]): it for it in heads}
     there = [it for it in found if it.identity is None or _key(it.identity) in by_id]
-    whole = (it.held if it.identity is None else in_place(by_id[_key(it.identity)], it.held) for it in there)
+    whole = (
+        it.fields if it.identity is None else applied(by_id[_key(it.identity)], it.fields) for it in there
+    )
     documents = [bson.encode(it, codec_options=DECODED) for it in whole]
     decoded = decode(Batch.of(Docs.of(documents)), policy)
     at = np.array([it.at_ms for it in there], dtype=np.float64)

@@ -11,7 +11,7 @@ from pymongo.database import Database
 
 from buckets.fields.selectors import series_text
 from buckets.fields.times import as_date
-from buckets.writing.documents import Writer
+from buckets.writing.documents import DocumentWriter
 from buckets.writing.targets import target_of
 from config.policies import Rollup
 from jobs.advising.candidates import SPANS, made, timed
@@ -35,10 +35,10 @@ def from_summaries(database: Database[Document], extract: Extract, stop: Stop) -
     target = target_of("reading", extract.policy, ROLLED, is_whole_minutes=False)
     policy = target.policy.model_copy(update={"name": SUMMARIES, "rollup": rollup})
     made(database, target)
-    written = Writer(target, extract.series).add(extract.exact, None)
+    written = DocumentWriter(target, extract.series).add(extract.exact, None)
     while some := list(islice(written, 10_000)):
         database[ROLLED].insert_many(some, ordered=False)
-    last = as_date(int(extract.exact.time[extract.exact.of == extract.busiest].max()))
+    last = as_date(int(extract.exact.time[extract.exact.series_index == extract.busiest].max()))
     now = last + timedelta(days=2)
     quiet = Progress(quiet=True)
     runner = Runner("rollup", [ROLLUP], database, None, now, stop, quiet, is_now_given=True)

@@ -115,7 +115,9 @@ def find_overflow(
         extra = Fields.of(decoded(docs))
         for ref_field, ids in references(extra).items():
             query = {"_id": {"$in": ids[:_REFERRED]}}
-            referred = Docs.concat([Docs.none(), *find_raw(buckets, query, limit=_REFERRED, is_ahead=False)])
+            referred = Docs.concat(
+                [Docs.none(), *find_raw(buckets, query, limit=_REFERRED, reads_ahead=False)]
+            )
             if 2 * len(referred) > len(ids[:_REFERRED]):  # the others may be gone
                 seen = _fitting(found, name, ref_field, docs, referred, sample)
                 if seen is not None:

@@ -14,9 +14,9 @@ from pymongo.errors import BulkWriteError
 from buckets.fields.times import FIRST_MS, LAST_MS
 from buckets.models.series import SeriesTable
 from buckets.source import Source
-from buckets.writing.documents import Writer
+from buckets.writing.documents import DocumentWriter
 from buckets.writing.exact import Losses
-from buckets.writing.stretches import held_in, stretches
+from buckets.writing.stretches import readings_in, stretches
 from buckets.writing.targets import Target, misfits, target_of
 from config.errors import BucketwiseError, LeaseLostError
 from config.fingerprint import layout_fingerprint
@@ -40,7 +40,7 @@ class Survey:
     @property
     def uncarried(self) -> dict[str, int]:
         """Returns the readings and buckets that the target can't carry: what, how many."""
-        return self.losses.told()
+        return self.losses.by_reason()
 
     @property
     def left_out(self) -> dict[str, int]:
@@ -91,7 +91,7 @@ class Remodel:
         survey, source = self.survey, self.subject.source
         strictest = target_of(self.model, self.subject.policy, self.into, is_whole_minutes=False)
         source.look_at_texts()
-        for batch in source.strays():
+        for batch in source.untimed():
             survey.losses.readings["buckets without a usable time"] += len(batch)
         for stretch in stretches(source, self._table, survey.losses, self.check):
             survey.readings += len(stretch.exact)
@@ -142,7 +142,7 @@ class Remodel:
                 ) from error
 
     def _documents(self) -> Iterator[Document]:
-        writer = Writer(self.target, self._table.series)
+        writer = DocumentWriter(self.target, self._table.series)
         last = None
         for stretch in stretches(self.subject.source, self._table, Losses(), self.check):
             yield from writer.add(stretch.exact, stretch.end)
@@ -159,19 +159,19 @@ class Remodel:
         at = FIRST_MS
         for stretch in stretches(source, self._table, came_in, self.check):
             exact = stretch.exact
-            again = held_in(written, at, stretch.end, self._table, losses, len(exact))
+            again = readings_in(written, at, stretch.end, self._table, losses, len(exact))
             wrong += 1 if again is None else exact.differing(again)
             wrong += sum(count for _, count in misfits(self.target, exact))
             read += len(exact)
             at = stretch.end
             self.progress("readings", len(exact))
-        wrong += held_in(written, at, LAST_MS + 1, self._table, losses, 0) is None
-        if losses.told():
+        wrong += readings_in(written, at, LAST_MS + 1, self._table, losses, 0) is None
+        if losses.by_reason():
             raise BucketwiseError(
-                f"{self.into}: what was written can't be read again: {counted(losses.told())}. The source "
-                f"was only read; drop {self.into}"
+                f"{self.into}: what was written can't be read again: {counted(losses.by_reason())}. The "
+                f"source was only read; drop {self.into}"
             )
-        wrong += sum(came_in.told().values()) + sum(map(len, source.strays()))
+        wrong += sum(came_in.by_reason().values()) + sum(map(len, source.untimed()))
         there = self._target.count_documents({})
         return wrong or abs(there - self.documents) + abs(read - self.survey.readings)
 

@@ -38,7 +38,7 @@ from jobs.running.throttle import Gate
 from jobs.running.turn import Document, Follower, Step, Turn
 from jobs.stopping import Stop
 from rollups.changes.shared import SharedChanges
-from rollups.context import freely, no_listener
+from rollups.context import no_limit, no_listener
 from rollups.guarded import dry
 
 #: Opens the executor for one policy's turn.
@@ -291,7 +291,7 @@ class Runner:
             dry if lease is None else lease.guard,
             check,
             self.progress if gate is None else gate.noting(self.progress),
-            spend=freely if gate is None else gate.spend,
+            spend=no_limit if gate is None else gate.spend,
             store=self.store,
             executor=executor,
             keys=self.keys,

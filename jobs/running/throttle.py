@@ -20,7 +20,7 @@ from config.tables import Throttle as Limits
 from config.throttling import Rate, Window, parse_rate, parse_window
 from jobs import clock
 from jobs.running.lag import Lag
-from rollups.context import Progress
+from rollups.context import ProgressListener
 
 #: Seconds between two queries of the lag, at least.
 _BETWEEN_ASKS = 1.0
@@ -109,7 +109,7 @@ class Gate:
             raise BucketwiseError(f"{reason}: waited for {minutes} minutes. It is safe to run again")
         return Wait(self._asked_at + _BETWEEN_ASKS - now, reason)
 
-    def noting(self, progress: Progress) -> Progress:
+    def noting(self, progress: ProgressListener) -> ProgressListener:
         """Returns a progress function that also counts progress as work."""
 
         def report(what: str, count: int, share: float | None = None, /) -> None:

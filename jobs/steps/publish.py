@@ -18,8 +18,8 @@ from jobs import clock
 from jobs.running.turn import Done, Follower, Step, Turn
 from jobs.steps.redis_link import Link, LinkError, shown
 from rollups.context import SummaryListener, no_listener
-from rollups.publishing.bookmark import Bookmarks, Changed
 from rollups.publishing.publish import Publisher, PublishError
+from rollups.publishing.state import ChangedSummaries, PublishStates
 
 Body = dict[str, Any]
 T = TypeVar("T")
@@ -45,7 +45,7 @@ class Publishing:
         """Returns the follower that publishes the summaries which a run's steps have changed."""
 
         def listen(database: Database[Body], policy: Policy) -> SummaryListener:
-            return no_listener if self.redis_of(policy) is None else Changed(database, policy)
+            return no_listener if self.redis_of(policy) is None else ChangedSummaries(database, policy)
 
         def do(turn: Turn) -> Body | None:
             if self.redis_of(turn.policy) is None:
@@ -117,7 +117,7 @@ def published(settings: Settings) -> tuple[Follower, ...]:
 
 def once_published(turn: Turn) -> list[Remaining]:
     """Returns what may remain in Redis of a policy that is no longer published."""
-    state = Bookmarks(turn.context.database, turn.policy).load()
+    state = PublishStates(turn.context.database, turn.policy).load()
     if state.expires is None or state.expires <= clock.current():
         return []
     keys = f"{json.loads(state.settings)[0]}:*"
@@ -133,5 +133,5 @@ def _place(redis: Redis, policy: str) -> str:
     return f"{shown(redis.url.get_secret_value())}, keys under {redis.prefix}:{policy}:"
 
 
-def _changed(turn: Turn) -> Changed | None:
-    return turn.context.listener if isinstance(turn.context.listener, Changed) else None
+def _changed(turn: Turn) -> ChangedSummaries | None:
+    return turn.context.listener if isinstance(turn.context.listener, ChangedSummaries) else None

@@ -40,14 +40,14 @@ from jobs.steps.fit import archives, fit_body, misfits_of, said, see_fit, stop_f
 from jobs.steps.publish import Publishing
 from rollups import progress as rollup_progress
 from rollups.calendar.due import Calendar
-from rollups.calendar.levels import bases, levels_of
+from rollups.calendar.levels import base_levels, levels_of
 from rollups.changes.late import Late
 from rollups.holds import COLLECTION as HOLDS
 from rollups.progress import rolled_up_through
 from rollups.rolling import quarantine
 from rollups.rolling.backfill import Backfill
 from rollups.rolling.expiry import count_expired, expire_summaries
-from rollups.rolling.options import RollupOptions, RollupReport, unreported
+from rollups.rolling.options import RollupOptions, RollupReport, no_report
 
 Body = dict[str, Any]
 LEFT_SOMETHING, NOT_KEPT, FAILED = 3, 4, 1
@@ -88,14 +88,14 @@ def check_archived(turn: Turn) -> None:
         check_kind(context.database, context.policy)
 
 
-def backfill_step(length: timedelta, *, anew: bool) -> Step:
-    """Returns the step that rolls up the turn's range in slices of a length. Unless it is to begin `anew`, it
+def backfill_step(length: timedelta, *, restart: bool) -> Step:
+    """Returns the step that rolls up the turn's range in slices of a length. Unless it is to `restart`, it
     goes on where an earlier call was cut off."""
 
     def do(turn: Turn) -> Done:
         span = turn.within.start_ms, turn.within.end_ms
         slice_ms = length // timedelta(milliseconds=1)
-        backfill = Backfill(turn.context.database, turn.policy, span, slice_ms, anew=anew)
+        backfill = Backfill(turn.context.database, turn.policy, span, slice_ms, restart=restart)
         rest = TimeRange(as_date(backfill.begins), turn.within.until)
         done = _roll_up(replace(turn, within=rest), backfill.reach)
         backfill.finish()
@@ -105,7 +105,7 @@ def backfill_step(length: timedelta, *, anew: bool) -> Step:
     return Step(ROLLUP.name, do, by_present=True)
 
 
-def _roll_up(turn: Turn, reached: Callable[[int], None] = unreported) -> Done:
+def _roll_up(turn: Turn, reached: Callable[[int], None] = no_report) -> Done:
     prepare(turn)
     report = roll_up_all(
         turn.context,
@@ -173,7 +173,7 @@ def _through_of(turn: Turn, policy: Policy) -> int | None:
     if turn.dry_run and ROLLUP.name in turn.steps and policy is turn.policy and policy.rollup is not None:
         # A plan of both: as far as the roll-up before would have come.
         calendar = Calendar(policy, policy.rollup, turn.context.now)
-        return min(level.through(calendar.due_end) - level.reach for level in bases(calendar.levels))
+        return min(level.through(calendar.due_end) - level.reach for level in base_levels(calendar.levels))
     through = rolled_up_through(turn.context.database, policy)
     return FIRST_MS if through is None else through
 

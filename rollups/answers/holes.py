@@ -15,7 +15,7 @@ from buckets.fields.selectors import extended_json
 from buckets.fields.times import as_date
 from config.durations import format_duration
 from config.policies import Policy
-from rollups.calendar.levels import Span, levels_that_meet
+from rollups.calendar.levels import Span, aligned_levels
 from rollups.calendar.windows import HOUR, LOWEST, span_ms
 from rollups.summaries import coverage, documents
 
@@ -35,7 +35,7 @@ class Hole(NamedTuple):
         expected."""
         named = ", ".join(f"{name}={extended_json(_at(self.series, name))}" for name in policy.series_names)
         of = f"of {named} " if named else ""
-        mark = " local time" if levels_that_meet(policy)[0].local else "Z"
+        mark = " local time" if aligned_levels(policy)[0].local else "Z"
         start, end = (as_date(ms).isoformat().replace("+00:00", mark) for ms in (self.start, self.end))
         seconds = (self.end - self.start) / 1000
         expected = format_duration(policy.expected_interval)
@@ -105,7 +105,7 @@ def _summaries(database: Database[Document], policy: Policy) -> Iterator[tuple[s
     """Yields each summary with the name of its collection, those of each series in the order of time."""
     after = LOWEST
     # Days first. Weeks and months do not contain each other: only where there is nothing finer.
-    levels = levels_that_meet(policy)
+    levels = aligned_levels(policy)
     for level in reversed([it for it in levels if not it.is_long] or levels[:1]):
         collection: Collection[Document] = database.get_collection(
             level.collection, codec_options=documents.OPTIONS

@@ -24,14 +24,14 @@ from buckets.models.series import series_key
 from config.errors import BucketwiseError, UsageError
 from config.policies import Policy
 from rollups import progress
-from rollups.calendar.levels import Level, Span, levels_that_meet
+from rollups.calendar.levels import Level, Span, aligned_levels
 from rollups.calendar.tiling import Piece, Tiling, instant, standing_windows, tile
 from rollups.calendar.windows import HIGHEST, LOWEST, to_ms
 from rollups.summaries import coverage, documents
 from rollups.summaries.summary import State, merge
 
 Document = dict[str, Any]
-_AT_ONCE = 500  # summaries in memory as documents
+_BATCH_SIZE = 500  # summaries in memory as documents
 
 
 @dataclass(frozen=True)
@@ -76,15 +76,15 @@ class Answer:
         """Returns whether summaries cover the whole range."""
         return not self.tiling.missing
 
-    def told(self, state: State) -> Document:
+    def statistics(self, state: State) -> Document:
         """Returns a state with the names of a summary: `count`, and in `values` each value field by its name.
         Where the policy expects an interval, also tells what is missing, unless the range itself is
         incomplete."""
         interval = coverage.interval_of(self.policy)
-        found = None
+        completeness = None
         if interval is not None and self.is_complete:
-            found = coverage.measure(state.occupied, self.since, self.until, interval)
-        return documents.told(state, self.percentiles, found)
+            completeness = coverage.measure(state.occupied, self.since, self.until, interval)
+        return documents.statistics(state, self.percentiles, completeness)
 
 
 def summarize(
@@ -108,38 +108,38 @@ def summarize(
     percents = _percentiles(policy, question.percentiles)
     start, end = question.range
     through, gone = progress.load(database, policy).through, progress.gone_before(database, policy)
-    levels = {level.name: level for level in levels_that_meet(policy)}
+    levels = {level.name: level for level in aligned_levels(policy)}
     tiling = tile([standing_windows(level, through, gone, now) for level in levels.values()], start, end)
     merged: dict[bytes, tuple[Series, State]] = {}
     count = 0
     for piece in tiling.pieces:
-        level, asked = levels[piece.level], question.series
-        for found, state in _states(database, policy, level, piece, asked, bool(percents)):
+        level, selector = levels[piece.level], question.series
+        for found, state in _states(database, policy, level, piece, selector, bool(percents)):
             name = found if question.by_series else ()
             key = series_key(name)
             merged[key] = (name, merge(merged[key][1], state) if key in merged else state)
             count += 1
-            if count % _AT_ONCE == 0:
+            if count % _BATCH_SIZE == 0:
                 check()
     states = sorted(merged.values(), key=lambda it: series_order(it[0]))
     return Answer(policy, start, end, percents, tiling, count, states)
 
 
-def _percentiles(policy: Policy, asked: Sequence[float] | None) -> tuple[float, ...]:
+def _percentiles(policy: Policy, requested: Sequence[float] | None) -> tuple[float, ...]:
     kept = policy.rollup.percentiles if policy.rollup else ()
-    if asked is None:
+    if requested is None:
         return kept
-    for percent in asked:
+    for percent in requested:
         if not 0 <= percent <= 100:
             raise UsageError(
                 f"there is no percentile {percent:g}: write numbers from 0 to 100, both included"
             )
-    if asked and not kept:
+    if requested and not kept:
         raise UsageError(
             f"policy {policy.name} keeps no percentiles. Add `percentiles = [50]` to its rollup; the next "
             "`bucketwise rollup` then recomputes its summaries"
         )
-    return tuple(dict.fromkeys(asked))
+    return tuple(dict.fromkeys(requested))
 
 
 def _states(
@@ -154,7 +154,7 @@ def _states(
         **summary_query(selector),
     }
     window: Span | None = None
-    for found in collection.find(wanted, documents.leaving_out(policy), batch_size=_AT_ONCE):
+    for found in collection.find(wanted, documents.state_projection(policy), batch_size=_BATCH_SIZE):
         series = documents.series_of(policy, found)
         if not selects(series, policy, selector):
             continue

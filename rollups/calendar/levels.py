@@ -141,7 +141,7 @@ def levels_of(policy: Policy) -> list[Level]:
     ]
 
 
-def levels_that_meet(policy: Policy) -> list[Level]:
+def aligned_levels(policy: Policy) -> list[Level]:
     """Returns the levels whose windows are in one time. Days by the readings' own clocks do not meet UTC
     hours: then only the hours are returned."""
     levels = levels_of(policy)
@@ -150,11 +150,11 @@ def levels_that_meet(policy: Policy) -> list[Level]:
 
 def sources_of(level: Level, levels: Iterable[Level]) -> list[Level]:
     """Returns the finer levels whose windows may make up those of this one, the coarsest first."""
-    made = {it.name: it for it in levels if it.local == level.local}
-    return [made[name] for name in level.row.parts if name in made]
+    by_name = {it.name: it for it in levels if it.local == level.local}
+    return [by_name[name] for name in level.row.parts if name in by_name]
 
 
-def bases(levels: Sequence[Level]) -> list[Level]:
+def base_levels(levels: Sequence[Level]) -> list[Level]:
     """Returns the levels that need readings. Weeks and months don't where there are days: these tile them."""
     has_days = any(level.name == "daily" for level in levels)
     return [level for level in levels if not (level.is_long and has_days)]
@@ -170,5 +170,5 @@ def expired_before(
     before = level.expired_before(now)
     if before is None:
         return None
-    made_of_it = [it for it in levels if sources_of(it, [level])]
-    return min([before, *(through.get(it.name, LOWEST) + 1 for it in made_of_it)])
+    coarser = [it for it in levels if sources_of(it, [level])]
+    return min([before, *(through.get(it.name, LOWEST) + 1 for it in coarser)])

@@ -59,20 +59,20 @@ def standing_windows(
     return StandingWindows(level, low, through.get(level.name, -_NEVER))
 
 
-def tile(stocks: Sequence[StandingWindows], start: int, end: int) -> Tiling:
+def tile(available: Sequence[StandingWindows], start: int, end: int) -> Tiling:
     """Returns the fewest windows that make up [start, end) and leave the least of it uncovered.
 
     A day is taken where it fits: where its zone's offset is no whole hour, the hours around it do not meet
     it. Raises UsageError where no whole windows make up the range."""
-    nodes = _nodes(stocks, start, end)
+    nodes = _nodes(available, start, end)
     best: list[_Step | None] = [_Step(0, 0, (), None)]
-    steppers = [_Stepper(stock, nodes) for stock in stocks]
+    steppers = [_Stepper(standing, nodes) for standing in available]
     for at in range(1, len(nodes)):
         ways = [way for stepper in steppers if (way := stepper.to(at, best))]
         best.append(min(ways, key=lambda way: (way.uncovered, way.windows), default=None))
     step = best[-1] if len(nodes) > 1 else None
     if step is None:
-        raise UsageError(_refusal(stocks, start, end))
+        raise UsageError(_refusal(available, start, end))
     pieces: list[Piece] = []
     while step is not None:
         pieces += reversed(step.pieces)
@@ -81,16 +81,16 @@ def tile(stocks: Sequence[StandingWindows], start: int, end: int) -> Tiling:
     return Tiling([it for it in joined if it.reason is None], [it for it in joined if it.reason is not None])
 
 
-def _nodes(stocks: Sequence[StandingWindows], start: int, end: int) -> list[int]:
+def _nodes(available: Sequence[StandingWindows], start: int, end: int) -> list[int]:
     """Returns where windows of one level may end and those of another begin. Between two nodes all windows of
     a level of one length stand, or none: so they are taken together."""
     turns = {start, end}
-    for stock in stocks:
-        if stock.level.step is None:
-            turns.update(stock.level.edges(start, end))
+    for standing in available:
+        if standing.level.step is None:
+            turns.update(standing.level.edges(start, end))
         else:  # where those that stand begin and end
-            turns.update(edge for edge in (stock.low - stock.level.step, stock.low, stock.high))
-    lengths = {stock.level.step for stock in stocks if stock.level.step is not None}
+            turns.update(edge for edge in (standing.low - standing.level.step, standing.low, standing.high))
+    lengths = {standing.level.step for standing in available if standing.level.step is not None}
     nodes = {turn // length * length + more for turn in turns for length in lengths for more in (0, length)}
     return sorted(node for node in nodes | turns if start <= node <= end)
 
@@ -113,39 +113,39 @@ class _Step(NamedTuple):
 class _Stepper:
     """Goes from node to node by windows of one level."""
 
-    def __init__(self, stock: StandingWindows, nodes: Sequence[int]) -> None:
-        self._stock = stock
+    def __init__(self, standing: StandingWindows, nodes: Sequence[int]) -> None:
+        self._standing = standing
         self._nodes = nodes
-        step = stock.level.step
-        edges = set(stock.level.edges(nodes[0], nodes[-1])) if step is None else ()
+        step = standing.level.step
+        edges = set(standing.level.edges(nodes[0], nodes[-1])) if step is None else ()
         self._meets = [node in edges if step is None else node % step == 0 for node in nodes]
         self._last: int | None = None  # the last node that the level meets, and some way leads to
 
     def to(self, at: int, best: Sequence[_Step | None]) -> _Step | None:
         """Returns the way to a node over the last one that the level meets. Nodes come in order."""
-        if self._meets[at - 1] and (best[at - 1] is not None or self._stock.level.step is None):
+        if self._meets[at - 1] and (best[at - 1] is not None or self._standing.level.step is None):
             self._last = at - 1
         if self._last is None or not self._meets[at]:
             return None
         origin, start, end = best[self._last], self._nodes[self._last], self._nodes[at]
-        pieces = [self._window(start, end)] if self._stock.level.step is None else self._run(start, end)
+        pieces = [self._window(start, end)] if self._standing.level.step is None else self._run(start, end)
         return origin.then(pieces) if origin is not None else None
 
     def _window(self, start: int, end: int) -> Piece:
-        name, reason = self._stock.level.name, None
-        if end > self._stock.high:
+        name, reason = self._standing.level.name, None
+        if end > self._standing.high:
             reason = NOT_ROLLED_UP
-        elif end < self._stock.low:
+        elif end < self._standing.low:
             reason = PAST_RETENTION
         return Piece(start, end, name, 0 if reason else 1, reason)
 
     def _run(self, start: int, end: int) -> list[Piece]:
         """Returns windows of one length: those that are gone, those that stand, and those that are still to
         be made."""
-        name, step = self._stock.level.name, self._stock.level.step
+        name, step = self._standing.level.name, self._standing.level.step
         assert step is not None
-        high = max(start, min(end, self._stock.high // step * step))
-        low = min(high, max(start, -(-self._stock.low // step) * step - step))
+        high = max(start, min(end, self._standing.high // step * step))
+        low = min(high, max(start, -(-self._standing.low // step) * step - step))
         found = [
             Piece(start, low, name, 0, PAST_RETENTION),
             Piece(low, high, name, (high - low) // step),
@@ -164,11 +164,11 @@ def _joined(pieces: Iterator[Piece]) -> Iterator[Piece]:
         yield Piece(first.start, last.end, first.level, windows, first.reason)
 
 
-def _refusal(stocks: Sequence[StandingWindows], start: int, end: int) -> str:
+def _refusal(available: Sequence[StandingWindows], start: int, end: int) -> str:
     range_ = f"{instant(start)} to {instant(end)}"
-    if not stocks:
+    if not available:
         return "the policy makes no summaries: add a rollup to it"
-    near = [f"{_name(stock.level)}: {_near(stock.level, start, end)}" for stock in stocks]
+    near = [f"{_name(standing.level)}: {_near(standing.level, start, end)}" for standing in available]
     return f"no whole windows make up {range_}. The nearest that do: {'; '.join(near)}"
 
 

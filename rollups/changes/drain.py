@@ -26,14 +26,14 @@ from config.errors import BucketwiseError
 from config.policies import Policy
 from rollups import progress
 from rollups.changes.events import EventReader, projection, transaction_of
-from rollups.changes.gathering import Changed, Gathering
+from rollups.changes.gathering import ChangeCollector, Changed
 
 Document = dict[str, Any]
 Token = Mapping[str, Any]
 T = TypeVar("T")
 _UNAVAILABLE = {13: "the user is not authorized for it", 40573: "it requires a replica set"}
 _WAIT_MS = 250
-_MOST_WAITS = 480  # two minutes without an event
+_MAX_WAITS = 480  # two minutes without an event
 _CHANGES = ("insert", "update", "replace", "delete")
 #: Deletes of archive runs after which receipts are read ahead; and of how many transactions.
 MANY_DROPPED, READ_AHEAD = 1000, 10_000
@@ -68,8 +68,8 @@ class Followed:
         """Returns the reader that turns the policy's events into changes."""
         return EventReader(self.policy)
 
-    def knows(self, event: Document) -> bool:
-        """Returns whether the event was told before. (Resume tokens sort in the order of their events.)"""
+    def has_read(self, event: Document) -> bool:
+        """Returns whether the event was read before. (Resume tokens sort in the order of their events.)"""
         return bool(event["_id"]["_data"] <= self.token["_data"])
 
 
@@ -89,8 +89,8 @@ class End:
 
 
 class Drain:
-    """One read of all that has happened up to now, for policies that have no collection in common. `books`
-    is where own transactions are written down.
+    """One read of all that has happened up to now, for policies that have no collection in common. `receipts`
+    is the collection that gets a receipt in each transaction of an archive run.
 
     `leaves_mark`: whether it may write into the database to know when it has read far enough. A dry run
     does not, and reads until nothing comes, or what is new.
@@ -99,20 +99,20 @@ class Drain:
     def __init__(
         self,
         database: Database[Document],
-        books: str,
+        receipts: str,
         followed: Sequence[Followed],
         check: Callable[[], None],
         *,
         leaves_mark: bool,
     ) -> None:
         self._database = database
-        self._books = books
+        self._receipts = receipts
         self._followed = followed
         self._check = check
         self._leaves_mark = leaves_mark
         self._policies = [it.policy for it in followed]
-        self._of_source = {name: it for it in followed for name in it.policy.sources}
-        self._found = {it.policy.name: Gathering(it.source, it.reader) for it in followed}
+        self._by_collection = {name: it for it in followed for name in it.policy.sources}
+        self._collectors = {it.policy.name: ChangeCollector(it.source, it.reader) for it in followed}
         self._lost: dict[str, LostError] = {}
 
     def read(self) -> dict[str, Changed]:
@@ -130,8 +130,8 @@ class Drain:
                 assert stream.resume_token is not None
                 token = stream.resume_token
             if is_read:
-                found = self._found.items()
-                return {name: it.changed(token) for name, it in found if name not in self._lost}
+                collectors = self._collectors.items()
+                return {name: it.changed(token) for name, it in collectors if name not in self._lost}
             archived = self._archived_from(token, end)
 
     def _end(self) -> End:
@@ -144,17 +144,17 @@ class Drain:
         dropped = 0
         for event in events:
             name = event["ns"]["coll"]
-            is_receipt = name == self._books
-            followed = self._of_source[event["collection"] if is_receipt else name]
-            if followed.knows(event):
+            is_receipt = name == self._receipts
+            followed = self._by_collection[event["collection"] if is_receipt else name]
+            if followed.has_read(event):
                 continue
-            found = self._found[followed.policy.name]
+            collector = self._collectors[followed.policy.name]
             if is_receipt:
-                dropped += found.drop(event)
+                dropped += collector.drop(event)
                 if dropped >= MANY_DROPPED:
                     return False
             elif event["operationType"] in _CHANGES:
-                found.add(event)
+                collector.add(event)
             else:
                 self._lose(followed.policy, f"the collection {name} met with a {event['operationType']}")
         return True
@@ -167,20 +167,20 @@ class Drain:
     def _archived_from(self, token: Token, end: End) -> list[Document]:
         """Returns the next transactions of archive runs from the token on, as what their events match."""
         names = ("operationType", "ns.coll", "clusterTime", "lsid.id", "txnNumber")
-        told = {**dict.fromkeys(names, 1), "mark": "$fullDocument.mark"}
-        pipeline: list[Document] = [{"$match": {"$or": self._own}}, {"$project": told}]
+        fields = {**dict.fromkeys(names, 1), "mark": "$fullDocument.mark"}
+        pipeline: list[Document] = [{"$match": {"$or": self._own_events}}, {"$project": fields}]
         numbers: dict[Any, list[int]] = {}
         with open_stream(self._database, pipeline, token) as stream:
             for event in islice(self._events(stream, end), READ_AHEAD):
                 if (transaction := transaction_of(event)) is not None:
                     numbers.setdefault(transaction.session, []).append(transaction.number)
-        return [{"lsid.id": session, "txnNumber": {"$in": some}} for session, some in numbers.items()]
+        return [{"lsid.id": session, "txnNumber": {"$in": its}} for session, its in numbers.items()]
 
     def _events(self, stream: ChangeStream[Document], end: End) -> Iterator[Document]:
         """Yields the events up to the mark, which was written after all that is to be read, and so comes
         last."""
         waits = 0
-        while stream.alive and waits < _MOST_WAITS:
+        while stream.alive and waits < _MAX_WAITS:
             self._check()
             event = read_step(stream.try_next, is_resumed=True)
             if event is None:
@@ -194,35 +194,35 @@ class Drain:
                 if event.get("operationType") == "invalidate":
                     break
                 yield event
-        if waits < _MOST_WAITS:
+        if waits < _MAX_WAITS:
             raise LostError("the database was dropped")
         raise BucketwiseError(
             f"policy {self._policies[0].name}: the change stream has not reported a write within "
-            f"{_MOST_WAITS * _WAIT_MS // 1000} s: can a majority of the replica set be reached? It is safe "
+            f"{_MAX_WAITS * _WAIT_MS // 1000} s: can a majority of the replica set be reached? It is safe "
             'to run again; rollup.late_data = "scan" works without the stream'
         )
 
     @property
-    def _own(self) -> list[Document]:
+    def _own_events(self) -> list[Document]:
         """Matches the receipts of deletes, and the marks. A read begins at one, and has to find it: also
         where it was of more policies."""
         collections = [it.collection for it in self._policies]
         receipt = {"fullDocument.kind": "delete", "fullDocument.collection": {"$in": collections}}
         marks = [progress.mark_id([]), *(progress.mark_id([it]) for it in self._policies)]
         mark = {"ns.coll": progress.COLLECTION, "documentKey._id": {"$in": marks}}
-        return [{"ns.coll": self._books, **receipt}, mark]
+        return [{"ns.coll": self._receipts, **receipt}, mark]
 
     def _changes(self, archived: list[Document]) -> list[Document]:
         """Returns the pipeline of all that may tell of a change. `archived`: transactions whose deletes are
         left out."""
-        sources = {"ns.coll": {"$in": list(self._of_source)}}
-        pipeline: list[Document] = [{"$match": {"$or": [sources, *self._own]}}]
+        sources = {"ns.coll": {"$in": list(self._by_collection)}}
+        pipeline: list[Document] = [{"$match": {"$or": [sources, *self._own_events]}}]
         if archived:
             pipeline.append({"$match": {"$nor": [{"operationType": "delete", **sources, "$or": archived}]}})
-        for it in self._followed:  # a stage each: MongoDB 6.0 refuses several of these in one $nor
-            if it.rolled_up_to is not None:
-                pipeline.append({"$match": {"$nor": [it.reader.new_readings(it.rolled_up_to)]}})
-        return [*pipeline, {"$project": projection([it.reader for it in self._followed])}]
+        for followed in self._followed:  # a stage each: MongoDB 6.0 refuses several of these in one $nor
+            if followed.rolled_up_to is not None:
+                pipeline.append({"$match": {"$nor": [followed.reader.new_readings(followed.rolled_up_to)]}})
+        return [*pipeline, {"$project": projection([followed.reader for followed in self._followed])}]
 
 
 def open_stream(

@@ -47,15 +47,15 @@ class EventReader:
     def __post_init__(self) -> None:
         object.__setattr__(self, "fields", span_fields(self.policy))
 
-    def told(self, document: str) -> Document:
+    def needed_fields(self, document: str) -> Document:
         """Returns the expression of what is needed of a document."""
         first, last = self.fields
         if last == self.policy.samples_field and self.policy.samples_as == "documents":
             last = f"{last}.{self.policy.sample_time_field}"
-        told = {"first": f"{document}.{first}", "last": f"{document}.{last}"}
+        expressions = {"first": f"{document}.{first}", "last": f"{document}.{last}"}
         if self.policy.overflow is not None:
-            told["ref"] = f"{document}.{self.policy.overflow.ref_field}"
-        return told
+            expressions["ref"] = f"{document}.{self.policy.overflow.ref_field}"
+        return expressions
 
     def new_readings(self, from_ms: int) -> Document:
         """Returns a query for insertions of buckets that hold nothing before the instant."""
@@ -75,21 +75,21 @@ class EventReader:
     def operation(self, event: Document) -> str:
         """Returns the operation of an event: insert, delete, move (to another series) or update (also of
         replacements)."""
-        found, touched = event["operationType"], touched_fields(event)
+        kind, touched = event["operationType"], touched_fields(event)
         is_bucket = event["ns"]["coll"] == self.policy.collection
         fields = (it for it in self.policy.series_fields if ".*." not in it)
         if is_bucket and any(touches(name, touched) for name in fields):
             return "move"
-        return found if found in ("insert", "delete") else "update"
+        return kind if kind in ("insert", "delete") else "update"
 
     def _of_bucket(self, event: Document) -> Change:
         identity, operation = event["documentKey"]["_id"], event["operationType"]
         spans = [*self._span(event["before"]), *self._span(event["now"])]
-        is_told = operation == "insert" or event["is_before_known"]
+        is_known = operation == "insert" or event["is_before_known"]
         if operation != "update":
-            return Change(spans, unknown=not is_told)
+            return Change(spans, unknown=not is_known)
         first, last = (touches(name, touched_fields(event)) for name in self.fields)
-        if is_told or not (first or last):
+        if is_known or not (first or last):
             return Change(spans, [identity])
         # If its first time is unchanged, all that the bucket ever held comes after it: mostly, it grows.
         return Change(spans, [identity], open_ended=not first, unknown=first)
@@ -97,15 +97,15 @@ class EventReader:
     def _of_overflow(self, event: Document) -> Change:
         assert self.policy.overflow is not None
         identity, operation = event["documentKey"]["_id"], event["operationType"]
-        owners = [told["ref"] for told in (event["before"], event["now"]) if "ref" in told]
-        is_told = operation == "insert" or event["is_before_known"]
+        owners = [state["ref"] for state in (event["before"], event["now"]) if "ref" in state]
+        is_known = operation == "insert" or event["is_before_known"]
         if operation != "update":
-            return Change(buckets=owners, unknown=not is_told)
+            return Change(buckets=owners, unknown=not is_known)
         moved = touches(self.policy.overflow.ref_field, touched_fields(event))
-        return Change(buckets=owners, overflow=[identity], unknown=moved and not is_told)
+        return Change(buckets=owners, overflow=[identity], unknown=moved and not is_known)
 
-    def _span(self, told: Document) -> list[Span]:
-        span = covered(self.policy, told.get("first"), told.get("last"))
+    def _span(self, state: Document) -> list[Span]:
+        span = covered(self.policy, state.get("first"), state.get("last"))
         return [] if span is None else [span]
 
 
@@ -132,7 +132,8 @@ def projection(readers: Sequence[EventReader]) -> Document:
 
 def _by_source(readers: Sequence[EventReader], document: str) -> Document:
     branches = [
-        {"case": {"$in": ["$ns.coll", list(it.policy.sources)]}, "then": it.told(document)} for it in readers
+        {"case": {"$in": ["$ns.coll", list(it.policy.sources)]}, "then": it.needed_fields(document)}
+        for it in readers
     ]
     return {"$switch": {"branches": branches, "default": {}}}
 
@@ -144,7 +145,7 @@ def touched_fields(event: Document) -> list[str]:
 
 def touches(name: str, touched: Iterable[str]) -> bool:
     """Returns whether one of the touched fields is the named one, lies in it, or holds it."""
-    return any(f"{one}.".startswith(f"{name}.") or f"{name}.".startswith(f"{one}.") for one in touched)
+    return any(f"{it}.".startswith(f"{name}.") or f"{name}.".startswith(f"{it}.") for it in touched)
 
 
 def transaction_of(event: Document) -> Transaction | None:

@@ -17,7 +17,7 @@ from rollups.changes.events import Change, EventReader, Transaction, transaction
 from rollups.summaries.documents import OPTIONS
 
 Document = dict[str, Any]
-_AT_ONCE = 1000
+_BATCH_SIZE = 1000
 #: Spans are widened to multiples of this, so that few remain. Windows begin and end at such instants.
 _QUARTER_MS = 900_000
 OPERATIONS = ("insert", "update", "move", "delete")
@@ -26,37 +26,37 @@ OPERATIONS = ("insert", "update", "move", "delete")
 @dataclass
 class Changed:
     """What has changed since the last run: the spans of time, by operation (`EventReader.operation`), and how
-    many events don't tell which time they changed. `is_anything`: deletes of an archive run count too."""
+    many events don't tell which time they changed. `has_any_event`: deletes of an archive run count too."""
 
     token: Mapping[str, Any]
     spans: Mapping[str, Spans]
     unknown: Counter[str]
     events: int
-    is_anything: bool
+    has_any_event: bool
 
     def then(self, later: Changed) -> Changed:
         """Returns this, and what has changed after it."""
-        spans = {kind: Spans([*some.spans, *later.spans[kind].spans]) for kind, some in self.spans.items()}
+        spans = {kind: Spans([*own.spans, *later.spans[kind].spans]) for kind, own in self.spans.items()}
         return Changed(
             later.token,
             spans,
             self.unknown + later.unknown,
             self.events + later.events,
-            self.is_anything or later.is_anything,
+            self.has_any_event or later.has_any_event,
         )
 
     @property
-    def told(self) -> list[Span]:
+    def all_spans(self) -> list[Span]:
         """Returns all spans, of every operation."""
         return flat(self.spans)
 
 
 def flat(spans: Mapping[str, Spans]) -> list[Span]:
     """Returns the spans of all kinds in one list."""
-    return [span for some in spans.values() for span in some.spans]
+    return [span for of_kind in spans.values() for span in of_kind.spans]
 
 
-class Gathering:
+class ChangeCollector:
     """Adds up events. Grows with the spans of time that have changed, not with the number of changes."""
 
     def __init__(self, source: Source, reader: EventReader) -> None:
@@ -68,13 +68,13 @@ class Gathering:
         self._deletes: tuple[Transaction, list[Change]] | None = None  # of one transaction
         self._unknown: Counter[str] = Counter()
         self._events = 0
-        self._is_anything = False
-        self._most_spans = _AT_ONCE
+        self._has_any_event = False
+        self._max_spans = _BATCH_SIZE
 
     def add(self, event: Document) -> None:
         """Takes in the next event of the stream. Deletes of a transaction wait until it is known whose it
         is."""
-        self._is_anything = True
+        self._has_any_event = True
         change, operation = self._reader.read(event), self._reader.operation(event)
         transaction = transaction_of(event)
         if self._deletes is not None and self._deletes[0] != transaction:
@@ -89,7 +89,7 @@ class Gathering:
     def drop(self, receipt: Document) -> int:
         """Drops the deletes of this transaction, which are our own: what they took is archived. Returns how
         many there were."""
-        self._is_anything = True
+        self._has_any_event = True
         if self._deletes is None or self._deletes[0] != transaction_of(receipt):
             return 0
         dropped, self._deletes = len(self._deletes[1]), None
@@ -100,7 +100,7 @@ class Gathering:
         self._keep_deletes()
         self._look_up()
         spans = {kind: Spans(spans) for kind, spans in self._spans.items()}
-        return Changed(token, spans, self._unknown, self._events, self._is_anything)
+        return Changed(token, spans, self._unknown, self._events, self._has_any_event)
 
     def _keep_deletes(self) -> None:
         for change in self._deletes[1] if self._deletes is not None else ():
@@ -113,8 +113,8 @@ class Gathering:
         self._spans[operation] += change.spans
         self._buckets.update({(_key(it), operation, change.open_ended): it for it in change.buckets})
         self._overflow.update({_key(it): it for it in change.overflow})
-        enough = max(len(self._buckets), len(self._overflow)) >= _AT_ONCE
-        if enough or sum(map(len, self._spans.values())) >= self._most_spans:
+        enough = max(len(self._buckets), len(self._overflow)) >= _BATCH_SIZE
+        if enough or sum(map(len, self._spans.values())) >= self._max_spans:
             self._look_up()
 
     def _look_up(self) -> None:
@@ -125,11 +125,11 @@ class Gathering:
         ids: dict[tuple[str, bool], list[Any]] = {}
         for (_, operation, open_ended), identity in self._buckets.items():
             ids.setdefault((operation, open_ended), []).append(identity)
-        for (operation, open_ended), some in ids.items():
-            for start, end in self._source.spans(some):
+        for (operation, open_ended), identities in ids.items():
+            for start, end in self._source.spans(identities):
                 self._spans[operation].append((start, HIGHEST if open_ended else end))
         self._spans = {kind: _in_quarters(spans) for kind, spans in self._spans.items()}
-        self._most_spans = 2 * sum(map(len, self._spans.values())) + _AT_ONCE
+        self._max_spans = 2 * sum(map(len, self._spans.values())) + _BATCH_SIZE
         self._buckets.clear()
         self._overflow.clear()
 

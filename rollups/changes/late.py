@@ -13,7 +13,7 @@ from buckets.source import Source
 from config.errors import BucketwiseError
 from config.policies import Policy
 from rollups.calendar.due import Calendar, Spans, widened
-from rollups.calendar.levels import Span, bases, levels_of
+from rollups.calendar.levels import Span, base_levels, levels_of
 from rollups.calendar.windows import HIGHEST
 from rollups.changes.drain import LostError, UnavailableError
 from rollups.changes.gathering import Changed, flat
@@ -26,7 +26,7 @@ Document = dict[str, Any]
 Mode = Literal["stream", "scan"]
 #: Spans of archived copies whose bucket is live.
 Superseded = Callable[[], Iterable[Span]]
-_MOST_DAYS = 400  # a query each
+_MAX_DAYS = 400  # a query each
 _PRE_IMAGES = (
     "db.runCommand({collMod: %r, changeStreamPreAndPostImages: {enabled: true}}) makes later changes say so"
 )
@@ -50,16 +50,16 @@ class Late:
 
 @dataclass(frozen=True)
 class LateFinder:
-    """Finds what has changed in windows that are rolled up. `clears`: see `rollups.ttl`. `told`: returns what
-    is known of that already."""
+    """Finds what has changed in windows that are rolled up. `is_cleared` returns whether something deletes
+    raw data before it is archived; `known_changes`, which changes another read has found already."""
 
     context: RunContext
     source: Source
     calendar: Calendar
     stream: Stream
-    clears: Callable[[], bool]
+    is_cleared: Callable[[], bool]
     superseded: Superseded
-    told: Callable[[], Changed | None]
+    known_changes: Callable[[], Changed | None]
 
     def find(self, loaded: Progress) -> Late:
         """Returns where to look again. `loaded`: what is rolled up, and where the stream was left.
@@ -90,7 +90,7 @@ class LateFinder:
     def _follow(self, loaded: Progress) -> Late:
         through, standing = loaded.through, loaded.bookmark
         if not through:  # everything is read anyway
-            return Late("stream", [], bookmark=self._anew())
+            return Late("stream", [], bookmark=self._new_bookmark())
         if standing is None:
             return self._look_back(loaded, "no earlier run has left a bookmark in the change stream")
         live, collections = standing.live, collections_of(self.source)
@@ -98,25 +98,25 @@ class LateFinder:
         try:
             if collections != standing.collections:
                 raise LostError("the collection was dropped, renamed or restored")
-            changed = self.told() or self.stream.drain(standing.token, reached, check)
-            if changed.is_anything and self.stream.leaves_marks:
+            changed = self.known_changes() or self.stream.drain(standing.token, reached, check)
+            if changed.has_any_event and self.stream.leaves_marks:
                 # Before another mark: what is live at the mark is live now, or came in since.
                 live = live_days(self.source)
                 changed = changed.then(self.stream.drain(changed.token, reached, check))
         except LostError as error:
             reason = f"the change stream cannot resume from the last run's bookmark: {error}"
             return self._look_back(loaded, reason)
-        live = [*live, *changed.told, (new_from(self.context.policy, through), HIGHEST)]
+        live = [*live, *changed.all_spans, (new_from(self.context.policy, through), HIGHEST)]
         bookmark = Bookmark(changed.token, collections, Spans(live).spans)
-        spans, reason_ = self._looked_for(changed, standing)
-        return Late("stream", flat(spans), spans, changed.events, reason_, bookmark)
+        spans, looked_back = self._spans_to_check(changed, standing)
+        return Late("stream", flat(spans), spans, changed.events, looked_back, bookmark)
 
-    def _looked_for(self, changed: Changed, standing: Bookmark) -> tuple[Mapping[str, Spans], str | None]:
+    def _spans_to_check(self, changed: Changed, standing: Bookmark) -> tuple[Mapping[str, Spans], str | None]:
         """Returns the spans by operation: those that events tell, and for events that don't, all that was
         live."""
         spans, unknown = dict(changed.spans), +changed.unknown
         if spans["delete"].spans or unknown["delete"]:
-            if self.clears():  # MongoDB's own deletes are no changes of the readings: summaries outlive them
+            if self.is_cleared():  # MongoDB's own deletes change no readings: summaries outlive them
                 spans["delete"] = Spans(())
                 del unknown["delete"]
             else:  # the archived copies of such a bucket count again
@@ -124,8 +124,8 @@ class LateFinder:
         if not unknown:
             return spans, None
         for operation in unknown:  # where a bucket moved from is not known: no proof for any summary
-            told = "update" if operation == "move" else operation
-            spans[told] = Spans([*spans[told].spans, *standing.live])
+            counts_as = "update" if operation == "move" else operation
+            spans[counts_as] = Spans([*spans[counts_as].spans, *standing.live])
         return spans, (
             f"{unknown.total()} changes (deletes, replacements, moves) do not say what time they touched: "
             f"looked back over all that was live; {_PRE_IMAGES % self.context.policy.collection}"
@@ -133,16 +133,16 @@ class LateFinder:
 
     def _look_back(self, loaded: Progress, reason: str) -> Late:
         """Looks back over all that is live, or was."""
-        bookmark = self._anew()
-        was = loaded.bookmark.live if loaded.bookmark else ()
+        bookmark = self._new_bookmark()
+        were_live = loaded.bookmark.live if loaded.bookmark else ()
         return Late(
             "stream",
-            [*bookmark.live, *was],
+            [*bookmark.live, *were_live],
             reason=f"{reason}: looked back over all that is live",
             bookmark=bookmark,
         )
 
-    def _anew(self) -> Bookmark:
+    def _new_bookmark(self) -> Bookmark:
         """Returns a bookmark from here on. What was live before, or after, may be in summaries."""
         before = live_days(self.source)
         token, collections = self.stream.token_now(), collections_of(self.source)
@@ -154,43 +154,45 @@ class Watch:
     bookmark, and leaves that where it is."""
 
     def __init__(
-        self, database: Database[Document], policy: Policy, books: str, *, dry_run: bool = False
+        self, database: Database[Document], policy: Policy, receipts: str, *, dry_run: bool = False
     ) -> None:
         loaded = load(database, policy)
-        self._stream = Stream(policy, Source(database, policy), books, leaves_marks=not dry_run)
-        self._levels = bases(levels_of(policy))
+        self._stream = Stream(policy, Source(database, policy), receipts, leaves_marks=not dry_run)
+        self._levels = base_levels(levels_of(policy))
         self._bookmark = loaded.bookmark if may_stream(policy) else None
         self._token = self._bookmark.token if self._bookmark else None
         self._rolled_up_to = rolled_up_to(policy, loaded.through) if loaded.through else None
         self._changed = Spans(())
 
     @property
-    def can_tell(self) -> bool:
+    def has_bookmark(self) -> bool:
         """Returns whether there is a bookmark to read on from."""
         return self._bookmark is not None
 
     def has_changed(
-        self, start_ms: int, end_ms: int, check: Callable[[], None], *, may_have: bool = True
+        self, start_ms: int, end_ms: int, check: Callable[[], None], *, if_unknown: bool = True
     ) -> bool:
         """Returns whether a window that the range touches has changed or may have: also where nothing can
         tell."""
         if self._bookmark is None or self._token is None:
-            return may_have
+            return if_unknown
         try:
             more = self._stream.drain(self._token, self._rolled_up_to, check)
         except LostError:
             self._token = None
-            return may_have
+            return if_unknown
         except UnavailableError:
             self._bookmark = None
-            return may_have
+            return if_unknown
         self._token = more.token
-        unknown = self._bookmark.live if may_have and more.unknown.total() else ()
-        self._changed = Spans([*self._changed.spans, *more.told, *unknown])
+        unknown = self._bookmark.live if if_unknown and more.unknown.total() else ()
+        self._changed = Spans([*self._changed.spans, *more.all_spans, *unknown])
         return any(self._changed.touch(*span) for span in widened(self._levels, [(start_ms, end_ms)]).spans)
 
 
-def read_on(stream: Stream, bookmark: Bookmark, calendar: Calendar, check: Callable[[], None]) -> Bookmark:
+def advance_bookmark(
+    stream: Stream, bookmark: Bookmark, calendar: Calendar, check: Callable[[], None]
+) -> Bookmark:
     """Returns the bookmark, once all windows of the calendar are rolled up: behind the summaries that this
     run has written, if nothing else has happened. Summaries are of the same database: without this, whoever
     reads the stream next would read past each of them."""
@@ -199,7 +201,7 @@ def read_on(stream: Stream, bookmark: Bookmark, calendar: Calendar, check: Calla
         changed = stream.drain(bookmark.token, rolled_up_to(stream.policy, through), check)
     except (LostError, UnavailableError):
         return bookmark
-    return bookmark if changed.is_anything else replace(bookmark, token=changed.token)
+    return bookmark if changed.has_any_event else replace(bookmark, token=changed.token)
 
 
 def note_live(database: Database[Document], policy: Policy, live: Sequence[Span]) -> None:
@@ -216,12 +218,12 @@ def live_days(source: Source) -> Sequence[Span]:
     are very many, and where a bucket may be of any length, the last span holds the rest. Where times are
     text, adjacent days count as well, so that no text need be read."""
     days: list[Span] = []
-    beside = DAY_MS if source.has_texts else 0
+    margin = DAY_MS if source.has_texts else 0
     source = source.rough
     at = source.earliest()
-    most = 0 if source.policy.model == "samples" else _MOST_DAYS
-    while at is not None and len(days) < most:
+    max_days = 0 if source.policy.model == "samples" else _MAX_DAYS
+    while at is not None and len(days) < max_days:
         days.append((at // DAY_MS * DAY_MS, (at // DAY_MS + 1) * DAY_MS))
         at = source.earliest(days[-1][1])
     rest = [(at, HIGHEST)] if at is not None else []
-    return Spans((start - beside, end + beside) for start, end in (*days, *rest)).spans
+    return Spans((start - margin, end + margin) for start, end in (*days, *rest)).spans

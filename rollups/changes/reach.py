@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from config.policies import LevelName, Policy
-from rollups.calendar.levels import bases, levels_of
+from rollups.calendar.levels import base_levels, levels_of
 
 
 def may_stream(policy: Policy) -> bool:
@@ -21,5 +21,5 @@ def rolled_up_to(policy: Policy, through: Mapping[LevelName, int]) -> int:
 
 def new_from(policy: Policy, through: Mapping[LevelName, int]) -> int:
     """Returns from where on what comes in is new. Weeks and months, made of days, do not tell."""
-    known = [through[level.name] for level in bases(levels_of(policy)) if level.name in through]
+    known = [through[level.name] for level in base_levels(levels_of(policy)) if level.name in through]
     return min(known or through.values())

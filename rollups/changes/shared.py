@@ -26,8 +26,8 @@ MOST_BEHIND_S = 86_400
 
 
 @dataclass(frozen=True)
-class _Told:
-    """The changes of a policy since it was rolled up."""
+class _Pending:
+    """A policy's changes since it was rolled up, which nobody has taken yet."""
 
     loaded: Progress
     followed: Followed
@@ -38,60 +38,62 @@ class SharedChanges:
     """The changes of the policies that can share a read: they follow the change stream, have been rolled up,
     and have no collection in common with another one.
 
-    It only saves reading. A policy that it does not tell of, or that was rolled up by somebody else in
+    It only saves reading. A policy whose changes it does not know, or that was rolled up by somebody else in
     the meantime, reads for itself; and so do all where the read fails.
     """
 
     def __init__(
-        self, database: Database[Document], policies: Sequence[Policy], books: str, *, leaves_marks: bool
+        self, database: Database[Document], policies: Sequence[Policy], receipts: str, *, leaves_marks: bool
     ) -> None:
-        """`books` and `leaves_marks`: see `Drain`."""
+        """`receipts` and `leaves_marks`: see `Drain`."""
         self._database = database.with_options(codec_options=TOLERANT)
-        self._books = books
+        self._receipts = receipts
         self._leaves_marks = leaves_marks
-        self._left = list(policies)
-        self._told: dict[str, _Told] = {}
+        self._unread = list(policies)
+        self._pending: dict[str, _Pending] = {}
 
     def read_on(self, check: Callable[[], None]) -> None:
         """Reads up to now, from where it stopped; nothing where fewer than two policies are left."""
         try:
-            self._told = self._told or _sharing(self._database, self._left)
-            self._left = []
-            if len(self._told) > 1:
+            self._pending = self._pending or _shareable(self._database, self._unread)
+            self._unread = []
+            if len(self._pending) > 1:
                 self._read(check)
         except (LostError, UnavailableError, BucketwiseError, PyMongoError):
-            self._told = {}  # each of them will meet and report the error in its own turn
+            self._pending = {}  # each of them will meet and report the error in its own turn
 
     def _read(self, check: Callable[[], None]) -> None:
-        followed = [it.followed for it in self._told.values()]
-        drain = Drain(self._database, self._books, followed, check, leaves_mark=self._leaves_marks)
-        self._told = {name: _then(self._told[name], changed) for name, changed in drain.read().items()}
+        followed = [it.followed for it in self._pending.values()]
+        drain = Drain(self._database, self._receipts, followed, check, leaves_mark=self._leaves_marks)
+        self._pending = {
+            name: _extended(self._pending[name], changed) for name, changed in drain.read().items()
+        }
 
     def take(self, policy: Policy, loaded: Progress) -> Changed | None:
-        """Returns what changed since `loaded`, and up to the last read; None where that is not known. It is
-        told once."""
-        told = self._told.pop(policy.name, None)
-        return told.changed if told is not None and told.loaded == loaded else None
+        """Returns what changed from `loaded` to the last read; None where that is not known. Each change is
+        returned once."""
+        pending = self._pending.pop(policy.name, None)
+        return pending.changed if pending is not None and pending.loaded == loaded else None
 
     def leave_out(self, policy: Policy) -> None:
         """Reads no further for a policy whose turn is over."""
-        self._told.pop(policy.name, None)
-        self._left = [it for it in self._left if it.name != policy.name]
+        self._pending.pop(policy.name, None)
+        self._unread = [it for it in self._unread if it.name != policy.name]
 
 
-def _sharing(database: Database[Document], policies: Sequence[Policy]) -> dict[str, _Told]:
+def _shareable(database: Database[Document], policies: Sequence[Policy]) -> dict[str, _Pending]:
     uses = Counter(name for it in policies for name in it.sources)
-    alone = [it for it in policies if may_stream(it) and all(uses[name] == 1 for name in it.sources)]
-    loaded = load_all(database, alone)
+    candidates = [it for it in policies if may_stream(it) and all(uses[name] == 1 for name in it.sources)]
+    loaded = load_all(database, candidates)
     found = []
-    for policy in alone:
+    for policy in candidates:
         known = loaded[policy.name]
         if known.bookmark is not None and known.through:
             reached = rolled_up_to(policy, known.through)
-            found.append(_Told(known, Followed(Source(database, policy), known.bookmark.token, reached)))
+            found.append(_Pending(known, Followed(Source(database, policy), known.bookmark.token, reached)))
     newest = max((_seconds(it.followed) for it in found), default=0)
-    near = [it for it in found if _seconds(it.followed) >= newest - MOST_BEHIND_S]
-    return {it.followed.policy.name: it for it in near}
+    close_behind = [it for it in found if _seconds(it.followed) >= newest - MOST_BEHIND_S]
+    return {it.followed.policy.name: it for it in close_behind}
 
 
 def _seconds(followed: Followed) -> int:
@@ -99,6 +101,6 @@ def _seconds(followed: Followed) -> int:
     return int(str(followed.token["_data"])[2:10], 16)
 
 
-def _then(told: _Told, changed: Changed) -> _Told:
-    both = changed if told.changed is None else told.changed.then(changed)
-    return replace(told, followed=replace(told.followed, token=both.token), changed=both)
+def _extended(pending: _Pending, changed: Changed) -> _Pending:
+    both = changed if pending.changed is None else pending.changed.then(changed)
+    return replace(pending, followed=replace(pending.followed, token=both.token), changed=both)

@@ -22,14 +22,14 @@ def collections_of(source: Source) -> dict[str, str]:
 
 
 class Stream:
-    """The changes of one policy's source. `books` and `leaves_marks`: see `Drain`."""
+    """The changes of one policy's source. `receipts` and `leaves_marks`: see `Drain`."""
 
-    def __init__(self, policy: Policy, source: Source, books: str, *, leaves_marks: bool = True) -> None:
+    def __init__(self, policy: Policy, source: Source, receipts: str, *, leaves_marks: bool = True) -> None:
         self._database = source.collection.database.with_options(codec_options=TOLERANT)
         self.policy = policy
         self.leaves_marks = leaves_marks
         self._source = source
-        self._books = books
+        self._receipts = receipts
 
     def token_now(self) -> Token:
         """Returns a token from which the stream gives all that happens from here on. Raises
@@ -46,5 +46,5 @@ class Stream:
 
         Raises LostError, UnavailableError, and BucketwiseError where the stream stays silent."""
         followed = Followed(self._source, token, rolled_up_to)
-        drain = Drain(self._database, self._books, [followed], check, leaves_mark=self.leaves_marks)
+        drain = Drain(self._database, self._receipts, [followed], check, leaves_mark=self.leaves_marks)
         return drain.read()[self.policy.name]

@@ -23,7 +23,7 @@ _HEAD = (
 )  # fmt: skip
 
 
-def told(policy: Policy, summary: Mapping[str, Any]) -> Document:
+def published(policy: Policy, summary: Mapping[str, Any]) -> Document:
     """Returns a summary in the words of `summarize`: plain JSON. Each instant is there as ISO 8601 and, with
     `_ms` behind its name, as milliseconds since 1970."""
     series = dict(zip(policy.series_names, series_of(policy, summary), strict=True))

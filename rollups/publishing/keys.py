@@ -60,7 +60,7 @@ class Keys:
         """Returns the key of one series. All keys of a series have one hash slot: that of the braces."""
         return f"{self.base}:{kind}:{{{member}}}"
 
-    def by(self, field: str, value: Any) -> str:
+    def index_key(self, field: str, value: Any) -> str:
         """Returns the key of the set of series with this value in a field."""
         return f"{self.base}:by:{text_of(field)}:{text_of(value)}"
 

@@ -16,15 +16,15 @@ from buckets.models.series import series_key
 from config.policies import LevelName
 from rollups.calendar.levels import Level
 from rollups.context import RunContext
-from rollups.publishing.bookmark import ChangedSeries
-from rollups.publishing.documents import told
+from rollups.publishing.documents import published
+from rollups.publishing.state import ChangedSeries
 from rollups.summaries import documents
 from rollups.summaries.targets import ensure_indexes, stored_fields, target
 
 Document = dict[str, Any]
 #: Summaries by the name of their level; in each level the last one first.
 ByLevel = dict[str, list[Document]]
-_AT_ONCE = 2000  # summaries that one query names
+_BATCH_SIZE = 2000  # summaries that one query names
 
 
 @dataclass(frozen=True)
@@ -51,19 +51,20 @@ class Newest:
                 found[level.name] = self._newest(level, series)
         return found
 
-    def changed(self, some: Sequence[ChangedSeries]) -> dict[bytes, ByLevel]:
+    def changed(self, changed: Sequence[ChangedSeries]) -> dict[bytes, ByLevel]:
         """Returns the put summaries that may be among the newest, by the key of their series."""
         found: dict[bytes, ByLevel] = {}
         for level in filter(self._count, self.levels):
-            put = [it.put.get(level.collection, {}) for it in some]
-            names = [it[start] for it in put for start in sorted(it)[-self._count(level) :]]
-            for at in range(0, len(names), _AT_ONCE):
-                query = {"_id": {"$in": list(map(RawBSONDocument, names[at : at + _AT_ONCE]))}}
-                for it in self._collection(level).find(query, self._fields()):
-                    key = series_key(documents.series_of(self.context.policy, it))
-                    found.setdefault(key, {}).setdefault(level.name, []).append(self._told(level, it))
-        for some_of in (it for by_level in found.values() for it in by_level.values()):
-            some_of.sort(key=lambda it: -it["start_ms"])
+            put = [it.put.get(level.collection, {}) for it in changed]
+            ids = [it[start] for it in put for start in sorted(it)[-self._count(level) :]]
+            for at in range(0, len(ids), _BATCH_SIZE):
+                query = {"_id": {"$in": list(map(RawBSONDocument, ids[at : at + _BATCH_SIZE]))}}
+                for summary in self._collection(level).find(query, self._fields()):
+                    key = series_key(documents.series_of(self.context.policy, summary))
+                    of_level = found.setdefault(key, {}).setdefault(level.name, [])
+                    of_level.append(self._published(level, summary))
+        for summaries in (it for by_level in found.values() for it in by_level.values()):
+            summaries.sort(key=lambda it: -it["start_ms"])
         return found
 
     def series(self, level: Level) -> Iterator[Series]:
@@ -79,14 +80,14 @@ class Newest:
         ensure_indexes(target(self.context.database, level.collection), policy)
         fields = [*stored_fields(policy), "start"]
         order, index = [(name, -1) for name in fields], [(name, 1) for name in fields]
-        bound: list[tuple[str, Any]] = []
+        before: list[tuple[str, Any]] = []
         while True:
             cursor = collection.find(ours, {"_id": 1}).sort(order).hint(index).limit(1)
-            found = next(cursor.max(bound) if bound else cursor, None)
+            found = next(cursor.max(before) if before else cursor, None)
             if found is None:
                 return
             values = [documents.value_at(found["_id"]["series"], name) for name in policy.series_names]
-            bound = list(zip(fields, [*values, MinKey()], strict=True))
+            before = list(zip(fields, [*values, MinKey()], strict=True))
             if documents.is_of_series(policy, found):
                 yield documents.series_of(policy, found)
 
@@ -99,7 +100,7 @@ class Newest:
         query = dict(zip(stored_fields(policy), series, strict=True))
         found = self._collection(level).find(query, self._fields(), batch_size=count + 1).sort("start", -1)
         ours = (it for it in found if documents.is_of_series(policy, it))
-        return [self._told(level, it) for it in islice(ours, count)]
+        return [self._published(level, it) for it in islice(ours, count)]
 
     def _fields(self) -> dict[str, int]:
         return {"coverage": 0, **{f"{name}.state": 0 for name in self.context.policy.value_names}}
@@ -107,5 +108,5 @@ class Newest:
     def _collection(self, level: Level) -> Collection[Document]:
         return self.context.database.get_collection(level.collection, codec_options=documents.OPTIONS)
 
-    def _told(self, level: Level, summary: Document) -> Document:
-        return {"level": level.name, **told(self.context.policy, summary)}
+    def _published(self, level: Level, summary: Document) -> Document:
+        return {"level": level.name, **published(self.context.policy, summary)}

@@ -21,12 +21,12 @@ from config.policies import LevelName
 from config.tables import Redis
 from rollups.calendar.levels import ROWS, Level, levels_of
 from rollups.context import RunContext
-from rollups.publishing.bookmark import Bookmark, Bookmarks, Changed
 from rollups.publishing.keys import Keys, series_of
 from rollups.publishing.newest import Newest
-from rollups.publishing.writer import SERIES, Ask, Place, SeriesWriter, number
+from rollups.publishing.state import ChangedSummaries, PublishState, PublishStates
+from rollups.publishing.writer import SERIES, Ask, Keyspace, SeriesWriter, as_number
 
-_AT_ONCE = 1000  # keys
+_BATCH_SIZE = 1000  # keys
 
 
 class PublishError(BucketwiseError):
@@ -42,34 +42,34 @@ class Publisher:
     ask: Ask
     present: datetime
 
-    def publish(self, changed: Changed | None = None, *, everything: bool = False) -> int:
+    def publish(self, changed: ChangedSummaries | None = None, *, everything: bool = False) -> int:
         """Publishes the summaries that `changed` names, and those that earlier runs have left; or everything.
         Returns how many keys of series were written or removed. Raises PublishError."""
-        state = self._bookmarks.load()
+        state = self._states.load()
         is_unknown = state.pending and (changed is None or not changed.is_noted or changed.is_all)
         is_lost = self._is_lost(state) and state.whole is None
         is_new = everything or is_unknown or is_lost or state.settings != self._settings
-        some = [] if is_new or changed is None or changed.is_all else list(changed.series.values())
-        if not is_new and not some and state.whole is None:
-            return self._settle(state, 0)
+        changed_series = [] if is_new or changed is None or changed.is_all else list(changed.series.values())
+        if not is_new and not changed_series and state.whole is None:
+            return self._finish(state, 0)
         state = self._begin(state, whole=is_new)
         writer = self._writer(state.number)
-        for at in range(0, len(some), SERIES):
+        for at in range(0, len(changed_series), SERIES):
             self.context.check()
-            writer.put_changed(some[at : at + SERIES])
-        self._bookmarks.note(pending=False)
+            writer.put_changed(changed_series[at : at + SERIES])
+        self._states.note(pending=False)
         if state.whole is not None:
             self._put_all(writer, state.whole)
         self._sweep(writer)
-        self.ask([("HSET", self._keys.meta, "number", state.number), self._lasting])
-        return self._settle(state, writer.written)
+        self.ask([("HSET", self._keys.meta, "number", state.number), self._expire_meta])
+        return self._finish(state, writer.written)
 
     def forget(self, selector: Selector) -> None:
         """Brings series up to date of which summaries were erased: all keys are looked at. Raises
         PublishError."""
-        state = self._bookmarks.load()
+        state = self._states.load()
         self._is_lost(state)  # raises where these are not our keys
-        members = {key.partition("{")[2].rstrip("}") for key in self._found() if key.endswith("}")}
+        members = {key.partition("{")[2].rstrip("}") for key in self._scan_keys() if key.endswith("}")}
         series = (series_of(it, self._fields) for it in members)
         chosen = (it for it in series if len(it) == len(self._fields))
         self._writer(state.number).put(it for it in chosen if selects(it, self.context.policy, selector))
@@ -77,7 +77,7 @@ class Publisher:
     def behind(self) -> str | None:
         """Returns why Redis has not all that it should; None where it has. Raises PublishError. Changes
         nothing."""
-        state = self._bookmarks.load()
+        state = self._states.load()
         is_lost = self._is_lost(state)
         if state.number == 0:
             return "nothing is published yet"
@@ -88,8 +88,8 @@ class Publisher:
         return "Redis has lost keys, or was restored from a backup" if is_lost else None
 
     @cached_property
-    def _bookmarks(self) -> Bookmarks:
-        return Bookmarks(self.context.database, self.context.policy)
+    def _states(self) -> PublishStates:
+        return PublishStates(self.context.database, self.context.policy)
 
     @cached_property
     def _levels(self) -> list[Level]:
@@ -112,23 +112,23 @@ class Publisher:
         return self.context.policy.series_names
 
     @cached_property
-    def _place(self) -> Place:
+    def _keyspace(self) -> Keyspace:
         """Returns where series lie. A series expires a day after its last kept window would have been pushed
         out."""
         lengths = (ROWS[level].length * count for level, count in self._counts.items())
         longest = max([2 * self._levels[0].row.length, *lengths])
-        return Place(self._keys, self._fields, self.redis.secondary, longest + DAY_MS)
+        return Keyspace(self._keys, self._fields, self.redis.secondary, longest + DAY_MS)
 
     @property
-    def _lasting(self) -> tuple[str, str, int]:
-        return "PEXPIRE", self._keys.meta, self._place.keep + DAY_MS
+    def _expire_meta(self) -> tuple[str, str, int]:
+        return "PEXPIRE", self._keys.meta, self._keyspace.keep + DAY_MS
 
     @cached_property
     def _settings(self) -> str:
         """Returns what all keys depend on."""
         levels = {level.name: level.collection for level in self._levels}
-        said = [self._keys.base, self._counts, self._layout, levels, fingerprint(self.context.policy)]
-        return json.dumps(said)
+        parts = [self._keys.base, self._counts, self._layout, levels, fingerprint(self.context.policy)]
+        return json.dumps(parts)
 
     @cached_property
     def _layout(self) -> str:
@@ -136,52 +136,52 @@ class Publisher:
 
     def _writer(self, publication: int) -> SeriesWriter:
         newest = Newest(self.context, self._levels, self._counts)
-        return SeriesWriter(newest, self._place, self.ask, publication, as_ms(self.present))
+        return SeriesWriter(newest, self._keyspace, self.ask, publication, as_ms(self.present))
 
-    def _is_lost(self, state: Bookmark) -> bool:
+    def _is_lost(self, state: PublishState) -> bool:
         """Returns whether Redis has lost what was published, or part of it: more than has expired. Raises
         PublishError where the keys are somebody else's."""
         [[owner, published]] = self.ask([("HMGET", self._keys.meta, "owner", "number")])
         if owner is not None and owner != state.owner:
-            raise PublishError(self._others(self._keys.meta))
+            raise PublishError(self._foreign_key(self._keys.meta))
         if owner is None and state.expires is not None and state.expires <= self.present:
             return False
-        return number(published) != state.number
+        return as_number(published) != state.number
 
-    def _begin(self, before: Bookmark, *, whole: bool) -> Bookmark:
+    def _begin(self, before: PublishState, *, whole: bool) -> PublishState:
         """Says whose keys these are, before the first is written. Those under another prefix go."""
         [[owner, layout]] = self.ask([("HMGET", self._keys.meta, "owner", "layout")])
-        if owner is None and (found := next(self._found(), None)):
-            raise PublishError(self._others(found))
+        if owner is None and (foreign := next(self._scan_keys(), None)):
+            raise PublishError(self._foreign_key(foreign))
         base = json.loads(before.settings)[0] if before.settings else self._keys.base
         if base != self._keys.base:
             prefix = base.removesuffix(f":{self.context.policy.name}")
             replace(self, redis=self.redis.model_copy(update={"prefix": prefix})).remove(before.owner)
-        state = self._bookmarks.begin(self._settings, whole=whole)
+        state = self._states.begin(self._settings, whole=whole)
         if layout is not None and layout != self._layout:
-            self._drop_index(*json.loads(layout))
-        self.ask([("HSET", self._keys.meta, "owner", state.owner, "layout", self._layout), self._lasting])
+            self._remove_index(*json.loads(layout))
+        self.ask([("HSET", self._keys.meta, "owner", state.owner, "layout", self._layout), self._expire_meta])
         return state
 
-    def _others(self, key: str) -> str:
+    def _foreign_key(self, key: str) -> str:
         return (
             f"keys under {self._keys.base}: were not written for this database, such as {key}. Set another "
             f"`publish.redis.prefix`, or remove them: redis-cli --scan --pattern '{self._keys.base}:*' | "
             "xargs -d '\\n' redis-cli unlink"
         )
 
-    def _found(self) -> Iterator[str]:
+    def _scan_keys(self) -> Iterator[str]:
         """Yields keys under the prefix."""
         cursor = "0"
         while True:
             self.context.check()
             pattern = f"{self._keys.base}:*"
-            [[cursor, found]] = self.ask([("SCAN", cursor, "MATCH", pattern, "COUNT", _AT_ONCE)])
+            [[cursor, found]] = self.ask([("SCAN", cursor, "MATCH", pattern, "COUNT", _BATCH_SIZE)])
             yield from found
             if cursor == "0":
                 return
 
-    def _members(self) -> Iterator[list[str]]:
+    def _scan_members(self) -> Iterator[list[str]]:
         """Yields all series of the set, some at once; a series may come twice."""
         cursor = "0"
         while True:
@@ -198,40 +198,44 @@ class Publisher:
         except PublishError:  # not allowed any more, say: it goes in its time
             return
         if found == owner:
-            self._drop_index(*json.loads(layout))
-            for members in self._members():
+            self._remove_index(*json.loads(layout))
+            for members in self._scan_members():
                 self._writer(0).remove(members)
             self.ask([("UNLINK", self._keys.series, self._keys.expires, self._keys.meta)])
 
-    def _drop_index(self, fields: list[str], secondary: str | None) -> None:
+    def _remove_index(self, fields: list[str], secondary: str | None) -> None:
         """Removes the index sets that went by other settings."""
-        before = Place(self._keys, fields, secondary, 0)
-        for members in self._members() if secondary is not None else ():
-            keys = {before.by(series_of(it, fields)) for it in members} - {None}
+        before = Keyspace(self._keys, fields, secondary, 0)
+        for members in self._scan_members() if secondary is not None else ():
+            keys = {before.index_key(series_of(it, fields)) for it in members} - {None}
             self.ask([("UNLINK", str(key)) for key in keys])
 
-    def _put_all(self, writer: SeriesWriter, begun: int) -> None:
+    def _put_all(self, writer: SeriesWriter, publication: int) -> None:
         """Writes what was not written since the publication of all series began, then removes the rest."""
         for level in self._levels:
             found = writer.newest.series(level)
-            while some := list(islice(found, SERIES)):
+            while batch := list(islice(found, SERIES)):
                 self.context.check()
-                known = writer.known(some)
-                writer.put(it for it, has in zip(some, known, strict=True) if has.version < begun)
-        for members in self._members():
+                known = writer.known(batch)
+                writer.put(it for it, has in zip(batch, known, strict=True) if has.version < publication)
+        for members in self._scan_members():
             versions = self.ask([("HGET", self._keys.of("last", it), "version") for it in members])
-            stale = [it for it, has in zip(members, versions, strict=True) if (number(has) or 0) < begun]
+            stale = [
+                it
+                for it, version in zip(members, versions, strict=True)
+                if (as_number(version) or 0) < publication
+            ]
             writer.remove(stale)
-        self._bookmarks.note(whole=None)
+        self._states.note(whole=None)
 
     def _sweep(self, writer: SeriesWriter) -> None:
         """Takes series out of the sets whose keys have gone in their time."""
-        ended = ("ZRANGEBYSCORE", self._keys.expires, 0, writer.present, "LIMIT", 0, _AT_ONCE)
-        while members := self.ask([ended])[0]:
+        expired = ("ZRANGEBYSCORE", self._keys.expires, 0, writer.present, "LIMIT", 0, _BATCH_SIZE)
+        while members := self.ask([expired])[0]:
             writer.remove(members)
 
-    def _settle(self, state: Bookmark, written: int) -> int:
+    def _finish(self, state: PublishState, written: int) -> int:
         if written or state.pending:
-            ends = self.present + timedelta(milliseconds=self._place.keep + DAY_MS)
-            self._bookmarks.note(pending=False, **({"expires": ends} if written else {}))
+            ends = self.present + timedelta(milliseconds=self._keyspace.keep + DAY_MS)
+            self._states.note(pending=False, **({"expires": ends} if written else {}))
         return written

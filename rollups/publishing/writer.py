@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from buckets.columns import Series
 from buckets.models.series import series_key
-from rollups.publishing.bookmark import ChangedSeries
 from rollups.publishing.documents import Document, as_fields, as_json
 from rollups.publishing.keys import Keys, member_of, series_of
 from rollups.publishing.newest import Newest
+from rollups.publishing.state import ChangedSeries
 
 Command = tuple[str | int, ...]
 #: Sends commands in one request and returns the replies. Raises where one was refused.
@@ -24,7 +24,7 @@ KINDS = ("last", "hourly", "daily")
 SERIES, _SIZE = 100, 1_000_000
 
 
-class Known(NamedTuple):
+class PublishedSeries(NamedTuple):
     """What Redis has of a series: its last summary's start and level, and which publication wrote it."""
 
     start: int | None
@@ -33,7 +33,7 @@ class Known(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Place:
+class Keyspace:
     """Where the series of a policy lie, and for how long (milliseconds since the last write of a series).
     `fields`: its series fields; `secondary`: the one that has an index."""
 
@@ -42,13 +42,13 @@ class Place:
     secondary: str | None
     keep: int
 
-    def by(self, series: Series) -> str | None:
+    def index_key(self, series: Series) -> str | None:
         """Returns the key of the index set that a series is in."""
         if self.secondary is None or len(series) != len(self.fields):
             return None
-        return self.keys.by(self.secondary, series[self.fields.index(self.secondary)])
+        return self.keys.index_key(self.secondary, series[self.fields.index(self.secondary)])
 
-    def of_series(self, member: str) -> list[str]:
+    def keys_of(self, member: str) -> list[str]:
         """Returns the keys that a series may have."""
         return [self.keys.of(kind, member) for kind in KINDS]
 
@@ -59,7 +59,7 @@ class SeriesWriter:
     keys of series that were written or removed."""
 
     newest: Newest
-    place: Place
+    keyspace: Keyspace
     ask: Ask
     number: int
     present: int
@@ -67,36 +67,41 @@ class SeriesWriter:
     _waiting: list[Command] = field(default_factory=list)
     _series: dict[str, Series] = field(default_factory=dict)
 
-    def known(self, some: Sequence[Series]) -> list[Known]:
+    def known(self, series: Sequence[Series]) -> list[PublishedSeries]:
         """Returns what Redis holds of each series."""
-        keys = [self.place.keys.of("last", member_of(it)) for it in some]
+        keys = [self.keyspace.keys.of("last", member_of(it)) for it in series]
         replies = self.ask([("HMGET", key, "start_ms", "level", "version") for key in keys])
-        return [Known(number(start), str(level), number(version) or 0) for start, level, version in replies]
+        return [
+            PublishedSeries(as_number(start), str(level), as_number(version) or 0)
+            for start, level, version in replies
+        ]
 
-    def put_changed(self, some: Sequence[ChangedSeries]) -> None:
+    def put_changed(self, changed: Sequence[ChangedSeries]) -> None:
         """Writes the summaries that have changed; all of a series that is not there."""
-        found = self.newest.changed(some)
-        for it, known in zip(some, self.known([it.series for it in some]), strict=True):
-            if it.anew or known.start is None or known.level != self.newest.finest:
-                self._put(it.series)
+        found = self.newest.changed(changed)
+        for changes, known in zip(changed, self.known([changes.series for changes in changed]), strict=True):
+            if changes.has_deletes or known.start is None or known.level != self.newest.finest:
+                self._put(changes.series)
             else:
-                self._update(it.series, found.get(series_key(it.series), {}), known.start)
+                self._update(changes.series, found.get(series_key(changes.series), {}), known.start)
         self._flush()
 
-    def put(self, some: Iterable[Series]) -> None:
+    def put(self, all_series: Iterable[Series]) -> None:
         """Writes these series; removes those that have no summaries."""
-        for series in some:
+        for series in all_series:
             self._put(series)
         self._flush()
 
     def remove(self, members: Sequence[str]) -> None:
         """Removes these series."""
         if members:
-            removed = self.ask([("UNLINK", *self.place.of_series(it)) for it in members])
+            removed = self.ask([("UNLINK", *self.keyspace.keys_of(it)) for it in members])
             self.written += sum(removed)
-            named = [(self.place.by(series_of(it, self.place.fields)), it) for it in members]
-            indexed = [("SREM", key, member) for key, member in named if key is not None]
-            keys = self.place.keys
+            index_keys = [
+                (self.keyspace.index_key(series_of(it, self.keyspace.fields)), it) for it in members
+            ]
+            indexed = [("SREM", key, member) for key, member in index_keys if key is not None]
+            keys = self.keyspace.keys
             self.ask([*indexed, ("SREM", keys.series, *members), ("ZREM", keys.expires, *members)])
 
     def _put(self, series: Series) -> None:
@@ -105,38 +110,38 @@ class SeriesWriter:
         if last is None:
             self.remove([member])
             return
-        commands: list[Command] = [("DEL", *self.place.of_series(member))]
+        commands: list[Command] = [("DEL", *self.keyspace.keys_of(member))]
         for kind in self.newest.counts:
             scored = [part for it in found[kind] for part in (it["start_ms"], as_json(it))]
             if scored:
-                commands.append(("ZADD", self.place.keys.of(kind, member), *scored))
+                commands.append(("ZADD", self.keyspace.keys.of(kind, member), *scored))
         self._queue(series, [*commands, self._last(member, last)])
 
     def _update(self, series: Series, found: Mapping[str, list[Document]], start: int) -> None:
         member, commands = member_of(series), list[Command]()
         for kind, count in self.newest.counts.items():
-            key = self.place.keys.of(kind, member)
-            for it in found.get(kind, ()):
-                at = it["start_ms"]
-                commands += [("ZREMRANGEBYSCORE", key, at, at), ("ZADD", key, at, as_json(it))]
+            key = self.keyspace.keys.of(kind, member)
+            for summary in found.get(kind, ()):
+                at = summary["start_ms"]
+                commands += [("ZREMRANGEBYSCORE", key, at, at), ("ZADD", key, at, as_json(summary))]
             if kind in found:
                 commands.append(("ZREMRANGEBYRANK", key, 0, -count - 1))
         newest = found.get(self.newest.finest)
         if newest and newest[0]["start_ms"] >= start:
-            commands += [("DEL", self.place.keys.of("last", member)), self._last(member, newest[0])]
+            commands += [("DEL", self.keyspace.keys.of("last", member)), self._last(member, newest[0])]
         else:
-            commands.append(("HSET", self.place.keys.of("last", member), "version", self.number))
+            commands.append(("HSET", self.keyspace.keys.of("last", member), "version", self.number))
         self._queue(series, commands)
 
     def _last(self, member: str, document: Document) -> Command:
         fields = {**as_fields(document), "version": str(self.number)}
-        return "HSET", self.place.keys.of("last", member), *(it for pair in fields.items() for it in pair)
+        return "HSET", self.keyspace.keys.of("last", member), *(it for pair in fields.items() for it in pair)
 
     def _queue(self, series: Series, commands: list[Command]) -> None:
         member = member_of(series)
         self.written += len({it[1] for it in commands if it[0] in ("ZADD", "HSET")})
-        lasting = [("PEXPIRE", key, self.place.keep) for key in self.place.of_series(member)]
-        self._waiting += [("MULTI",), *commands, *lasting, ("EXEC",)]
+        expiries = [("PEXPIRE", key, self.keyspace.keep) for key in self.keyspace.keys_of(member)]
+        self._waiting += [("MULTI",), *commands, *expiries, ("EXEC",)]
         self._series[member] = series
         size = sum(len(part) for it in commands for part in it if isinstance(part, str))
         if len(self._series) >= SERIES or size * len(self._series) > _SIZE:
@@ -145,17 +150,17 @@ class SeriesWriter:
     def _flush(self) -> None:
         if not self._series:
             return
-        keys, ends = self.place.keys, self.present + self.place.keep
+        keys, ends = self.keyspace.keys, self.present + self.keyspace.keep
         sets: list[Command] = [("SADD", keys.series, *self._series)]
         sets.append(("ZADD", keys.expires, *(part for it in self._series for part in (ends, it))))
-        named = [(self.place.by(series), member) for member, series in self._series.items()]
-        sets += [("SADD", key, member) for key, member in named if key is not None]
-        sets += [("PEXPIRE", key, self.place.keep) for key in dict.fromkeys(it[1] for it in sets)]
+        index_keys = [(self.keyspace.index_key(series), member) for member, series in self._series.items()]
+        sets += [("SADD", key, member) for key, member in index_keys if key is not None]
+        sets += [("PEXPIRE", key, self.keyspace.keep) for key in dict.fromkeys(it[1] for it in sets)]
         self.ask([*sets, *self._waiting])
         self.newest.context.progress("published series", len(self._series))
         self._waiting, self._series = [], {}
 
 
-def number(found: str | None) -> int | None:
+def as_number(found: str | None) -> int | None:
     """Returns a number that Redis holds; None where it is none."""
     return int(found) if found is not None and found.lstrip("-").isdecimal() else None

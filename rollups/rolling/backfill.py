@@ -9,7 +9,7 @@ from config.fingerprint import fingerprint
 from config.policies import Policy
 from rollups.calendar.levels import Span
 from rollups.context import Document
-from rollups.progress import books
+from rollups.progress import progress_collection
 from rollups.summaries.documents import milliseconds
 
 
@@ -20,25 +20,25 @@ class Backfill:
     """
 
     def __init__(
-        self, database: Database[Document], policy: Policy, span: Span, length: int, *, anew: bool
+        self, database: Database[Document], policy: Policy, span: Span, length: int, *, restart: bool
     ) -> None:
-        """`length`: that of a slice; so often it is stored how far the call came. `anew`: how far an earlier
-        one came is forgotten."""
-        self._books = books(database)
+        """`length`: that of a slice; so often it is stored how far the call came. `restart`: forgets how far
+        an earlier one came."""
+        self._collection = progress_collection(database)
         self._id = {"backfill": policy.name}
-        self._asked = {
+        self._request = {
             "fingerprint": fingerprint(policy),
             "since": DatetimeMS(span[0]),
             "until": DatetimeMS(span[1]),
         }
         self._span, self._length = span, length
-        found = self._books.find_one({"_id": self._id, **self._asked})
+        found = self._collection.find_one({"_id": self._id, **self._request})
         reached = span[0] if found is None else milliseconds(found["reached"])
         self.begins = reached if reached < span[1] else span[0]
         self.total = self._slices(span[1] - 1) + 1
         self.before = self._slices(self.begins)
         self._stored = self.before
-        if anew and self.before:
+        if restart and self.before:
             self.begins, self.before = span[0], 0
             self._store(span[0])
 
@@ -53,8 +53,8 @@ class Backfill:
 
     def _store(self, at: int) -> None:
         self._stored = self._slices(at)
-        document = {"_id": self._id, **self._asked, "reached": DatetimeMS(at)}
-        self._books.replace_one({"_id": self._id}, document, upsert=True)
+        document = {"_id": self._id, **self._request, "reached": DatetimeMS(at)}
+        self._collection.replace_one({"_id": self._id}, document, upsert=True)
 
     def _slices(self, at: int) -> int:
         """Returns how many slices are over by then."""

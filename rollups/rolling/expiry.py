@@ -22,7 +22,7 @@ from rollups.progress import load, note_gone
 from rollups.summaries.targets import target
 
 Document = dict[str, Any]
-_AT_ONCE = 1000
+_BATCH_SIZE = 1000
 
 
 @dataclass
@@ -101,7 +101,7 @@ class _Expiry:
         """Returns the holds that stand, and some of the summaries that they don't cover."""
         holds = self._holds.standing()
         query = without_held(expired, holds, self._names, level.reach)
-        return holds, [it["_id"] for it in collection.find(query, {"_id": 1}).limit(_AT_ONCE)]
+        return holds, [it["_id"] for it in collection.find(query, {"_id": 1}).limit(_BATCH_SIZE)]
 
     def _delete(
         self, collection: Collection[RawBSONDocument], level: Level, ids: list[Any], session: ClientSession

@@ -13,11 +13,11 @@ from rollups.calendar.levels import Span
 from rollups.calendar.windows import HIGHEST, LOWEST
 from rollups.changes.late import Late
 from rollups.changes.shared import SharedChanges
-from rollups.rolling.slices import Reader
+from rollups.rolling.slices import SliceReader
 from rollups.summaries.targets import Counts
 
 
-def unreported(_at: int) -> None:
+def no_report(_at: int) -> None:
     """Takes no note of how far a roll-up has come."""
 
 
@@ -34,7 +34,7 @@ class RollupOptions:
     is_cleared: bool = False  # something removes raw data that the reader does not find in an archive
     dry_run: bool = False  # only count what would be written
     shared: SharedChanges | None = None  # the policy's changes, as far as they are known already
-    reached: Callable[[int], None] = unreported  # up to which instant all that is asked for is written
+    reached: Callable[[int], None] = no_report  # up to which instant all that is asked for is written
 
     @property
     def range(self) -> Span | None:
@@ -48,7 +48,7 @@ class RollupOptions:
 CATCH_UP = RollupOptions()
 
 
-def as_it_is(at: int) -> int | None:
+def same_instant(at: int) -> int | None:
     """Returns the instant: there may be something at any."""
     return at
 
@@ -57,11 +57,11 @@ def as_it_is(at: int) -> int | None:
 class Archived:
     """The archived half of a policy's readings, and how it is read together with the live one."""
 
-    reader: Reader  # reads slices of what is live and what is archived
+    reader: SliceReader  # reads slices of what is live and what is archived
     receipts: str  # the collection that gets a receipt in each transaction that deletes
     span: Span | None = None  # holds all archived readings
     superseded: Callable[[], Iterable[Span]] = tuple  # spans of the copies of live buckets
-    earliest: Callable[[int], int | None] = as_it_is  # at or after an instant: before it nothing is archived
+    earliest: Callable[[int], int | None] = same_instant  # at or after an instant: nothing is before it
 
     def next(self, at: int) -> int | None:
         """Returns an instant at or after `at`, and nothing archived lies between; None where nothing is later

@@ -23,7 +23,7 @@ from rollups.context import RunContext
 from rollups.progress import Bookmark, Progress, gone_before
 from rollups.rolling.options import Archived, RollupOptions
 from rollups.rolling.records import Records
-from rollups.ttl import clears
+from rollups.ttl import deletes_before_archive
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class RollupPlan:
     spans: Mapping[LevelName, Sequence[Span]]
     standing: StandingSummaries = field(default_factory=StandingSummaries)
     late: Late | None = None
-    meanwhile: Bookmark | None = None  # stands until all is done
+    interim_bookmark: Bookmark | None = None  # stands until all is done
     is_empty: bool = False  # the source may yet be filled with old readings: its first run is still to come
 
 
@@ -73,7 +73,7 @@ class Planner:
     @cached_property
     def is_cleared(self) -> bool:
         """Returns whether something else deletes raw data before an archive of the policy holds it."""
-        return self.options.is_cleared or clears(self.source)
+        return self.options.is_cleared or deletes_before_archive(self.source)
 
     @cached_property
     def stream(self) -> Stream:
@@ -106,13 +106,13 @@ class Planner:
             self.stream,
             lambda: self.is_cleared,
             self.archived.superseded,
-            self._told,
+            self._known_changes,
         )
         late = finder.find(Progress(dict(through), loaded.bookmark))
         self.source.look_at_texts()  # not before: what comes in from now on is for the next run to hear of
         is_empty = not through and self.archived.span is None and self.source.earliest() is None
         quarantine = self.records.quarantine
-        quarantine.add(chain.from_iterable(map(self._quarantined_in, self.source.strays())))
+        quarantine.add(chain.from_iterable(map(self._quarantined_in, self.source.untimed())))
         changed = [*late.spans, *quarantine.recheck(self.source)]
         standing = self._standing
         if late.mode == "scan":  # if it begins in the middle of a day
@@ -121,11 +121,11 @@ class Planner:
             {name: [(through.get(name, LOWEST), end), *changed] for name, end in self._ends.items()},
             standing,
             late,
-            _meanwhile(loaded.bookmark, late.bookmark) if through else late.bookmark,
+            _interim(loaded.bookmark, late.bookmark) if through else late.bookmark,
             is_empty,
         )
 
-    def _told(self) -> Changed | None:
+    def _known_changes(self) -> Changed | None:
         """Returns what a read for several policies has told of this one, since it was rolled up."""
         shared = self.options.shared
         return None if shared is None else shared.take(self.context.policy, self.loaded)
@@ -139,7 +139,7 @@ class Watermark:
 
     def __init__(self, plan: RollupPlan, calendar: Calendar, save: Callable[[Progress], None]) -> None:
         self._through = dict(plan.standing.through)
-        self._bookmark = plan.meanwhile
+        self._bookmark = plan.interim_bookmark
         self._moves = plan.late is not None
         self._may_save = self._moves and not plan.is_empty
         self._calendar = calendar
@@ -166,7 +166,7 @@ class Watermark:
         self.reach(self._calendar.due_end)
 
 
-def _meanwhile(old: Bookmark | None, new: Bookmark | None) -> Bookmark | None:
+def _interim(old: Bookmark | None, new: Bookmark | None) -> Bookmark | None:
     """Returns the bookmark until all is done: the next run must find the same changes, and where what is live
     now was."""
     if old is None or new is None:

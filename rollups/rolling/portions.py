@@ -14,9 +14,9 @@ from tempfile import TemporaryFile
 from typing import Any
 
 PORTIONS = 256
-ALL = range(PORTIONS)
+ALL_PORTIONS = range(PORTIONS)
 #: Bytes of a portion's records that are written together.
-AT_ONCE = 1 << 14
+BLOCK_BYTES = 1 << 14
 _LENGTH = Struct("<I")
 
 
@@ -25,21 +25,21 @@ def portion_of(key: bytes) -> int:
     return zlib.crc32(key) % PORTIONS
 
 
-class Shelf:
-    """Records put aside by portion, compressed, in a temporary file that has no name and goes with this. It
-    travels between processes with all that it holds."""
+class SpillFile:
+    """Records by portion, compressed, in a temporary file that has no name and goes with this object. It can
+    be pickled, with all that it holds."""
 
     def __init__(self) -> None:
         self._file = TemporaryFile(prefix="bucketwise-")  # noqa: SIM115 - it goes with this
-        self._places: list[list[tuple[int, int]]] = [[] for _ in ALL]  # offset, length
-        self._waiting: list[list[bytes]] = [[] for _ in ALL]
+        self._places: list[list[tuple[int, int]]] = [[] for _ in ALL_PORTIONS]  # offset, length
+        self._waiting: list[list[bytes]] = [[] for _ in ALL_PORTIONS]
         self._sizes = [0] * PORTIONS
 
     def put(self, portion: int, record: bytes) -> None:
         """Adds a record to a portion. Writes the portion to the file once enough of it waits."""
         self._waiting[portion] += (_LENGTH.pack(len(record)), record)
         self._sizes[portion] += _LENGTH.size + len(record)
-        if self._sizes[portion] >= AT_ONCE:
+        if self._sizes[portion] >= BLOCK_BYTES:
             self._write(portion)
 
     def get(self, portion: int) -> Iterator[bytes]:
@@ -53,9 +53,9 @@ class Shelf:
                 at += _LENGTH.size + size
                 yield data[at - size : at]
 
-    def take(self, other: Shelf) -> None:
-        """Adds all records of another shelf."""
-        for portion in ALL:
+    def take(self, other: SpillFile) -> None:
+        """Adds all records of another file."""
+        for portion in ALL_PORTIONS:
             for record in other.get(portion):
                 self.put(portion, record)
 
@@ -69,7 +69,7 @@ class Shelf:
         self._file.write(data)
 
     def __getstate__(self) -> dict[str, Any]:
-        for portion in ALL:
+        for portion in ALL_PORTIONS:
             self._write(portion)
         self._file.seek(0)
         return {"data": self._file.read(), "places": self._places}
@@ -80,25 +80,26 @@ class Shelf:
         self._places = state["places"]
 
 
-class Shelved:
-    """Records that are read once, whole, and taken by portions. `portion` returns the portion of a record."""
+class SpilledRecords:
+    """Records that are read once and then given portion by portion. `portion` returns the portion of a
+    record."""
 
     def __init__(self, portion: Callable[[bytes], int]) -> None:
         self._portion = portion
-        self._shelves: dict[object, Shelf] = {}
+        self._files: dict[object, SpillFile] = {}
 
     def of(self, name: object, read: Callable[[], Iterable[bytes]], portions: range) -> Iterable[bytes]:
         """Returns the records of some portions, of those that `read` gives, or gave under this name
         before."""
-        if portions == ALL:
+        if portions == ALL_PORTIONS:
             return read()
-        if name not in self._shelves:
-            shelf = Shelf()
+        if name not in self._files:
+            file = SpillFile()
             for record in read():
-                shelf.put(self._portion(record), record)
-            self._shelves[name] = shelf
-        return chain.from_iterable(map(self._shelves[name].get, portions))
+                file.put(self._portion(record), record)
+            self._files[name] = file
+        return chain.from_iterable(map(self._files[name].get, portions))
 
     def clear(self) -> None:
         """Drops all records: from now on, names mean something else."""
-        self._shelves.clear()
+        self._files.clear()

@@ -27,7 +27,7 @@ from rollups.guarded import majority
 
 Document = dict[str, Any]
 COLLECTION = "bucketwise_quarantine"
-_AT_ONCE = 500
+_BATCH_SIZE = 500
 #: Buckets that are reported one by one; the rest are counted.
 MAX_DETAILS = 1000
 
@@ -39,7 +39,7 @@ class Quarantine:
         self.details: list[Quarantined] = []
         self._policy = policy
         self._now = now
-        self._met: set[int] = set()  # hashes: a few bytes a bucket, however many are broken
+        self._seen: set[int] = set()  # hashes: a few bytes a bucket, however many are broken
         self._may_heal = False
         # Raw: an `_id` that is a document must name the same bucket again.
         self._collection = database.get_collection(
@@ -49,7 +49,7 @@ class Quarantine:
     @property
     def total(self) -> int:
         """Returns how many different buckets were found broken."""
-        return len(self._met)
+        return len(self._seen)
 
     def add(self, found: Iterable[Quarantined]) -> None:
         """Reports and records them."""
@@ -62,64 +62,64 @@ class Quarantine:
         """Reads again what is recorded. What is still broken is added; of what is sound now, the UTC days of
         its readings, which want rolling up."""
         days: set[int] = set()
-        nameless: list[Span] = []  # spans of those that can't be looked up by their `_id`
+        spans: list[Span] = []  # spans of those that can't be looked up by their `_id`
         recorded = self.recorded()
-        while some := list(islice(recorded, _AT_ONCE)):
+        while records := list(islice(recorded, _BATCH_SIZE)):
             self._may_heal = True
-            nameless += [(it["span"][0], it["span"][1] + 1) for it in some if "span" in it]
-            for batch in source.by_ids([it["_id"]["id"] for it in some]):
+            spans += [(it["span"][0], it["span"][1] + 1) for it in records if "span" in it]
+            for batch in source.by_ids([it["_id"]["id"] for it in records]):
                 decoded = decode(batch, self._policy)
                 self.add(decoded.quarantined)
                 days |= set(np.unique(decoded.columns.time // DAY_MS).tolist())
-        for start, end in Spans(nameless).spans:
+        for start, end in Spans(spans).spans:
             for batch in source.batches(start, end):
                 self.add(decode(batch, self._policy).quarantined)
         return {(day * DAY_MS, (day + 1) * DAY_MS) for day in days}
 
-    def forget(self) -> None:
+    def remove_healed(self) -> None:
         """Removes the records of buckets that this run, which rechecked all, did not find broken. A run that
         was cut off leaves them, so that the next one rolls up the same days."""
         if not self._may_heal:
             return
         name = self._policy.name
         known = (document["_id"]["id"] for document in self.recorded())
-        healed = (identity for identity in known if hash_of(identity) not in self._met)
-        while ids := list(islice(healed, _AT_ONCE)):
-            self._collection.delete_many({"_id": {"$in": [{"policy": name, "id": one} for one in ids]}})
+        healed = (identity for identity in known if hash_of(identity) not in self._seen)
+        while ids := list(islice(healed, _BATCH_SIZE)):
+            self._collection.delete_many(
+                {"_id": {"$in": [{"policy": name, "id": identity} for identity in ids]}}
+            )
 
     def drop(self, ids: Sequence[Any], session: ClientSession) -> int:
         """Removes the records of these buckets, which are gone. Returns how many there were."""
-        named = [{"policy": self._policy.name, "id": without_uuid(one)} for one in ids]
-        return self._collection.delete_many({"_id": {"$in": named}}, session=session).deleted_count
+        record_ids = [{"policy": self._policy.name, "id": without_uuid(identity)} for identity in ids]
+        return self._collection.delete_many({"_id": {"$in": record_ids}}, session=session).deleted_count
 
     def _is_new(self, bucket: Quarantined) -> bool:
-        before = len(self._met)
-        self._met.add(hash_of(_named(bucket)))
-        return len(self._met) > before
+        before = len(self._seen)
+        self._seen.add(hash_of(_record_id(bucket)))
+        return len(self._seen) > before
 
     def _write(self, new: list[Quarantined]) -> None:
         self._collection.bulk_write([self._record(bucket) for bucket in new], ordered=False)
 
     def _record(self, bucket: Quarantined) -> UpdateOne:
-        seen = {"field": bucket.field, "reason": bucket.reason, "last_seen": self._now}
-        by_time = {} if bucket.span is None else {"span": list(bucket.span)}
-        key = {"_id": {"policy": self._policy.name, "id": _named(bucket)}}
-        return UpdateOne(
-            key, {"$set": seen | by_time, "$setOnInsert": {"first_seen": self._now}}, upsert=True
-        )
+        fields = {"field": bucket.field, "reason": bucket.reason, "last_seen": self._now}
+        span = {} if bucket.span is None else {"span": list(bucket.span)}
+        key = {"_id": {"policy": self._policy.name, "id": _record_id(bucket)}}
+        return UpdateOne(key, {"$set": fields | span, "$setOnInsert": {"first_seen": self._now}}, upsert=True)
 
     def recorded(self) -> Iterator[Document]:
         """Yields the records of this policy: `_id.id` is that of a bucket."""
         low, high = ({"policy": self._policy.name, "id": bound} for bound in (MinKey(), MaxKey()))
-        mine = {"_id": {"$gte": low, "$lte": high}}
+        query = {"_id": {"$gte": low, "$lte": high}}
         # From the `_id` index alone, a NaN would come without its payload: `span` is not in it.
-        return self._collection.find(mine, {"_id": 1, "span": 1}).sort("_id", 1)
+        return self._collection.find(query, {"_id": 1, "span": 1}).sort("_id", 1)
 
 
 class UnrecordedQuarantine(Quarantine):
     """The broken buckets of a dry run: reported, and not recorded."""
 
-    def forget(self) -> None:
+    def remove_healed(self) -> None:
         """Leaves the records of earlier runs as they are."""
 
     def _write(self, new: list[Quarantined]) -> None:
@@ -131,6 +131,6 @@ def hash_of(identity: Any) -> int:
     return hash(bson.encode({"": identity}, codec_options=TOLERANT))
 
 
-def _named(bucket: Quarantined) -> Any:
+def _record_id(bucket: Quarantined) -> Any:
     """Returns the `_id` of a record, as it is read back."""
     return without_uuid(bucket.name)

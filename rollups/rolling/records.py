@@ -7,7 +7,7 @@ from typing import Protocol
 
 from buckets.source import Source
 from rollups.calendar.due import Calendar
-from rollups.changes.late import live_days, note_live, read_on
+from rollups.changes.late import advance_bookmark, live_days, note_live
 from rollups.changes.stream import Stream
 from rollups.context import RunContext
 from rollups.progress import Bookmark, Progress, store
@@ -31,12 +31,12 @@ class Records(Protocol):
     def note_live(self, source: Source) -> None:
         """Adds the days of live buckets to those that the standing bookmark has."""
 
-    def read_on(self, stream: Stream, bookmark: Bookmark, calendar: Calendar) -> Bookmark:
+    def advance_bookmark(self, stream: Stream, bookmark: Bookmark, calendar: Calendar) -> Bookmark:
         """Returns the bookmark behind the summaries that this run has written."""
 
 
 @dataclass(frozen=True)
-class Written:
+class RunRecords:
     """Records of a run: writes everything."""
 
     context: RunContext
@@ -57,13 +57,13 @@ class Written:
         """Records on which days there are live buckets."""
         note_live(self.context.database, self.context.policy, live_days(source))
 
-    def read_on(self, stream: Stream, bookmark: Bookmark, calendar: Calendar) -> Bookmark:
+    def advance_bookmark(self, stream: Stream, bookmark: Bookmark, calendar: Calendar) -> Bookmark:
         """Reads the change stream on from a bookmark, and returns the bookmark behind it."""
-        return read_on(stream, bookmark, calendar, self.context.check)
+        return advance_bookmark(stream, bookmark, calendar, self.context.check)
 
 
 @dataclass(frozen=True)
-class Unwritten:
+class DryRunRecords:
     """Records of a dry run: writes nothing, and only counts."""
 
     quarantine: Quarantine
@@ -77,7 +77,7 @@ class Unwritten:
     def note_live(self, source: Source) -> None:
         """Leaves the bookmark as it is."""
 
-    def read_on(self, _stream: Stream, bookmark: Bookmark, _calendar: Calendar) -> Bookmark:
+    def advance_bookmark(self, _stream: Stream, bookmark: Bookmark, _calendar: Calendar) -> Bookmark:
         """Returns the bookmark as it is: a dry run does not move it."""
         return bookmark
 
@@ -85,5 +85,5 @@ class Unwritten:
 def records_of(context: RunContext, *, dry_run: bool) -> Records:
     """Returns the records that a run of this kind writes to."""
     if dry_run:
-        return Unwritten(UnrecordedQuarantine(context.database, context.policy, context.now))
-    return Written(context, Quarantine(context.database, context.policy, context.now))
+        return DryRunRecords(UnrecordedQuarantine(context.database, context.policy, context.now))
+    return RunRecords(context, Quarantine(context.database, context.policy, context.now))

@@ -8,11 +8,11 @@ from buckets.source import Source
 from rollups.calendar.due import Calendar
 from rollups.context import RunContext
 from rollups.progress import ended_before, load
-from rollups.rolling.ahead import ReadAhead, SliceFinder
 from rollups.rolling.options import Archived, RollupOptions, RollupReport
+from rollups.rolling.outlived import OutlivedSummaries
 from rollups.rolling.plan import Planner, RollupPlan, Watermark
+from rollups.rolling.read_ahead import ReadAhead, SliceFinder
 from rollups.rolling.records import records_of
-from rollups.rolling.worn import Worn
 from rollups.rolling.writing import SummaryWriter
 from rollups.summaries.targets import Counts
 
@@ -41,8 +41,8 @@ def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
     """Rolls up every due window of the plan, slice by slice."""
     context, calendar, records = planner.context, planner.calendar, planner.records
     report = RollupReport({level.name: Counts() for level in calendar.levels}, late=plan.late)
-    ends = min([calendar.due_end, *(span[1:] if (span := planner.options.range) else ())])
-    writer = SummaryWriter(context, calendar, records, _worn(planner, plan), report, ends)
+    end = min([calendar.due_end, *(span[1:] if (span := planner.options.range) else ())])
+    writer = SummaryWriter(context, calendar, records, _outlived(planner, plan), report, end)
     watermark = Watermark(plan, calendar, records.save)
     finder = SliceFinder(context.database, calendar, planner.source, planner.archived.next)
     reading = ReadAhead(
@@ -66,15 +66,15 @@ def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
     if plan.late is not None:
         bookmark = plan.late.bookmark
         if bookmark is not None and plan.late.mode == "stream" and report.written >= MANY_WRITTEN:
-            bookmark = records.read_on(planner.stream, bookmark, calendar)
+            bookmark = records.advance_bookmark(planner.stream, bookmark, calendar)
         watermark.finish(bookmark)
-        records.quarantine.forget()
+        records.quarantine.remove_healed()
     return report
 
 
-def _worn(planner: Planner, plan: RollupPlan) -> Worn:
+def _outlived(planner: Planner, plan: RollupPlan) -> OutlivedSummaries:
     span = planner.archived.span
-    return Worn(
+    return OutlivedSummaries(
         planner.source,
         planner.context.policy,
         span[0] if span else None,

@@ -24,18 +24,18 @@ from buckets.models.series import series_key
 from buckets.source import Source
 from config.policies import Policy
 from rollups.calendar.levels import Span
-from rollups.rolling.portions import ALL, Shelf, portion_of
+from rollups.rolling.portions import ALL_PORTIONS, SpillFile, portion_of
 from rollups.summaries.coverage import interval_of
 from rollups.summaries.summary import State, aggregate, merge, plain, state_of
 
 Document = dict[str, Any]
-Archived = Callable[[int, int], Iterable[Batch]]
+ArchivedBatches = Callable[[int, int], Iterable[Batch]]
 #: Approximate bytes of a state of one value field, and of a bin of it, as Python objects.
-STATE, _BIN = 1000, 100
+STATE_BYTES, _BIN_BYTES = 1000, 100
 #: Buckets that are decoded at once.
-_PIECE = 10_000
+_BUCKETS_AT_ONCE = 10_000
 #: States of a slice take one in so many bytes of a run's memory: documents are made of them, and compared.
-_TIMES = 4
+_MEMORY_SHARE = 4
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class Share:
     def query(self, policy: Policy) -> Document | None:
         """Returns the query that narrows live buckets to this share; None where it is all of them."""
         field_name = f"${policy.series_fields[0]}" if policy.series_fields else ""
-        asked = [("$gte", it) for it in self.low] + [("$lt", it) for it in self.high]
-        parts = [{"$expr": {operator: [field_name, {"$literal": it}]}} for operator, it in asked]
+        conditions = [("$gte", it) for it in self.low] + [("$lt", it) for it in self.high]
+        parts = [{"$expr": {operator: [field_name, {"$literal": it}]}} for operator, it in conditions]
         return {"$and": parts} if parts else None
 
 
@@ -105,9 +105,11 @@ class Cells:
 
     def by_window(self, windows: Mapping[Span, Span]) -> dict[tuple[bytes, Span], State]:
         """Returns the states of windows. `windows`: which window a span of whole cells is a part of."""
-        at = {edge: number for number, edge in enumerate(self.edges)}
+        cell_at = {edge: number for number, edge in enumerate(self.edges)}
         window_of = {
-            cell: window for (start, end), window in windows.items() for cell in range(at[start], at[end])
+            cell: window
+            for (start, end), window in windows.items()
+            for cell in range(cell_at[start], cell_at[end])
         }
         merged: dict[tuple[bytes, Span], State] = {}
         for (key, cell), state in self.states.items():
@@ -119,7 +121,7 @@ class Cells:
 
 
 def _size(state: State) -> int:
-    return sum(STATE + _BIN * len(value.bins) for value in state.values.values())
+    return sum(STATE_BYTES + _BIN_BYTES * len(value.bins) for value in state.values.values())
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ class Portion:
     """What a slice holds of some portions of the series: see `rollups.rolling.portions`. `elsewhere`: starts
     of cells in which series of any portion have readings; empty where this is all."""
 
-    numbers: range = ALL
+    numbers: range = ALL_PORTIONS
     cells: Mapping[bool, Cells] = field(default_factory=dict)
     elsewhere: Mapping[bool, Set[int]] = field(default_factory=dict)
 
@@ -135,14 +137,14 @@ class Portion:
 @dataclass
 class SliceStates:
     """The states of a slice, by whether its cells go by the readings' own clocks. Where they take more than
-    `memory` (bytes; 0: any), they are put aside in a file."""
+    `memory` (bytes; 0: any), they are spilled into a file."""
 
     cells: dict[bool, Cells]
     memory: int = 0
     quarantined: list[Quarantined] = field(default_factory=list)
     commits: set[str] = field(default_factory=set)  # commits of the archive that were read whole
-    aside: Shelf | None = None
-    filled: dict[bool, set[int]] = field(default_factory=dict)  # starts of the cells of what is put aside
+    spilled: SpillFile | None = None
+    filled: dict[bool, set[int]] = field(default_factory=dict)  # starts of the cells of what is spilled
     buckets_read: int = 0  # live ones
     bytes_read: int = 0
 
@@ -158,14 +160,14 @@ class SliceStates:
         for state in states:
             self.cells[local].add(*state)
             if 0 < self.memory < self.cells[local].size:
-                self._put_aside()
+                self._spill()
 
     def add(self, other: SliceStates) -> None:
         """Adds what another share of the same slice holds."""
         for local, cells in other.cells.items():
             self.take(local, cells.entries())
-        if other.aside is not None:
-            self._put_aside().take(other.aside)
+        if other.spilled is not None:
+            self._spill().take(other.spilled)
             for local, filled in other.filled.items():
                 self.filled.setdefault(local, set()).update(filled)
         self.quarantined += other.quarantined
@@ -179,35 +181,35 @@ class SliceStates:
 
     def portions(self) -> Iterator[Portion]:
         """Yields all states, in as many portions of the series as memory requires."""
-        if self.aside is None:
-            yield Portion(ALL, self.cells)
+        if self.spilled is None:
+            yield Portion(ALL_PORTIONS, self.cells)
             return
-        aside, start, cells = self._put_aside(), 0, self._empty()
-        for portion in ALL:
-            for record in aside.get(portion):
+        spilled, start, cells = self._spill(), 0, self._empty()
+        for portion in ALL_PORTIONS:
+            for record in spilled.get(portion):
                 local, key, series, cell, state = pickle.loads(record)
                 cells[local].add(key, series, cell, state_of(state))
-            if portion == ALL[-1] or sum(it.size for it in cells.values()) >= self.memory:
+            if portion == ALL_PORTIONS[-1] or sum(it.size for it in cells.values()) >= self.memory:
                 yield Portion(range(start, portion + 1), cells, self.filled)
                 start, cells = portion + 1, self._empty()
 
     def _empty(self) -> dict[bool, Cells]:
         return {local: Cells(it.edges) for local, it in self.cells.items()}
 
-    def _put_aside(self) -> Shelf:
-        aside = self.aside = self.aside or Shelf()
+    def _spill(self) -> SpillFile:
+        spilled = self.spilled = self.spilled or SpillFile()
         for local, cells in self.cells.items():
             filled = self.filled.setdefault(local, set())
             for key, series, cell, state in cells.entries():
-                aside.put(portion_of(key), pickle.dumps((local, key, series, cell, plain(state))))
+                spilled.put(portion_of(key), pickle.dumps((local, key, series, cell, plain(state))))
                 filled.add(cells.edges[cell])
         self.cells = self._empty()
-        return aside
+        return spilled
 
 
 @dataclass(frozen=True)
-class Reader:
-    """Reads slices. `read(asked)` may be under way for several at once; `memory` (bytes) is what the slices
+class SliceReader:
+    """Reads slices. `read(request)` may be under way for several at once; `memory` (bytes) is what the slices
     that wait for their turn may take, and what a run may take at all; 0: any."""
 
     read: Callable[[SliceRequest], Future[SliceStates]]
@@ -215,48 +217,48 @@ class Reader:
     memory: int = 0
 
     @property
-    def memory_of_each(self) -> int:
+    def memory_per_slice(self) -> int:
         """Returns how many bytes the states of a slice may take. While they are written, as much again is
         held."""
-        return self.memory // (_TIMES * self.workers)
+        return self.memory // (_MEMORY_SHARE * self.workers)
 
-    def ahead(self, size: int) -> int:
+    def max_in_flight(self, size: int) -> int:
         """Returns how many slices may be under way, where each has this size in bytes."""
         if self.workers == 1:
             return 1
-        most = 2 * self.workers  # while one is written, no worker has to wait
-        return max(1, min(most, self.memory // size if size else most))
+        limit = 2 * self.workers  # while one is written, no worker has to wait
+        return max(1, min(limit, self.memory // size if size else limit))
 
 
 def read(
-    source: Source, archived: Archived, policy: Policy, asked: SliceRequest, unions: Unions
+    source: Source, archived: ArchivedBatches, policy: Policy, request: SliceRequest, unions: Unions
 ) -> SliceStates:
     """Reads a slice of live and archived buckets into states; of a bucket that reaches over its edge, what is
     inside. `archived(start_ms, end_ms)` gives archived buckets that may hold a reading in the range and are
     not live."""
-    found = SliceStates({local: Cells(edges) for local, edges in asked.edges.items()}, asked.memory)
-    start = min(edges[0] - local * LARGEST_MS for local, edges in asked.edges.items())
-    end = max(edges[-1] + local * LARGEST_MS for local, edges in asked.edges.items())
-    live = (source.rough if asked.is_plain else source).batches(start, end, asked.share.query(policy))
-    for batch in _pieces(chain(found.counted(live), () if asked.share.low else archived(start, end))):
-        _aggregate(decode(batch, policy, unions), policy, found)
-    return found
+    states = SliceStates({local: Cells(edges) for local, edges in request.edges.items()}, request.memory)
+    start = min(edges[0] - local * LARGEST_MS for local, edges in request.edges.items())
+    end = max(edges[-1] + local * LARGEST_MS for local, edges in request.edges.items())
+    live = (source.rough if request.is_plain else source).batches(start, end, request.share.query(policy))
+    for batch in _cut(chain(states.counted(live), () if request.share.low else archived(start, end))):
+        _aggregate(decode(batch, policy, unions), policy, states)
+    return states
 
 
-def _aggregate(decoded: Decoded, policy: Policy, found: SliceStates) -> None:
+def _aggregate(decoded: Decoded, policy: Policy, target: SliceStates) -> None:
     """Adds what a batch holds."""
-    found.quarantined += decoded.quarantined
+    target.quarantined += decoded.quarantined
     binned = bool(policy.rollup and policy.rollup.percentiles)
     interval, columns = interval_of(policy), decoded.columns
     keys = [series_key(series) for series in columns.series]
-    for local, cells in found.cells.items():
+    for local, cells in target.cells.items():
         edges = np.array(cells.edges, dtype=np.int64)
         states = aggregate(columns, edges, binned=binned, interval=interval, local=local)
-        found.take(local, ((keys[i], columns.series[i], cell, state) for i, cell, state in states))
+        target.take(local, ((keys[i], columns.series[i], cell, state) for i, cell, state in states))
 
 
-def _pieces(batches: Iterable[Batch]) -> Iterator[Batch]:
-    """Yields them cut to so many buckets that their states are no matter, were each of another series."""
+def _cut(batches: Iterable[Batch]) -> Iterator[Batch]:
+    """Yields the batches cut so small that their states take little, even with a series per bucket."""
     for batch in batches:
-        for at in range(0, len(batch), _PIECE):
-            yield batch.slice(at, min(at + _PIECE, len(batch)))
+        for at in range(0, len(batch), _BUCKETS_AT_ONCE):
+            yield batch.slice(at, min(at + _BUCKETS_AT_ONCE, len(batch)))

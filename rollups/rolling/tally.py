@@ -19,7 +19,7 @@ from config.policies import Policy
 from rollups.calendar.levels import Level, Span
 from rollups.calendar.parts import Part
 from rollups.context import RunContext
-from rollups.rolling.portions import Shelved, portion_of
+from rollups.rolling.portions import SpilledRecords, portion_of
 from rollups.rolling.slices import Cells
 from rollups.summaries import documents
 from rollups.summaries.summary import State, merge
@@ -70,7 +70,7 @@ class Tally:
         touched = {it for it in self.windows if bisect_left(starts, it[0]) < bisect_left(starts, it[1])}
         return touched | {window for _, window in self.states}
 
-    def judged(self, window: Span) -> Span:
+    def readings_span(self, window: Span) -> Span:
         """Returns where readings that are gone may make a window less than it was: where it is made of them.
         What finer summaries tell is what it should be."""
         read_to = self.windows[window]
@@ -78,19 +78,19 @@ class Tally:
 
 
 @dataclass
-class StandingSummaries:
+class SummaryReader:
     """Reads summaries of finer levels again, to make coarser ones of them; of one slice."""
 
     context: RunContext
-    shelved: Shelved
+    spilled: SpilledRecords
 
-    def of(
+    def states(
         self, level: Level, windows: Sequence[Span], portions: range
     ) -> Iterator[tuple[Cell, Series, State | None]]:
         """Yields the states of all series of these portions in these windows; None for a state that can't be
         merged."""
         wanted, policy = set(windows), self.context.policy
-        for raw in self.shelved.of((level.name, *windows), partial(self._read, level, windows), portions):
+        for raw in self.spilled.of((level.name, *windows), partial(self._read, level, windows), portions):
             summary = bson.decode(raw, documents.OPTIONS)
             if documents.is_of_series(policy, summary) and (window := window_of(summary)) in wanted:
                 series = documents.series_of(policy, summary)
@@ -98,7 +98,7 @@ class StandingSummaries:
 
     def _read(self, level: Level, windows: Sequence[Span]) -> Iterator[bytes]:
         query = {"start": {"$gte": DatetimeMS(windows[0][0]), "$lt": DatetimeMS(windows[-1][1])}}
-        fields = documents.leaving_out(self.context.policy)
+        fields = documents.state_projection(self.context.policy)
         return chain.from_iterable(
             find_raw(target(self.context.database, level.collection), query, fields=fields)
         )

@@ -21,18 +21,18 @@ from rollups.calendar.windows import LOWEST
 from rollups.context import RunContext, share_of
 from rollups.holds import Hold, Holds
 from rollups.rolling.options import RollupReport
-from rollups.rolling.portions import ALL, Shelved
+from rollups.rolling.outlived import OutlivedSummaries
+from rollups.rolling.portions import ALL_PORTIONS, SpilledRecords
 from rollups.rolling.records import Records
 from rollups.rolling.slices import Cells, Portion, SliceStates
 from rollups.rolling.tally import (
     Cell,
-    StandingSummaries,
+    SummaryReader,
     Tally,
     portion_of_summary,
     sound_state,
     window_of,
 )
-from rollups.rolling.worn import Worn
 from rollups.summaries import documents
 from rollups.summaries.summary import State
 from rollups.summaries.targets import Changes
@@ -49,23 +49,23 @@ class SummaryWriter:
     context: RunContext
     calendar: Calendar
     records: Records
-    worn: Worn
+    outlived_summaries: OutlivedSummaries
     report: RollupReport
-    ends: int  # what is asked for, of the time that is due
+    end: int  # what is asked for, of the time that is due
     counted_to: int = LOWEST  # readings before it are counted already
     _tallies: dict[LevelName, Tally] = field(default_factory=dict)  # of windows that are yet to be complete
     _made: dict[LevelName, Tally] = field(default_factory=dict)  # of this slice, or some portions of it
-    _first: int | None = None  # when the first slice began
+    _begin: int | None = None  # when the first slice began
     _done: float = 0.0  # of that time, with this slice
-    _shelved: Shelved = field(init=False)  # summaries that stand, where the slice is in portions
+    _spilled: SpilledRecords = field(init=False)  # summaries that stand, where the slice is in portions
 
     def __post_init__(self) -> None:
-        self._shelved = Shelved(partial(portion_of_summary, self.context.policy))
+        self._spilled = SpilledRecords(partial(portion_of_summary, self.context.policy))
 
     def write(self, piece: Slice, found: SliceStates | None) -> None:
         """Takes one slice. Slices come in the order of time."""
-        self._first = piece.span[0] if self._first is None else self._first
-        self._done = share_of(piece.span[1], (self._first, self.ends))
+        self._begin = piece.span[0] if self._begin is None else self._begin
+        self._done = share_of(piece.span[1], (self._begin, self.end))
         self._settle(piece.span[0])
         if found is None:
             self._take(piece, Portion())
@@ -79,7 +79,7 @@ class SummaryWriter:
                 self._take(piece, portion)
                 del portion  # before the next one is made
             self.counted_to = max(self.counted_to, found.cells[counted].edges[-1])
-        self._shelved.clear()
+        self._spilled.clear()
         self._settle(piece.span[1])
 
     def finish(self) -> None:
@@ -125,25 +125,25 @@ class SummaryWriter:
 
     def _merge(self, source: Level, inner: Mapping[Span, Span], tally: Tally) -> None:
         """Adds finer summaries of this slice as it made them. `inner`: the window that each is in."""
-        made = self._made.get(source.name, Tally())
-        tally.series |= made.series
-        for (key, window), state in made.states.items():
+        finer = self._made.get(source.name, Tally())
+        tally.series |= finer.series
+        for (key, window), state in finer.states.items():
             if window in inner:
                 tally.add((key, inner[window]), state)
-        tally.outlived |= {(key, inner[window]) for key, window in made.outlived if window in inner}
+        tally.outlived |= {(key, inner[window]) for key, window in finer.outlived if window in inner}
 
     def _merge_standing(
         self, source: Level, inner: Mapping[Span, Span], standing: list[Span], portions: range, tally: Tally
     ) -> None:
         """Adds finer summaries as they stand."""
-        reading = StandingSummaries(self.context, self._shelved)
-        for (key, window), series, found in reading.of(source, standing, portions) if standing else ():
+        reader = SummaryReader(self.context, self._spilled)
+        for (key, window), series, state in reader.states(source, standing, portions) if standing else ():
             cell = key, inner[window]
             tally.series.setdefault(key, series)
-            if found is None:
+            if state is None:
                 tally.unsound.add(cell)
             else:
-                tally.add(cell, found)
+                tally.add(cell, state)
 
     def _count(self, piece: Cells, spans: Spans) -> None:
         cells = [start >= self.counted_to and spans.touch(start, end) for start, end in pairwise(piece.edges)]
@@ -154,7 +154,7 @@ class SummaryWriter:
             self.report.finite[name] += sum(state.values[name].count for state in states)
         self.context.progress("rolled-up readings", readings, self._done)
 
-    def _write(self, level: Level, tally: Tally, portions: range = ALL) -> Tally:
+    def _write(self, level: Level, tally: Tally, portions: range = ALL_PORTIONS) -> Tally:
         """Returns what the windows hold now of these portions: what outlived its readings is in it."""
         policy = self.context.policy
         computed = {
@@ -167,13 +167,13 @@ class SummaryWriter:
             documents.identity(policy, tally.series[key], window[0]) for key, window in tally.outlived
         }
         changes = Changes(self.context.database, level.collection)
-        keeper = _Keeper(self.context, self.worn, tally, level.reach, lambda: self._holds)
-        narrowed = partial(self._shelved.of, level.name, portions=portions)
-        changes.compare(list(tally.windows), computed, keeper.keeps, outlived, narrowed)
+        keeper = _Keeper(self.context, self.outlived_summaries, tally, level.reach, lambda: self._holds)
+        narrow = partial(self._spilled.of, level.name, portions=portions)
+        changes.compare(list(tally.windows), computed, keeper.keeps, outlived, narrow)
         changes.kept -= keeper.ended  # that is as it should be
         self.records.apply(changes)
         self.report.of(level.name).add(changes, len(tally.windows) if portions.start == 0 else 0)
-        return keeper.made
+        return keeper.result
 
     @cached_property
     def _holds(self) -> list[Hold]:
@@ -186,11 +186,16 @@ class _Keeper:
     `ended` counts those whose archived readings have gone by `retain.archive`."""
 
     def __init__(
-        self, context: RunContext, worn: Worn, tally: Tally, reach: int, holds: Callable[[], list[Hold]]
+        self,
+        context: RunContext,
+        outlived: OutlivedSummaries,
+        tally: Tally,
+        reach: int,
+        holds: Callable[[], list[Hold]],
     ) -> None:
         self._holds = holds
         self._policy = context.policy
-        self._worn = worn
+        self._outlived = outlived
         self._tally = tally
         self._filled = tally.filled()
         self._kept: dict[Cell, State] = {}
@@ -203,7 +208,7 @@ class _Keeper:
             self._policy, standing
         )
         raw = bytes(standing.raw)
-        if self._worn.has_ended((window[0] - self._reach, window[1] + self._reach), raw, computed):
+        if self._outlived.has_ended((window[0] - self._reach, window[1] + self._reach), raw, computed):
             self.ended += 1
             if is_ours:
                 self._keep(self._cell(raw, window), raw, self._stays)
@@ -213,7 +218,7 @@ class _Keeper:
         cell = self._cell(raw, window) if is_ours else None
         is_kept = (
             (cell in self._tally.unsound and _has_more(raw, computed))
-            or self._worn.is_worn(self._tally.judged(window), raw, computed)
+            or self._outlived.has_outlived(self._tally.readings_span(window), raw, computed)
             or (computed is None and cell is not None and self._is_held(cell))
         )
         if is_kept and cell is not None:
@@ -230,7 +235,7 @@ class _Keeper:
         )
 
     @property
-    def made(self) -> Tally:
+    def result(self) -> Tally:
         """Returns the windows as they are once all is written."""
         self._tally.states |= self._stays
         if self._kept:
@@ -245,15 +250,15 @@ class _Keeper:
         self._tally.series.setdefault(key, series)
         return key, window
 
-    def _keep(self, cell: Cell, raw: bytes, among: dict[Cell, State]) -> None:
+    def _keep(self, cell: Cell, raw: bytes, states: dict[Cell, State]) -> None:
         summary = bson.decode(raw, documents.OPTIONS)
         state = sound_state(self._policy, summary)
         if state is not None and window_of(summary) == cell[1]:
-            among[cell] = state
+            states[cell] = state
 
 
 def _has_more(standing: bytes, computed: bytes | None) -> bool:
     if computed is None:
         return True
-    was, now = (bson.decode(it, documents.OPTIONS)["count"] for it in (standing, computed))
-    return bool(was > now)
+    before, after = (bson.decode(it, documents.OPTIONS)["count"] for it in (standing, computed))
+    return bool(before > after)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Writer:
+class VarintWriter:
     """Builds bytes from unsigned varints (7 bits a byte, low first), signed integers and byte strings."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Writer:
         self.data += value
 
 
-class Reader:
+class VarintReader:
     """Reads back what a Writer wrote, in the same order. Raises ValueError where the bytes end too early."""
 
     def __init__(self, data: bytes) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from config.policies import Policy
 from rollups.calendar.windows import span_ms
-from rollups.summaries.codec import Reader, Writer
+from rollups.summaries.codec import VarintReader, VarintWriter
 
 Integers = NDArray[np.int64]
 #: start, end, start, end, …: indices of intervals, ascending; runs are half-open and do not touch.
@@ -68,7 +68,7 @@ def union(one: Runs, other: Runs) -> Runs:
 
 def measure(runs: Runs, start_ms: int, end_ms: int, interval: int) -> Completeness:
     """Returns how complete a window is. An interval that lies in it only in part counts."""
-    low, high = _bounds(start_ms, end_ms, interval)
+    low, high = start_ms // interval, -(-end_ms // interval)
     held = sum(runs[1::2]) - sum(runs[::2])
     holes = np.clip(np.array([low, *runs, high], dtype=np.int64) * interval, start_ms, end_ms).reshape(-1, 2)
     lengths = holes[:, 1] - holes[:, 0]
@@ -80,7 +80,7 @@ def pack(runs: Runs, start_ms: int, interval: int) -> bytes:
     """Packs runs as a byte of version, then varints: the interval, how many runs, and each edge's distance
     from the one before, the first's from the window's start. A full hour takes 7 bytes, and each hole about 2
     more."""
-    writer = Writer()
+    writer = VarintWriter()
     for number in (_VERSION, interval, len(runs) // 2):
         writer.number(number)
     for before, edge in pairwise((start_ms // interval, *runs)):
@@ -92,7 +92,7 @@ def unpack(data: object, start_ms: int, interval: int) -> Runs:
     """Returns the runs. Raises ValueError where the bytes are none, or of another interval."""
     if not isinstance(data, bytes):
         raise ValueError("the summary has no coverage")
-    reader = Reader(data)
+    reader = VarintReader(data)
     version, packed = reader.number(), reader.number()
     if (version, packed) != (_VERSION, interval):
         raise ValueError(
@@ -111,7 +111,3 @@ def spans(runs: Sequence[int], interval: int) -> list[tuple[int, int]]:
     """Returns the runs as [start, end) in milliseconds."""
     edges = [edge * interval for edge in runs]
     return list(zip(edges[::2], edges[1::2], strict=True))
-
-
-def _bounds(start_ms: int, end_ms: int, interval: int) -> tuple[int, int]:
-    return start_ms // interval, -(-end_ms // interval)

@@ -22,8 +22,8 @@ from config.policies import Policy
 from rollups.calendar.levels import Level, Span
 from rollups.calendar.windows import HOUR, to_ms
 from rollups.summaries import bins, coverage, exact
-from rollups.summaries.codec import Reader, Writer
-from rollups.summaries.summary import Mark, State, ValueState
+from rollups.summaries.codec import VarintReader, VarintWriter
+from rollups.summaries.summary import EdgeValue, State, ValueState
 
 STATE_VERSION = 1
 
@@ -75,14 +75,14 @@ def is_of_series(policy: Policy, document: Mapping[str, Any]) -> bool:
     return isinstance(series, Mapping) and set(series) == {it.split(".")[0] for it in policy.series_names}
 
 
-def leaving_out(policy: Policy) -> dict[str, int]:
+def state_projection(policy: Policy) -> dict[str, int]:
     """Returns a projection without the fields that `state_of` does not need: percentiles, mostly."""
     percents = policy.rollup.percentiles if policy.rollup else ()
     keys = ["sum", "avg", "stddev", *map(percentile_key, percents)]
     return {f"{name}.{key}": 0 for name in policy.value_names for key in keys}
 
 
-def told(
+def statistics(
     state: State, percents: Sequence[float], completeness: coverage.Completeness | None
 ) -> dict[str, Any]:
     """Returns a state as a summary shows it to people; `values` has each value field by its name."""
@@ -140,11 +140,11 @@ def series_document(policy: Policy, series: Series) -> dict[str, Any]:
 def _value_document(value: ValueState, percents: Sequence[float]) -> dict[str, Any]:
     """Returns the sub-document of a value field. Without finite numbers `count` is 0, `sum` 0.0 and the rest
     null."""
-    some = value.first is not None and value.last is not None
-    first, last = value.first or Mark(0, b"", 0.0), value.last or Mark(0, b"", 0.0)
-    found: Sequence[float | None] = [None] * len(percents)
-    if some and percents:
-        found = bins.percentiles(value.bins, tuple(percents), value.low, value.high)
+    has_numbers = value.first is not None and value.last is not None
+    first, last = value.first or EdgeValue(0, b"", 0.0), value.last or EdgeValue(0, b"", 0.0)
+    percentiles: Sequence[float | None] = [None] * len(percents)
+    if has_numbers and percents:
+        percentiles = bins.percentiles(value.bins, tuple(percents), value.low, value.high)
     readable: dict[str, Any] = {
         "min": value.low,
         "max": value.high,
@@ -154,21 +154,21 @@ def _value_document(value: ValueState, percents: Sequence[float]) -> dict[str, A
         "first_at": DatetimeMS(first.at),
         "last": last.value,
         "last_at": DatetimeMS(last.at),
-        **dict(zip(map(percentile_key, percents), found, strict=True)),
+        **dict(zip(map(percentile_key, percents), percentiles, strict=True)),
     }
     return {
         "count": value.count,
         "sum": exact.total(value.total),
-        **(readable if some else dict.fromkeys(readable)),
+        **(readable if has_numbers else dict.fromkeys(readable)),
         "nonfinite": value.nonfinite,
         "nonnumeric": value.nonnumeric,
         "state": _pack(value, first, last),
     }
 
 
-def _pack(value: ValueState, first: Mark, last: Mark) -> bytes:
+def _pack(value: ValueState, first: EdgeValue, last: EdgeValue) -> bytes:
     """Bins go as ascending codes, each as its distance from the one before: two or three bytes a bin."""
-    writer = Writer()
+    writer = VarintWriter()
     writer.number(STATE_VERSION)
     writer.wide(value.total)
     writer.wide(value.squares)
@@ -186,7 +186,7 @@ def _pack(value: ValueState, first: Mark, last: Mark) -> bytes:
 def _value_state(document: Any, name: str) -> ValueState:
     if not isinstance(document, Mapping) or not isinstance(document.get("state"), bytes):
         raise ValueError(f"the summary has no state for {name!r}")
-    reader = Reader(document["state"])
+    reader = VarintReader(document["state"])
     version = reader.number()
     if version != STATE_VERSION:
         raise ValueError(f"the summary's state for {name!r} has version {version}; known is {STATE_VERSION}")
@@ -202,8 +202,8 @@ def _value_state(document: Any, name: str) -> ValueState:
         return state
     state.count, state.total, state.squares, state.bins = document["count"], total, squares, counted
     state.low, state.high = document["min"], document["max"]
-    state.first = Mark(milliseconds(document["first_at"]), first_id, document["first"])
-    state.last = Mark(milliseconds(document["last_at"]), last_id, document["last"])
+    state.first = EdgeValue(milliseconds(document["first_at"]), first_id, document["first"])
+    state.last = EdgeValue(milliseconds(document["last_at"]), last_id, document["last"])
     return state
 
 

@@ -22,14 +22,14 @@ _LIMB = 32
 _LOW = (1 << _LIMB) - 1
 _HALF = 27  # a mantissa of 53 bits splits into 26 and 27
 
-_PIECE = 20  # bits: products of two pieces have 40 …
-_LONGEST = 1 << 12  # … and the sum of so many, two products each, 53
-_MOST = 1 << 22  # … and what is cut adds up to 63
-_PIECES = 4
-_PIECES_OF_MOST, _MANTISSA, _MANY = 3, 53, 10_000  # three hold a mantissa and 7 bits more
+_PIECE_BITS = 20  # bits: products of two pieces have 40 …
+_MAX_RUN = 1 << 12  # … and the sum of so many, two products each, 53
+_MAX_VALUES = 1 << 22  # … and what is cut adds up to 63
+_MAX_PIECES = 4
+_USUAL_PIECES, _MANTISSA_BITS, _UNBOUNDED = 3, 53, 10_000  # three hold a mantissa and 7 bits more
 #: Values.
 AT_ONCE = 1 << 16
-_FAR = 300  # products of pieces stay far inside what doubles can hold
+_MAX_EXPONENT = 300  # products of pieces stay far inside what doubles can hold
 
 
 def sums(values: Doubles, starts: Integers) -> list[int]:
@@ -57,18 +57,18 @@ def sums_and_squares(numbers: Numbers) -> tuple[list[int], list[int]]:
     a run is no longer than _LONGEST; longer ones are cut."""
     numbers = _cut(numbers)
     exponents, spans = _magnitudes(numbers)
-    is_far = np.logical_or(np.abs(exponents) >= _FAR, len(numbers.values) >= _MOST)
+    is_extreme = np.logical_or(np.abs(exponents) >= _MAX_EXPONENT, len(numbers.values) >= _MAX_VALUES)
     near = numbers.values
-    if is_far.any():
-        near = np.where(np.repeat(is_far[numbers.group], numbers.lengths), 0.0, near)
-    exponents[is_far] = 0
+    if is_extreme.any():
+        near = np.where(np.repeat(is_extreme[numbers.group], numbers.lengths), 0.0, near)
+    exponents[is_extreme] = 0
     scale = np.ldexp(1.0, exponents)[numbers.group]
-    is_short = (spans <= _PIECES_OF_MOST * _PIECE)[numbers.group]
-    added = np.zeros((_PIECES + 1, len(scale)))
-    squared = np.zeros((2 * _PIECES + 1, len(scale)))
-    for runs, some, starts in _in_parts(numbers, near):
-        pieces, has_rest = _pieces(some, starts, scale[runs], is_short=bool(is_short[runs].all()))
-        is_far[numbers.group[runs][has_rest]] = True
+    is_short = (spans <= _USUAL_PIECES * _PIECE_BITS)[numbers.group]
+    added = np.zeros((_MAX_PIECES + 1, len(scale)))
+    squared = np.zeros((2 * _MAX_PIECES + 1, len(scale)))
+    for runs, values, starts in _in_parts(numbers, near):
+        pieces, has_rest = _pieces(values, starts, scale[runs], is_short=bool(is_short[runs].all()))
+        is_extreme[numbers.group[runs][has_rest]] = True
         for place, terms in enumerate(pieces, 1):
             added[place, runs] = np.add.reduceat(terms, starts)
         for place, terms in _products(pieces):
@@ -77,17 +77,17 @@ def sums_and_squares(numbers: Numbers) -> tuple[list[int], list[int]]:
         _whole(added / scale, numbers, exponents + UNIT),
         _whole(squared / scale**2, numbers, 2 * (exponents + UNIT)),
     )
-    for at, *exactly in _one_by_one(numbers, is_far):
-        for figures, figure in zip(found, exactly, strict=True):
+    for at, *exact in _one_by_one(numbers, is_extreme):
+        for figures, figure in zip(found, exact, strict=True):
             figures[at] = figure
     return found
 
 
 def _cut(numbers: Numbers) -> Numbers:
     """Returns the same numbers, with no run longer than _LONGEST."""
-    if numbers.lengths.max() <= _LONGEST:
+    if numbers.lengths.max() <= _MAX_RUN:
         return numbers
-    starts = np.union1d(numbers.starts, np.arange(0, len(numbers.values), _LONGEST))
+    starts = np.union1d(numbers.starts, np.arange(0, len(numbers.values), _MAX_RUN))
     run = np.searchsorted(numbers.starts, starts, side="right") - 1
     return Numbers(numbers.values, starts, numbers.group[run])
 
@@ -99,7 +99,7 @@ def _magnitudes(numbers: Numbers) -> tuple[Integers, Integers]:
     np.maximum.at(most, numbers.group, np.maximum(numbers.high, -numbers.low))
     np.minimum.at(least, numbers.group, np.maximum(np.maximum(numbers.low, -numbers.high), 0.0))
     exponents = np.frexp(most)[1].astype(np.int64)
-    return exponents, np.where(least > 0, exponents - np.frexp(least)[1] + _MANTISSA, _MANY)
+    return exponents, np.where(least > 0, exponents - np.frexp(least)[1] + _MANTISSA_BITS, _UNBOUNDED)
 
 
 def _in_parts(numbers: Numbers, values: Doubles) -> Iterator[tuple[slice, Doubles, Integers]]:
@@ -118,11 +118,11 @@ def _pieces(
     would take more than a few. Piece i, from 1, of a run is a multiple of its scale * 2**(-i * _PIECE).
     `is_short`: what the first two leave of any value is such a multiple already."""
     # Adding this makes a sum round to these multiples; subtracting it again is exact.
-    shift = np.repeat(scale * (1.5 * 2.0 ** (52 - _PIECE)), np.diff(starts, append=len(values)))
+    shift = np.repeat(scale * (1.5 * 2.0 ** (52 - _PIECE_BITS)), np.diff(starts, append=len(values)))
     rest = values
     pieces: list[Doubles] = []
-    for _ in range(_PIECES):
-        if is_short and len(pieces) == _PIECES_OF_MOST - 1:
+    for _ in range(_MAX_PIECES):
+        if is_short and len(pieces) == _USUAL_PIECES - 1:
             return [*pieces, rest], np.zeros(len(starts), dtype=np.bool_)
         piece = rest + shift
         piece -= shift
@@ -130,7 +130,7 @@ def _pieces(
         rest = rest - piece
         if not rest.any():
             break
-        shift *= 2.0**-_PIECE
+        shift *= 2.0**-_PIECE_BITS
     return pieces, np.logical_or.reduceat(rest, starts)
 
 
@@ -151,12 +151,12 @@ def _whole(sums: Doubles, numbers: Numbers, shifts: Integers) -> list[int]:
     """Returns the total of each group, times 2 to the power of its shift. `sums`: of each run at place i, in
     units of 2**(-i * _PIECE)."""
     found = [0] * numbers.groups
-    for place, some in enumerate(sums):
-        if some.any():
+    for place, of_place in enumerate(sums):
+        if of_place.any():
             kept = np.zeros(numbers.groups, dtype=np.int64)
-            np.add.at(kept, numbers.group, (some * 2.0 ** (place * _PIECE)).astype(np.int64))
-            ups = (shifts - place * _PIECE).tolist()
-            found = [it + (more << up) for it, more, up in zip(found, kept.tolist(), ups, strict=True)]
+            np.add.at(kept, numbers.group, (of_place * 2.0 ** (place * _PIECE_BITS)).astype(np.int64))
+            ups = (shifts - place * _PIECE_BITS).tolist()
+            found = [it + (part << up) for it, part, up in zip(found, kept.tolist(), ups, strict=True)]
     return found
 
 
@@ -220,11 +220,11 @@ def _add_up(
 
     Each term falls into three limbs of at most 33 bits: int64 holds the sums of 2**30 of them.
     """
-    used = magnitude != 0
-    if not used.any():
+    is_nonzero = magnitude != 0
+    if not is_nonzero.any():
         return [0] * len(starts)
-    base = int(shift[used].min())
-    place = np.where(used, shift - base, 0)
+    base = int(shift[is_nonzero].min())
+    place = np.where(is_nonzero, shift - base, 0)
     limb, offset = place >> 5, place & (_LIMB - 1)
     low = (magnitude & _LOW) << offset
     high = (magnitude >> _LIMB) << offset
@@ -232,12 +232,12 @@ def _add_up(
     if negative is not None:
         parts = [np.where(negative, -part, part) for part in parts]
     result = [0] * len(starts)
-    present = np.flatnonzero(np.bincount(limb)).tolist()  # one or two, unless magnitudes differ widely
-    for at in present:
-        here = limb == at
+    limbs = np.flatnonzero(np.bincount(limb)).tolist()  # one or two, unless magnitudes differ widely
+    for at in limbs:
+        is_in_limb = limb == at
         for index, part in enumerate(parts):
-            mine = part if len(present) == 1 else np.where(here, part, 0)
-            column = np.add.reduceat(mine, starts).tolist()
+            terms = part if len(limbs) == 1 else np.where(is_in_limb, part, 0)
+            column = np.add.reduceat(terms, starts).tolist()
             up = _LIMB * (at + index)
             result = [so_far + (more << up) for so_far, more in zip(result, column, strict=True)]
     return [value << base for value in result]

@@ -14,31 +14,31 @@ from buckets.columns import Series
 from buckets.fields.times import DAY_MS
 from buckets.models.series import series_key
 from config.policies import Policy
-from rollups.calendar.levels import Level, bases, levels_of
+from rollups.calendar.levels import Level, base_levels, levels_of
 from rollups.summaries import documents
 
 Document = dict[str, Any]
 #: Series that one query asks for.
-_AT_ONCE = 100
+_BATCH_SIZE = 100
 
 
-class Summaries:
+class NumericHistory:
     """Answers one run's questions to its summaries. What a series ever had is looked up once."""
 
     def __init__(self, database: Database[Document], policy: Policy) -> None:
         self._database = database
         self._policy = policy
         self._levels = levels_of(policy)
-        self._had: dict[bytes, set[str]] = {}
+        self._fields_ever: dict[bytes, set[str]] = {}
 
-    def had(self, wanted: Mapping[bytes, Series]) -> Mapping[bytes, set[str]]:
+    def fields_ever(self, wanted: Mapping[bytes, Series]) -> Mapping[bytes, set[str]]:
         """Returns the value fields in which each of these series, by their keys, had a finite number ever."""
-        new = [series for key, series in wanted.items() if key not in self._had]
-        self._had |= {series_key(series): set() for series in new}
+        new = [series for key, series in wanted.items() if key not in self._fields_ever]
+        self._fields_ever |= {series_key(series): set() for series in new}
         if self._levels:  # the fewest; but the current week or month has none
-            for key, _, names in self._numeric(bases(self._levels)[-1], new, MinKey(), MaxKey()):
-                self._had.setdefault(key, set()).update(names)
-        return {key: self._had[key] for key in wanted}
+            for key, _, names in self._numeric(base_levels(self._levels)[-1], new, MinKey(), MaxKey()):
+                self._fields_ever.setdefault(key, set()).update(names)
+        return {key: self._fields_ever[key] for key in wanted}
 
     def days(self, wanted: Collection[Series], first_ms: int, last_ms: int) -> set[tuple[bytes, int, str]]:
         """Returns on which UTC days (since 1970) from first to last these series had some, and where."""
@@ -46,7 +46,7 @@ class Summaries:
         return {
             (key, day, name)
             for level in self._levels
-            if _is_in_one_day(level)
+            if _is_within_one_day(level)
             for key, day, names in self._numeric(level, list(wanted), low, high, by_day=True)
             for name in names
         }
@@ -60,13 +60,13 @@ class Summaries:
         day: Any = {"$floor": {"$divide": [{"$toLong": "$start"}, DAY_MS]}} if by_day else {"$literal": 0}
         names = self._policy.value_names
         numeric = {f"f{i}": {"$max": {"$gt": [f"${name}.count", 0]}} for i, name in enumerate(names)}
-        for at in range(0, len(wanted), _AT_ONCE):
-            spans = [self._span(series, low, high) for series in wanted[at : at + _AT_ONCE]]
+        for at in range(0, len(wanted), _BATCH_SIZE):
+            spans = [self._span(series, low, high) for series in wanted[at : at + _BATCH_SIZE]]
             group = {"_id": {"series": "$_id.series", "day": day}, **numeric}
             for found in summaries.aggregate([{"$match": {"$or": spans}}, {"$group": group}]):
                 series = documents.series_of(self._policy, found)
-                had = {name for i, name in enumerate(names) if found[f"f{i}"]}
-                yield series_key(series), int(found["_id"]["day"]), had
+                filled = {name for i, name in enumerate(names) if found[f"f{i}"]}
+                yield series_key(series), int(found["_id"]["day"]), filled
 
     def _span(self, series: Series, low: object, high: object) -> Document:
         """Returns a query for the summaries of a series: their `_id`s lie together."""
@@ -76,6 +76,6 @@ class Summaries:
         }
 
 
-def _is_in_one_day(level: Level) -> bool:
+def _is_within_one_day(level: Level) -> bool:
     """Returns whether each window lies in one UTC day."""
     return level.step is not None or (level.name == "daily" and level.zone.key == "UTC" and not level.local)

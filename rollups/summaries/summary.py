@@ -23,7 +23,7 @@ from rollups.summaries.runs import Runs, runs_of
 Integers = NDArray[np.int64]
 
 
-class Mark(NamedTuple):
+class EdgeValue(NamedTuple):
     """The first or last finite number of a window: where times tie, the lower `_id` comes first."""
 
     at: int  # milliseconds
@@ -42,8 +42,8 @@ class ValueState:
     squares: int = 0
     low: float = inf
     high: float = -inf
-    first: Mark | None = None
-    last: Mark | None = None
+    first: EdgeValue | None = None
+    last: EdgeValue | None = None
     bins: bins.Bins = field(default_factory=dict)  # empty where no percentiles are asked for
 
 
@@ -78,7 +78,7 @@ def _numbers(value: ValueState) -> tuple[float, ...]:
 
 def _value_of(numbers: tuple[Any, ...], first: Any, last: Any, counted: bins.Bins) -> ValueState:
     value = ValueState(*numbers)
-    value.first, value.last, value.bins = first and Mark(*first), last and Mark(*last), counted
+    value.first, value.last, value.bins = first and EdgeValue(*first), last and EdgeValue(*last), counted
     return value
 
 
@@ -97,16 +97,16 @@ def _merge_values(one: ValueState, other: ValueState) -> ValueState:
         one.squares + other.squares,
         min(one.low, other.low),
         max(one.high, other.high),
-        min((mark for mark in (one.first, other.first) if mark), key=_order, default=None),
-        max((mark for mark in (one.last, other.last) if mark), key=_order, default=None),
+        min((edge for edge in (one.first, other.first) if edge), key=_order, default=None),
+        max((edge for edge in (one.last, other.last) if edge), key=_order, default=None),
         bins.merge(one.bins, other.bins),
     )
 
 
-def _order(mark: Mark) -> tuple[int, bytes, bytes]:
-    """Returns a key that orders marks. Bits decide last, so that merging commutes also where two documents
-    share one `_id`."""
-    return mark.at, mark.id, struct.pack(">d", mark.value)
+def _order(edge: EdgeValue) -> tuple[int, bytes, bytes]:
+    """Returns a key that orders edge values. Bits decide last, so that merging commutes also where two
+    documents share one `_id`."""
+    return edge.at, edge.id, struct.pack(">d", edge.value)
 
 
 def aggregate(
@@ -194,8 +194,8 @@ def _finite(columns: Columns, order: Integers | None, numbers: Numbers, binned: 
         *exact.sums_and_squares(numbers),
         (low + 0.0).tolist(),
         (high + 0.0).tolist(),
-        _marks(columns, first_readings[first], numbers.values[starts[first]]),
-        _marks(columns, last_readings[last], numbers.values[lasts[last]]),
+        _edge_values(columns, first_readings[first], numbers.values[starts[first]]),
+        _edge_values(columns, last_readings[last], numbers.values[lasts[last]]),
         bins.build(numbers) if binned else [{} for _ in first],
     )
 
@@ -212,6 +212,6 @@ def _extreme(numbers: Numbers, times: Integers, ufunc: np.ufunc, step: Literal[1
     return found
 
 
-def _marks(columns: Columns, readings: Integers, values: NDArray[np.float64]) -> list[Mark]:
+def _edge_values(columns: Columns, readings: Integers, values: NDArray[np.float64]) -> list[EdgeValue]:
     ids = columns.bucket_order[columns.bucket[readings]].tolist()
-    return list(map(Mark, columns.time[readings].tolist(), ids, values.tolist()))
+    return list(map(EdgeValue, columns.time[readings].tolist(), ids, values.tolist()))

@@ -26,14 +26,14 @@ from rollups.guarded import Guard, majority, transaction
 from rollups.summaries.documents import milliseconds
 
 Document = dict[str, Any]
-_AT_ONCE = 1000
+_BATCH_SIZE = 1000
 _Operation = DeleteOne | ReplaceOne[RawBSONDocument]
 #: How a document begins, behind its length: the server puts `_id` first.
 _ID_FIRST = b"\x03_id\0"
 _SERIES_INDEX = "bucketwise_series"
 _START_INDEX = "bucketwise_start"
 #: DuplicateKey, IndexOptionsConflict, IndexKeySpecsConflict, CannotCreateIndex: an index or data conflicts.
-_IN_THE_WAY = (11000, 85, 86, 67)
+_CONFLICT_CODES = (11000, 85, 86, 67)
 
 
 @dataclass
@@ -85,17 +85,17 @@ class Changes:
         computed: dict[bytes, bytes],
         keeps: Callable[[Span, RawBSONDocument, bytes | None], bool],
         outlived: Container[bytes] = (),
-        narrowed: Callable[[Callable[[], Iterable[bytes]]], Iterable[bytes]] = lambda read: read(),
+        narrow: Callable[[Callable[[], Iterable[bytes]]], Iterable[bytes]] = lambda read: read(),
     ) -> None:
         """Compares computed summaries with those that stand, and gathers what to write and delete.
 
         `computed`: `_id` → document, both BSON, for all series of the windows. `keeps` is asked of a standing
         summary that differs: its window, it, and what was computed (None: it has no reading). `outlived`: the
-        `_id`s of those that are made of a summary whose readings are gone. `narrowed`: gives the standing
+        `_id`s of those that are made of a summary whose readings are gone. `narrow`: gives the standing
         summaries of those series alone that were computed, given how all are read."""
         starts = [start for start, _ in windows]
         waiting = dict(computed)
-        for raw in narrowed(partial(self._standing, windows)):
+        for raw in narrow(partial(self._standing, windows)):
             name = identity_of(raw)
             if name in waiting and waiting[name] == raw:
                 del waiting[name]
@@ -136,9 +136,9 @@ class Changes:
         operations: list[_Operation]
         operations = [DeleteOne({"_id": identity}) for identity in self.deleted]
         operations += [ReplaceOne({"_id": key}, document, upsert=True) for key, document in self.replaced]
-        for at in range(0, len(operations), _AT_ONCE):
+        for at in range(0, len(operations), _BATCH_SIZE):
             try:
-                piece = operations[at : at + _AT_ONCE]
+                piece = operations[at : at + _BATCH_SIZE]
                 transaction(self._database, guard, partial(_write, self._collection, piece))
             except BulkWriteError as error:
                 raise BucketwiseError(_explain(policy, self._collection.name, error)) from error
@@ -165,23 +165,23 @@ def ensure_indexes(collection: Collection[RawBSONDocument], policy: Policy) -> N
     """Creates the indexes of a collection of summaries. Creates the unique one anew where the policy's series
     fields have changed."""
     series = [(name, 1) for name in [*stored_fields(policy), "start"]]
-    standing = collection.index_information()
-    ours = standing.get(_SERIES_INDEX)
+    existing = collection.index_information()
+    ours = existing.get(_SERIES_INDEX)
     try:
         if ours is not None and _key(ours) != series:
             collection.drop_index(_SERIES_INDEX)
-            del standing[_SERIES_INDEX]
-        if not any(_key(index) == series and index.get("unique") for index in standing.values()):
+            del existing[_SERIES_INDEX]
+        if not any(_key(index) == series and index.get("unique") for index in existing.values()):
             collection.create_index(series, unique=True, name=_SERIES_INDEX)
-        if not any(key[0] == ("start", 1) for key in [series, *map(_key, standing.values())]):
+        if not any(key[0] == ("start", 1) for key in [series, *map(_key, existing.values())]):
             collection.create_index([("start", 1)], name=_START_INDEX)
     except OperationFailure as error:
-        if error.code not in _IN_THE_WAY:
+        if error.code not in _CONFLICT_CODES:
             raise
         fields = ", ".join(name for name, _ in series)
-        said = (error.details or {}).get("errmsg", error)
+        reason = (error.details or {}).get("errmsg", error)
         raise BucketwiseError(
-            f"policy {policy.name}: can't make the indexes of {collection.name} on ({fields}): {said}. "
+            f"policy {policy.name}: can't make the indexes of {collection.name} on ({fields}): {reason}. "
             "Is something there that this policy did not write? Remove it, or name another collection."
         ) from error
 

@@ -189,5 +189,5 @@ class Writer:
 @contextmanager
 def eager() -> Iterator[None]:
     """Unions of two documents already, and tried before anything else."""
-    with patch.multiple(groups, _LEAST=2, _COMPANY=10**9, _SHARE=0):
+    with patch.multiple(groups, _MIN_UNION=2, _MIN_ALIKE=10**9, _MIN_SHARE=0):
         yield

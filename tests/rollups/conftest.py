@@ -22,8 +22,8 @@ from config.policies import Policy
 from rollups.context import RunContext
 from rollups.rolling.options import Archived, RollupOptions, RollupReport
 from rollups.rolling.rollup import roll_up
-from rollups.rolling.slices import Reader, read
-from rollups.tasks import at_once
+from rollups.rolling.slices import SliceReader, read
+from rollups.tasks import run_now
 
 Document = dict[str, Any]
 
@@ -57,8 +57,8 @@ class Bench:
         guard = more.pop("guard", nobody_else)
         progress = more.pop("progress", lambda _what, count, _share: self.slices.append(count))
         source, unions = Source(self.database, policy), Unions()
-        here = Reader(
-            lambda asked: at_once(read, source, archived, policy, asked, unions), memory=self.memory
+        here = SliceReader(
+            lambda asked: run_now(read, source, archived, policy, asked, unions), memory=self.memory
         )
         reader = more.pop("reader", here)
         span = None if first is None or last is None else (first, last + 86_400_000)

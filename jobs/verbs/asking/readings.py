@@ -24,7 +24,7 @@ from jobs.running.runner import RunOptions, perform
 from jobs.running.turn import Done, Step, Turn
 from jobs.selection import Series, one_policy, parse_series
 from jobs.steps.working import LEFT_SOMETHING, quarantine_body
-from rollups.context import Progress
+from rollups.context import ProgressListener
 
 EXAMPLES = [
     "bucketwise readings -p ticks --series symbol=MDB --since 2018-06-30 --until 2018-07-01",
@@ -109,7 +109,7 @@ def _check(call: Call, form: Format, output: Path | None) -> None:
         raise UsageError("--format parquet: a terminal can't show it; name a file with --output")
 
 
-def _deliver(found: Readings, form: Format, output: Path | None, progress: Progress) -> int:
+def _deliver(found: Readings, form: Format, output: Path | None, progress: ProgressListener) -> int:
     """Writes them where they are wanted; gives how many."""
     count = 0
 

@@ -100,7 +100,10 @@ def _parse_percentiles(text: str) -> list[float]:
 def _body(answer: Answer, through: int | None, by: By) -> dict[str, Any]:
     names = answer.policy.series_names
     rows = [
-        {"series": dict(zip(names, series, strict=True)) if by is By.series else {}, **answer.told(state)}
+        {
+            "series": dict(zip(names, series, strict=True)) if by is By.series else {},
+            **answer.statistics(state),
+        }
         for series, state in answer.states
     ]
     tiling = answer.tiling

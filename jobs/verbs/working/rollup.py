@@ -59,7 +59,7 @@ def rollup(
     within = parse_range(since, until)
     if restart and slices is None:
         raise UsageError("--restart: give --slices as well; without it each call starts again")
-    step = ROLLUP if slices is None else backfill_step(_length(slices, within), anew=restart)
+    step = ROLLUP if slices is None else backfill_step(_length(slices, within), restart=restart)
     staff = call.staff(workers, executor)
     options = RunOptions(within, staff=staff, followers=published(call.settings))
     results = perform(call, [step], options)

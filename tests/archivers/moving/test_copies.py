@@ -22,7 +22,7 @@ from buckets.bson.raw import Batch
 from buckets.source import Source
 from config.errors import BucketwiseError, HaltedError, InterruptedRun
 from config.tables import USUAL_MEMORY, Store
-from rollups.tasks import at_once
+from rollups.tasks import run_now
 from tests.archivers.builders import Case, deletable, samples, samples_overflow, slots
 from tests.archivers.harness import Cycle, expected_rows
 
@@ -41,7 +41,7 @@ class Elsewhere:
 
     def submit(self, task: Callable[..., Any], *plain: Any) -> Future[Any]:
         self.first()
-        future = at_once(task, self.connections, *plain)
+        future = run_now(task, self.connections, *plain)
         self.gave.append(future.result())
         return future
 
@@ -80,7 +80,9 @@ class Slanderer(Elsewhere):
 
 def _saying(draft: Manifest, digest: str) -> Future[Any]:
     said: Future[Any] = Future()
-    said.set_result(draft.model_copy(update={"documents_sha256": digest}))
+    (section,) = draft.sections
+    other = section.model_copy(update={"documents_sha256": digest})
+    said.set_result(draft.model_copy(update={"sections": (other,)}))
     return said
 
 

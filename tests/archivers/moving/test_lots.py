@@ -271,7 +271,7 @@ def test_a_copy_that_goes_while_it_waits_for_its_turn(
     """It makes no commit, and its buckets stay."""
     cycle = Cycle(database, on_days(*APART), file_store).load()
     live = cycle.live()
-    with pytest.raises(DamagedError, match="gone by now"):
+    with pytest.raises(DamagedError, match="now missing"):
         cycle.run(LATER + 300 * DAY, store=Losing(cycle.root, 40, 0))
     assert commits(cycle) == [(0, 0)]
     assert cycle.live() == live[1:]

@@ -79,7 +79,7 @@ def test_an_audit_holds_no_more_states_than_a_roll_up(
 
     monkeypatch.setattr(Cells, "add", adding)
     connections = Connections(database, cycle.store)
-    memory = 4 * at_once * slices.STATE  # a quarter of it is for the states of a slice
+    memory = 4 * at_once * slices.STATE_BYTES  # a quarter of it is for the states of a slice
     report = audit(cycle.context(executor=LocalExecutor(connections, memory=memory)))
     assert (report.findings, report.parts_read) == ([], 1)
     assert len(held) == 2 * series * hours  # read, and loaded again

@@ -15,7 +15,7 @@ from pymongo.errors import BulkWriteError
 from buckets.bson.raw import Batch, Docs
 from buckets.decoding.decode import decode
 from buckets.fields.ids import sort_key, sort_keys
-from buckets.layouts.groups import group
+from buckets.layouts.groups import group_by_layout
 from config.policies import Policy
 from tests.buckets import handmade as bson_of
 from tests.buckets.handmade import Value
@@ -176,7 +176,7 @@ def test_many_alike_have_the_keys_of_each(
         is_one = alone and len(fields) == 1
         identities.append(fields[0][1] if is_one else bson_of.sub(*fields, ("more", bson_of.sub(*fields))))
     docs = Docs.of([bson_of.document(("_id", identity)) for identity in identities])
-    for some in group(docs, None):
+    for some in group_by_layout(docs, None):
         keys = sort_keys(some, some.layout.get(("_id",)))
         expected = [sort_key(*identities[member]) for member in some.members]
         assert keys.tolist() == np.array(expected, dtype=np.bytes_).tolist()

@@ -105,7 +105,7 @@ def test_rows_are_documents_however_they_are_cut_and_joined(
 
 def test_rows_keep_no_reply_of_which_they_have_none() -> None:
     docs = Docs.of_rows([as_rows(of_one_length([number, number])) for number in range(3)])
-    held = docs._held
+    held = docs._storage
     assert isinstance(held, list)
     bases = [ref(some.base) for some in held]
     part = docs.slice(2, 4)
@@ -118,7 +118,7 @@ def test_rows_keep_no_reply_of_which_they_have_none() -> None:
 def test_replies_go_one_by_one_as_they_are_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else all would be there twice. Where that breaks off, nobody is given what is left as the whole."""
     docs = Docs.of_rows([as_rows(of_one_length([number])) for number in range(3)])
-    held = docs._held
+    held = docs._storage
     assert isinstance(held, list)
     bases = [ref(some.base) for some in held]
     del held
@@ -180,8 +180,8 @@ def test_each_has_its_own_id_whatever_the_others_have(found: list[tuple[bson_of.
 def test_the_name_of_an_id_depends_on_nothing_else(keys: list[bson_of.Value]) -> None:
     """What a run met in one batch it has to know again in any other."""
     raw_ids = [bytes([key[0]]) + key[1] for key in keys]
-    alone = [Docs.of([bson_of.document(("_id", key), ("x", key))]).id_names[0] for key in keys]
-    assert Docs.of([bson_of.document(("_id", key)) for key in keys]).id_names.tolist() == alone
+    alone = [Docs.of([bson_of.document(("_id", key), ("x", key))]).id_hashes[0] for key in keys]
+    assert Docs.of([bson_of.document(("_id", key)) for key in keys]).id_hashes.tolist() == alone
     assert len(set(alone)) == len(set(raw_ids))
 
 
@@ -189,7 +189,7 @@ def test_object_ids_of_one_second_and_of_all_bits_have_names_of_their_own() -> N
     near = [bytes.fromhex(f"5b15d3800102030405{number:06x}") for number in range(20_000)]
     bits = [bytes(at) + bytes([1 << bit]) + bytes(11 - at) for at in range(12) for bit in range(8)]
     documents = [bson_of.document(("_id", bson_of.object_id(key))) for key in (*near, *bits)]
-    assert len(set(Docs.of(documents).id_names.tolist())) == len(documents)
+    assert len(set(Docs.of(documents).id_hashes.tolist())) == len(documents)
 
 
 def test_no_id() -> None:

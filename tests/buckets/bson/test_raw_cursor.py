@@ -113,7 +113,7 @@ def test_very_many_documents_in_a_reply(
 ) -> None:
     monkeypatch.setattr(raw_cursor, "FIRST_DOCUMENTS", 1_000_000)
     if lengths == 1:
-        monkeypatch.delattr(raw_cursor, "_unlike")  # they are not gone through one by one
+        monkeypatch.delattr(raw_cursor, "_of_any_length")  # they are not gone through one by one
     some: list[Document] = [
         {"$project": {"i": {"$range": [0, 130_000]}}},
         {"$unwind": "$i"},
@@ -203,7 +203,7 @@ def test_no_more_replies_wait_than_they_may(database: Mongo, monkeypatch: pytest
     """What was fetched is bounded by its bytes, however slow the one is that works on it."""
     stored = store(database, [{"_id": i} for i in range(100)])
     monkeypatch.setattr(raw_cursor, "MOST_DOCUMENTS", 10)
-    monkeypatch.setattr(raw_cursor, "AHEAD", 25 * len(stored[0]))
+    monkeypatch.setattr(raw_cursor, "READ_AHEAD_BYTES", 25 * len(stored[0]))
     cut, most, number = 0, 0, 0
     documents = raw_cursor._documents
 
@@ -229,7 +229,7 @@ def test_the_bytes_of_a_reply() -> None:
 def test_who_leaves_off_early_leaves_nothing_open(database: Mongo, monkeypatch: pytest.MonkeyPatch) -> None:
     store(database, [{"_id": i} for i in range(100)])
     monkeypatch.setattr(raw_cursor, "MOST_DOCUMENTS", 10)
-    monkeypatch.setattr(raw_cursor, "AHEAD", 1)
+    monkeypatch.setattr(raw_cursor, "READ_AHEAD_BYTES", 1)
     before = open_cursors(database.client)
     found = find_raw(database["it"], {})
     next(found)
@@ -286,7 +286,7 @@ def test_so_many_are_fetched_as_fit() -> None:
             event.set()
             yield 2
 
-    found = prefetch(sizes(), lambda: True, lambda size: size, most=5)
+    found = prefetch(sizes(), lambda: True, lambda size: size, limit=5)
     for _ in range(40):
         next(found)
         taken += 1
@@ -328,7 +328,7 @@ chance, rung = random.Random(1), 0
 for _ in range(1000):
     try:
         signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-5, 1e-3))
-        found = list(prefetch(iter(range(400)), lambda: True, most=chance.choice([1, 5])))
+        found = list(prefetch(iter(range(400)), lambda: True, limit=chance.choice([1, 5])))
         signal.setitimer(signal.ITIMER_REAL, 0)
         assert found == [*range(400)], found  # else it was interrupted
     except Alarm:
@@ -401,7 +401,9 @@ def test_leaving_off_waits_for_what_is_under_way() -> None:
 def test_a_reply_whose_fields_come_in_another_order(first: dict[str, Any]) -> None:
     """Its documents are cut out all the same, and not sooner or later made one by one."""
     cursor = {"id": 7, "ns": "market.ticks", "firstBatch": [{"_id": 1, "v": "x"}, {"_id": 2}]}
-    rest, batch, array = raw_cursor._cut(memoryview(bson.encode({**first, "cursor": cursor, "ok": 1.0})))
+    rest, batch, array = raw_cursor._take_out_array(
+        memoryview(bson.encode({**first, "cursor": cursor, "ok": 1.0}))
+    )
     assert bson.decode(rest) == {**first, "cursor": {**cursor, "firstBatch": []}, "ok": 1.0}
     assert batch == "firstBatch"
     assert list(bson.decode(bytes(array)).values()) == cursor["firstBatch"]

@@ -127,7 +127,7 @@ def test_finds_what_plain_loops_find(database: Mongo, case: Case, data: st.DataO
     assert near(policy, source.earliest(start), min(covered, default=None), 1)
     assert near(policy, source.earliest(), max(FIRST, min(first for first, _, _ in covers.values())), 1)
 
-    assert units(source.strays()) == []
+    assert units(source.untimed()) == []
     ids = [Docs.of([b.main]).decode_id(0) for b in found]
     assert units(source.by_ids(ids)) == sorted(found)
     assert source.present(ids[:1]) == {Docs.of([found[0].main]).raw_id(0)}
@@ -170,10 +170,10 @@ def test_strays_are_all_documents_without_usable_time_and_only_those(database: M
         (bucket,) = store(database, policy, [bad.bucket])
         document = oracle.decoded(bucket.main)
         is_stray = not all(usable(document.get(field), seconds=model == "samples") for field in fields)
-        assert units(Source(database, policy).strays()) == ([bucket] if is_stray else []), bad.id
+        assert units(Source(database, policy).untimed()) == ([bucket] if is_stray else []), bad.id
         strays += is_stray
         if is_stray:
-            (batch,) = Source(database, policy).strays()
+            (batch,) = Source(database, policy).untimed()
             assert len(decode(batch, policy).quarantined) == 1
     assert 0 < strays < len(chosen)
 
@@ -200,7 +200,7 @@ def test_bad_times_do_not_stop_the_search_for_the_first_and_last(database: Mongo
     source = Source(database, policy)
     at = oracle.milliseconds(good)
     assert source.earliest() == source.earliest_ending(FIRST) == source.latest() == at
-    assert sum(len(batch) for batch in source.strays()) == len(odd)
+    assert sum(len(batch) for batch in source.untimed()) == len(odd)
     assert source.earliest(at + 3_600_000) is None
 
 
@@ -219,14 +219,14 @@ def test_times_under_an_array_are_strays(database: Mongo) -> None:
     database[policy.collection].insert_many([{"_id": 1, "at": [{"d": now}]}, {"_id": 2, "at": {"d": now}}])
     source = Source(database, policy)
     assert source.earliest() == source.latest() == oracle.milliseconds(now)
-    assert [bucket.id for bucket in units(source.strays())] == [1]
+    assert [bucket.id for bucket in units(source.untimed())] == [1]
 
 
 def test_no_bucket_at_all(database: Mongo) -> None:
     for options in (READING, SECONDS, SAMPLES):
         source = Source(database, Policy(**options))
         assert source.earliest() is source.earliest(5) is source.earliest_ending(0) is source.latest() is None
-        assert list(source.batches(FIRST, LAST + 1)) == list(source.strays()) == []
+        assert list(source.batches(FIRST, LAST + 1)) == list(source.untimed()) == []
 
 
 def test_the_very_first_and_last_instant_can_be_had(database: Mongo) -> None:
@@ -383,7 +383,7 @@ def test_a_native_time_series_collection(native: Mongo) -> None:
     assert (source.earliest(), source.latest()) == (times[0], times[-1])
     assert source.earliest(times[7] + 1) == times[8] == source.earliest_ending(times[8])
     assert len(units(source.ending(times[3], times[5]))) == 2
-    assert units(source.strays()) == []
+    assert units(source.untimed()) == []
     ids = [bucket.id for bucket in found[:3]]
     assert None not in ids and len(units(source.by_ids(ids))) == 3
     for batch in source.batches(FIRST, LAST):

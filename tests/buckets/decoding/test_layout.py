@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from buckets.bson.raw import Docs
-from buckets.layouts.groups import group
+from buckets.layouts.groups import group_by_layout
 from buckets.layouts.layout import read_holes, write_holes
 from tests.buckets import handmade as bson_of
 
@@ -44,7 +44,7 @@ WHOLE = [
 def is_alike(document: bytes, at: int, bit: int) -> bool:
     changed = bytearray(document)
     changed[at] ^= 1 << bit
-    return len(next(group(Docs.of([document, bytes(changed)]))).members) == 2
+    return len(next(group_by_layout(Docs.of([document, bytes(changed)]))).members) == 2
 
 
 @pytest.mark.parametrize("wrap", ["top", "document", "array"])

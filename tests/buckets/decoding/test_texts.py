@@ -106,7 +106,7 @@ def test_whatever_range_finds_the_texts_of_its_instants(
             assert earliest is None or max(at, min(later) - 3 * DAY) <= earliest <= min(later)
     last = max(it.ms for it in found)
     assert last <= told(source.latest()) <= last + 3 * DAY
-    assert ids(source.strays()) == []
+    assert ids(source.untimed()) == []
 
 
 @few
@@ -167,7 +167,7 @@ def test_an_offset_of_a_day_and_more_is_no_time(database: Mongo, offset: str) ->
     fill(database, ["2026-01-05T10:00:00Z", f"2026-01-05T10:00:00{offset}", "2026-01-06T10:00:00Z"])
     source, start = Source(database, POLICY), 20_458 * DAY
     for _ in range(2):
-        assert ids(source.strays()) == [1]
+        assert ids(source.untimed()) == [1]
         assert source.earliest_ending(FIRST) in (start, start + 10 * 60 * MINUTE)
         assert source.earliest(start + 2 * DAY) is None
         assert ids(source.ending(start + DAY, start + 2 * DAY)) in ([2], [1, 2])
@@ -194,17 +194,17 @@ def test_a_day_that_its_month_does_not_have_is_no_time(database: Mongo, behind: 
     fill(database, [f"{it}{behind}" for it in dates])
     none = [i for i, it in enumerate(dates) if not is_day(it)]
     source = Source(database, POLICY)
-    assert ids(source.strays()) == none
+    assert ids(source.untimed()) == none
     database[POLICY.collection].delete_many({"_id": {"$nin": none[-1:]}})
     source.look_at_texts()
-    assert ids(source.strays()) == none[-1:]
+    assert ids(source.untimed()) == none[-1:]
 
 
 def test_an_offset_may_lead_out_of_the_years_that_count(database: Mongo) -> None:
     rims = ["0001-01-01T00:59:59", "0001-01-01 01:00", "9999-12-31T22:59:59.999", "9999-12-31T23:00:00"]
     fill(database, [f"{it}{zone}" for it in rims for zone in ("Z", "+01:00", "-0100")])
     source = Source(database, POLICY)
-    assert ids(source.strays()) == [1, 11]
+    assert ids(source.untimed()) == [1, 11]
     found = [decode(batch, POLICY) for batch in source.batches(FIRST, LAST + 1)]
     assert sum(len(it.columns.time) for it in found) == 10
 

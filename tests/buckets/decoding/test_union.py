@@ -23,7 +23,7 @@ from buckets.decoding import decode as decoding
 from buckets.decoding.decode import Decoded, Lot, decode
 from buckets.layouts import groups, merge, union
 from buckets.layouts.cache import ByteLimitedCache
-from buckets.layouts.groups import group
+from buckets.layouts.groups import group_by_layout
 from buckets.layouts.merge import Containers, union_of
 from buckets.models.model import SHAPES, union_rules
 from buckets.models.shape import Breach
@@ -187,7 +187,7 @@ def test_what_is_packed_does_not_come_of_unions_that_were_made_before(policy: Po
 
 def test_a_union_of_the_same_is_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     _, documents = in_samples(sampled(100, _SOUND))
-    made: ByteLimitedCache[merge._Made] = ByteLimitedCache(1 << 16)
+    made: ByteLimitedCache[merge._KnownUnion] = ByteLimitedCache(1 << 16)
     monkeypatch.setattr(merge, "known_merges", made)
     containers = Containers(frozenset([("in", "samples")]))
     first = union_of(Docs.of(documents), containers, lambda _: True, 2**30)
@@ -226,10 +226,10 @@ def test_a_layout_that_was_met_is_known_again_and_no_other(monkeypatch: pytest.M
     ]
     where = union_rules(SLOTS)
     for docs in batches:
-        assert [len(it.members) for it in group(docs, where) if it.present is None] == [9]
+        assert [len(it.members) for it in group_by_layout(docs, where) if it.present is None] == [9]
     monkeypatch.setattr(groups, "Layout", None)
     for docs in batches:
-        assert [len(it.members) for it in group(docs, where)] == [9]
+        assert [len(it.members) for it in group_by_layout(docs, where)] == [9]
 
 
 def test_so_many_bytes_are_remembered_and_no_more() -> None:
@@ -343,7 +343,12 @@ def test_irregular_buckets_are_laid_out_together(policy: Policy) -> None:
     writer.missing, writer.odd, writer.size, writer.named = 0.1, 0.01, 12, True
     batch = batch_of(writer.buckets(64))
     assert (
-        sum(len(it.members) for it in group(batch.main, union_rules(policy)) if it.present is not None) >= 50
+        sum(
+            len(it.members)
+            for it in group_by_layout(batch.main, union_rules(policy))
+            if it.present is not None
+        )
+        >= 50
     )
     packed = pack(Lot(batch, policy))
     assert len(packed.groups) <= 24
@@ -434,7 +439,7 @@ ALIKE = {
 
 def in_unions(documents: list[bytes], policy: Policy) -> int:
     with eager():
-        found = list(group(Docs.of(documents), union_rules(policy)))
+        found = list(group_by_layout(Docs.of(documents), union_rules(policy)))
     return sum(len(it.members) for it in found if it.present is not None)
 
 

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from buckets.bson.raw import Batch, Docs
 from buckets.models.series import SeriesTable
-from buckets.writing.documents import Writer, in_order
-from buckets.writing.exact import Exact, Losses, exact_of
+from buckets.writing.documents import DocumentWriter, in_order
+from buckets.writing.exact import ExactReadings, Losses, exact_of
 from buckets.writing.targets import MODELS, Target, misfits, model_named, target_of
 from config.policies import Policy
 
@@ -68,7 +68,7 @@ def batch_of(found: list[Reading], **more: Any) -> Batch:
     return Batch.of(Docs.of(documents))
 
 
-def exact(found: list[Reading]) -> tuple[Exact, SeriesTable]:
+def exact(found: list[Reading]) -> tuple[ExactReadings, SeriesTable]:
     table = SeriesTable()
     return in_order(exact_of(batch_of(found), SOURCE, table, Losses())[0]), table
 
@@ -116,8 +116,10 @@ def slots(held: Document) -> dict[int, Any]:
     return found
 
 
-def written(target: Target, table: SeriesTable, parts: list[tuple[Exact, int | None]]) -> list[Document]:
-    writer = Writer(target, table.series)
+def written(
+    target: Target, table: SeriesTable, parts: list[tuple[ExactReadings, int | None]]
+) -> list[Document]:
+    writer = DocumentWriter(target, table.series)
     made = [it for part, end in parts for it in writer.add(part, end)]
     return [bson.decode(bson.encode(it), CODEC) for it in made]
 
@@ -128,7 +130,7 @@ def test_every_reading_is_there_to_the_bit(found: list[Reading], cuts: list[int]
     target = target_of(model, SOURCE, "other", is_whole_minutes=False)
     edges = [(START - EPOCH) // timedelta(milliseconds=1) + cut * 1000 for cut in sorted(cuts)]
     bounds = [-(2**62), *edges, 2**62]
-    parts: list[tuple[Exact, int | None]] = []
+    parts: list[tuple[ExactReadings, int | None]] = []
     for low, high in itertools.pairwise(bounds):
         part = whole.take(np.flatnonzero((whole.time >= low) & (whole.time < high)))
         parts.append((part, high if high != bounds[-1] else None))
@@ -162,7 +164,7 @@ def test_what_no_model_carries_is_told() -> None:
     ]
     exact_of(batch_of(odd, note={"by": "hand"}, tags=[1]), SOURCE, SeriesTable(), losses)
     assert losses.fields == Counter(note=4, tags=4)
-    assert losses.told() == {
+    assert losses.by_reason() == {
         "readings whose p is a decimal": 1,
         "readings whose p is a string": 1,
         "readings whose p is a bool": 1,
@@ -187,7 +189,7 @@ def test_times_finer_than_a_millisecond_are_told(unit: Any, time: Any, fine: boo
     document = bson.encode({"_id": 1, "symbol": "MDB", "d": time, "p": 1.0})
     losses = Losses()
     exact_of(Batch.of(Docs.of([document])), policy, SeriesTable(), losses)
-    assert bool(losses.told()) is fine
+    assert bool(losses.by_reason()) is fine
 
 
 def test_what_slots_have_no_place_for() -> None:

@@ -215,7 +215,7 @@ def test_the_oplog_is_looked_at_no_further_than_it_is_said(
         monkeypatch.setattr("jobs.advising.oplog.ENTRIES", looked)
         arrival = by_oplog(subject, policy)
         assert (arrival.by, len(arrival.late)) == ("oplog", found)
-        told = re.search("the newest ([0-9,]+) entries of the oplog, back to 20", arrival.told)
+        told = re.search("the newest ([0-9,]+) entries of the oplog, back to 20", arrival.basis)
         assert told and 5 <= int(told[1].replace(",", "")) <= looked
 
 

@@ -42,7 +42,7 @@ from jobs.execution.processes import ProcessExecutor
 from jobs.execution.worker import Outcome, Where, do
 from jobs.failures import explain
 from rollups.rolling.slices import SliceRequest
-from rollups.tasks import at_once, result_of
+from rollups.tasks import result_of, run_now
 from tests.jobs.command import CommandLine, started
 from tests.jobs.place import NOW, START, Db, Place
 from tests.jobs.processes import descendants, forkservers, is_alive, wait_until, workers_of
@@ -462,7 +462,7 @@ class _Travelling:
     def submit(self, task: Task[P, T], *plain: P.args, **named: P.kwargs) -> Future[T]:
         call = pickle.loads(pickle.dumps(partial(do, self.where, task, *plain, **named)))
         outcome: Outcome[T] = pickle.loads(pickle.dumps(call()))
-        return at_once(outcome.get)
+        return run_now(outcome.get)
 
     def check(self) -> None:
         """Nobody is missing."""

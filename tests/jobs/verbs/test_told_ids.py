@@ -225,7 +225,7 @@ def test_a_document_as_it_is_queried_is_told_with_odd_bytes_as_escapes() -> None
 PRODUCT = ("config", "buckets", "rollups", "archivers", "jobs")
 #: What may stand in a message as `repr` has it: texts, and nothing that comes out of a document.
 TEXTS = {
-    "collection", "field", "foreign", "key", "name", "raw[:_TOLD]", "settings.url", "span", "text", "to",
+    "collection", "field", "foreign", "key", "name", "raw[:_SHOWN]", "settings.url", "span", "text", "to",
     "begun.reason", "mongodb.database",
     "got", "wanted",  # of the demo, whose documents are its own
 }  # fmt: skip

@@ -45,7 +45,7 @@ def write(bench: Bench, session: ClientSession, kind: str, ids: list[int]) -> No
 
 def told(changed: Changed) -> Any:
     spans = {kind: some.spans for kind, some in changed.spans.items()}
-    return spans, +changed.unknown, changed.events, changed.is_anything
+    return spans, +changed.unknown, changed.events, changed.has_any_event
 
 
 @pytest.mark.parametrize("leaves_marks", [True, False], ids=["a run", "a dry run"])

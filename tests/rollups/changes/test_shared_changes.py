@@ -130,7 +130,7 @@ def test_each_is_told_what_it_would_read_alone(
         assert together.take(policy, known) is None  # it is told once
         # Read from there on there is nothing; but without a mark, what was left out at that very moment.
         left_out = None if leaves_marks else reached(known)
-        assert not stream.drain(found.token, left_out, nothing).is_anything
+        assert not stream.drain(found.token, left_out, nothing).has_any_event
     for policy in some:
         bench.database[policy.collection].delete_many({})
 
@@ -174,7 +174,7 @@ def test_marks_of_another_host_end_no_read(bench: Bench, monkeypatch: pytest.Mon
         patch.setattr(progress, "leave_mark", beside)
         together.read_on(nothing)
     found = {it.name: together.take(it, loaded[it.name]) for it in some[:2]}
-    assert [it and it.is_anything for it in found.values()] == [True, False]
+    assert [it and it.has_any_event for it in found.values()] == [True, False]
     assert found["b"] is not None
     later = Stream(some[1], Source(bench.database, some[1]), "books").drain(found["b"].token, None, nothing)
     assert later.events == 1
@@ -199,7 +199,7 @@ def test_who_lost_a_collection_reads_for_itself(bench: Bench) -> None:
     together.read_on(nothing)
     assert together.take(some[1], loaded["b"]) is None
     found = together.take(some[0], loaded["a"])
-    assert found is not None and found.is_anything
+    assert found is not None and found.has_any_event
 
 
 def test_policies_of_one_collection_read_for_themselves(bench: Bench) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from buckets.source import Source
-from rollups.changes.gathering import Gathering
+from rollups.changes.gathering import ChangeCollector
 from rollups.changes.stream import Stream
 from rollups.progress import load as loaded
 from tests.rollups.changes.test_stream import (
@@ -57,7 +57,7 @@ def test_the_first_sample_is_given_a_later_time(bench: Bench) -> None:
 
 def test_only_the_first_sample_is_given_a_later_time(bench: Bench) -> None:
     policy = samples()
-    bench.database["ticks"].insert_one(bucket(1, FIRST))  # an older one: nothing is worn
+    bench.database["ticks"].insert_one(bucket(1, FIRST))  # an older one: nothing outlives its readings
     bench.database["ticks"].insert_one(
         {
             "_id": 0,
@@ -148,16 +148,16 @@ def test_deletes_in_many_transactions_are_not_gathered_one_by_one(
 ) -> None:
     policy, held = readings(), []
     load(bench, policy)
-    taken = Gathering.add
+    taken = ChangeCollector.add
 
-    def add(self: Gathering, event: Document) -> None:
+    def add(self: ChangeCollector, event: Document) -> None:
         taken(self, event)
         held.append(len(self._deletes[1]) if self._deletes else 0)
 
     for n in range(20):
         with bench.database.client.start_session() as session, session.start_transaction():
             bench.database["ticks"].delete_one({"_id": n}, session=session)
-    monkeypatch.setattr(Gathering, "add", add)
+    monkeypatch.setattr(ChangeCollector, "add", add)
     assert bench.roll_up(policy, NOW).hourly.kept == 20, "the oldest"
     assert held == [1] * 20
 

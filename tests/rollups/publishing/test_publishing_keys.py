@@ -68,7 +68,7 @@ def test_values_look_as_the_manual_says(value: Any, text: str) -> None:
 def test_the_names_of_keys() -> None:
     keys = Keys("bw:iot")
     assert keys.of("last", member_of((1234, "3"))) == 'bw:iot:last:{1234:"3"}'
-    assert keys.by("exchange", "NY SE") == "bw:iot:by:exchange:NY%20SE"
+    assert keys.index_key("exchange", "NY SE") == "bw:iot:by:exchange:NY%20SE"
     assert (keys.series, keys.expires, keys.meta) == ("bw:iot:series", "bw:iot:expires", "bw:iot:meta")
     assert member_of(()) == "all"
     assert series_of("all", []) == ()

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from config.policies import Policy
 from rollups.rolling import slices
 from rollups.rolling.options import RollupReport
-from rollups.rolling.portions import ALL, PORTIONS, Shelf, portion_of
+from rollups.rolling.portions import ALL_PORTIONS, PORTIONS, SpillFile, portion_of
 from rollups.rolling.slices import Cells, Portion, SliceStates
-from rollups.summaries.summary import Mark, State, ValueState, plain, state_of
+from rollups.summaries.summary import EdgeValue, State, ValueState, plain, state_of
 from tests.rollups.conftest import Bench
 from tests.rollups.rolling.test_rollup import NOW, policy_of, tick
 
@@ -32,8 +32,8 @@ def test_a_shelf_gives_each_portion_what_was_put_there(
     one: list[tuple[int, bytes]], other: list[tuple[int, bytes]], at_once: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rollups.rolling.portions.AT_ONCE", at_once)
-        shelves = Shelf(), Shelf()
+        patch.setattr("rollups.rolling.portions.BLOCK_BYTES", at_once)
+        shelves = SpillFile(), SpillFile()
         for shelf, some in zip(shelves, (one, other), strict=True):
             for portion, record in some:
                 shelf.put(portion, record)
@@ -43,11 +43,11 @@ def test_a_shelf_gives_each_portion_what_was_put_there(
         expected = defaultdict[int, list[bytes]](list)
         for portion, record in [*one, *other, (7, b"later")]:
             expected[portion].append(record)
-        assert {it: list(shelf.get(it)) for it in ALL} == {it: expected[it] for it in ALL}
+        assert {it: list(shelf.get(it)) for it in ALL_PORTIONS} == {it: expected[it] for it in ALL_PORTIONS}
 
 
 def state(count: int) -> State:
-    first, last = Mark(count, b"a", -0.0), Mark(count + 1, b"b", 2.5)
+    first, last = EdgeValue(count, b"a", -0.0), EdgeValue(count + 1, b"b", 2.5)
     full = ValueState(count, 1, 2, 1 << 1080, 1 << 2200, -0.0, 2.5, first, last, {-3: 1, 9000: count})
     return State(count, {"p": full, "q.r": ValueState()}, (3, 4))
 
@@ -67,7 +67,7 @@ def test_found_in_portions_is_what_was_found(given_: list[tuple[int, int, int]],
     found, other = (pickle.loads(pickle.dumps(it)) for it in parts)
     found.add(other)
     portions: list[Portion] = list(found.portions())
-    assert [at for it in portions for at in it.numbers] == list(ALL)
+    assert [at for it in portions for at in it.numbers] == list(ALL_PORTIONS)
     states = {key: it for portion in portions for key, it in portion.cells[False].states.items()}
     assert states == whole.states
     assert sum(len(it.cells[False].states) for it in portions) == len(states)
@@ -152,5 +152,5 @@ def peak(bench: Bench, series: int) -> int:
 
 
 def test_memory_does_not_grow_with_the_series(bench: Bench) -> None:
-    bench.memory = 4 * 24 * 100 * slices.STATE  # of 100 series
+    bench.memory = 4 * 24 * 100 * slices.STATE_BYTES  # of 100 series
     assert peak(bench, 1000) < 1.3 * peak(bench, 500)

@@ -24,7 +24,7 @@ from buckets.layouts.groups import Unions
 from buckets.source import Source
 from config.errors import InterruptedRun
 from config.policies import Policy
-from rollups.rolling.slices import Reader, SliceRequest, SliceStates, read, shares
+from rollups.rolling.slices import SliceReader, SliceRequest, SliceStates, read, shares
 from tests.buckets import handmade as bson_of
 from tests.buckets.handmade import Value
 from tests.buckets.strategies import anything
@@ -88,7 +88,7 @@ class Elsewhere:
         self, bench: Bench, policy: Policy, pool: ThreadPoolExecutor, workers: int, memory: int
     ) -> None:
         self._bench, self._policy, self._pool = bench, policy, pool
-        self.reader = Reader(self._read, workers, memory)
+        self.reader = SliceReader(self._read, workers, memory)
         self.asked: list[SliceRequest] = []
         self.under_way = self.most = 0
         self._unions = Unions()
@@ -177,7 +177,7 @@ def test_so_many_are_under_way_and_no_more(bench: Bench) -> None:
     (1, 0, 10**9, 1), (4, 10**9, 0, 8), (4, 10**9, 1, 8), (4, 1000, 200, 5), (4, 1000, 5000, 1),
 ])  # fmt: skip
 def test_memory_bounds_how_many_are_under_way(workers: int, memory: int, size: int, most: int) -> None:
-    assert Reader(lambda _asked: Future(), workers, memory).ahead(size) == most
+    assert SliceReader(lambda _asked: Future(), workers, memory).max_in_flight(size) == most
 
 
 def test_what_is_under_way_keeps_no_run_from_stopping(bench: Bench) -> None:
@@ -194,7 +194,7 @@ def test_what_is_under_way_keeps_no_run_from_stopping(bench: Bench) -> None:
             raise InterruptedRun("stopped")
 
     with pytest.raises(InterruptedRun):
-        bench.roll_up(policy_of(), NOW, reader=Reader(never, 2, 10**9), check=stop)
+        bench.roll_up(policy_of(), NOW, reader=SliceReader(never, 2, 10**9), check=stop)
     assert len(asked) == 4
 
 

@@ -133,7 +133,7 @@ def test_any_range_equals_its_readings_to_the_bit(bench: Bench, zone: str) -> No
         assert list(answer.states) == recomputed(bench, policy, since, until)
         assert [series for (series,), _ in answer.states] == sorted({one["symbol"] for one in inside})
         for (series,), state in answer.states:
-            check_told(answer.told(state), [one for one in inside if one["symbol"] == series])
+            check_told(answer.statistics(state), [one for one in inside if one["symbol"] == series])
 
     check()
 
@@ -152,7 +152,7 @@ def test_raw_readings_are_not_needed(bench: Bench) -> None:
     assert (answer.tiling.windows("daily"), answer.tiling.windows("hourly")) == (6, 7)
     inside = [one for one in found if one["d"] < FIRST + 6 * DAY + 7 * HOUR]
     for (series,), state in answer.states:
-        check_told(answer.told(state), [one for one in inside if one["symbol"] == series])
+        check_told(answer.statistics(state), [one for one in inside if one["symbol"] == series])
 
 
 def test_all_series_as_one(bench: Bench) -> None:
@@ -167,7 +167,7 @@ def test_all_series_as_one(bench: Bench) -> None:
     )
     ((series, state),) = answer.states
     assert series == ()
-    check_told(answer.told(state), [one for one in found if one["d"] < FIRST + 3 * DAY])
+    check_told(answer.statistics(state), [one for one in found if one["d"] < FIRST + 3 * DAY])
 
 
 def test_a_range_without_readings_is_an_answer(bench: Bench) -> None:
@@ -266,14 +266,14 @@ def test_what_is_missing_is_told_where_an_interval_is_expected(bench: Bench) -> 
     bench.roll_up(policy, NOW)
     answer = summarize(bench.database, policy, NOW, Question(since=FIRST + HOUR, until=FIRST + 2 * DAY))
     ((_, state),) = answer.states
-    told = answer.told(state)
+    told = answer.statistics(state)
     assert (told["expected"], told["missing"], told["longest_hole"]) == (144 * 2 - 6, 8, 7 * 600)
     assert told["longest_hole_at"] == FIRST + 5 * HOUR
     # What is not rolled up yet is no hole.
     answer = summarize(
         bench.database, policy, NOW, Question(since=FIRST + HOUR, until=NOW.replace(minute=0) + DAY)
     )
-    assert "missing" not in answer.told(answer.states[0][1])
+    assert "missing" not in answer.statistics(answer.states[0][1])
 
 
 @pytest.mark.parametrize(
@@ -335,7 +335,7 @@ def test_without_percentiles_all_else_is_told(bench: Bench) -> None:
     bench.database["ticks"].insert_many(ticks(50))
     bench.roll_up(policy, NOW)
     answer = summarize(bench.database, policy, NOW, Question(since=FIRST, until=FIRST + 5 * DAY))
-    values = answer.told(answer.states[0][1])["values"]["p"]
+    values = answer.statistics(answer.states[0][1])["values"]["p"]
     assert values["count"] > 0
     assert not [key for key in values if key[0] == "p"]
 

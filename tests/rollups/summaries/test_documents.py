@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from config.policies import Policy
 from rollups.summaries import documents
-from rollups.summaries.codec import Reader, Writer
+from rollups.summaries.codec import VarintReader, VarintWriter
 from rollups.summaries.summary import State, aggregate
 from tests.rollups.samples import HOUR, POLICY, Reading, columns_of, day_summary, hour_summary, readings
 
@@ -122,14 +122,14 @@ def test_a_broken_state_is_told(state: bytes | None, says: str) -> None:
 
 @given(st.lists(st.integers()), st.lists(st.integers(0, 2**70)), st.binary())
 def test_packed_numbers_read_back(signed: list[int], unsigned: list[int], text: bytes) -> None:
-    writer = Writer()
+    writer = VarintWriter()
     for value in signed:
         writer.signed(value)
         writer.wide(value << 1000)
     for value in unsigned:
         writer.number(value)
     writer.string(text)
-    reader = Reader(bytes(writer.data))
+    reader = VarintReader(bytes(writer.data))
     assert [(reader.signed(), reader.wide() >> 1000) for _ in signed] == [(value, value) for value in signed]
     assert [reader.number() for _ in unsigned] == unsigned
     assert reader.string() == text
@@ -138,7 +138,7 @@ def test_packed_numbers_read_back(signed: list[int], unsigned: list[int], text: 
 
 def test_bytes_too_many_are_told() -> None:
     with pytest.raises(ValueError, match="1 bytes too many"):
-        Reader(b"\x00").finish()
+        VarintReader(b"\x00").finish()
 
 
 def test_percentiles_take_a_few_bytes_a_bin() -> None:

@@ -14,8 +14,8 @@ from buckets.models.series import series_key
 from config.policies import Policy, Rollup
 from rollups.calendar.windows import HOUR
 from rollups.summaries import documents
-from rollups.summaries.numeric import Summaries
-from rollups.summaries.summary import Mark, State, ValueState
+from rollups.summaries.numeric import NumericHistory
+from rollups.summaries.summary import EdgeValue, State, ValueState
 from tests.rollups.samples import day_summary, hour_summary
 
 Db = Database[dict[str, Any]]
@@ -37,7 +37,7 @@ def policy(rollup: Rollup, **more: Any) -> Policy:
 
 
 def state(*finite: bool) -> State:
-    mark = Mark(0, b"", 1.0)
+    mark = EdgeValue(0, b"", 1.0)
     some = ValueState(1, 0, 0, 1, 1, 1.0, 1.0, mark, mark)
     return State(
         1, {name: some if it else ValueState() for name, it in zip(("p", "q.x"), finite, strict=True)}
@@ -83,12 +83,12 @@ def expected_days(numbers: range, days: range) -> set[tuple[bytes, int, str]]:
 def test_tells_what_a_plain_loop_tells(database: Db, rollup: Rollup) -> None:
     it, numbers = policy(rollup), range(1, 12)
     load(database, it, 16)
-    found = Summaries(database, it)
+    found = NumericHistory(database, it)
     names = {
         key: {name for of, _, name in expected_days(numbers, range(DAYS)) if of == key}
         for key in wanted(numbers)
     }
-    assert found.had(wanted(numbers)) == names
+    assert found.fields_ever(wanted(numbers)) == names
     assert found.days(wanted(numbers).values(), 0, DAY_MS) == expected_days(numbers, range(2))
     assert found.days(wanted(numbers).values(), DAY_MS + 1, DAY_MS + 2) == expected_days(numbers, range(1, 2))
 
@@ -103,17 +103,17 @@ def test_tells_what_a_plain_loop_tells(database: Db, rollup: Rollup) -> None:
 def test_days_of_another_clock_tell_of_no_utc_day(database: Db, rollup: Rollup, more: dict[str, Any]) -> None:
     it = policy(rollup, **more)
     load(database, it, 4)
-    assert Summaries(database, it).days(wanted(range(4)).values(), 0, DAY_MS) == set()
-    assert any(Summaries(database, it).had(wanted(range(4))).values())
+    assert NumericHistory(database, it).days(wanted(range(4)).values(), 0, DAY_MS) == set()
+    assert any(NumericHistory(database, it).fields_ever(wanted(range(4))).values())
 
 
 def test_many_series_are_few_commands_and_each_is_asked_for_once(database: Db) -> None:
     it = policy(BOTH)
     load(database, it, 300)
-    found = Summaries(database, it)
+    found = NumericHistory(database, it)
     database.command("profile", 2)
     for _ in range(2):
-        found.had(wanted(range(250)))
+        found.fields_ever(wanted(range(250)))
     database.command("profile", 0)
     asked = list(database["system.profile"].find({"command.aggregate": {"$exists": True}}))
     assert len(asked) == 3
@@ -123,4 +123,4 @@ def test_many_series_are_few_commands_and_each_is_asked_for_once(database: Db) -
 
 def test_without_summaries_nothing_is_known(database: Db) -> None:
     it = policy(BOTH).model_copy(update={"rollup": None})
-    assert Summaries(database, it).had(wanted(range(1))) == {series_key(series(0)): set()}
+    assert NumericHistory(database, it).fields_ever(wanted(range(1))) == {series_key(series(0)): set()}

@@ -15,11 +15,11 @@ from pymongo.database import Database
 from buckets.source import Source
 from config.policies import LevelName
 from rollups.calendar.due import Calendar, Spans
-from rollups.calendar.levels import Span, bases
+from rollups.calendar.levels import Span, base_levels
 from rollups.calendar.parts import Partition, Slice, StandingSummaries
 from rollups.calendar.windows import LOWEST
 from rollups.context import Spend
-from rollups.rolling.slices import Reader, SliceRequest, SliceStates, shares
+from rollups.rolling.slices import SliceReader, SliceRequest, SliceStates, shares
 from rollups.summaries import documents
 from rollups.summaries.targets import target
 from rollups.tasks import result_of
@@ -84,7 +84,7 @@ class ReadAhead:
     database: Database[Document]
     source: Source
     calendar: Calendar
-    reader: Reader
+    reader: SliceReader
     check: Callable[[], None]
     spend: Spend
 
@@ -92,23 +92,23 @@ class ReadAhead:
         """Yields the states of each slice; None where no readings of it are needed."""
         first = list(islice(slices, self.reader.workers))
         # Often a run has only one slice to read, and several workers to read it.
-        of_each = -(-self.reader.workers // len(first)) if first else 1
-        under_way: deque[tuple[Slice, list[Future[SliceStates]]]] = deque()
+        shares_per_slice = -(-self.reader.workers // len(first)) if first else 1
+        in_flight: deque[tuple[Slice, list[Future[SliceStates]]]] = deque()
         largest = 0
-        for it in chain(first, slices):
+        for piece in chain(first, slices):
             self.check()
-            under_way.append((it, self._ask(it, of_each)))
-            while len(under_way) >= self.reader.ahead(largest):
-                found = _joined(under_way[0][1], self.check)
+            in_flight.append((piece, self._submit(piece, shares_per_slice)))
+            while len(in_flight) >= self.reader.max_in_flight(largest):
+                found = _joined(in_flight[0][1], self.check)
                 largest = max(largest, found.size() if found else 0)
                 self._spend(found)
-                yield under_way.popleft()[0], found
+                yield in_flight.popleft()[0], found
                 del found  # before the next one is read
-        for it, parts in under_way:
+        for piece, parts in in_flight:
             self.check()
             found = _joined(parts, self.check)
             self._spend(found)
-            yield it, found
+            yield piece, found
             del found
 
     def _spend(self, found: SliceStates | None) -> None:
@@ -117,28 +117,28 @@ class ReadAhead:
             self.spend(found.buckets_read, found.bytes_read)
             self.check()
 
-    def _ask(self, piece: Slice, of_each: int) -> list[Future[SliceStates]]:
+    def _submit(self, piece: Slice, shares_per_slice: int) -> list[Future[SliceStates]]:
         """Submits the reads of a slice, in as many shares."""
         by_clock = piece.to_read(self.calendar.levels)
         if not by_clock:
             return []
         edges = {local: sorted({edge for span in it for edge in span}) for local, it in by_clock.items()}
-        bounds = self._bounds(of_each) if of_each > 1 else []
-        plain, memory = self.source.is_plain, self.reader.memory_of_each
+        bounds = self._share_bounds(shares_per_slice) if shares_per_slice > 1 else []
+        plain, memory = self.source.is_plain, self.reader.memory_per_slice
         return [self.reader.read(SliceRequest(edges, share, plain, memory)) for share in shares(bounds)]
 
-    def _bounds(self, count: int) -> list[Any]:
+    def _share_bounds(self, count: int) -> list[Any]:
         """Returns values of the first series field that cut the series into so many parts of about equal
         size. They are those of the last summaries: whatever they are, no bucket is missed."""
         if not self.source.policy.series_fields or self.source.policy.model == "timeseries":
             return []
         series = f"$_id.series.{self.source.policy.series_names[0]}"
         last: list[Document] = [{"$sort": {"start": -1}}, {"$limit": _LAST_SUMMARIES}]
-        of_last: list[Document] = [*last, {"$group": {"_id": series}}, {"$sort": {"_id": 1}}]
-        name = bases(self.calendar.levels)[-1].collection
+        pipeline: list[Document] = [*last, {"$group": {"_id": series}}, {"$sort": {"_id": 1}}]
+        name = base_levels(self.calendar.levels)[-1].collection
         summaries = self.database.get_collection(name, codec_options=documents.OPTIONS)
-        known = [it["_id"] for it in summaries.aggregate(of_last)]
-        return [known[at * len(known) // count] for at in range(1, count)] if len(known) >= count else []
+        values = [it["_id"] for it in summaries.aggregate(pipeline)]
+        return [values[at * len(values) // count] for at in range(1, count)] if len(values) >= count else []
 
 
 def _joined(parts: list[Future[SliceStates]], check: Callable[[], None]) -> SliceStates | None:

@@ -30,14 +30,14 @@ from jobs.verbs.working.rollup import rollup
 
 Document = dict[str, Any]
 _DATABASE = "bench"
-_AT_ONCE = 5_000
+_BATCH_SIZE = 5_000
 _COPY = "_copy"
 #: What the jobs write.
 _WRITTEN = ("hourly", "daily", "restored", "bucketwise_")
 
 
 @dataclass(frozen=True)
-class Place:
+class Testbed:
     """One workload in a database. Goes to other processes, so that it holds no connection before it is
     asked for one."""
 
@@ -125,13 +125,13 @@ class Place:
         """Returns the policy of that name."""
         return self._call("bench", name).settings.policies[name]
 
-    def load(self, readings: int) -> Place:
+    def load(self, readings: int) -> Testbed:
         """Loads as many whole days as come nearest to so many readings."""
         days = self.workload.days(readings)
         documents = self.workload.documents(days)
         loaded = replace(self, days=days)
         self._index(self.source)
-        while part := [RawBSONDocument(it) for it in itertools.islice(documents, _AT_ONCE)]:
+        while part := [RawBSONDocument(it) for it in itertools.islice(documents, _BATCH_SIZE)]:
             self.source.insert_many(part, ordered=False)
         done = loaded.run("rollup", "roll")
         loaded.clear()
@@ -158,7 +158,7 @@ class Place:
 
 
 #: What is measured. It is given a client's database that has answered already.
-Action = Callable[[Place], None]
+Action = Callable[[Testbed], None]
 
 
 def _toml(value: Any) -> str:
@@ -168,11 +168,11 @@ def _toml(value: Any) -> str:
 
 
 @contextmanager
-def places(folder: Path) -> Iterator[Callable[[Workload, int], Place]]:
+def testbeds(folder: Path) -> Iterator[Callable[[Workload, int], Testbed]]:
     """Gives a place for a workload with so many readings, as long as the block lasts."""
     with embedded_mongod(folder / "mongod") as mongod:
 
-        def place(workload: Workload, readings: int) -> Place:
-            return Place(mongod.uri, mongod.pid, folder, workload).load(readings)
+        def testbed(workload: Workload, readings: int) -> Testbed:
+            return Testbed(mongod.uri, mongod.pid, folder, workload).load(readings)
 
-        yield place
+        yield testbed

@@ -19,16 +19,16 @@ from pymongo.database import Database
 from buckets.columns import Series
 from buckets.models.series import series_key
 from config.policies import Policy
-from rollups.progress import books
+from rollups.progress import progress_collection
 from rollups.summaries import documents
 
 Document = dict[str, Any]
 #: Changes of summaries that are kept in memory; where a run writes more, all series are published.
-_MOST = 100_000
+_MAX_REMEMBERED = 100_000
 
 
 @dataclass(frozen=True)
-class Bookmark:
+class PublishState:
     """How far a policy is published. `number` counts publications; `expires`: when the last of what was
     published goes from Redis."""
 
@@ -40,19 +40,19 @@ class Bookmark:
     expires: datetime | None = None
 
 
-class Bookmarks:
-    """The bookmark of one policy."""
+class PublishStates:
+    """Where the state of one policy is stored."""
 
     def __init__(self, database: Database[Document], policy: Policy) -> None:
         self._id = {"publish": policy.name}
-        self._collection = books(database)
+        self._collection = progress_collection(database)
 
-    def load(self) -> Bookmark:
-        """Returns an empty one, which is pending, where nothing was published yet."""
+    def load(self) -> PublishState:
+        """Returns the state; an empty one, which is pending, where nothing was published yet."""
         found = self._collection.find_one({"_id": self._id}, {"_id": 0})
-        return Bookmark() if found is None else Bookmark(**found)
+        return PublishState() if found is None else PublishState(**found)
 
-    def begin(self, settings: str, *, whole: bool) -> Bookmark:
+    def begin(self, settings: str, *, whole: bool) -> PublishState:
         """Counts a publication that begins. `whole`: it is one of all series."""
         number: Document = {"$add": [{"$ifNull": ["$number", 0]}, 1]}
         begun = {
@@ -71,30 +71,30 @@ class Bookmarks:
             return_document=ReturnDocument.AFTER,
         )
         assert found is not None
-        return Bookmark(**found)
+        return PublishState(**found)
 
-    def note(self, **said: Any) -> None:
-        """Writes some of it; only where it stands already."""
-        self._collection.update_one({"_id": self._id}, {"$set": said})
+    def note(self, **fields: Any) -> None:
+        """Sets some fields, if there is a state already."""
+        self._collection.update_one({"_id": self._id}, {"$set": fields})
 
 
 @dataclass
 class ChangedSeries:
     """The `_id`s of summaries of a series that a run has put: collection -> start (milliseconds) -> BSON.
-    `anew`: some were deleted, so that older ones may have to be there again."""
+    `has_deletes`: some were deleted, so that older ones may have to be there again."""
 
     series: Series
     put: dict[str, dict[int, bytes]] = field(default_factory=dict)
-    anew: bool = False
+    has_deletes: bool = False
 
 
-class Changed:
-    """Hears which summaries a run writes. Before the first one is written it marks the bookmark, so that what
-    a crash forgets is made up for."""
+class ChangedSummaries:
+    """Remembers which summaries a run writes. Before the first one is written it marks the state as pending,
+    so that what a crash forgets is published later."""
 
     def __init__(self, database: Database[Document], policy: Policy) -> None:
         self._policy = policy
-        self._bookmarks = Bookmarks(database, policy)
+        self._states = PublishStates(database, policy)
         self._count = 0
         self.series: dict[bytes, ChangedSeries] = {}
         self.is_noted = False
@@ -103,21 +103,21 @@ class Changed:
     def __call__(self, collection: str, put: Iterable[bytes], deleted: Iterable[bytes], /) -> None:
         """Remembers the `_id`s of summaries that are about to change, for the next publication."""
         if not self.is_noted:
-            self.is_all = self._bookmarks.load().pending
+            self.is_all = self._states.load().pending
             if not self.is_all:
-                self._bookmarks.note(pending=True)
+                self._states.note(pending=True)
             self.is_noted = True
         for identity in () if self.is_all else put:
-            found, start = self._of(identity)
-            found.put.setdefault(collection, {})[start] = identity
+            entry, start = self._entry(identity)
+            entry.put.setdefault(collection, {})[start] = identity
         for identity in () if self.is_all else deleted:
-            self._of(identity)[0].anew = True
+            self._entry(identity)[0].has_deletes = True
 
-    def _of(self, identity: bytes) -> tuple[ChangedSeries, int]:
+    def _entry(self, identity: bytes) -> tuple[ChangedSeries, int]:
         name: Document = bson.decode(identity, documents.OPTIONS)
         series = documents.series_of(self._policy, {"_id": name})
         self._count += 1
-        if self._count > _MOST:
+        if self._count > _MAX_REMEMBERED:
             self.is_all = True
             self.series.clear()
         return self.series.setdefault(series_key(series), ChangedSeries(series)), documents.milliseconds(

@@ -17,75 +17,75 @@ from rollups.summaries.documents import OPTIONS, milliseconds
 
 
 @dataclass
-class Worn:
-    """Tells windows whose raw data was cleared away from those that lost readings.
+class OutlivedSummaries:
+    """Decides which summaries stay because their raw data was cleared away, and which have lost readings.
 
-    Where something clears raw data that the policy does not archive (`clears`: a TTL index, another policy's
-    archive), any window is worn that has less than its summary tells. Else none is that ended at or after
-    `recheck_from` (milliseconds): what goes so early goes on purpose. Of older ones:
+    Where something clears raw data that the policy does not archive (`is_cleared`: a TTL index, another
+    policy's archive), a summary stays if its window holds less than it says. Else none stays whose window
+    ended at or after `recheck_from` (milliseconds): what goes so early goes on purpose. Others stay where:
 
-    - All readings are gone, and nothing told that they went: the collection may have been dropped. Where just
-      this range is asked for (`is_asked_for`), only if nothing is older.
-    - The policy archives nothing, so that something else removes raw data by age, the oldest first. Worn then
-      is what has lost its own oldest, with nothing of its series older; and where the change stream tells of
-      no delete or update, so that they went before. (A policy that archives has archived what goes by age.)
+    - All readings are gone, and no event reported it: the collection may have been dropped. Where just this
+      range is asked for (`is_asked_for`), only if nothing is older.
+    - The policy archives nothing, so that something else removes raw data by age, the oldest first, and the
+      window has lost its own oldest, with nothing of its series older; or the change stream has reported no
+      delete or update, so that they went before. (A policy that archives has archived what goes by age.)
     """
 
     source: Source
     policy: Policy
     archived_from: int | None  # milliseconds; None: nothing is archived
     recheck_from: int
-    clears: Callable[[], bool]
+    is_cleared: Callable[[], bool]
     is_asked_for: bool  # somebody wants just this range computed
     changed: Mapping[str, Spans] | None = None  # by operation; None: there was no change stream
-    ended: Callable[[], int | None] = lambda: None  # before it (milliseconds), archived readings have gone
+    ended_before: Callable[[], int | None] = lambda: None  # archived readings before it (ms) have gone
     _oldest: dict[bytes, int | None] = field(default_factory=dict)
 
     def has_ended(self, span: Span, standing: bytes, computed: bytes | None) -> bool:
         """Returns whether a summary stays because archived readings of its time have gone by
         `retain.archive`. One that lies wholly before that end does: its readings may be late ones that say
         nothing of the others. `span`: where its readings may lie."""
-        ended = self._ended
-        if ended is None or span[0] >= ended:
+        ended_before = self._ended_before
+        if ended_before is None or span[0] >= ended_before:
             return False
-        return span[1] <= ended or computed is None or _count(computed) < _count(standing)
+        return span[1] <= ended_before or computed is None or _count(computed) < _count(standing)
 
     @cached_property
-    def _ended(self) -> int | None:
-        return self.ended()
+    def _ended_before(self) -> int | None:
+        return self.ended_before()
 
-    def is_worn(self, window: Span, standing: bytes, computed: bytes | None) -> bool:
+    def has_outlived(self, window: Span, standing: bytes, computed: bytes | None) -> bool:
         """Returns whether the standing summary, as BSON, stays in place of the one that its readings give
         now."""
-        was, now = bson.decode(standing, OPTIONS), bson.decode(computed, OPTIONS) if computed else None
-        if now is not None and now["count"] >= was["count"]:
+        before, after = bson.decode(standing, OPTIONS), bson.decode(computed, OPTIONS) if computed else None
+        if after is not None and after["count"] >= before["count"]:
             return False
-        if self.clears():
+        if self.is_cleared():
             return True
-        if window[1] >= self.recheck_from or (now is None and self._has("move", window)):
+        if window[1] >= self.recheck_from or (after is None and self._has("move", window)):
             return False
-        told = any(self._has(operation, window) for operation in self.changed or ())
-        if now is None and not told and not self.is_asked_for:
+        is_reported = any(self._has(operation, window) for operation in self.changed or ())
+        if after is None and not is_reported and not self.is_asked_for:
             return True
         if self.policy.archive is not None and self.policy.archive.to != "none":
             is_first = self.archived_from is None or self.archived_from >= window[0]
-            return now is None and not told and is_first and self._nothing_is_older(was, window)
+            return after is None and not is_reported and is_first and self._is_oldest(before, window)
         if self.changed is not None and not self._has("delete", window) and not self._has("update", window):
             return True
-        front_is_gone = now is None or self._front_is_gone(was, now)
-        return front_is_gone and self._nothing_is_older(was, window)
+        front_is_gone = after is None or self._front_is_gone(before, after)
+        return front_is_gone and self._is_oldest(before, window)
 
     def _has(self, operation: str, window: Span) -> bool:
         return self.changed is not None and self.changed[operation].touch(*window)
 
-    def _front_is_gone(self, was: dict[str, object], now: dict[str, object]) -> bool:
+    def _front_is_gone(self, before: dict[str, object], after: dict[str, object]) -> bool:
         for name in (f"{value}.first_at" for value in self.policy.value_names):
-            old, new = value_at(was, name), value_at(now, name)
+            old, new = value_at(before, name), value_at(after, name)
             if old is not None and (new is None or milliseconds(old) < milliseconds(new)):
                 return True
         return False
 
-    def _nothing_is_older(self, summary: dict[str, object], window: Span) -> bool:
+    def _is_oldest(self, summary: dict[str, object], window: Span) -> bool:
         """Returns whether no live bucket of the summary's series covers an instant before the window."""
         series = {
             field: {"$eq": value_at(summary, f"_id.series.{name}")}
