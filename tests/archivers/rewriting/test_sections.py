@@ -262,7 +262,7 @@ def test_it_dies_at_each_step(
     monkeypatch.setattr(filling, "MAX_READINGS", 5000)
     for die_at in range(1, 2000, 23):
         world = World.make(database, slots("minute"), file_store)
-        cycle = often(world.cycle, hours=12)
+        cycle = often(world.cycle, step=3, hours=12)
         cycle.memory = memory
         steps = Steps(die_at)
         with pytest.MonkeyPatch.context() as patch:
