@@ -99,6 +99,7 @@ class OfflineRun:
         others = self._archive.manifests(
             first_ms, last_ms + 1, [commit for commit in earlier if commit.name not in held.commits]
         )
+        others += self._moved_from(batch, {commit.name for commit in earlier})
         found = self._not_held(batch, others, (first_ms, last_ms + 1)) if others else np.arange(len(batch))
         found = found[~held.buckets[found]]
         return found[~self._met_before(batch, first_ms, last_ms)[found]]
@@ -108,6 +109,23 @@ class OfflineRun:
         what it read: they hold what was just read."""
         found = self._archive.within(first_ms, last_ms + 1)
         return [commit for commit in found if commit.name not in self._made]
+
+    def _moved_from(self, batch: Batch, earlier: set[str]) -> list[Manifest]:
+        """Returns other commits that hold live copies of these buckets: where one was restored, and moved in
+        time, both copies would count once it is deleted. With a grace, or where nothing is deleted, all
+        commits have live copies, and they are compared before their buckets go."""
+        if self._work.kept or self._work.archive.grace:
+            return []
+        there = (commit_of(it) for it in self._receipts.in_state("open", "offline"))
+        known = earlier | self._made
+        manifests = [self._archive.manifest(it) for it in there if it is not None and it.name not in known]
+        names = {same_id(raw_id) for raw_id in batch.main.raw_ids}
+        return [it for it in manifests if self._has_live(it, names)]
+
+    def _has_live(self, manifest: Manifest, names: set[bytes]) -> bool:
+        live = np.flatnonzero(self._receipts.live(manifest.commit, manifest.buckets))
+        copies = (raw_id for it in self._archive.some(manifest, live) for raw_id in it.batch.main.raw_ids)
+        return any(same_id(raw_id) in names for raw_id in copies)
 
     def _met_before(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.bool_]:
         """Returns the buckets that have grown since this run copied them, so that it meets them again: with a

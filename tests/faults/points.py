@@ -340,6 +340,8 @@ def _detail(collection: str, command: Document) -> str:
             return kind or "policy"
         if "lake" in {**change.get("$set", {}), **change.get("$unset", {})}:
             return "in lake"
+        if "replaced_at" in change.get("$unset", {}) and "$set" not in change:
+            return "due"
         if change.get("kind") == "copies":
             return "known"
         if change.get("$set") == {"known": True}:

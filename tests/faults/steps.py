@@ -550,6 +550,7 @@ STEPS = (
     # What was replaced is dropped, when its delay is over
     Step("successor seen", "file look at manifests", _OFFLINE + "is_there", _DROPS[:1]),
     Step("successor seen, S3", "s3 HeadObject manifests", _OFFLINE + "is_there", _DROPS[1:]),
+    Step("replaced receipt due", "mongo update bucketwise_receipts due", _BOOKS + "drop_replaced", _DROPS),
     Step("replaced manifest read", "file read manifests", _CHAIN + "drop", _DROPS[:1]),
     Step("replaced manifest read, S3", "s3 GetObject manifests", _CHAIN + "drop", _DROPS[1:]),
     Step("replaced manifests' folder", "file make folder superseded", _FILES + "_make_folders", _DROPS[:1]),
