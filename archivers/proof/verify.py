@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import NamedTuple
 
 from archivers.context import ArchiveContext
@@ -84,9 +83,16 @@ def verify_records(context: ArchiveContext) -> Records:
         _verify_all(context, None, report)
         return Records(report, [], [])
     sizes = archive.sizes()  # before the commits: what was committed since names its files
-    seer = _Verifier(context, archive, report, partial(archive.see, sizes=sizes), told="parts that are there")
+    named: set[str] = set()
+
+    def see(manifest: Manifest) -> None:
+        named.update(file.key for file in manifest.files)
+        archive.see(manifest, sizes)
+
+    seer = _Verifier(context, archive, report, see, told="parts that are there")
     _verify_all(context, seer, report)
-    unlisted = [key for key, _ in archive.of_none(sizes, seer.listed)]
+    unread = [it for it in seer.listed if it.name not in seer.done]  # which may name more of them
+    unlisted = [key for key, _ in archive.of_none(sorted(sizes.keys() - named), unread)]
     there = [key for key in unlisted if archive.store.head(key) is not None]  # a run may have dropped some
     return Records(report, list(seer.done.values()), there)
 

@@ -21,6 +21,7 @@ from archivers.erasing.erasure import Erasure
 from archivers.evidence.drill import drill
 from archivers.format.names import Commit
 from archivers.moving import filling
+from archivers.proof.verify import verify_records
 from buckets.fields.times import EVER, as_ms
 from config.errors import HaltedError
 from config.policies import Compact
@@ -252,6 +253,21 @@ def test_damage_of_any_section_is_found(
 
 def _number(path: Path) -> int:
     return int(path.stem.partition(".")[2] or 0)
+
+
+def test_files_that_no_manifest_names_are_told(database: Database[Document], file_store: Store) -> None:
+    """Whoever reads all of `data/` counts them as well."""
+    cycle = in_sections(database, file_store, "slots")
+    part = min((cycle.root / cycle.policy.name / "data").rglob("*.parquet"), key=_number)
+    elsewhere = part.parent.with_name("dt=2001-01-01") / part.name
+    elsewhere.parent.mkdir()
+    strays = [elsewhere, part.with_name(f"{part.stem}.99.parquet"), part.with_name("copy.parquet")]
+    assert verify_records(cycle.context()).unlisted == []
+    for stray in strays:
+        stray.write_bytes(part.read_bytes())
+    found = verify_records(cycle.context())
+    assert (found.report.bad, len(found.unlisted)) == ([], len(strays))
+    assert {cycle.root / key for key in found.unlisted} == set(strays)
 
 
 def test_it_dies_at_each_step(
