@@ -55,9 +55,17 @@ class Steps:
         return len(self.passed) >= self.die_at
 
 
-def telling(passed: list[str], turn: int, of: int = 1) -> list[tuple[int, str]]:
-    """Where a run that passed these steps may die, so that each name of a step is met in one of `of` turns:
-    `Steps(*it)` dies there."""
+#: At some steps of a job in `make test`, at all in the long runs.
+FEW_STEPS = pytest.mark.parametrize(
+    "few_steps", [True, pytest.param(False, marks=pytest.mark.soak)], ids=["few", "all"]
+)
+
+
+def deaths(passed: list[str], turn: int, of: int = 1, *, few_steps: bool) -> list[tuple[int, str]]:
+    """Where a run that passed these steps is to die; `Steps(*it)` dies there. At all of them, or at
+    `few_steps`: so that each name of a step is met in one of `of` turns."""
+    if not few_steps:
+        return [(at, "") for at in range(1, len(passed) + 1)]
     counts = Counter(passed)
     mine = sorted(name for name in counts if crc32(name.encode()) % of == turn % of)
     return [(1 + turn * 7 % counts[name], name) for name in mine]

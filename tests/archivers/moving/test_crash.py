@@ -33,7 +33,7 @@ from tests.archivers.builders import (
     samples_overflow,
     slots,
 )
-from tests.archivers.faults import Crash, DyingStore, Steps, die_in_transactions, telling
+from tests.archivers.faults import Crash, DyingStore, Steps, deaths, die_in_transactions
 from tests.archivers.harness import Cycle, nothing, whole
 from tests.archivers.moving.test_guard import slot_rows
 
@@ -318,8 +318,7 @@ def test_a_crash_at_every_step(
     assert not whole.died
     assert {"before transaction", "before commit", "after commit"} <= set(whole.passed)
     turn = list(SCENARIOS).index(scenario)
-    some = telling(whole.passed, turn, of=1 if "online" in case else 3)
-    for die_at, only in some if few_steps else ((at, "") for at in range(1, len(whole.passed) + 1)):
+    for die_at, only in deaths(whole.passed, turn, of=1 if "online" in case else 3, few_steps=few_steps):
         steps = Steps(die_at, only)
         world = ran(steps)
         assert steps.died

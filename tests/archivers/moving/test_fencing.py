@@ -13,7 +13,7 @@ from archivers.writes import delete
 from config.errors import BucketwiseError, LeaseLostError
 from config.tables import Store
 from tests.archivers.builders import slots
-from tests.archivers.faults import Crash, DyingStore, Steps, die_in_transactions, telling
+from tests.archivers.faults import Crash, DyingStore, Steps, deaths, die_in_transactions
 from tests.archivers.harness import Cycle
 from tests.archivers.moving.test_crash import CASES, SCENARIOS, World
 
@@ -99,8 +99,7 @@ def test_a_run_that_wakes_up_after_another_did_its_work(
     ran(whole)
     assert not whole.lost and len(whole.passed) > 3
     turn = list(SCENARIOS).index(scenario)
-    some = telling(whole.passed, turn, of=1 if "online" in case else 3)
-    for pause_at, only in some if few_steps else ((at, "") for at in range(1, len(whole.passed) + 1)):
+    for pause_at, only in deaths(whole.passed, turn, of=1 if "online" in case else 3, few_steps=few_steps):
         steps = Paused(pause_at, only, changes=bool(pause_at % 2))
         world = ran(steps)
         assert steps.lost

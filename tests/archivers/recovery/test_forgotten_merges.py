@@ -14,7 +14,7 @@ from archivers.format.archive import OfflineArchive
 from archivers.records.receipts import COLLECTION as RECEIPTS
 from config.tables import Store
 from tests.archivers.builders import DAY0, LATER, insert, slots
-from tests.archivers.faults import Crash, DyingStore, Steps, die_in_transactions, telling
+from tests.archivers.faults import FEW_STEPS, Crash, DyingStore, Steps, deaths, die_in_transactions
 from tests.archivers.harness import Cycle, Standing, expected_rows
 from tests.archivers.moving.test_crash import World
 
@@ -110,7 +110,7 @@ def test_files_whose_fence_is_to_come_again_are_removed_then(
         assert (list(OfflineArchive(cycle.policy, cycle.store).unlisted()) == []) == is_clean
 
 
-@pytest.mark.parametrize("few_steps", [True, pytest.param(False, marks=pytest.mark.soak)], ids=["few", "all"])
+@FEW_STEPS
 def test_it_dies_while_a_bucket_leaves_a_merged_commit(
     database: Database[Document], file_store: Store, few_steps: bool
 ) -> None:
@@ -139,8 +139,7 @@ def test_it_dies_while_a_bucket_leaves_a_merged_commit(
     whole = Steps(1000)
     ran(whole)
     assert not whole.died
-    some = telling(whole.passed, turn=1)
-    for it in some if few_steps else ((at, "") for at in range(1, len(whole.passed) + 1)):
+    for it in deaths(whole.passed, turn=1, few_steps=few_steps):
         steps = Steps(*it)
         ran(steps)
         assert steps.died

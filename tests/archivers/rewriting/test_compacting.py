@@ -37,7 +37,7 @@ from tests.archivers.builders import (
     slots,
     timeseries,
 )
-from tests.archivers.faults import Crash, DyingStore, Steps, die_in_transactions, telling
+from tests.archivers.faults import FEW_STEPS, Crash, DyingStore, Steps, deaths, die_in_transactions
 from tests.archivers.harness import Cycle, Standing, expected_rows, parquet_rows
 from tests.archivers.moving.test_crash import World
 from tests.jobs.counting import CountingStore, ticks_policy
@@ -128,7 +128,7 @@ def counted_by_manifests(cycle: Cycle) -> int:
     return int(count)
 
 
-@pytest.mark.parametrize("few_steps", [True, pytest.param(False, marks=pytest.mark.soak)], ids=["few", "all"])
+@FEW_STEPS
 @pytest.mark.parametrize("name", ["slots", "overflow"])
 def test_it_dies_at_each_step(
     database: Database[Document],
@@ -154,8 +154,7 @@ def test_it_dies_at_each_step(
     whole = Steps(2000)
     ran(whole)
     assert len(whole.passed) > 50
-    some = telling(whole.passed, turn=list(CASES).index(name) // 2, of=2)
-    for it in some if few_steps else ((at, "") for at in range(1, len(whole.passed) + 1)):
+    for it in deaths(whole.passed, turn=list(CASES).index(name) // 2, of=2, few_steps=few_steps):
         standing.put_back(cycle)
         with pytest.raises(Crash):
             ran(Steps(*it))

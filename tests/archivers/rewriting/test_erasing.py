@@ -33,7 +33,7 @@ from tests.archivers.builders import (
     samples_overflow,
     slots,
 )
-from tests.archivers.faults import Crash, DyingStore, Steps, die_in_transactions, telling
+from tests.archivers.faults import FEW_STEPS, Crash, DyingStore, Steps, deaths, die_in_transactions
 from tests.archivers.harness import Standing
 from tests.archivers.moving.test_crash import World
 from tests.conftest import REGION, S3Server, s3_client, use_test_credentials
@@ -97,7 +97,7 @@ def prepared(database: Database[Document], case: Case, store: Store) -> World:
     return world
 
 
-@pytest.mark.parametrize("few_steps", [True, pytest.param(False, marks=pytest.mark.soak)], ids=["few", "all"])
+@FEW_STEPS
 @pytest.mark.parametrize("to", ["offline", "online"])
 @pytest.mark.parametrize("name", SERIES)
 def test_it_dies_at_each_step(
@@ -126,8 +126,7 @@ def test_it_dies_at_each_step(
     erase(whole)
     assert held(world) == expected
     turn = list(SERIES).index(name)
-    some = telling(whole.passed, turn, of=3 if to == "offline" else 1)
-    for it in some if few_steps else ((at, "") for at in range(1, len(whole.passed) + 1)):
+    for it in deaths(whole.passed, turn, of=3 if to == "offline" else 1, few_steps=few_steps):
         standing.put_back(world.cycle)
         with pytest.raises(Crash):
             erase(Steps(*it))

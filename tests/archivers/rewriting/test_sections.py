@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
@@ -32,7 +31,7 @@ from tests.archivers.harness import Cycle, Standing, expected_rows
 from tests.archivers.moving.test_crash import World
 from tests.archivers.reading.test_readings import readings, rows_of, wanted
 from tests.archivers.reading.test_series import opened
-from tests.archivers.rewriting.test_compacting import often
+from tests.archivers.rewriting.test_compacting import manifests, often
 from tests.jobs.counting import ticks_policy
 
 Document = dict[str, Any]
@@ -71,11 +70,6 @@ def in_sections(database: Database[Document], store: Store, name: str) -> Cycle:
     cycle.run(LATER + HOUR)
     assert max(sections_of(cycle)) > 1
     return cycle
-
-
-def manifests(cycle: Cycle) -> list[Document]:
-    paths = sorted((cycle.root / cycle.policy.name / "meta/manifests").iterdir())
-    return [json.loads(path.read_bytes()) for path in paths]
 
 
 def sections_of(cycle: Cycle) -> list[int]:
