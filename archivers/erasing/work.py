@@ -13,7 +13,7 @@ from archivers.context import ArchiveContext
 from archivers.erasing.erasure import Erasure
 from archivers.erasing.limits import held_by, holds_on
 from archivers.records.erasures import Erasures
-from archivers.writes.delete import chunks, same_id
+from archivers.writes.delete import chunks, id_names, same_id
 from buckets.bson.raw import LOSSLESS, Batch
 from config.errors import BucketwiseError
 from config.policies import Policy
@@ -24,8 +24,8 @@ T = TypeVar("T")
 
 
 def names_of(buckets: Batch) -> set[int]:
-    """Returns hashes of the `_id`s: equal for those that are one to MongoDB."""
-    return {hash(same_id(raw_id)) for raw_id in buckets.main.raw_ids}
+    """Returns the `id_names` of these buckets, each once."""
+    return set(id_names(buckets).tolist())
 
 
 @dataclass(frozen=True)

@@ -135,9 +135,9 @@ class Finder:
         if self._offline is not None:
             reach = length_ms(policy) if policy.model == "slots" else 1
             manifests = self._offline.manifests(at_ms - reach + 1, at_ms + reach)
-            for manifest in (it for it in manifests if it.may_hold(policy, selector)):
-                then = manifest.archived_policy
-                for held in self._offline.sections(manifest):
+            for manifest in manifests:
+                then, which = manifest.archived_policy, manifest.sections_with(policy, [selector])
+                for held in self._offline.sections(manifest, which):
                     yield from ((then, it) for it in _those_at(then, held.batch, at_ms, selector))
 
     def _with_copies(self, buckets: list[Batch], policy: Policy) -> list[FoundBucket]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 
 import numpy as np
@@ -79,12 +79,13 @@ class OfflineRun:
             due.append(held.positions[ending[self._work.movable(held.batch.take(ending))]])
         return np.sort(np.concatenate(due))
 
-    def _open(self) -> list[Manifest]:
+    def _open(self, without: Collection[str] = ()) -> list[Manifest]:
         """Returns the commits that may go and hold live buckets, the oldest first: where a bucket has moved
-        to another day, an older copy has to leave before a newer one is deleted on."""
+        to another day, an older copy has to leave before a newer one is deleted on. `without`: names."""
         open_ones = self._receipts.in_state("open", "offline")
         found = [commit_of(it) for it in open_ones if not self._work.in_grace(it["copied"])]
-        known = [self._archive.manifest(commit) for commit in found if commit is not None]
+        others = (it for it in found if it is not None and it.name not in without)
+        known = [self._archive.manifest(commit) for commit in others]
         return sorted(known, key=lambda it: (it.oldest.sequence, it.oldest.fence))
 
     def misfit(self, series: Series) -> tuple[str, object] | None:
@@ -116,11 +117,8 @@ class OfflineRun:
         commits have live copies, and they are compared before their buckets go."""
         if self._work.kept or self._work.archive.grace:
             return []
-        there = (commit_of(it) for it in self._receipts.in_state("open", "offline"))
-        known = earlier | self._made
-        manifests = [self._archive.manifest(it) for it in there if it is not None and it.name not in known]
         names = {same_id(raw_id) for raw_id in batch.main.raw_ids}
-        return [it for it in manifests if self._has_live(it, names)]
+        return [it for it in self._open(earlier | self._made) if self._has_live(it, names)]
 
     def _has_live(self, manifest: Manifest, names: set[bytes]) -> bool:
         live = np.flatnonzero(self._receipts.live(manifest.commit, manifest.buckets))

@@ -20,7 +20,7 @@ from archivers.format.series import selector_of
 from archivers.records.receipts import MERGING, Receipts
 from archivers.versions.kept import KeptVersion, KeptVersions, counting
 from archivers.versions.superseded import RemovedBuckets, Superseded
-from archivers.writes.delete import same_id
+from archivers.writes.delete import id_names, same_id
 from buckets.bson.raw import Batch, Docs
 from buckets.decoding.decode import Lot
 from buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, as_ms
@@ -166,7 +166,7 @@ class OfflineHistories:
 
     def merged(self, buckets: Batch, policy: Policy) -> list[int]:
         """Returns the indices of buckets with superseded versions. Others show only when they meet."""
-        mine = _hashes(buckets)
+        mine = id_names(buckets)
         found = [self._named(it) for it in self._superseded_around(self._days(policy, buckets.main))]
         some = np.flatnonzero(np.isin(mine, np.concatenate([mine[:0], *found]))).tolist()
         if not some:
@@ -201,7 +201,7 @@ class OfflineHistories:
     def _named(self, place: _Place) -> NDArray[np.int64]:
         """Returns the hashes of the `_id`s in a file of superseded versions, which is read once for them."""
         if place.name not in self._names:
-            self._names[place.name] = np.concatenate([_hashes(it.batch) for it in place.load([True])])
+            self._names[place.name] = np.concatenate([id_names(it.batch) for it in place.load([True])])
         return self._names[place.name]
 
     @cached_property
@@ -225,11 +225,6 @@ class OfflineHistories:
 
 def _alone(read: Callable[[], RemovedBuckets], which: list[bool]) -> list[RemovedBuckets]:
     return [read()] if any(which) else []
-
-
-def _hashes(buckets: Batch) -> NDArray[np.int64]:
-    """Returns hashes of `_id`s: equal for those that are one to MongoDB."""
-    return np.array([hash(same_id(raw_id)) for raw_id in buckets.main.raw_ids], dtype=np.int64)
 
 
 class OnlineHistories:

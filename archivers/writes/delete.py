@@ -50,6 +50,11 @@ def same_id(raw_id: bytes) -> bytes:
     return sort_key(raw_id[0], raw_id[1:]) if raw_id else raw_id
 
 
+def id_names(batch: Batch) -> NDArray[np.int64]:
+    """Returns a hash of each bucket's `_id`: equal, in one process, for those that are one to MongoDB."""
+    return np.array([hash(same_id(raw_id)) for raw_id in batch.main.raw_ids], dtype=np.int64)
+
+
 def units(policy: Policy, batch: Batch) -> list[bytes]:
     """Returns bytes for each bucket that are equal for equal buckets alone."""
     if policy.model == "timeseries":
