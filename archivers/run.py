@@ -12,7 +12,7 @@ from archivers.context import ArchiveContext
 from archivers.report import ArchiveReport
 from buckets.bson.raw import Batch
 from buckets.columns import Series
-from buckets.decoding.decode import Lot, decode
+from buckets.decoding.decode import BucketSet, decode
 from config.errors import HaltedError
 
 
@@ -82,7 +82,7 @@ class Archiver(Protocol):
     def fresh(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.int64]:
         """Returns the indices of the expired buckets, which span first to last, that have to be copied."""
 
-    def move(self, lot: Lot) -> None:
+    def move(self, buckets: BucketSet) -> None:
         """Copies and verifies buckets, and deletes those that may go, now or by the end of `finish`."""
 
     def finish(self) -> None:

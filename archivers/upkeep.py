@@ -61,7 +61,7 @@ class Upkeep:
 
     @cached_property
     def _readers(self) -> list[Watch]:
-        """Returns what watches the others; asked for with the first lot, so that a run without any does
+        """Returns what watches the others; asked for with the first commit, so that a run without any does
         not look."""
         database = self._context.database
         return [Watch(database, it, RECEIPTS, dry_run=self._dry_run) for it in self._reading_policies]

@@ -25,7 +25,7 @@ from archivers.records.receipts import commit_of
 from archivers.recovering.commits import CommitRegistry
 from archivers.run import ArchiveRun
 from buckets.bson.raw import Batch
-from buckets.decoding.decode import Lot
+from buckets.decoding.decode import BucketSet
 from buckets.fields.times import DAY_MS, EVER, TimeRange
 
 
@@ -158,26 +158,28 @@ class _Compactor:
         first = manifests[0]
         maker = Maker(first.database, context.fence, context.now, first.timeseries)
         replaced = Replaced.by_sections(manifests, (it for one in manifests for it in one.all_origins))
-        copied = archive.copy(self._lots(manifests), first.series_types, maker, context.check, replaced)
+        copied = archive.copy(
+            self._bucket_sets(manifests), first.series_types, maker, context.check, replaced
+        )
         run = ArchiveRun.of(context)
         successor = CommitRegistry(run, archive, maker).merge(manifests, copied)
         KnownCopies(run).note_merged(archive, successor)
         assert self.report.bytes_after is not None
         self.report.bytes_after += successor.size
 
-    def _lots(self, manifests: Sequence[Manifest]) -> Iterator[Lot]:
+    def _bucket_sets(self, manifests: Sequence[Manifest]) -> Iterator[BucketSet]:
         """Yields the buckets of these commits in their order, as many at a time as a section may hold.
         Irregular buckets take more memory than receipts tell: no more of them are decoded than fit."""
         policy, limit, filled, cells = manifests[0].archived_policy, self._section, list[Batch](), 0
         for batch in (it.batch for one in manifests for it in self.archive.sections(one)):
             self.context.check()
-            more, size = Lot(batch, policy).cells, sum(it.size for it in filled)
+            more, size = BucketSet(batch, policy).cells, sum(it.size for it in filled)
             if filled and cells + more > limit.cells:
-                cells = Lot(Batch.concat(filled), policy).cells  # together they may share layouts
+                cells = BucketSet(Batch.concat(filled), policy).cells  # together they may share layouts
             if filled and (size + batch.size > limit.bytes or cells + more > limit.cells):
-                lot, filled, cells = Lot(Batch.concat(filled), policy), [], 0
-                yield lot
-                del lot  # it takes as much memory as what is read next
+                buckets, filled, cells = BucketSet(Batch.concat(filled), policy), [], 0
+                yield buckets
+                del buckets  # it takes as much memory as what is read next
             filled.append(batch)
             cells += more
-        yield Lot(Batch.concat(filled), policy)
+        yield BucketSet(Batch.concat(filled), policy)

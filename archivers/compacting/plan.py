@@ -26,7 +26,7 @@ MANY = 100
 class Size(NamedTuple):
     """How much commits hold."""
 
-    cells: int  # see `Lot.cells`; of irregular buckets more, as their documents tell
+    cells: int  # see `BucketSet.cells`; of irregular buckets more, as their documents tell
     bytes: int  # of BSON
 
 

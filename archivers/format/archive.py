@@ -36,7 +36,7 @@ from archivers.format.writing import NOTHING, CommitWriter, Maker, Replaced, Wri
 from archivers.stores.base import AlreadyExists, NotFound, ObjectStore
 from buckets.bson.raw import Batch
 from buckets.columns import Series, joined
-from buckets.decoding.decode import Lot
+from buckets.decoding.decode import BucketSet
 from buckets.packing.pack import PackedGroup, Rows
 from buckets.packing.unpack import Readings, gives, unpack
 from config.errors import HaltedError
@@ -116,29 +116,29 @@ class OfflineArchive(ArchivedCommits):
 
     def copy(
         self,
-        lots: Iterable[Lot],
+        bucket_sets: Iterable[BucketSet],
         types: dict[str, str],
         maker: Maker,
         check: Callable[[], None],
         replaces: Replaced = NOTHING,
     ) -> Copied:
-        """Writes sound buckets, each of the lots (at least one) as a section, and verifies what was written.
+        """Writes sound buckets, each set (at least one) as a section, and verifies what was written.
         Raises HaltedError where it isn't equal.
 
-        Takes a lot once the one before is written and verified. Touches nothing but the store, so that a
+        Takes a set once the one before is written and verified. Touches nothing but the store, so that a
         thread may do it. `check`: see `CommitWriter`."""
         archive = self.policy.archive
         storage_class = archive.storage_class if archive is not None else None
         writer = CommitWriter(self.store, types, maker, check, replaces, storage_class)
-        for lot in lots:
-            written, batch = writer.write(lot), lot.batch
-            if not gives(*self._read_back(written, lot.policy), batch):
+        for buckets in bucket_sets:
+            written, batch = writer.write(buckets), buckets.batch
+            if not gives(*self._read_back(written, buckets.policy), batch):
                 raise HaltedError(
                     f"policy {self.policy.name}: commit {writer.name}, read back from {self.store.url}, does "
                     "not contain the documents that were exported. Nothing was deleted. Look at the store, "
                     "then run again"
                 )
-        draft = writer.draft(lot)
+        draft = writer.draft(buckets)
         return Copied(draft, batch if len(draft.sections) == 1 else None)
 
     def commit(self, copied: Copied, place: ChainPosition, check: Callable[[], None]) -> Manifest:

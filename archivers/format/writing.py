@@ -17,7 +17,7 @@ from archivers.format.parts import stored, write_parts
 from archivers.format.series import HeldSeries
 from archivers.stores.base import ObjectStore
 from buckets.bson.raw import Batch
-from buckets.decoding.decode import Lot
+from buckets.decoding.decode import BucketSet
 from buckets.fields.times import as_date, as_ms
 from buckets.packing.pack import Packed, pack
 
@@ -72,10 +72,10 @@ class CommitWriter:
     parts: list[Part] = field(default_factory=list)
     sections: list[Section] = field(default_factory=list)
 
-    def write(self, lot: Lot) -> Written:
-        """Writes a lot as the next section. Frees what was decoded of it."""
-        packed, policy, batch = pack(lot), lot.policy, lot.batch
-        lot.forget()
+    def write(self, buckets: BucketSet) -> Written:
+        """Writes buckets as the next section. Frees what was decoded of them."""
+        packed, policy, batch = pack(buckets), buckets.policy, buckets.batch
+        buckets.forget()
         self.name = self.name or self._named(packed, batch)
         number, written = len(self.sections), dict[str, bytes]()
         key_of = partial(part_key, policy.name, commit=self.name, section=number)
@@ -114,16 +114,16 @@ class CommitWriter:
             digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()
         return commit_name(first, last, self.maker.fence, digest)
 
-    def draft(self, lot: Lot) -> Manifest:
-        """Returns the manifest of what was written, without its place in the chain. `lot`: one of its
+    def draft(self, buckets: BucketSet) -> Manifest:
+        """Returns the manifest of what was written, without its place in the chain. `buckets`: one of its
         sections."""
         return Manifest(
-            policy=lot.policy.name,
+            policy=buckets.policy.name,
             commit=self.name,
             fence=self.maker.fence,
             database=self.maker.database,
-            collection=lot.policy.collection,
-            layout=layout_of(lot.policy),
+            collection=buckets.policy.collection,
+            layout=layout_of(buckets.policy),
             series_types=self.types,
             timeseries=self.maker.timeseries,
             first=min(it.first for it in self.sections),

@@ -19,7 +19,7 @@ from archivers.format.manifest import Manifest
 from archivers.format.writing import Maker
 from archivers.tasks import Connections, Executor
 from buckets.bson.raw import Batch
-from buckets.decoding.decode import Lot
+from buckets.decoding.decode import BucketSet
 from buckets.source import Source
 from config.errors import BucketwiseError, HaltedError
 from config.policies import Policy
@@ -50,7 +50,7 @@ class Copies:
         self._is_elsewhere = executor.workers > 1 and maker.timeseries is None
         self._threads = ThreadPoolExecutor(AHEAD + 1, "bucketwise-copier")
         self._begun: deque[_Begun] = deque()
-        self._largest = 1  # bytes of a lot
+        self._largest = 1  # bytes of the buckets of one copy
 
     @property
     def ahead(self) -> int:
@@ -60,17 +60,17 @@ class Copies:
             return AHEAD
         return max(1, min(self._executor.workers, self._executor.memory // (2 * self._largest)))
 
-    def begin(self, lot: Lot) -> None:
-        """Copies the lot, and takes it over: a thread frees what was decoded of it."""
-        types = self._archive.types_for(lot.decoded.columns.series)
-        self._largest = max(self._largest, lot.batch.size)
+    def begin(self, buckets: BucketSet) -> None:
+        """Begins to copy buckets, and takes them over: a thread frees what was decoded of them."""
+        types = self._archive.types_for(buckets.decoded.columns.series)
+        self._largest = max(self._largest, buckets.batch.size)
         if self._is_elsewhere:
-            lot.forget()
-            given = lot.batch.main.raw_ids, lot.batch.digest, types, self._maker
-            copy = self._executor.submit(copy_buckets, lot.policy, *given)
-            self._begun.append(_Begun(copy, partial(self._accept, lot, types)))
-        else:  # which needs the lot no more once it is copied
-            self._begun.append(_Begun(self._threads.submit(self._copy, lot, types), _as_it_is))
+            buckets.forget()
+            given = buckets.batch.main.raw_ids, buckets.batch.digest, types, self._maker
+            copy = self._executor.submit(copy_buckets, buckets.policy, *given)
+            self._begun.append(_Begun(copy, partial(self._accept, buckets, types)))
+        else:  # no longer needs the buckets once they are copied
+            self._begun.append(_Begun(self._threads.submit(self._copy, buckets, types), _as_it_is))
 
     def done(self, ahead: int) -> Iterator[Copied]:
         """Yields the copies in the order in which they were begun, except the last `ahead` of them. Raises
@@ -90,13 +90,13 @@ class Copies:
             if done and isinstance(error := begun.copy.exception(), HaltedError):
                 raise error
 
-    def _copy(self, lot: Lot, types: dict[str, str]) -> Copied:
-        return self._archive.copy([lot], types, self._maker, self._check)
+    def _copy(self, buckets: BucketSet, types: dict[str, str]) -> Copied:
+        return self._archive.copy([buckets], types, self._maker, self._check)
 
-    def _accept(self, lot: Lot, types: dict[str, str], draft: Manifest | None) -> Copied:
+    def _accept(self, buckets: BucketSet, types: dict[str, str], draft: Manifest | None) -> Copied:
         """Reads a copy back here as well: what a worker says of its copy is not trusted."""
         if draft is None:  # a bucket has changed since it was read here
-            return self._copy(lot, types)
+            return self._copy(buckets, types)
         for file in draft.files:
             found = self._archive.store.head(file.key)
             if found is None or found.size != file.bytes:
@@ -105,13 +105,13 @@ class Copies:
                     "Name the store so that it is the same from every machine that works (no folder that is "
                     "not shared). Nothing was deleted; it is safe to run again"
                 )
-        if not self._archive.holds(draft, lot.batch):
+        if not self._archive.holds(draft, buckets.batch):
             raise HaltedError(
-                f"policy {lot.policy.name}: commit {draft.commit}, copied by a worker to "
+                f"policy {buckets.policy.name}: commit {draft.commit}, copied by a worker to "
                 f"{self._archive.store.url}, does not contain the documents that were read. Nothing was "
                 "deleted. Look at the worker and the store, then run again"
             )
-        return Copied(draft, lot.batch)
+        return Copied(draft, buckets.batch)
 
 
 def _as_it_is(copied: Copied) -> Copied:
@@ -145,4 +145,4 @@ def copy_buckets(
             )
 
     archive = OfflineArchive(policy, connections.store)
-    return archive.copy([Lot(batch, policy)], types, maker, check).draft
+    return archive.copy([BucketSet(batch, policy)], types, maker, check).draft

@@ -10,7 +10,7 @@ from archivers.moving.offline import OfflineRun
 from archivers.run import Archiver, ArchiveRun
 from buckets.bson.raw import Batch
 from buckets.columns import Series
-from buckets.decoding.decode import Lot
+from buckets.decoding.decode import BucketSet
 
 
 class Forecast:
@@ -34,13 +34,13 @@ class Forecast:
         """Returns the indices of the buckets that are not copied yet."""
         return self._archiver.fresh(batch, first_ms, last_ms)
 
-    def move(self, lot: Lot) -> None:
+    def move(self, buckets: BucketSet) -> None:
         """Counts the buckets that would be deleted now, and those that would wait."""
         report = self._work.report
         if waits := self._work.waits(self._work.now):
-            report.leave(len(lot), waits)
+            report.leave(len(buckets), waits)
         else:
-            report.deleted += len(lot)
+            report.deleted += len(buckets)
 
     def finish(self) -> None:
         """Does nothing: no move was begun."""

@@ -15,7 +15,7 @@ from archivers.format.names import Commit
 from archivers.format.writing import Maker
 from archivers.moving.copies import Copies
 from archivers.moving.known import KnownCopies
-from archivers.moving.waiting import Waiting
+from archivers.moving.waiting import CopiedBuckets
 from archivers.records.receipts import commit_of
 from archivers.recovering.commits import CommitRegistry
 from archivers.recovering.recovery import Recovery
@@ -26,7 +26,7 @@ from archivers.versions.superseded import still_live
 from archivers.writes.delete import Outcome, chunks, guarded_delete, same_id, units
 from buckets.bson.raw import Batch
 from buckets.columns import Series
-from buckets.decoding.decode import Lot, decode
+from buckets.decoding.decode import BucketSet, decode
 from buckets.fields.times import as_ms
 from buckets.models import timeseries
 from config.policies import Policy
@@ -48,7 +48,7 @@ class OfflineRun:
             made_with = timeseries.made_with(work.database, work.policy.collection)
         maker = Maker(work.database.name, work.fence, work.now, made_with)
         self._made: set[str] = set()  # the commits of this run
-        self._waiting = Waiting()
+        self._copied = CopiedBuckets()
         self._known = KnownCopies(work)
         self._registry = CommitRegistry(work, self._archive, maker)
         self._copies = Copies(self._archive, maker, work.executor, work.check)
@@ -130,11 +130,11 @@ class OfflineRun:
         second copy, what both hold would count twice. The first is taken out before they are deleted; where
         that waits, or comes too late for this one, by the next run. Where they were read once more, and are
         gone by now, the first one counts."""
-        waiting, report = self._waiting, self._work.report
+        waiting, report = self._copied, self._work.report
         staying = waiting.staying(batch, first_ms, last_ms)
-        met = staying | waiting.under_way(batch, first_ms, last_ms)
+        met = staying | waiting.unsettled(batch, first_ms, last_ms)
         gone = waiting.gone(batch, first_ms, last_ms) & ~met
-        told = met if self._waits else staying  # the others are checked with their own lot
+        told = met if self._waits else staying  # the others are checked when their own copy is committed
         report.leave(-int(told.sum()), self._waits or NOT_ROLLED_UP)  # each is reported once
         report.change(int((told | gone).sum()))
         return met | gone
@@ -198,12 +198,12 @@ class OfflineRun:
         if outdated:
             self._amend(manifest, outdated)
 
-    def move(self, lot: Lot) -> None:
-        """Begins to copy and verify a lot while the next buckets are read, and commits and deletes those
-        before it."""
+    def move(self, buckets: BucketSet) -> None:
+        """Begins to copy and verify buckets while the next ones are read; commits and deletes those before
+        them."""
         if not self._work.measured:
-            self._waiting.begin(lot.batch, *_covered(lot))
-        self._copies.begin(lot)
+            self._copied.begin(buckets.batch, *_covered(buckets))
+        self._copies.begin(buckets)
         self._settle_copies(self._copies.ahead)
 
     def finish(self) -> None:
@@ -212,7 +212,7 @@ class OfflineRun:
 
     def close(self) -> None:
         """Stops copies that are under way, and frees what they hold."""
-        self._waiting.close()
+        self._copied.close()
         self._copies.close()
 
     def _settle_copies(self, ahead: int) -> None:
@@ -233,7 +233,7 @@ class OfflineRun:
                 report.change(len(changed))
                 self._amend(manifest, changed)
             if not self._work.measured:
-                self._waiting.settle(stay=bool(stay))
+                self._copied.settle(stay=bool(stay))
 
     def _delete(self, manifest: Manifest, due: Positions) -> list[int]:
         """Deletes these buckets of a commit, as its files give them; returns those that had changed."""
@@ -272,7 +272,7 @@ class OfflineRun:
         count."""
         if gone and not self._work.measured:
             for missed in self._archive.some(manifest, np.sort(gone)):
-                self._waiting.miss(missed.batch, as_ms(manifest.first), as_ms(manifest.last))
+                self._copied.miss(missed.batch, as_ms(manifest.first), as_ms(manifest.last))
 
     def _keep(self, manifest: Manifest, gone: list[int]) -> None:
         """Copies whose buckets somebody else has deleted count from now on. Where they lie nothing may tell:
@@ -313,8 +313,8 @@ def _meeting(manifest: Manifest, span: tuple[int, int], live: NDArray[np.bool_])
     return [it.touches(*span) or bool(live[start:end].any()) for it, (start, end) in each]
 
 
-def _covered(lot: Lot) -> tuple[int, int]:
-    """Returns a lot's first and last reading, milliseconds; of a bucket without readings, its own last time
-    counts."""
-    times, last = lot.decoded.columns.time, lot.decoded.last
+def _covered(buckets: BucketSet) -> tuple[int, int]:
+    """Returns the times of the first and the last reading, milliseconds; of a bucket without readings, its
+    own last time counts."""
+    times, last = buckets.decoded.columns.time, buckets.decoded.last
     return int(times.min(initial=last.min())), int(last.max())

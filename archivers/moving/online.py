@@ -23,7 +23,7 @@ from archivers.writes.delete import MAX_BUCKETS, Outcome, chunks, guarded_delete
 from archivers.writes.inserts import insert_raw, make_packed
 from buckets.bson.raw import LOSSLESS, Batch
 from buckets.columns import Quarantined, Series
-from buckets.decoding.decode import Lot, decode
+from buckets.decoding.decode import BucketSet, decode
 from buckets.fields.selectors import extended_json
 from buckets.fields.times import as_date
 from buckets.models.covered import first_and_last, sample_index
@@ -200,11 +200,11 @@ class OnlineRun:
     def close(self) -> None:
         """Does nothing: nothing is open."""
 
-    def move(self, lot: Lot) -> None:
-        """Copies the buckets of a lot, and deletes those that may go."""
-        spans = lot.decoded.spans()[np.argsort(lot.decoded.units)]
+    def move(self, buckets: BucketSet) -> None:
+        """Copies buckets, and deletes those that may go."""
+        spans = buckets.decoded.spans()[np.argsort(buckets.decoded.units)]
         at = 0
-        for piece in chunks(lot.batch):
+        for piece in chunks(buckets.batch):
             self._work.check()
             there = dict(self._named_in_archive(piece.main.ids))
             late = [] if self._work.measured else self._late(piece, there)

@@ -12,7 +12,7 @@ from archivers.run import Archiver, ArchiveRun
 from archivers.writes.delete import chunks
 from buckets.bson.raw import Batch
 from buckets.columns import Quarantined
-from buckets.decoding.decode import Decoded, Lot, decode
+from buckets.decoding.decode import BucketSet, Decoded, decode
 from buckets.fields.selectors import extended_json
 from rollups.guarded import transaction
 
@@ -28,16 +28,16 @@ class Selection:
         self._through = through
         self._rechecks = rechecks
 
-    def of(self, lot: Lot) -> Lot:
+    def of(self, buckets: BucketSet) -> BucketSet:
         """Returns the buckets that may go."""
-        decoded, report = lot.decoded, self._work.report
+        decoded, report = buckets.decoded, self._work.report
         report.quarantine(decoded.quarantined)
         expired = decoded.last < self._work.cutoff
-        expired &= ~self._pinned(lot.batch, decoded, expired)
+        expired &= ~self._pinned(buckets.batch, decoded, expired)
         expired &= ~self._frozen(decoded, expired)
         ready = expired if self._through is None else expired & (decoded.last < self._through)
         report.leave(int((expired & ~ready).sum()), "its windows are not rolled up yet")
-        return lot.take(np.sort(decoded.units[ready & self._fitting(decoded, lot.batch)]))
+        return buckets.take(np.sort(decoded.units[ready & self._fitting(decoded, buckets.batch)]))
 
     def _pinned(self, batch: Batch, decoded: Decoded, expired: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Returns which expired buckets were restored, and stay since they are pinned."""

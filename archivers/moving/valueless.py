@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from archivers.report import Valueless
 from archivers.run import ArchiveRun
 from buckets.columns import Columns, Kind
-from buckets.decoding.decode import Lot
+from buckets.decoding.decode import BucketSet
 from buckets.fields.times import DAY_MS
 from buckets.models.series import series_key
 from buckets.models.slots import containers
@@ -72,30 +72,30 @@ class Numeric:
         self._work = work
         self._summaries = NumericHistory(work.database, work.policy)
 
-    def fitting(self, lot: Lot) -> Integers:
+    def fitting(self, buckets: BucketSet) -> Integers:
         """Returns the indices of the buckets that may go; the others are reported."""
-        columns, names = lot.decoded.columns, self._work.policy.numeric_names
-        hollow = hollow_buckets(lot)
+        columns, names = buckets.decoded.columns, self._work.policy.numeric_names
+        hollow = hollow_buckets(buckets)
         if names and len(hollow):
-            return self._but(lot, hollow)
+            return self._but(buckets, hollow)
         if all((columns.kinds[name] == Kind.FINITE).all() for name in names):
-            return np.arange(len(lot))
+            return np.arange(len(buckets))
         days = Days(columns)
         held = self._confirmed(columns, days.doubts(names))
-        staying = lot.decoded.units[days.buckets(held)]
+        staying = buckets.decoded.units[days.buckets(held)]
         told = [Valueless(it.field, columns.series[it.series], it.day) for it in held]
         self._work.report.hold(len(staying), told)
-        return np.setdiff1d(np.arange(len(lot)), staying)
+        return np.setdiff1d(np.arange(len(buckets)), staying)
 
-    def _but(self, lot: Lot, hollow: Integers) -> Integers:
+    def _but(self, buckets: BucketSet, hollow: Integers) -> Integers:
         """Returns the same where some buckets lack all of their slots, by their places in the columns."""
-        columns, name = lot.decoded.columns, self._work.policy.numeric_names[0]
+        columns, name = buckets.decoded.columns, self._work.policy.numeric_names[0]
         series = columns.bucket_series[hollow].tolist()
-        days = (lot.decoded.last[hollow] // DAY_MS).tolist()
+        days = (buckets.decoded.last[hollow] // DAY_MS).tolist()
         told = dict.fromkeys(zip(series, days, strict=True))
         self._work.report.hold(len(hollow), [Valueless(name, columns.series[one], day) for one, day in told])
-        others = np.setdiff1d(np.arange(len(lot)), lot.decoded.units[hollow])
-        return others[self.fitting(lot.take(others))] if len(others) else others
+        others = np.setdiff1d(np.arange(len(buckets)), buckets.decoded.units[hollow])
+        return others[self.fitting(buckets.take(others))] if len(others) else others
 
     def _confirmed(self, columns: Columns, doubts: list[Doubt]) -> list[Doubt]:
         """Returns those of a whole day, of a series that had some: what lies here may be a part of both."""
@@ -112,11 +112,11 @@ class Numeric:
         return [it for it in some if (keys[it.series], it.day, it.field) not in numeric]
 
 
-def hollow_buckets(lot: Lot) -> Integers:
+def hollow_buckets(buckets: BucketSet) -> Integers:
     """Returns the buckets, by their places in the columns, that hold no reading and have none of the fields
     in which slots would be: those have another name by now. Empty slots are not meant."""
-    decoded, places = lot.decoded, containers(lot.policy)
-    if not places or len(decoded.columns.filled) == len(lot):
+    decoded, places = buckets.decoded, containers(buckets.policy)
+    if not places or len(decoded.columns.filled) == len(buckets):
         return np.zeros(0, dtype=np.int64)
     lacking = [
         piece.units

@@ -22,7 +22,7 @@ from archivers.run import ArchiveRun
 from archivers.versions.superseded import Superseded
 from archivers.writes.delete import Outcome
 from buckets.bson.raw import Batch
-from buckets.decoding.decode import Lot
+from buckets.decoding.decode import BucketSet
 from config.errors import HaltedError
 from rollups.guarded import transaction
 
@@ -124,8 +124,10 @@ class CommitRegistry:
             replaced = Replaced((manifest.commit,), tuple(origins))
             if len(manifest.sections) > 1:
                 replaced = Replaced.by_sections([manifest], origins)
-            lots = (Lot(it.batch, policy) for it in archive.some(manifest, staying))  # as they were archived
-            copy = archive.copy(lots, manifest.series_types, self._maker, self._work.check, replaced)
+            bucket_sets = (
+                BucketSet(it.batch, policy) for it in archive.some(manifest, staying)
+            )  # as they were archived
+            copy = archive.copy(bucket_sets, manifest.series_types, self._maker, self._work.check, replaced)
             successor = self._succeed(copy, len(staying))
 
         def exchange(session: ClientSession) -> None:

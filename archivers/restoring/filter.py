@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from archivers.format.manifest import Manifest
 from archivers.restoring.put import Indices, Note
-from archivers.versions.history import Version, lots_of
+from archivers.versions.history import Version, bucket_sets_of
 from buckets.bson.raw import Batch
-from buckets.decoding.decode import Lot
+from buckets.decoding.decode import BucketSet
 from buckets.fields.selectors import series_text
 from buckets.fields.times import FIRST_MS, LAST_MS
 from config.policies import Policy
@@ -22,7 +22,7 @@ from config.policies import Policy
 class ArchivedBuckets(NamedTuple):
     """Some archived buckets; `span` and `readings` where they are known without reading the buckets."""
 
-    lot: Lot
+    bucket_set: BucketSet
     note: Note
     span: tuple[int, int] | None = None  # of first and last reading
     readings: int = 0
@@ -69,15 +69,15 @@ class RestoreFilter:
     def of(self, found: ArchivedBuckets) -> Matched:
         """Returns the matching buckets in the order of their `_id`s: they will lie together where they are
         put."""
-        batch, chosen, readings = found.lot.batch, np.arange(len(found.lot)), found.readings
+        batch, chosen, readings = found.bucket_set.batch, np.arange(len(found.bucket_set)), found.readings
         if found.span is None or found.span[0] < self.start or found.span[1] >= self.end or self.series:
-            mine = self._mine(found.lot)
-            chosen = found.lot.decoded.units[mine]
-            readings = int(mine[found.lot.decoded.columns.bucket].sum())
+            mine = self._mine(found.bucket_set)
+            chosen = found.bucket_set.decoded.units[mine]
+            readings = int(mine[found.bucket_set.decoded.columns.bucket].sum())
         chosen = chosen[batch.take(chosen).main.id_order()]
         return Matched(
             batch.take(chosen),
-            found.lot.policy,
+            found.bucket_set.policy,
             chosen,
             found.note,
             readings,
@@ -89,17 +89,17 @@ class RestoreFilter:
     def holds(self, versions: Sequence[Version]) -> list[bool]:
         """Returns which of these are asked for."""
         found = [False] * len(versions)
-        for places, lot in lots_of(versions):
-            for i in lot.decoded.units[self._mine(lot)].tolist():
+        for places, buckets in bucket_sets_of(versions):
+            for i in buckets.decoded.units[self._mine(buckets)].tolist():
                 found[places[i]] = True
         return found
 
-    def _mine(self, lot: Lot) -> NDArray[np.bool_]:
+    def _mine(self, buckets: BucketSet) -> NDArray[np.bool_]:
         """Returns which decoded buckets match (an empty one by its last time)."""
-        columns, touching = lot.decoded.columns, lot.decoded.touching(self.start, self.end)
+        columns, touching = buckets.decoded.columns, buckets.decoded.touching(self.start, self.end)
         if not self.series:  # an empty one may be of none
             return touching
-        names = lot.policy.series_names
+        names = buckets.policy.series_names
         named = np.array(
             [self._matches(dict(zip(names, it, strict=True))) for it in columns.series], np.bool_
         )

@@ -25,7 +25,7 @@ from archivers.versions.superseded import Superseded
 from archivers.writes.delete import chunks
 from buckets.bson.prefetch import prefetch
 from buckets.bson.raw import Batch
-from buckets.decoding.decode import Lot
+from buckets.decoding.decode import BucketSet
 from buckets.fields.selectors import extended_json, selector_query
 from buckets.fields.times import as_ms
 from buckets.models import timeseries
@@ -131,10 +131,10 @@ class _Restoring:
     def _uncount(self, piece: Batch, leaving: list[int], policy: Policy) -> None:
         """Takes these buckets out of the counts: they are counted where they are settled."""
         if leaving:
-            lot = Lot(piece.take(np.array(leaving, dtype=np.int64)), policy)
-            self._report.buckets -= len(lot)
-            self._report.readings -= lot.readings
-            self._report.overflow -= len(lot.batch.extra)
+            buckets = BucketSet(piece.take(np.array(leaving, dtype=np.int64)), policy)
+            self._report.buckets -= len(buckets)
+            self._report.readings -= buckets.readings
+            self._report.overflow -= len(buckets.batch.extra)
 
     def _settle(self) -> None:
         result_of(self._seen, self._check)
@@ -172,7 +172,7 @@ def _archived(
         query = selector_query(policy, options.series)
         for batch in archived_source(database, policy).batches(start, end, query):
             note = partial(records.online, batch) if records else _note_nothing
-            yield ArchivedBuckets(Lot(batch, policy), note)
+            yield ArchivedBuckets(BucketSet(batch, policy), note)
         return
     archive = context.offline()
     assert archive is not None
@@ -185,7 +185,7 @@ def _archived(
         for held, section in zip(archive.sections(manifest, which), chosen, strict=True):
             note = partial(records.offline, manifest, held) if records else _note_nothing
             yield ArchivedBuckets(
-                Lot(held.batch, manifest.archived_policy),
+                BucketSet(held.batch, manifest.archived_policy),
                 note,
                 (as_ms(section.first), as_ms(section.last)),
                 section.readings,
@@ -209,7 +209,7 @@ def _superseded(
         batch = read().batch
         batch = batch.take(np.array(histories.superseded(batch, manifest.archived_policy), dtype=np.int64))
         note = partial(records.superseded, batch) if records else _note_nothing
-        yield ArchivedBuckets(Lot(batch, manifest.archived_policy), note)
+        yield ArchivedBuckets(BucketSet(batch, manifest.archived_policy), note)
 
 
 def _note_nothing(_chosen: Indices, _session: ClientSession) -> None:

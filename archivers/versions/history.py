@@ -22,7 +22,7 @@ from archivers.versions.kept import KeptVersion, KeptVersions, counting
 from archivers.versions.superseded import RemovedBuckets, Superseded
 from archivers.writes.delete import id_names, same_id
 from buckets.bson.raw import Batch, Docs
-from buckets.decoding.decode import Lot
+from buckets.decoding.decode import BucketSet
 from buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, as_ms
 from buckets.models.covered import covered_span
 from buckets.source import Source
@@ -112,7 +112,7 @@ def _all(manifest: Manifest) -> list[bool]:
 
 def _alike(buckets: Batch, policy: Policy) -> Test:
     """Returns a test for sections that may hold versions to merge with these buckets: of the same series."""
-    decoded = Lot(buckets, policy).decoded
+    decoded = BucketSet(buckets, policy).decoded
     if policy.sample_series or decoded.quarantined:
         return _all
     asked = [selector_of(one, policy.series_names) for one in decoded.columns.series]
@@ -333,13 +333,13 @@ def _choices(parts: Sequence[Held], whole: Held) -> Iterator[tuple[int, ...]]:
                 waiting.append((at - 1, seen | fresh, (at, *chosen)))
 
 
-def lots_of(versions: Sequence[Version]) -> Iterator[tuple[list[int], Lot]]:
-    """Yields the versions of each policy as a lot, with their indices."""
+def bucket_sets_of(versions: Sequence[Version]) -> Iterator[tuple[list[int], BucketSet]]:
+    """Yields the versions of each policy as a bucket set, with their indices."""
     for policy in dict.fromkeys(version.policy for version in versions):
         mine = [i for i, version in enumerate(versions) if version.policy == policy]
-        yield mine, Lot(Batch.concat([versions[i].bucket for i in mine]), policy)
+        yield mine, BucketSet(Batch.concat([versions[i].bucket for i in mine]), policy)
 
 
 def readings_of(versions: Sequence[Version]) -> int:
     """Returns how many readings they hold."""
-    return sum(lot.readings for _, lot in lots_of(versions))
+    return sum(buckets.readings for _, buckets in bucket_sets_of(versions))

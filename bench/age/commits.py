@@ -21,7 +21,7 @@ from archivers.records.receipts import facts_of
 from archivers.tasks import Connections, LocalExecutor
 from bench.age.history import History
 from buckets.bson.raw import Batch, Docs
-from buckets.decoding.decode import Lot
+from buckets.decoding.decode import BucketSet
 from jobs.running.lease import fence_of
 from jobs.steps.working import ROLLUP, RUN
 from rollups.guarded import transaction
@@ -74,8 +74,8 @@ def _register(context: ArchiveContext, archive: OfflineArchive, batches: Sequenc
     sequence, links = (heads.sequence, heads.links) if heads else (0, ())
     manifests: list[Manifest] = []
     for batch in batches:
-        lot = Lot(batch, context.policy)
-        copied = archive.copy([lot], archive.types_for(lot.decoded.columns.series), maker, _nothing)
+        buckets = BucketSet(batch, context.policy)
+        copied = archive.copy([buckets], archive.types_for(buckets.decoded.columns.series), maker, _nothing)
         position = ChainPosition(sequence + 1, links, receipt)
         manifests.append(archive.commit(copied, position, _nothing))
         sequence, links = manifests[-1].sequence, (manifests[-1].link,)

@@ -210,7 +210,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[int]:
 def test_a_moved_bucket_counts_once_though_its_commit_was_taken_over(
     database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a commit takes over is as old as it was there, and waits no longer. Each day is a lot."""
+    """What a commit takes over is as old as it was there, and waits no longer. Each day is a commit."""
     monkeypatch.setattr("archivers.moving.sweep.MAX_SPAN_MS", 1)
     cycle = cycle_of(database, file_store, grace=3 * DAYS)
     insert(database, "slots", [encode({**hours({1: 1.0}), "_id": "z"})])
