@@ -124,9 +124,8 @@ class CommitRegistry:
             replaced = Replaced((manifest.commit,), tuple(origins))
             if len(manifest.sections) > 1:
                 replaced = Replaced.by_sections([manifest], origins)
-            bucket_sets = (
-                BucketSet(it.batch, policy) for it in archive.some(manifest, staying)
-            )  # as they were archived
+            read = archive.some(manifest, staying)
+            bucket_sets = (BucketSet(it.batch, policy) for it in read)  # as they were archived
             copy = archive.copy(bucket_sets, manifest.series_types, self._maker, self._work.check, replaced)
             successor = self._succeed(copy, len(staying))
 

@@ -80,9 +80,9 @@ class BucketSet:
 
     @property
     def cells(self) -> int:
-        """Returns how much memory the columns take, as a number of readings of one value. Besides the readings, it
-        counts three quarters of what the unions among its layouts have room for, one for each document, and
-        layouts that a bucket has for itself."""
+        """Returns how much memory the columns take, as a number of readings of one value. Besides the
+        readings, it counts three quarters of the room that its unions have for readings, one for each document,
+        and layouts that a bucket has for itself."""
         pieces = self.decoded.pieces
         room = sum(piece.time.size for piece in pieces if piece.present is not None)
         alone = [len(piece.group.layout.elements) for piece in pieces if len(piece.units) == 1]

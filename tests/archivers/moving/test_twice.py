@@ -54,7 +54,7 @@ def test_a_bucket_that_grows_after_its_copy(
     inner = sweep.Sweep.flush
 
     def flush(self: Any) -> None:
-        moves = bool(self._filling._going)
+        moves = bool(self._filling._selected)
         inner(self)
         if moves:
             database["iot"].replace_one({"_id": "a1"}, grown)
@@ -107,7 +107,7 @@ def test_a_bucket_that_grows_while_its_copy_is_under_way_and_then_goes(
         return delete(self, *args)
 
     def note(self: Any) -> None:
-        if self._filling._going:
+        if self._filling._selected:
             events.append("flush")
         flush(self)
 
