@@ -19,16 +19,16 @@ from config.errors import HaltedError
 class RolledUp(Protocol):
     """Rolls up the windows that a range (milliseconds) touches, where they have changed.
 
-    Returns whether they are up to date then. `anew`: even where nothing says that they have changed."""
+    Returns whether they are up to date then. `force`: even where nothing says that they have changed."""
 
-    def __call__(self, start_ms: int, end_ms: int, /, *, anew: bool = False) -> bool:
+    def __call__(self, start_ms: int, end_ms: int, /, *, force: bool = False) -> bool:
         """Rolls up the windows that [start, end) touches, milliseconds. Returns whether they are up to date
         now."""
 
 
-def always(_start_ms: int, _end_ms: int, *, anew: bool = False) -> bool:
+def always(_start_ms: int, _end_ms: int, *, force: bool = False) -> bool:
     """Satisfies `RolledUp` where nothing is rolled up: every summary is as it should be."""
-    del anew
+    del force
     return True
 
 
@@ -45,7 +45,7 @@ class ArchiveRun(ArchiveContext):
         given = {it.name: getattr(context, it.name) for it in fields(context)}
         return cls(**given, report=ArchiveReport(context.to), rolled_up=rolled_up)
 
-    def see_limit(self, deletes: int) -> None:
+    def check_limit(self, deletes: int) -> None:
         """Raises HaltedError where so many further deletes are more than the policy allows: what was counted
         beforehand may be less than what goes. Called in the transactions that delete."""
         limit, deleted = self.report.limit, self.report.deleted

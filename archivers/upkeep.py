@@ -66,9 +66,9 @@ class Upkeep:
         database = self._context.database
         return [Watch(database, it, RECEIPTS, dry_run=self._dry_run) for it in self._reading_policies]
 
-    def __call__(self, start_ms: int, end_ms: int, /, *, anew: bool = False) -> bool:
+    def __call__(self, start_ms: int, end_ms: int, /, *, force: bool = False) -> bool:
         """Returns whether every summary of what lies in the range is now what it should be. Those of other
-        policies are theirs to write: until they have, the buckets stay. `anew`: even if nothing tells of a
+        policies are theirs to write: until they have, the buckets stay. `force`: even if nothing tells of a
         change."""
         check = self._context.check
         if any(it.has_changed(start_ms, end_ms, check, if_unknown=False) for it in self._readers):
@@ -76,9 +76,9 @@ class Upkeep:
         if self._dry_run:
             return True
         watch = self._watch = self._watch or Watch(self._context.database, self._context.policy, RECEIPTS)
-        if anew or watch.has_changed(start_ms, end_ms, check):
+        if force or watch.has_changed(start_ms, end_ms, check):
             # Everything that has changed, where that is known: it may have been at another time before.
-            tells_all = watch.has_bookmark and not anew
+            tells_all = watch.has_bookmark and not force
             within = EVER if tells_all else TimeRange(as_date(start_ms), as_date(end_ms))
             report = roll_up_all(self._context, RollupOptions(within, is_cleared=self._is_cleared))
             self.written += report.written

@@ -33,7 +33,7 @@ from rollups.progress import note_ended
 Document = dict[str, Any]
 #: Commits that get their tombstones in one transaction. Of those with live originals, so many are counted.
 _AT_ONCE = 1000
-_TOLD = ("days", "buckets", "bytes", "first", "last", "tombstone", "state", "sequence", "seal")
+_PROJECTED = ("days", "buckets", "bytes", "first", "last", "tombstone", "state", "sequence", "seal")
 
 
 @dataclass
@@ -51,16 +51,16 @@ class OfflineEnd:
         due."""
         fresh, due = [], []
         for receipt in list(self._past()):
-            told = receipt["days"], receipt["buckets"], receipt["bytes"]
+            amount = receipt["days"], receipt["buckets"], receipt["bytes"]
             tombstone = receipt.get("tombstone")
             stage = self.rule.stage(tombstone)
             if receipt["state"] == "open" and not self.context.kept:
                 self.report.live += receipt["buckets"]
             elif stage == "none":
-                self.report.tombstoned.add(*told)
+                self.report.tombstoned.add(*amount)
                 fresh.append(receipt)
             elif stage != "due":
-                (self.report.standing if stage == "standing" else self.report.lifted).add(*told)
+                (self.report.standing if stage == "standing" else self.report.lifted).add(*amount)
             elif tombstone and (held := tombstone.get("held")):
                 self.report.held.update(dict.fromkeys(held, receipt["buckets"]))
             else:
@@ -85,14 +85,14 @@ class OfflineEnd:
             live = self.context.source.earliest()
             end, states = min(end, end if live is None else live // DAY_MS * DAY_MS), ["closed", "open"]
         whole = {"_id.policy": self._receipts.policy, "kind": "offline", "last": {"$lt": as_date(end)}}
-        told = {"$project": dict.fromkeys(_TOLD, 1)}
+        projection = {"$project": dict.fromkeys(_PROJECTED, 1)}
         pipeline: list[Document] = [
             {"$match": {**whole, "state": {"$in": states}, "seal": {"$exists": True}}},
             {"$sort": {"last": 1}},
-            told,
+            projection,
         ]
         if not self.context.kept:
-            live_ones = [{"$match": {**whole, "state": "open"}}, {"$limit": _AT_ONCE}, told]
+            live_ones = [{"$match": {**whole, "state": "open"}}, {"$limit": _AT_ONCE}, projection]
             pipeline.append({"$unionWith": {"coll": self._receipts.collection.name, "pipeline": live_ones}})
         return list(self._receipts.collection.aggregate(pipeline))
 
@@ -111,13 +111,13 @@ class OfflineEnd:
         assert commit is not None
         manifest = self.archive.manifest(commit)
         before = family(self._receipts, self.archive, manifest)
-        told = receipt["days"], receipt["buckets"], receipt["bytes"]
+        amount = receipt["days"], receipt["buckets"], receipt["bytes"]
         if not self.writes:
             holds = self._holding(before, None)
             if holds:
                 self.report.held.update(dict.fromkeys(holds, receipt["buckets"]))
             else:
-                self.report.expired.add(*told)
+                self.report.expired.add(*amount)
             return
         end = (as_ms(manifest.last) // DAY_MS + 1) * DAY_MS
         note_ended(self.context.database, self.context.policy, end)
@@ -126,7 +126,7 @@ class OfflineEnd:
         outcome = transaction(self.context.database, self.context.guard, step)
         if outcome == "gone":
             registry.drop_ended(manifest)
-            self.report.expired.add(*told)
+            self.report.expired.add(*amount)
             self.context.progress("expired buckets", receipt["buckets"])
         elif outcome != "stays":
             self.report.held.update(dict.fromkeys(outcome, receipt["buckets"]))

@@ -68,17 +68,17 @@ class OnlineEnd:
         known = {it["day"]: it for it in tombstones_of(self._receipts)}
         fresh: dict[int, int] = {}
         for day in self._days(first, end, known):
-            told = known.get(day, {})
-            stage = self.rule.stage(told.get("tombstone"))
+            record = known.get(day, {})
+            stage = self.rule.stage(record.get("tombstone"))
             if stage == "due":
-                self._take(day, told["tombstone"])
+                self._take(day, record["tombstone"])
             elif stage == "none":
                 if buckets := self._archived.count_ending(*_span(day)):
                     fresh[day] = buckets
                     self.report.tombstoned.add([day], buckets, 0)
             else:
                 amount = self.report.standing if stage == "standing" else self.report.lifted
-                amount.add([day], told["buckets"], 0)
+                amount.add([day], record["buckets"], 0)
         if self.writes and fresh:
             self._place(fresh)
 
@@ -198,8 +198,8 @@ class OnlineEnd:
         """Deletes buckets in the transaction. Nothing goes where the tombstone was lifted, or where the
         archived bucket has changed."""
         identity, nothing = self._identity(day), np.zeros(0, dtype=np.int64)
-        told = self._receipts.collection.find_one({"_id": identity}, session=session) or {}
-        tombstone: Document = told.get("tombstone", {})
+        record = self._receipts.collection.find_one({"_id": identity}, session=session) or {}
+        tombstone: Document = record.get("tombstone", {})
         source = archived_source(self.context.database, self.context.policy, session)
         there = Batch.concat(list(source.by_raw_ids(piece.main.raw_ids)))
         as_read = {there.unit(i) for i in range(len(there))}
@@ -245,8 +245,8 @@ class OnlineEnd:
 
         def step(session: ClientSession) -> None:
             if held:
-                told = {"tombstone.held": list(held), "tombstone.kept": list(held.values())}
-                self._receipts.collection.update_one(identity, {"$set": told}, session=session)
+                update = {"tombstone.held": list(held), "tombstone.kept": list(held.values())}
+                self._receipts.collection.update_one(identity, {"$set": update}, session=session)
             else:
                 self._receipts.collection.delete_one(identity, session=session)
 

@@ -128,6 +128,6 @@ class VersionsEraser:
                 self._work.transaction(partial(self._delete, documents))
 
     def _delete(self, documents: list[bytes], session: ClientSession) -> None:
-        self._work.see_not_held(session)
+        self._work.check_not_held(session)
         self._work.erasures.count({"versions": 1}, session)
         self._versions.erase(documents, session)

@@ -38,10 +38,10 @@ def _pass(_going: Batch) -> None:
 
 
 def commits_of(
-    archive: OfflineArchive, erasure: Erasure, see: Callable[[Batch], None] = _pass
+    archive: OfflineArchive, erasure: Erasure, visit: Callable[[Batch], None] = _pass
 ) -> Iterator[HeldCommit]:
-    """Yields the commits that hold something of the series in the range, or across its edges. `see` is given
-    the buckets that go, section by section: they may not fit into memory together."""
+    """Yields the commits that hold something of the series in the range, or across its edges. `visit` is
+    given the buckets that go, section by section: they may not fit into memory together."""
     within = erasure.within
     for manifest in archive.manifests(within.start_ms, within.end_ms):
         which = manifest.sections_with(erasure.policy, [erasure.series])
@@ -53,7 +53,7 @@ def commits_of(
                 across += held.positions[found.across].tolist()
                 leaving = held.batch.take(found.going)
                 names |= names_of(leaving)
-                see(leaving)
+                visit(leaving)
             if going or across:
                 found = Sorted(*(np.array(it, dtype=np.int64) for it in (going, across)))
                 yield HeldCommit(manifest, found, names)
@@ -77,7 +77,7 @@ class CommitEraser:
     def _forget(self, going: Batch) -> None:
         self._work.context.check()
         if len(going):
-            self._work.see_not_held()  # and in the transactions again: one may be placed meanwhile
+            self._work.check_not_held()  # and in the transactions again: one may be placed meanwhile
             self._work.forget(going)
 
     def _rewrite(self, held: HeldCommit) -> None:
@@ -113,7 +113,7 @@ def erase_versions(work: Work, archive: OfflineArchive) -> None:
     for file, left, found in list(left_of(kept, work.erasure)):
         if len(found.going):
             work.context.check()
-            work.see_not_held()
+            work.check_not_held()
             staying = np.setdiff1d(np.arange(len(left.batch)), found.going)
             if len(staying):
                 kept.put(file.commit.name, left.batch.take(staying), [left.positions[i] for i in staying])
@@ -162,7 +162,7 @@ def erase_set_aside(work: Work, archive: OfflineArchive) -> None:
     for file in list(set_aside_of(archive.store, work.erasure)):
         if file.documents is not None:
             work.context.check()
-            work.see_not_held()
+            work.check_not_held()
             staying = np.setdiff1d(np.arange(len(file.documents)), file.going)
             if len(staying):
                 archive.chain.put(file.key, file.documents.take(staying).data)

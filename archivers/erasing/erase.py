@@ -63,8 +63,8 @@ def erase(context: ArchiveContext, erasure: Erasure, beside: Beside) -> ErasureR
     if check_erasable(context, erasure, beside.others) is None:
         if erasure.within.is_bounded:
             plan_erasure(context, erasure, beside.others)  # which raises where the range cuts buckets
-        asked = erasure.text, erasure.within, erasure.reason, context.now
-        work.transaction(lambda session: work.erasures.begin(*asked, session))
+        request = erasure.text, erasure.within, erasure.reason, context.now
+        work.transaction(lambda session: work.erasures.begin(*request, session))
     _erase_all(work, is_cleared=beside.is_cleared)
     left = list(remaining(context, erasure, beside.others))
     return ErasureReport(work.transaction(lambda session: _end(work, session)), left)

@@ -46,8 +46,8 @@ class Erasure:
     @property
     def text(self) -> str:
         """Returns the request as one text, of which a keyed hash is kept."""
-        asked = sorted(self.series.items()), self.within.start_ms, self.within.end_ms
-        return json.dumps([self.policy.name, *asked], ensure_ascii=False)
+        request = sorted(self.series.items()), self.within.start_ms, self.within.end_ms
+        return json.dumps([self.policy.name, *request], ensure_ascii=False)
 
     @cached_property
     def needle(self) -> Needle:

@@ -25,10 +25,10 @@ def holds_on(
     start, end = erasure.within.start_ms, erasure.within.end_ms
     for policy in (erasure.policy, *others):
         mine, its = erasure.policy.stored_series, policy.stored_series
-        asked = {name: text for name, text in erasure.series.items() if its.get(name) == mine[name]}
+        selector = {name: text for name, text in erasure.series.items() if its.get(name) == mine[name]}
         for hold in Holds(context.database, policy.name).standing(session):
             is_frozen = hold.freeze and policy is erasure.policy
-            if hold.touches(start, end) and (is_frozen or hold.may_cover(asked)):
+            if hold.touches(start, end) and (is_frozen or hold.may_cover(selector)):
                 found.append(hold)
     return found
 
@@ -70,9 +70,9 @@ def check_edges(across: int) -> None:
 
 def _other(begun: Begun, erasure: Erasure) -> str:
     ends = (("since", begun.within.since), ("until", begun.within.until))
-    told = "".join(f", {name} {as_text(at)}" for name, at in ends if at is not None)
+    range_text = "".join(f", {name} {as_text(at)}" for name, at in ends if at is not None)
     return (
         f"policy {erasure.policy.name}: another erasure was begun at {as_text(begun.at)} ({begun.reason!r}"
-        f"{told}), and has not finished. Run it again with the same --series, --since and --until; then this "
-        "one. Nothing was changed"
+        f"{range_text}), and has not finished. Run it again with the same --series, --since and --until; then "
+        "this one. Nothing was changed"
     )

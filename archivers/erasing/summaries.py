@@ -74,7 +74,7 @@ def erase_summaries(work: Work, *, is_cleared: bool) -> None:
 def _delete(
     work: Work, collection: Collection[RawBSONDocument], raw_ids: list[bytes], session: ClientSession
 ) -> None:
-    work.see_not_held(session)
+    work.check_not_held(session)
     deleted = collection.delete_many(named(raw_ids), session=session).deleted_count
     work.erasures.count({"summaries": deleted}, session)
 

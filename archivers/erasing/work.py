@@ -51,7 +51,7 @@ class Work:
         """Runs a step in a transaction that fails for a run that has lost its lease."""
         return transaction(self.context.database, self.context.guard, step)
 
-    def see_not_held(self, session: ClientSession | None = None) -> None:
+    def check_not_held(self, session: ClientSession | None = None) -> None:
         """Raises BucketwiseError where a hold forbids what is about to be destroyed: in the transaction that
         does so, or before a file goes."""
         if holds := holds_on(self.context, self.erasure, self.others, session):
@@ -63,7 +63,7 @@ class Work:
     def take(self, names: set[int], count: int, place: str, session: ClientSession) -> set[int]:
         """Checks, in the transaction that destroys so many buckets in a place, that they may go, and counts
         them. `names`: see `names_of`. Returns what to note once it is committed."""
-        self.see_not_held(session)
+        self.check_not_held(session)
         new = names - self.met
         self.erasures.count({"buckets": len(new), place: count}, session)
         return new
@@ -87,7 +87,7 @@ class Work:
                 self.transaction(partial(self._forget, gone))
 
     def _forget(self, ids: list[object], session: ClientSession) -> None:
-        self.see_not_held(session)
+        self.check_not_held(session)
         self.release(ids, session)
         overflow = self.context.policy.overflow
         if overflow is not None:

@@ -142,9 +142,9 @@ def _weigh(rules: Sequence[Rule], found: Sequence[Outcome], until: int) -> None:
         decoded = decode(batch, policy)
         sizes = _sizes(batch)[decoded.units]
         for it, outcome in zip(rules, found, strict=True):
-            loose = np.isin(decoded.units, it.context.movable(batch))
-            outcome.archived.add(decoded, sizes, loose & (decoded.last < it.archived_before))
-            outcome.deleted += int((loose & (decoded.last < it.deleted_before)).sum())
+            movable = np.isin(decoded.units, it.context.movable(batch))
+            outcome.archived.add(decoded, sizes, movable & (decoded.last < it.archived_before))
+            outcome.deleted += int((movable & (decoded.last < it.deleted_before)).sum())
             outcome.broken += len(batch) - len(decoded.units)
         context.progress("buckets weighed", len(batch))
 

@@ -173,15 +173,15 @@ def _rows(inventory: Inventory, is_part: bool) -> list[Row]:
 def _row(
     inventory: Inventory, at: int, archived: int | None, readings: int | None, commits: tuple[HeldCommit, ...]
 ) -> Row:
-    grid, told = inventory.grid, inventory.told
+    grid, counts = inventory.grid, inventory.summary_counts
     live, online = int(inventory.live.readings[at]), int(inventory.online.readings[at])
     is_archived = bool(commits) if archived is None else archived > 0
-    summarised = None if told.touched[at] else int(told.readings[at])
-    is_known = bool(told.touched[at]) or bool(summarised)
+    summarised = None if counts.touched[at] else int(counts.readings[at])
+    is_known = bool(counts.touched[at]) or bool(summarised)
     state = _state(live > 0, is_archived, online > 0)
     return Row(
         start=grid.start + at * grid.step,
-        state=state or ("summarised" if is_known else "expired" if told.gone[at] else "gap"),
+        state=state or ("summarised" if is_known else "expired" if counts.gone[at] else "gap"),
         live=live,
         archived=archived,
         online=online,
@@ -225,15 +225,15 @@ def _commits(inventory: Inventory, at: int, is_part: bool) -> tuple[HeldCommit, 
             commit, count = held.manifest, held.part.rows if is_exact else None
             if (before := found.get(commit.commit)) is not None:  # in another section
                 count = None if count is None or before.readings is None else before.readings + count
-            told = commit.created, commit.buckets, count, held.drilled, held.expires
-            found[commit.commit] = HeldCommit(commit.commit, *told)
+            facts = commit.created, commit.buckets, count, held.drilled, held.expires
+            found[commit.commit] = HeldCommit(commit.commit, *facts)
     return tuple(found.values())
 
 
 def _days(inventory: Inventory, is_part: bool) -> list[Day]:
-    grid, told = inventory.grid, inventory.told
+    grid, counts = inventory.grid, inventory.summary_counts
     per_day = DAY_MS // grid.step
-    live_all, told_all = grid.by_day(inventory.live.all), grid.by_day(told.all)
+    live_all, summarised_all = grid.by_day(inventory.live.all), grid.by_day(counts.all)
     by_manifest, is_spread = _in_parts(grid, inventory.parts)
     days = []
     for number in range(len(live_all)):
@@ -251,9 +251,9 @@ def _days(inventory: Inventory, is_part: bool) -> list[Day]:
                 held=sum(it.part.rows for it in parts),
                 closed=sum(it.part.rows for it in parts if it.is_closed),
                 copied=sum(it.part.rows for it in parts if it.is_all_live),
-                told=told.readings[rows],
-                told_all=int(told_all[number]),
-                is_told=told.known[rows],
+                summarised=counts.readings[rows],
+                summarised_all=int(summarised_all[number]),
+                is_summarised=counts.known[rows],
             )
         )
     return days

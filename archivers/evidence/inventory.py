@@ -71,7 +71,7 @@ class Inventory:
     online: Tally
     gone: Counts  # readings of online copies whose originals are not live
     parts: Sequence[HeldPart]
-    told: SummaryCounts
+    summary_counts: SummaryCounts
     expires: Mapping[int, datetime]  # in an online archive: UTC day since 1970 -> when its tombstone is due
 
     @cached_property
@@ -101,11 +101,11 @@ class InventoryReader:
         archive: OfflineArchive = self._offline.at(Registry(receipts, session))
         manifests = archive.manifests(grid.start, grid.end)
         known = receipts.get_all([it.commit for it in manifests], session)
-        policy, asked = self._context.policy, self._selector
+        policy, selector = self._context.policy, self._selector
         found = [
             held
             for it in manifests
-            for held in self._parts_of(it, known.get(it.commit) or {}, it.may_hold(policy, asked))
+            for held in self._parts_of(it, known.get(it.commit) or {}, it.may_hold(policy, selector))
         ]
         return [it for it in found if it.part.touches(grid.start, grid.end)]
 
@@ -131,18 +131,18 @@ class InventoryReader:
         if self._rule is None or self._context.to != "online":
             return {}
         found = tombstones_of(self._context.receipts, session)
-        told = ((it["day"], self._rule.due(it["tombstone"])) for it in found)
-        return {day: due for day, due in told if due is not None}
+        due_days = ((it["day"], self._rule.due(it["tombstone"])) for it in found)
+        return {day: due for day, due in due_days if due is not None}
 
     def look(self, grid: Grid, counter: SummaryCounter, session: ClientSession) -> Inventory:
         """Returns what lies in the time of these rows."""
-        told = counter.tell(grid, session)
+        summary_counts = counter.tell(grid, session)
         parts = self.parts(grid, session)
         live, pinned, broken = self._live(grid, parts, session)
         online, gone = self._online(grid, session)
         held = self._held(grid, session)
         expires = self._expires(session)
-        return Inventory(grid, live, pinned, broken, held, online, gone, parts, told, expires)
+        return Inventory(grid, live, pinned, broken, held, online, gone, parts, summary_counts, expires)
 
     def _held(self, grid: Grid, session: ClientSession) -> Counts:
         """Returns how many holds cover some of each row."""

@@ -198,14 +198,14 @@ class OfflineArchive(ArchivedCommits):
         self._recent.put(section, batch)
         return batch
 
-    def rows(self, manifest: Manifest, parts: Iterable[Part], asked: RowFilter) -> Iterator[Rows]:
+    def rows(self, manifest: Manifest, parts: Iterable[Part], row_filter: RowFilter) -> Iterator[Rows]:
         """Yields the rows that are asked for in parts of a commit. Raises DamagedError where one of these is
         missing, or differs from the manifest."""
         values = manifest.archived_policy.value_names
         for part in parts:
             data = self._part(part)
             with decoding(self.store, part):
-                yield from read_rows(data, manifest.series_types, values, asked)
+                yield from read_rows(data, manifest.series_types, values, row_filter)
 
     def _part(self, part: Part) -> bytes:
         if (data := self._recent.part(part)) is None:
@@ -235,7 +235,7 @@ class OfflineArchive(ArchivedCommits):
         prefixes = (f"{self.policy.name}/{it}" for it in ("data/", "meta/buckets/"))
         return {found.key: found.size for prefix in prefixes for found in self.store.list(prefix)}
 
-    def see(self, manifest: Manifest, sizes: Mapping[str, int]) -> None:
+    def check_sizes(self, manifest: Manifest, sizes: Mapping[str, int]) -> None:
         """Raises DamagedError where a file of a commit is missing, or of another size than its manifest says.
         `sizes`: what was listed."""
         for file in manifest.files:

@@ -44,9 +44,9 @@ class DamagedError(HaltedError):
     """The archive is not what its manifests say. Nothing was deleted."""
 
     def __init__(
-        self, code: str, place: str, what: str, mend: str = "Restore the file from a backup of the store"
+        self, code: str, place: str, what: str, remedy: str = "Restore the file from a backup of the store"
     ) -> None:
-        super().__init__(f"{place}: {what}. Nothing was deleted. {mend}")
+        super().__init__(f"{place}: {what}. Nothing was deleted. {remedy}")
         self.code = code  # the code of a finding
         self.place = place  # url of the file, or what names the document
 
@@ -188,8 +188,8 @@ class Manifest(_Model):
     def kin(self) -> str:
         """Returns a key that is equal for commits that can be merged: they came from one collection, by
         policies that read their buckets alike, and have the same columns."""
-        told = [self.database, self.collection, self.layout, self.series_types, self.timeseries]
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+        facts = [self.database, self.collection, self.layout, self.series_types, self.timeseries]
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
     def edges(self) -> list[int]:
@@ -299,8 +299,8 @@ def _read(store: ObjectStore, policy: str, commit: str, key: str) -> Manifest:
         raise DamagedError("part-differs", f"{store.url}/{key}", error.reason) from None
     if (version := _other_version(data)) is not None:
         fault = f"it is of version {version} of the format, and this release reads {SCHEMA_VERSION}"
-        mend = "Use the release that wrote it"
-        raise DamagedError("part-differs", f"{store.url}/{key}", fault, mend)
+        remedy = "Use the release that wrote it"
+        raise DamagedError("part-differs", f"{store.url}/{key}", fault, remedy)
     try:
         manifest = Manifest.model_validate_json(data)
     except ValidationError as error:

@@ -110,8 +110,8 @@ class CommitWriter:
         first, last, digest = packed.first, packed.last, batch.digest
         if self.replaces.span is not None:
             first, last = self.replaces.span
-            told = [*self.replaces.commits, self.maker.now.isoformat(), digest]  # fences may come again
-            digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()
+            identity = [*self.replaces.commits, self.maker.now.isoformat(), digest]  # fences may come again
+            digest = hashlib.sha256(json.dumps(identity).encode()).hexdigest()
         return commit_name(first, last, self.maker.fence, digest)
 
     def draft(self, buckets: BucketSet) -> Manifest:

@@ -41,7 +41,7 @@ _PROPERTIES = {
     "commit.manifest-merge.enabled": "true",
     "commit.manifest.min-count-to-merge": "25",
 }
-_MEND = "The archive is whole without it. Once this is fixed, the next run registers what is missing"
+_REMEDY = "The archive is whole without it. Once this is fixed, the next run registers what is missing"
 #: Properties of catalogs that may be shown.
 _PLAIN = ("type", "uri", "warehouse")
 
@@ -87,7 +87,7 @@ class LakeTable:
             text = " ".join(f"{type(error).__name__}: {error}".split()).partition(" (Background on")[0]
             for secret in self._secrets():
                 text = text.replace(secret, "***")
-            message = f"Iceberg table {self.place}: {hide_secrets(text)[:1000]}. {_MEND}"
+            message = f"Iceberg table {self.place}: {hide_secrets(text)[:1000]}. {_REMEDY}"
             raise LakeError(message) from None  # its own text may tell secrets
 
     def _secrets(self) -> list[str]:

@@ -14,7 +14,7 @@ from archivers.lake.report import LakeDifference, LakeError
 from config.errors import BucketwiseError
 from config.tables import Lake
 
-_MEND = "run `bucketwise lake sync`"
+_REMEDY = "run `bucketwise lake sync`"
 
 
 def differences(context: ArchiveContext, lake: Lake) -> Iterator[LakeDifference]:
@@ -41,7 +41,7 @@ def differences(context: ArchiveContext, lake: Lake) -> Iterator[LakeDifference]
         for is_behind in (True, False):
             some = [it for it in sorted(paths) if (_commit(it, root, policy) in due) == is_behind]
             if some:
-                message = f"{what}: {len(some):,}, such as {some[0]}; {_MEND}"
+                message = f"{what}: {len(some):,}, such as {some[0]}; {_REMEDY}"
                 yield LakeDifference(table.place, message, is_behind)
 
     yield from told("parts that it lacks", standing.keys() - counted.keys())

@@ -30,4 +30,4 @@ class ImpatientCatalog(RestCatalog):
 
 def install() -> None:
     """Makes pyiceberg load these for `type = "rest"`, and for URIs from which it infers that."""
-    AVAILABLE_CATALOGS[CatalogType.REST] = lambda name, told: ImpatientCatalog(name, **told)
+    AVAILABLE_CATALOGS[CatalogType.REST] = lambda name, properties: ImpatientCatalog(name, **properties)

@@ -124,8 +124,8 @@ class _Sync:
             added = [file for file in files if file.file_path not in changes.there]
             if added or changes.removed:
                 heads = read_heads(self.context.receipts)
-                told = {"bucketwise.sequence": str(heads.sequence if heads else 0)}
-                unused = self.table.commit(manifests, added, changes.removed, told)
+                properties = {"bucketwise.sequence": str(heads.sequence if heads else 0)}
+                unused = self.table.commit(manifests, added, changes.removed, properties)
         state = self.table.state
         if state is None:
             return 0

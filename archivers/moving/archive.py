@@ -91,11 +91,11 @@ def plan_archive(context: ArchiveContext, options: ArchiveOptions) -> ArchiveRep
     inner = OnlineRun(run) if run.to == "online" else OfflineForecast(run)
     with closing(Forecast(run, inner)) as archiver:
         Sweep(run, archiver, options.through, rechecks=False).run(start, end)
-    _tell_of_those_not_due(run, options)
+    _report_not_due(run, options)
     return run.report
 
 
-def _tell_of_those_not_due(run: ArchiveRun, options: ArchiveOptions) -> None:
+def _report_not_due(run: ArchiveRun, options: ArchiveOptions) -> None:
     """Reports when buckets that are not looked at would be."""
     start, end = options.expired(run)
     edge = max(end, min(run.expired_before, options.range.end_ms))
@@ -104,8 +104,8 @@ def _tell_of_those_not_due(run: ArchiveRun, options: ArchiveOptions) -> None:
         batch, whole = format_duration(run.archive.batch), as_text(as_date(run.batch_whole_at))
         run.report.reasons[f"waits until its batch of {batch} is whole: after {whole}"] += waiting
     if young := run.source.count_ending(max(start, edge), LAST_MS + 1):
-        told = as_text(as_date(edge))
-        run.report.reasons[f"not expired: the last reading is not before {told}"] += young
+        limit_text = as_text(as_date(edge))
+        run.report.reasons[f"not expired: the last reading is not before {limit_text}"] += young
 
 
 def recover(context: ArchiveContext) -> None:

@@ -99,8 +99,8 @@ class KnownCopies:
         writes = []
         for identity, at in self._places(manifest.commit, manifest.buckets):
             some = slice(at, at + _IN_ONE)
-            told = {"buckets": prints.buckets[some].tobytes(), "ids": prints.ids[some].tobytes()}
-            writes.append(ReplaceOne({"_id": identity}, {"kind": "copies", **told}, upsert=True))
+            fields = {"buckets": prints.buckets[some].tobytes(), "ids": prints.ids[some].tobytes()}
+            writes.append(ReplaceOne({"_id": identity}, {"kind": "copies", **fields}, upsert=True))
         self._receipts.collection.bulk_write(writes)
         self._receipts.update(manifest.commit, {"$set": {"known": True}})
 

@@ -103,7 +103,7 @@ class OfflineRun:
         others += self._moved_from(batch, {commit.name for commit in earlier})
         found = self._not_held(batch, others, (first_ms, last_ms + 1)) if others else np.arange(len(batch))
         found = found[~held.buckets[found]]
-        return found[~self._met_before(batch, first_ms, last_ms)[found]]
+        return found[~self._copied_in_this_run(batch, first_ms, last_ms)[found]]
 
     def _earlier(self, first_ms: int, last_ms: int) -> list[Commit]:
         """Returns the commits that may hold something of the range, without those that this run has made from
@@ -125,7 +125,7 @@ class OfflineRun:
         copies = (raw_id for it in self._archive.some(manifest, live) for raw_id in it.batch.main.raw_ids)
         return any(same_id(raw_id) in names for raw_id in copies)
 
-    def _met_before(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.bool_]:
+    def _copied_in_this_run(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.bool_]:
         """Returns the buckets that have grown since this run copied them, so that it meets them again: with a
         second copy, what both hold would count twice. The first is taken out before they are deleted; where
         that waits, or comes too late for this one, by the next run. Where they were read once more, and are
@@ -134,9 +134,9 @@ class OfflineRun:
         staying = waiting.staying(batch, first_ms, last_ms)
         met = staying | waiting.unsettled(batch, first_ms, last_ms)
         gone = waiting.gone(batch, first_ms, last_ms) & ~met
-        told = met if self._waits else staying  # the others are checked when their own copy is committed
-        report.leave(-int(told.sum()), self._waits or NOT_ROLLED_UP)  # each is reported once
-        report.change(int((told | gone).sum()))
+        reported = met if self._waits else staying  # the others are checked when their own copy is committed
+        report.leave(-int(reported.sum()), self._waits or NOT_ROLLED_UP)  # each is reported once
+        report.change(int((reported | gone).sum()))
         return met | gone
 
     def _not_held(self, batch: Batch, others: list[Manifest], span: tuple[int, int]) -> Indices:
@@ -277,13 +277,13 @@ class OfflineRun:
     def _keep(self, manifest: Manifest, gone: list[int]) -> None:
         """Copies whose buckets somebody else has deleted count from now on. Where they lie nothing may tell:
         a bucket may have moved before. Until that is rolled up, the next run finds them again."""
-        if self._is_rolled_up(manifest, anew=True):
+        if self._is_rolled_up(manifest, force=True):
             self._registry.note_gone(manifest, gone)
 
-    def _is_rolled_up(self, manifest: Manifest, *, anew: bool = False) -> bool:
+    def _is_rolled_up(self, manifest: Manifest, *, force: bool = False) -> bool:
         """Returns whether the windows of a commit are up to date. A live bucket may equal its copy, and have
         been another when they were rolled up last."""
-        return self._work.rolled_up(as_ms(manifest.first), as_ms(manifest.last) + 1, anew=anew)
+        return self._work.rolled_up(as_ms(manifest.first), as_ms(manifest.last) + 1, force=force)
 
     def _amend(self, manifest: Manifest, leaving: Sequence[int]) -> None:
         """Takes changed buckets out of a commit. Those that are gone by now stay, and count."""

@@ -267,9 +267,9 @@ class OnlineRun:
             self._receipts.update(name, {"$set": receipt}, session)
 
         transaction(self._work.database, self._work.guard, step)
-        self._see_copies(piece)
+        self._verify_copies(piece)
 
-    def _see_copies(self, piece: Batch, session: ClientSession | None = None) -> None:
+    def _verify_copies(self, piece: Batch, session: ClientSession | None = None) -> None:
         """Raises HaltedError unless each bucket has an equal copy in the archive."""
         ids = piece.main.ids
         held = {unit for _, unit in self._named_in_archive(ids, session)}
@@ -312,10 +312,10 @@ class OnlineRun:
         """Lets copies count whose originals somebody else has deleted. An original may have moved before, and
         nothing tells where it was: the next run finds these copies again until that is rolled up."""
         spans = decode(gone, self._work.policy).spans()
-        if not self._work.rolled_up(int(spans.min()), int(spans.max()) + 1, anew=True):
+        if not self._work.rolled_up(int(spans.min()), int(spans.max()) + 1, force=True):
             return
         ids = gone.main.ids
-        told = {
+        facts = {
             "ids": packed_ids(ids),
             "fingerprints": fingerprints(gone),
             "first": as_date(int(spans.min())),
@@ -324,7 +324,7 @@ class OnlineRun:
 
         def step(session: ClientSession) -> None:
             self._receipts.pull(ids, session)
-            self._receipts.update(f"kept-{gone.digest[:32]}", {"$set": {"kind": KEPT, **told}}, session)
+            self._receipts.update(f"kept-{gone.digest[:32]}", {"$set": {"kind": KEPT, **facts}}, session)
 
         transaction(self._work.database, self._work.guard, step)
 
@@ -332,9 +332,9 @@ class OnlineRun:
         self, session: ClientSession, name: str, verified: Batch, outcome: Outcome, times: Document
     ) -> None:
         """Records what went, in its transaction. Old copies go, unless their buckets don't contain them."""
-        self._work.see_limit(len(outcome.deleted))
+        self._work.check_limit(len(outcome.deleted))
         going = verified.take(np.array(outcome.deleted, dtype=np.int64))
-        self._see_copies(going, session)
+        self._verify_copies(going, session)
         old, changed = self._merging.not_lacking(verified, outcome.changed, session)
         self._forget(changed, session)
         update = {"$set": {"at": self._work.now}, "$inc": {"deleted": len(outcome.deleted)}}

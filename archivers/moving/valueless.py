@@ -83,8 +83,8 @@ class Numeric:
         days = Days(columns)
         held = self._confirmed(columns, days.doubts(names))
         staying = buckets.decoded.units[days.buckets(held)]
-        told = [Valueless(it.field, columns.series[it.series], it.day) for it in held]
-        self._work.report.hold(len(staying), told)
+        reported = [Valueless(it.field, columns.series[it.series], it.day) for it in held]
+        self._work.report.hold(len(staying), reported)
         return np.setdiff1d(np.arange(len(buckets)), staying)
 
     def _but(self, buckets: BucketSet, hollow: Integers) -> Integers:
@@ -92,8 +92,10 @@ class Numeric:
         columns, name = buckets.decoded.columns, self._work.policy.numeric_names[0]
         series = columns.bucket_series[hollow].tolist()
         days = (buckets.decoded.last[hollow] // DAY_MS).tolist()
-        told = dict.fromkeys(zip(series, days, strict=True))
-        self._work.report.hold(len(hollow), [Valueless(name, columns.series[one], day) for one, day in told])
+        reported = dict.fromkeys(zip(series, days, strict=True))
+        self._work.report.hold(
+            len(hollow), [Valueless(name, columns.series[one], day) for one, day in reported]
+        )
         others = np.setdiff1d(np.arange(len(buckets)), buckets.decoded.units[hollow])
         return others[self.fitting(buckets.take(others))] if len(others) else others
 

@@ -37,9 +37,9 @@ class _NamesInFile(NamedTuple):
 
 
 class CopiedBuckets:
-    """Buckets that this run has copied and that are not deleted: not yet, kept, or gone by somebody else. As
-    many may stay as the collection has, so their names, eight bytes each, are kept in a file, and only those of
-    commits of the same time are read back."""
+    """Buckets that this run has copied and not deleted: not yet, or not at all, or somebody else has. There
+    may be as many as the collection has, so their names, eight bytes each, are kept in a file, and only those
+    of commits of the same time are read back."""
 
     def __init__(self) -> None:
         self._unsettled: deque[_Unsettled] = deque()

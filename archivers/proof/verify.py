@@ -85,16 +85,16 @@ def verify_records(context: ArchiveContext) -> Records:
     sizes = archive.sizes()  # before the commits: what was committed since names its files
     named: set[str] = set()
 
-    def see(manifest: Manifest) -> None:
+    def check_files(manifest: Manifest) -> None:
         named.update(file.key for file in manifest.files)
-        archive.see(manifest, sizes)
+        archive.check_sizes(manifest, sizes)
 
-    seer = _Verifier(context, archive, report, see, told="parts that are there")
-    _verify_all(context, seer, report)
-    unread = [it for it in seer.listed if it.name not in seer.done]  # which may name more of them
+    verifier = _Verifier(context, archive, report, check_files, label="parts that are there")
+    _verify_all(context, verifier, report)
+    unread = [it for it in verifier.listed if it.name not in verifier.done]  # which may name more of them
     unlisted = [key for key, _ in archive.of_none(sorted(sizes.keys() - named), unread)]
     there = [key for key in unlisted if archive.store.head(key) is not None]  # a run may have dropped some
-    return Records(report, list(seer.done.values()), there)
+    return Records(report, list(verifier.done.values()), there)
 
 
 def verify_commits(context: ArchiveContext, commits: Sequence[Commit]) -> tuple[VerifyReport, list[Verified]]:
@@ -109,29 +109,29 @@ def verify_commits(context: ArchiveContext, commits: Sequence[Commit]) -> tuple[
 
 
 def _verify_all(context: ArchiveContext, verifier: _Verifier | None, report: VerifyReport) -> None:
-    told: list[LastReceipt] = []
+    named: list[LastReceipt] = []
     if verifier is not None:
-        told = verifier.verify_all()
+        named = verifier.verify_all()
         for error in Superseded(verifier.archive.store, context.policy.name).damaged():
             report.add(error)
     if context.to == "online":
         for error in KeptVersions(context.database, context.policy).damaged():
             report.add(error)
-    for error in check_deletions(context.receipts, context.receipt_files, context.keys, told):
+    for error in check_deletions(context.receipts, context.receipt_files, context.keys, named):
         report.add(error)
 
 
 @dataclass
 class _Verifier:
-    """Verifies an offline archive. Each manifest is read once, and `look` raises DamagedError where the files
-    that it names are amiss."""
+    """Verifies an offline archive. Each manifest is read once, and `inspect` raises DamagedError where the
+    files that it names are amiss."""
 
     context: ArchiveContext
     archive: OfflineArchive
     report: VerifyReport
-    look: Callable[[Manifest], object]
+    inspect: Callable[[Manifest], object]
     within: TimeRange = EVER
-    told: str = "verified parts"  # as progress
+    label: str = "verified parts"  # as progress
     count: int = 0  # commits to look at; 0: not known
     listed: list[Commit] = field(default_factory=list)  # all that the store has
     seen: set[str] = field(default_factory=set)  # commits
@@ -154,14 +154,14 @@ class _Verifier:
         self.listed = archive.commits()
         there = {it.name: it for it in self.listed if it.name not in replaced}
         self.count = len(there)
-        told = self._verify_chain(registered, there)
+        named = self._verify_chain(registered, there)
         for commit in archive.missing(receipts.commits, self.listed):
             if not is_forgotten(receipts, archive, commit):
                 self.report.add(_missing(archive, commit))
         for commit in sorted(there.values(), key=lambda it: it.first):
             if commit.name not in self.seen:
                 self.verify(commit)
-        return told
+        return named
 
     def _verify_heads(self) -> Heads | None:
         receipts = self.context.receipts
@@ -184,7 +184,7 @@ class _Verifier:
         if heads is None:
             return []
         checkpoint = self._verify_checkpoint(heads)
-        told = [checkpoint.receipt] if checkpoint and checkpoint.receipt else []
+        named = [checkpoint.receipt] if checkpoint and checkpoint.receipt else []
         reached = set(checkpoint.links) if checkpoint else set()
         is_whole, roots = True, heads.roots(registered.values())
         for it in archive.chain.walk(roots, lost=heads.lost, vouched=frozenset(reached)):
@@ -193,13 +193,13 @@ class _Verifier:
                 self.report.add(it)
                 continue
             reached.add(it.link)
-            told += [it.receipt] if it.receipt is not None else []
+            named += [it.receipt] if it.receipt is not None else []
             if it.commit in there and it.commit not in self.seen:
                 self.verify(it.name)
         if is_whole:
             for commit in unreached(receipts, archive, heads, registered.values(), reached):
                 self.report.add(not_reached(archive, commit))
-        return told
+        return named
 
     def _verify_checkpoint(self, heads: Heads) -> Checkpoint | None:
         """Returns the last one, as far as it is as it was written."""
@@ -215,7 +215,7 @@ class _Verifier:
         self.seen.add(commit.name)
         try:
             manifest = self.archive.manifest(commit)
-            self.look(manifest)
+            self.inspect(manifest)
         except (DamagedError, NotFound) as error:
             if not _is_dropped(self.context.receipts, self.archive, commit):
                 damage = error if isinstance(error, DamagedError) else _missing(self.archive, commit)
@@ -225,7 +225,7 @@ class _Verifier:
         self.report.parts += len(manifest.parts)
         self.report.readings += manifest.readings
         share = len(self.seen) / self.count if self.count else None
-        self.context.progress(self.told, len(manifest.parts), share)
+        self.context.progress(self.label, len(manifest.parts), share)
 
 
 def _verify_owner(receipts: Receipts, archive: OfflineArchive, report: VerifyReport) -> None:

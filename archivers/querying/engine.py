@@ -102,10 +102,10 @@ class Engine:
         if name not in self.views:
             raise UsageError(f"{name}: there is no such view; there are {', '.join(self.views)}")
         self.offer([self.views[name]])
-        with self._told():
+        with self._errors_in_words():
             columns = self.connection.sql(f"DESCRIBE {quoted(name)}").fetchall()
-        told = ",\n".join(f"  {quoted(column)} {kind}" for column, kind, *_ in columns)
-        return f"CREATE VIEW {quoted(name)} (\n{told}\n);"
+        columns_text = ",\n".join(f"  {quoted(column)} {kind}" for column, kind, *_ in columns)
+        return f"CREATE VIEW {quoted(name)} (\n{columns_text}\n);"
 
     def widen(self, misfit: Misfit) -> None:
         """Makes the views of a policy anew, with columns that can hold the value that did not fit."""
@@ -116,7 +116,7 @@ class Engine:
     def prepare(self, sql: str) -> str:
         """Returns the one statement that a text consists of, once the views that it names are there. Raises
         UsageError where it is none that reads."""
-        with self._told():
+        with self._errors_in_words():
             statements = self.connection.extract_statements(sql)
         if len(statements) != 1:
             raise UsageError(f"the SQL holds {len(statements)} statements; write one")
@@ -141,17 +141,17 @@ class Engine:
         self.watched.failure = None
         self.watched.scans.clear()
         statement = self.prepare(sql)
-        with self._told(), self.connection.sql(statement).to_arrow_reader(_ROWS) as reader:
+        with self._errors_in_words(), self.connection.sql(statement).to_arrow_reader(_ROWS) as reader:
             return deliver(reader)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _errors_in_words(self) -> Iterator[None]:
         """Raises DuckDB's errors, and those that they wrap, as ours."""
         try:
             yield
         except duckdb.OutOfMemoryException as error:
-            told = str(error).strip().partition("\n")[0].rstrip(".")
-            raise BucketwiseError(f"{told}. [work] memory says how much a query may take") from None
+            message = str(error).strip().partition("\n")[0].rstrip(".")
+            raise BucketwiseError(f"{message}. [work] memory says how much a query may take") from None
         except (duckdb.Error, pa.ArrowException, OSError, RuntimeError) as error:
             if isinstance(error, OSError) and not isinstance(error, pa.ArrowException) and error.errno:
                 raise  # of who writes the result

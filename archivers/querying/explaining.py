@@ -15,7 +15,7 @@ from buckets.source import Source
 
 
 @dataclass(frozen=True)
-class Told:
+class ViewRead:
     """One reading of a view. `parts` and `bytes` are of files of an offline archive that may hold some of it;
     `live`: from when to when buckets are live, in milliseconds. None: does not apply."""
 
@@ -31,7 +31,7 @@ class Explained:
     """What a statement would read. `unread`: views that are named, but how much of them is read depends on
     what is found elsewhere."""
 
-    reads: Sequence[Told]
+    reads: Sequence[ViewRead]
     unread: Sequence[str]
     rewritten: Rewritten | None
 
@@ -44,7 +44,7 @@ def explain(engine: Engine, sql: str) -> Explained:
     finally:
         engine.watched.is_dry = False
     scans = list(engine.watched.scans)
-    reads = [_told(engine.views[it.view], it) for it in scans]
+    reads = [_view_read(engine.views[it.view], it) for it in scans]
     named = {it.name for it in engine.named(sql)} if len(scans) else set()
     found = None
     if len(reads) == 1 and reads[0].view.what == "readings":
@@ -52,9 +52,9 @@ def explain(engine: Engine, sql: str) -> Explained:
     return Explained(reads, sorted(named - {it.view for it in scans}), found)
 
 
-def _told(view: View, scan: Scan) -> Told:
+def _view_read(view: View, scan: Scan) -> ViewRead:
     if view.what != "readings":
-        return Told(scan, view)
+        return ViewRead(scan, view)
     context, parts, size = view.context, None, None
     if context.to == "offline":
         held = [
@@ -68,4 +68,4 @@ def _told(view: View, scan: Scan) -> Told:
         parts, size = len(unlike), sum(unlike.values())
     source = Source(context.database, context.policy)
     first, last = source.earliest(), source.latest()
-    return Told(scan, view, parts, size, None if first is None or last is None else (first, last))
+    return ViewRead(scan, view, parts, size, None if first is None or last is None else (first, last))

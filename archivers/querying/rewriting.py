@@ -59,8 +59,8 @@ def rewritten(
 ) -> Rewritten | None:
     """Returns a statement over summaries with the same result; None where none is known. `ranges`: what the
     statement reads of the view of readings."""
-    told = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
-    parsed: Node = json.loads(told[0][0])
+    serialized = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
+    parsed: Node = json.loads(serialized[0][0])
     if parsed["error"] or len(ranges) != 1:
         return None
     for level in _whole(view.context, ranges[0]):

@@ -55,17 +55,17 @@ class Served(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
         """Returns the scan of some columns of what a filter passes."""
         table = self._table
         names = tuple(table.schema.names if columns is None else columns)
-        asked = narrowed(filter, table.schema, table.time, table.types)
-        told = None if filter is None else str(filter)
-        self._watched.scans.append(Scan(self._view, asked, names, told))
+        wanted = narrowed(filter, table.schema, table.time, table.types)
+        filter_text = None if filter is None else str(filter)
+        self._watched.scans.append(Scan(self._view, wanted, names, filter_text))
         schema = pa.schema([table.schema.field(name) for name in names])
-        return _Scanner(schema, self._batches(asked, filter, list(names)))
+        return _Scanner(schema, self._batches(wanted, filter, list(names)))
 
     def _batches(
-        self, asked: Narrowed, filter_: pc.Expression | None, names: list[str]
+        self, wanted: Narrowed, filter_: pc.Expression | None, names: list[str]
     ) -> Iterator[pa.RecordBatch]:
         try:
-            for found in () if self._watched.is_dry else self._table.read(asked):
+            for found in () if self._watched.is_dry else self._table.read(wanted):
                 passed = found if filter_ is None else found.filter(filter_)
                 yield from passed.select(names).to_batches(max_chunksize=_ROWS)
         except Exception as error:

@@ -159,10 +159,10 @@ class CoverageTable:
             within = as_date(max(start, first)), as_date(min(end, last))
             if within[0] < within[1]:
                 rows = coverage(self._context, CoverageQuery(TimeRange(*within)))
-                yield pa.Table.from_pylist(list(map(_told, rows)), self.schema)
+                yield pa.Table.from_pylist(list(map(_day_row, rows)), self.schema)
 
 
-def _told(row: Row) -> Document:
+def _day_row(row: Row) -> Document:
     counts = ("state", "readings", "live", "archived", "online", "summarised", "live_buckets", "pinned")
     return {
         "day": as_date(row.start).date(),

@@ -138,17 +138,19 @@ class Readings:
         raise AssertionError("unreachable")
 
     def _both(
-        self, asked: RowFilter, limit: int | None, session: ClientSession, *, is_by_rows: bool
+        self, row_filter: RowFilter, limit: int | None, session: ClientSession, *, is_by_rows: bool
     ) -> _Held | None:
         """Reads what is live, and then what is archived; returns None where that is more than `limit`
         readings."""
-        held = _Held(self.policy, asked)
+        held = _Held(self.policy, row_filter)
         source = Source(self._database, self.policy, session=session)
-        for batch in source.batches(asked.start, asked.end, selector_query(self.policy, *asked.series)):
+        for batch in source.batches(
+            row_filter.start, row_filter.end, selector_query(self.policy, *row_filter.series)
+        ):
             self._add(held, batch)
             if limit is not None and held.count > limit:
                 return None
-        for found in self._archived.at(session).readings(asked, is_by_rows=is_by_rows):
+        for found in self._archived.at(session).readings(row_filter, is_by_rows=is_by_rows):
             if isinstance(found, Rows):
                 held.add_rows(found)
             else:
@@ -182,17 +184,17 @@ class _Part:
 class _Held:
     """What one slice holds."""
 
-    def __init__(self, policy: Policy, asked: RowFilter) -> None:
+    def __init__(self, policy: Policy, row_filter: RowFilter) -> None:
         self.count = 0  # readings, of those that are read
         self._policy = policy
-        self._asked = asked
+        self._filter = row_filter
         self._series = SeriesTable()
         self._parts: list[_Part] = []
 
     def add(self, columns: Columns) -> None:
-        inside = (columns.time >= self._asked.start) & (columns.time < self._asked.end)
+        inside = (columns.time >= self._filter.start) & (columns.time < self._filter.end)
         self.count += int(inside.sum())
-        wanted = selected(columns.series, self._policy, *self._asked.series)
+        wanted = selected(columns.series, self._policy, *self._filter.series)
         at = np.flatnonzero(inside & wanted[columns.series_of_readings])
         if not len(at):
             return

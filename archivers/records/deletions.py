@@ -81,18 +81,18 @@ class Deletions:
         named = {"collection": self._policy.collection, **facts, "policy_sha256": self._policy_text}
         self.record_event("expire", named, session)
 
-    def lacks(self, told: LastReceipt) -> bool:
+    def lacks(self, named: LastReceipt) -> bool:
         """Returns whether the archive names a later receipt than there is: this database was restored from a
         backup."""
         last = last_receipt(self._receipts)
-        return last is None or told.sequence > last.sequence
+        return last is None or named.sequence > last.sequence
 
-    def bridge(self, told: LastReceipt, session: ClientSession) -> None:
+    def bridge(self, named: LastReceipt, session: ClientSession) -> None:
         """Writes a receipt which says that the receipts before it are lost. Numbers go on behind the last
         that the archive names."""
         last = last_receipt(self._receipts, session)
-        facts = {"lost": {"after": last.sequence if last else 0, **told.model_dump()}}
-        self._append(session, "gap", told.sequence + 1, last, facts)
+        facts = {"lost": {"after": last.sequence if last else 0, **named.model_dump()}}
+        self._append(session, "gap", named.sequence + 1, last, facts)
 
     def _append(
         self, session: ClientSession, kind: str, sequence: int, last: LastReceipt | None, facts: Document
@@ -168,9 +168,9 @@ def archived_before(
     found: set[bytes] = set()
     query = {**mine, "$or": [narrow, {"last": None}]}  # receipts of earlier releases don't tell the time
     for receipt in receipts.collection.find(query, {"ids": 1, "fingerprints": 1}).sort("last", DESCENDING):
-        told = receipt.get("fingerprints")  # earlier releases wrote none
+        recorded = receipt.get("fingerprints")  # earlier releases wrote none
         for i, name in enumerate(names_in(receipt["ids"])):
-            if name in wanted and (told is None or told[i * SIZE : (i + 1) * SIZE] == wanted[name]):
+            if name in wanted and (recorded is None or recorded[i * SIZE : (i + 1) * SIZE] == wanted[name]):
                 found.add(name)
         if found == wanted.keys():
             break
@@ -201,8 +201,8 @@ def legible(
 
 def latest(manifests: Sequence[Manifest]) -> LastReceipt | None:
     """Returns the last receipt that any of these manifests names; None without any."""
-    told = [manifest.receipt for manifest in manifests if manifest.receipt is not None]
-    return max(told, key=lambda it: it.sequence, default=None)
+    named = [manifest.receipt for manifest in manifests if manifest.receipt is not None]
+    return max(named, key=lambda it: it.sequence, default=None)
 
 
 def last_receipt(receipts: Receipts, session: ClientSession | None = None) -> LastReceipt | None:
@@ -215,11 +215,11 @@ def last_of(found: Document | None) -> LastReceipt | None:
     return LastReceipt(sequence=found["sequence"], sha256=found["sha256"]) if found else None
 
 
-def are_known(receipts: Receipts, moved: ReceiptFiles, told: Collection[LastReceipt]) -> bool:
+def are_known(receipts: Receipts, moved: ReceiptFiles, named: Collection[LastReceipt]) -> bool:
     """Returns whether these receipts, that manifests tell of, are there, or known to be lost. Raises
     DamagedError where they should be in a file that is not as it was written."""
     gaps = [it["lost"] for it in receipts.gaps()]
-    wanted = [it for it in told if not any(_is_lost(it, gap) for gap in gaps)]
+    wanted = [it for it in named if not any(_is_lost(it, gap) for gap in gaps)]
     for at in range(0, len(wanted), _PAGE):
         page = wanted[at : at + _PAGE]
         query = {"_id": {"$in": [receipts.identity(f"delete-{it.sequence:010d}") for it in page]}}
@@ -231,6 +231,6 @@ def are_known(receipts: Receipts, moved: ReceiptFiles, told: Collection[LastRece
     return True
 
 
-def _is_lost(told: LastReceipt, gap: Document) -> bool:
-    is_last = (told.sequence, told.sha256) == (gap["sequence"], gap["sha256"])
-    return is_last or gap["after"] < told.sequence < gap["sequence"]
+def _is_lost(named: LastReceipt, gap: Document) -> bool:
+    is_last = (named.sequence, named.sha256) == (gap["sequence"], gap["sha256"])
+    return is_last or gap["after"] < named.sequence < gap["sequence"]

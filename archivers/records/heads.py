@@ -173,7 +173,7 @@ def _head(archive: OfflineArchive, link: Link) -> Manifest:
 
 
 def _rolled_back(archive: OfflineArchive, commit: Commit, what: str) -> DamagedError:
-    mend = "Restore the store from its versions or a backup: see operations.md, exit 5"
+    remedy = "Restore the store from its versions or a backup: see operations.md, exit 5"
     return DamagedError(
-        "store-rolled-back", archive.place(commit), f"{what}: the store is not as it was left", mend
+        "store-rolled-back", archive.place(commit), f"{what}: the store is not as it was left", remedy
     )

@@ -45,7 +45,7 @@ class Holding:
                     f"{as_text(before.placed_at)}. Release it first, or take another name"
                 )
             self._holds.put(hold, session)
-            self._deletions.record_event("hold", _told(hold), session)
+            self._deletions.record_event("hold", _facts_of(hold), session)
             return True
 
         return transaction(self._database, self._guard, step)
@@ -59,7 +59,7 @@ class Holding:
                 return False
             self._holds.remove(name, session)
             _note_released(Receipts(self._database, self._policy), hold, session)
-            self._deletions.record_event("release", {**_told(hold), "by": by}, session)
+            self._deletions.record_event("release", {**_facts_of(hold), "by": by}, session)
             return True
 
         return transaction(self._database, self._guard, step)
@@ -68,7 +68,7 @@ class Holding:
         return next((it for it in self._holds.standing(session) if it.name == name), None)
 
 
-def _told(hold: Hold) -> Document:
+def _facts_of(hold: Hold) -> Document:
     return {
         "hold": hold.name,
         "since": hold.within.since,

@@ -33,7 +33,7 @@ MOST = 5000
 _UNSEALED = ("sha256", "signature")
 #: The receipt that names the files.
 MOVED = "moved"
-MEND = "Restore the file from the store's older versions or a backup, or find out who changed it"
+REMEDY = "Restore the file from the store's older versions or a backup, or find out who changed it"
 
 
 class ReceiptFile(NamedTuple):
@@ -82,17 +82,17 @@ class ReceiptFiles:
             documents = decoded(self._there.get_bytes(self._key(file)))
         except NotFound:
             what = f"the file of the receipts {file.first} to {file.last} is missing"
-            raise DamagedError("receipt-missing", place, what, MEND) from None
+            raise DamagedError("receipt-missing", place, what, REMEDY) from None
         except (Corrupt, InvalidBSON, OSError, EOFError, zlib.error) as error:
             what = f"the file of receipts can't be read: {getattr(error, 'reason', error)}"
-            raise DamagedError("receipt-differs", place, what, MEND) from None
+            raise DamagedError("receipt-differs", place, what, REMEDY) from None
         numbers = [it.get("sequence") for it in documents]
         if not documents or any(not isinstance(it, int) for it in numbers):
             what = "its contents do not have the form of receipts"
-            raise DamagedError("receipt-differs", place, what, MEND)
+            raise DamagedError("receipt-differs", place, what, REMEDY)
         if documents[-1].get("sha256") != file.sha256:
             what = "the file does not end with the receipt that the database names"
-            raise DamagedError("receipt-differs", place, what, MEND)
+            raise DamagedError("receipt-differs", place, what, REMEDY)
         return documents
 
     def write(self, file: ReceiptFile, documents: Sequence[Document]) -> None:

@@ -297,8 +297,8 @@ class Receipts:
             query = {"_id.policy": self.policy, "kind": "online", "state": state, "ids": wanted}
             for receipt in self._queryable.find(query, {"ids": 1, "copied": 1}, session=session):
                 named = Docs.of([bson.encode({"_id": it}, codec_options=LOSSLESS) for it in receipt["ids"]])
-                told = receipt["_id"]["name"], receipt["copied"]
-                found.update((named.raw_id(i), told) for i in range(len(named)))
+                entry = receipt["_id"]["name"], receipt["copied"]
+                found.update((named.raw_id(i), entry) for i in range(len(named)))
         return found
 
     def pull(self, ids: Sequence[Any], session: ClientSession, state: str = "copied") -> None:

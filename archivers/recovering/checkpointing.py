@@ -64,7 +64,7 @@ def _proven(run: ArchiveRun, heads: Heads) -> Checkpoint | None:
     assert archive is not None
     registered = receipts.all_registered()
     archive.chain.expect({name: it.seal for name, it in registered.items()})
-    told: dict[tuple[int, str], LastReceipt] = {}
+    named: dict[tuple[int, str], LastReceipt] = {}
     reached = _vouched(run, archive, heads)
     roots = heads.roots(registered.values())
     for it in archive.chain.walk(roots, lost=heads.lost, vouched=frozenset(reached)):
@@ -73,10 +73,10 @@ def _proven(run: ArchiveRun, heads: Heads) -> Checkpoint | None:
             raise it
         reached.add(it.link)
         if it.receipt is not None:
-            told[it.receipt.sequence, it.receipt.sha256] = it.receipt
+            named[it.receipt.sequence, it.receipt.sha256] = it.receipt
     for commit in unreached(receipts, archive, heads, registered.values(), reached):
         raise not_reached(archive, commit)
-    if not are_known(receipts, run.receipt_files, told.values()):
+    if not are_known(receipts, run.receipt_files, named.values()):
         _logger.warning("policy %s: no checkpoint was made: %s", run.policy.name, _LOST)
         return None
     standing = [link_of(it) for it in sorted(registered.values(), key=lambda it: it.sequence)]

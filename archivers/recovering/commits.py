@@ -78,7 +78,7 @@ class CommitRegistry:
     ) -> None:
         """Records, in the transaction of a delete, which of these buckets went. `here`: their positions in
         the commit."""
-        self._work.see_limit(len(outcome.deleted))
+        self._work.check_limit(len(outcome.deleted))
         live = self.receipts.live(manifest.commit, manifest.buckets, session)
         live[here[outcome.deleted]] = False
         facts = self._facts(manifest)
@@ -229,9 +229,9 @@ class CommitRegistry:
         its files do, for a while."""
         receipts = self.receipts.get_all([it.commit for it, _ in replaced], session)
         if successor is not None:
-            told = [(receipts.get(it.commit), it, staying) for it, staying in replaced]
-            live = np.concatenate([live_of(old, it.buckets)[staying] for old, it, staying in told])
-            deleted = sum((old or {}).get("deleted", 0) for old, _, _ in told)
+            parts = [(receipts.get(it.commit), it, staying) for it, staying in replaced]
+            live = np.concatenate([live_of(old, it.buckets)[staying] for old, it, staying in parts])
+            deleted = sum((old or {}).get("deleted", 0) for old, _, _ in parts)
             heads = [advanced(self.receipts, successor)]
             facts = {**self._facts(successor), **_lifted(list(receipts.values()))}
             self.receipts.set_live(successor.commit, live, facts, session, deleted, heads)
@@ -249,16 +249,16 @@ class CommitRegistry:
     def _facts(self, manifest: Manifest) -> dict[str, object]:
         """Returns where the store keeps versions: also those of the files of a commit that was just made.
         They stay in the receipt when the commit is dropped."""
-        told = self._archive.versions.get(manifest.commit, {})
-        versions = [{"key": key, "version": version} for key, version in told.items()]
+        known = self._archive.versions.get(manifest.commit, {})
+        versions = [{"key": key, "version": version} for key, version in known.items()]
         return {**facts_of(manifest), "at": self._work.now, **({"versions": versions} if versions else {})}
 
 
 def _lifted(replaced: Sequence[Document]) -> Document:
     """Returns the lifted tombstone of a successor: as long as `undelete` has lifted those of these
     commits."""
-    told = [it["tombstone"] for it in replaced if "until" in it.get("tombstone", {})]
-    return {"tombstone": max(told, key=lambda it: it["until"])} if told else {}
+    tombstones = [it["tombstone"] for it in replaced if "until" in it.get("tombstone", {})]
+    return {"tombstone": max(tombstones, key=lambda it: it["until"])} if tombstones else {}
 
 
 def origins_of(manifest: Manifest, staying: NDArray[np.int64]) -> Iterator[Origin]:

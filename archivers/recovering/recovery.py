@@ -117,7 +117,7 @@ class Recovery:
         its manifest says so."""
         for receipt in self._without_held(self._droppable()):
             self._work.check()
-            self._see_successor(receipt["replaced_by"])
+            self._check_successor(receipt["replaced_by"])
             self._registry.drop_replaced(receipt)
 
     def _droppable(self) -> list[Document]:
@@ -158,7 +158,7 @@ class Recovery:
             return False
         return may_cover(hold, self._archive.manifest(commit), self._work.policy)
 
-    def _see_successor(self, name: str | None) -> None:
+    def _check_successor(self, name: str | None) -> None:
         """Raises DamagedError where what took a commit over is registered, and its manifest is gone."""
         for commit in self._receipts.registered([name] if name else []).values():
             if not self._archive.is_there(commit):
@@ -176,8 +176,8 @@ class Recovery:
             links = [it.link for it in last]
             self._registry.transaction(partial(write_heads, self._receipts, sequence, links))
             heads = Heads(sequence, tuple(links), frozenset())
-        told = latest([*last, *manifests])
-        lost = told if told is not None and self._work.deletions.lacks(told) else None
+        newest = latest([*last, *manifests])
+        lost = newest if newest is not None and self._work.deletions.lacks(newest) else None
         floor = min((it.sequence for it in manifests), default=0)
         before = chain.walk(heads.links, lost=heads.lost, floor=floor) if heads and manifests else []
         covered = {it.link for it in before if isinstance(it, Manifest)}

@@ -77,8 +77,8 @@ def _check_collection(database: Database[Document], policy: Policy, option: str,
     if policy.overflow is not None:
         taken.append(policy.overflow.collection)
     if to in taken or to.startswith(("system.", "bucketwise_")) or not to or "$" in to:
-        mend = "name the source or a new collection"
-        raise UsageError(f"{option} {to}: buckets can't be restored there; {mend}")
+        remedy = "name the source or a new collection"
+        raise UsageError(f"{option} {to}: buckets can't be restored there; {remedy}")
     found = next(iter(database.list_collections(filter={"name": to})), None)
     wanted = "timeseries" if policy.model == "timeseries" else "collection"
     if found is not None and found["type"] != wanted:

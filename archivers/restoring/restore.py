@@ -79,7 +79,7 @@ class _Restoring:
         self._report = RestoreReport()
         self._filter = wanted
         self._passed: dict[str, int] = {}  # how many buckets of each commit were looked at, from its first
-        self._seen: Future[None] = run_now(lambda: None)  # reads back the piece before
+        self._last_check: Future[None] = run_now(lambda: None)  # reads back the piece before
         histories = partial(_histories, context)
         self._settling = Settling(target, histories, self._were_counted)
 
@@ -113,8 +113,8 @@ class _Restoring:
         new = np.setdiff1d(np.arange(len(piece)), [*met, *held])
         piece, here = piece.take(new), here[new]
         done = put(target, piece, here, wanted.note)
-        result_of(self._seen, self._check)
-        self._seen = reader.submit(check_put, target.database, done)
+        result_of(self._last_check, self._check)
+        self._last_check = reader.submit(check_put, target.database, done)
         blocked = sorted(done.blocked)
         self._uncount(piece, blocked, wanted.policy)
         self._settling.add(piece.take(np.array(blocked, dtype=np.int64)), wanted.policy)
@@ -137,7 +137,7 @@ class _Restoring:
             self._report.overflow -= len(buckets.batch.extra)
 
     def _settle(self) -> None:
-        result_of(self._seen, self._check)
+        result_of(self._last_check, self._check)
         self._settling.settle(self._check)
 
     def _were_counted(self, versions: Sequence[Version]) -> list[bool]:

@@ -59,12 +59,12 @@ class OlderVersions:
 class StoreError(BucketwiseError):
     """The store refused or failed; what was asked did not happen."""
 
-    def __init__(self, operation: str, place: str, reason: str, mend: str = "") -> None:
+    def __init__(self, operation: str, place: str, reason: str, remedy: str = "") -> None:
         self.operation = operation
         self.place = _USERINFO.sub("//***@", place)  # the object's url
         self.reason = _USERINFO.sub("//***@", reason).rstrip(". ")
-        self.mend = mend
-        super().__init__(f"{operation} {self.place}: {self.reason}" + (f". {mend}" if mend else ""))
+        self.remedy = remedy
+        super().__init__(f"{operation} {self.place}: {self.reason}" + (f". {remedy}" if remedy else ""))
 
 
 class NotFound(StoreError):
@@ -157,8 +157,10 @@ def checked_key(key: str, place: str) -> str:
     """Returns the key if it is safe as a path and an object name; else raises."""
     parts = key.split("/")
     if _UNSAFE.search(key) or any(part in ("", ".", "..") for part in parts):
-        mend = "A key is a relative path without empty parts, '.', '..', backslashes and control characters."
-        raise StoreError("use key", place, f"{key!r} is not a safe key", mend)
+        remedy = (
+            "A key is a relative path without empty parts, '.', '..', backslashes and control characters."
+        )
+        raise StoreError("use key", place, f"{key!r} is not a safe key", remedy)
     return key
 
 

@@ -197,8 +197,8 @@ class FileStore:
         except PermissionError as error:
             raise Denied(operation, place, str(error), "Grant this user that right.") from error
         except OSError as error:
-            mend = "Free some space." if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
-            raise StoreError(operation, place, str(error), mend) from error
+            remedy = "Free some space." if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+            raise StoreError(operation, place, str(error), remedy) from error
 
 
 def _described(key: str, path: Path) -> StoreObject:
@@ -209,8 +209,10 @@ def _described(key: str, path: Path) -> StoreObject:
 
 
 def _linked(operation: str, path: Path) -> Corrupt:
-    mend = "Links are not followed inside a store. Find out who put it there, and restore what belongs there."
-    return Corrupt(operation, path.absolute().as_uri(), "it is a symbolic link", mend)
+    remedy = (
+        "Links are not followed inside a store. Find out who put it there, and restore what belongs there."
+    )
+    return Corrupt(operation, path.absolute().as_uri(), "it is a symbolic link", remedy)
 
 
 def _place(temporary: Path, target: Path, if_absent: bool) -> bool:

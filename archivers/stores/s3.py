@@ -91,8 +91,8 @@ class S3Store:
                 "s3", endpoint_url=endpoint_url, region_name=region, config=config
             )
         except (BotoCoreError, ValueError) as error:
-            mend = "Look at store.endpoint_url, store.region and the AWS settings of this user."
-            raise StoreError("open", self.url, str(error), mend) from error
+            remedy = "Look at store.endpoint_url, store.region and the AWS settings of this user."
+            raise StoreError("open", self.url, str(error), remedy) from error
         self._client.meta.events.register("before-send.s3", self._count)
         self._client.meta.events.register("before-parse.s3.GetObject", _without_body_if_refused)
 
@@ -268,11 +268,11 @@ class S3Store:
                 return
         except (StoreError, OSError) as unread:
             reason = f"{failed.reason}. Reading it back failed too: {unread}"
-            mend = "Whether it was written is unknown. It is safe to run again."
-            raise OutcomeUnknown("put", failed.place, reason, mend) from error
+            remedy = "Whether it was written is unknown. It is safe to run again."
+            raise OutcomeUnknown("put", failed.place, reason, remedy) from error
         if may_still_happen(error):
-            mend = "It is not there yet, and may come. It is safe to run again."
-            raise OutcomeUnknown("put", failed.place, failed.reason, mend) from error
+            remedy = "It is not there yet, and may come. It is safe to run again."
+            raise OutcomeUnknown("put", failed.place, failed.reason, remedy) from error
         raise failed from error
 
     def _holds(self, key: str, data: bytes) -> bool:

@@ -25,7 +25,7 @@ FAILURES = (BotoCoreError, ClientError)
 _CREDENTIALS = "Give boto3 credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or a role."
 _ENDPOINT = "Look at store.endpoint_url, store.region and the network, then run again."
 _AGAIN = "It is safe to run again."
-_MENDS = {
+_REMEDIES = {
     "NoSuchBucket": "Create the bucket, or correct store.url.",
     "InvalidBucketName": "Correct store.url.",
     "InvalidAccessKeyId": _CREDENTIALS,
@@ -99,8 +99,8 @@ def _refusal(operation: str, place: str, error: ClientError) -> StoreError:
     found = error.response.get("Error", {})
     code, status = str(found.get("Code", "")), http_status(error)
     reason = f"{code}: {found.get('Message') or 'the server says no more'}"[:300]
-    if code in _MENDS:
-        return StoreError(operation, place, reason, _MENDS[code])
+    if code in _REMEDIES:
+        return StoreError(operation, place, reason, _REMEDIES[code])
     if code in _DENIED:
         return Denied(operation, place, reason, "Grant these credentials that right.")
     if status == 412:

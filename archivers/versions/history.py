@@ -115,8 +115,8 @@ def _alike(buckets: Batch, policy: Policy) -> Test:
     decoded = BucketSet(buckets, policy).decoded
     if policy.sample_series or decoded.quarantined:
         return _all
-    asked = [selector_of(one, policy.series_names) for one in decoded.columns.series]
-    return lambda manifest: manifest.sections_with(policy, asked)
+    selectors = [selector_of(one, policy.series_names) for one in decoded.columns.series]
+    return lambda manifest: manifest.sections_with(policy, selectors)
 
 
 class OfflineHistories:
@@ -256,9 +256,9 @@ class OnlineHistories:
         waiting = {same_id(raw): name for raw, (name, _) in self._receipts.open(ids, MERGING).items()}
         found = self._kept.of(ids).items()
         settled = {name: [it for it in some if it.by != waiting.get(name)] for name, some in found}
-        return {name: self._told(some) for name, some in settled.items() if some}
+        return {name: self._in_order(some) for name, some in settled.items() if some}
 
-    def _told(self, found: list[KeptVersion]) -> list[Version]:
+    def _in_order(self, found: list[KeptVersion]) -> list[Version]:
         old = len(found) - len(counting(found))
         return [Version(it.bucket, self._policy, is_superseded=i < old) for i, it in enumerate(found)]
 

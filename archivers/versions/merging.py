@@ -62,7 +62,7 @@ class Merging:
         work, ids = self._work, late.main.ids
         archived, versions = self._of_archive(late), self.kept.of(ids)
         given = zip(archived.main.raw_ids, self._give(archived, versions), strict=True)
-        ours = {same_id(raw_id) for raw_id, is_given in given if is_given} | self._told(archived)
+        ours = {same_id(raw_id) for raw_id, is_given in given if is_given} | self._in_receipts(archived)
         faults = self._faults(late, archived)
         copied = work.receipts.open(ids, MERGING)
         waiting = []
@@ -86,8 +86,8 @@ class Merging:
         for i in range(len(late)):
             if is_too_large(one_of(late, i)) or is_too_large(one_of(archived, i)):
                 faults[i] = "one of them is too large to be kept beside"
-        told = f"an earlier version of this bucket is in {self._target}, and they can't be merged"
-        return {i: f"{told}: {fault}" for i, fault in faults.items()}
+        reason = f"an earlier version of this bucket is in {self._target}, and they can't be merged"
+        return {i: f"{reason}: {fault}" for i, fault in faults.items()}
 
     def _of_archive(self, late: Batch, session: ClientSession | None = None) -> Batch:
         """Returns the archived buckets with their `_id`s, in their order. Raises HaltedError where one is
@@ -100,7 +100,7 @@ class Merging:
                 "versions of them were to be merged into them. Nothing was deleted. Run again"
             ) from None
 
-    def _told(self, archived: Batch) -> set[bytes]:
+    def _in_receipts(self, archived: Batch) -> set[bytes]:
         """Returns those archived buckets that receipts name, as they are."""
         wanted = {same_id(raw_id): fingerprint(archived, i) for i, raw_id in enumerate(archived.main.raw_ids)}
         decoded = decode(archived, self._work.policy)
@@ -263,7 +263,7 @@ class Merging:
         """Replaces, in the delete's transaction, the archived buckets by the merged ones. Copies of what has
         changed, or was gone, are dropped."""
         work, ids = self._work, verified.main.ids
-        work.see_limit(len(outcome.deleted))
+        work.check_limit(len(outcome.deleted))
         going = verified.take(np.array(outcome.deleted, dtype=np.int64))
         others = [ids[i] for i in (*outcome.changed, *outcome.gone)]
         if others:
@@ -313,6 +313,6 @@ class Merging:
                 ids = list(receipt["ids"][at : at + MAX_BUCKETS])
                 found = Batch.concat(list(self._archived(None).by_ids(ids)))
                 spans = decode(found, work.policy).spans() if len(found) else np.zeros((0, 2))
-                if not len(spans) or work.rolled_up(int(spans.min()), int(spans.max()) + 1, anew=True):
+                if not len(spans) or work.rolled_up(int(spans.min()), int(spans.max()) + 1, force=True):
                     pull = partial(work.receipts.pull, ids, state=MERGED)
                     transaction(work.database, work.guard, pull)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
-from archivers.writes.held import see_none_frozen
+from archivers.writes.held import check_none_frozen
 from buckets.bson.queries import named
 from buckets.bson.raw import LOSSLESS, Batch
 from buckets.decoding.decode import decode
@@ -107,7 +107,7 @@ def guarded_delete(
 
     def step(session: ClientSession) -> Outcome:
         if frozen := holds.standing(session, frozen=True):
-            see_none_frozen(decode(verified, policy), policy, frozen)
+            check_none_frozen(decode(verified, policy), policy, frozen)
         outcome = compare(database, policy, verified, session)
         _delete(database, policy, verified, outcome.deleted, session)
         record(session, outcome)

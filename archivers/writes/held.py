@@ -40,7 +40,7 @@ def may_cover(hold: Hold, manifest: Manifest, policy: Policy) -> bool:
     )
 
 
-def see_none_frozen(decoded: Decoded, policy: Policy, holds: Iterable[Hold]) -> None:
+def check_none_frozen(decoded: Decoded, policy: Policy, holds: Iterable[Hold]) -> None:
     """Raises BucketwiseError where one of these holds covers a bucket: it was placed while the run worked."""
     if frozen := covered(decoded, policy, holds):
         name = next(iter(frozen.values())).name

@@ -81,7 +81,7 @@ class BucketSet:
     @property
     def cells(self) -> int:
         """Returns how much memory the columns take, as a number of readings of one value. Besides the
-        readings, it counts three quarters of the room that its unions have for readings, one for each document,
+        readings, it counts three quarters of the room that unions have for readings, one for each document,
         and layouts that a bucket has for itself."""
         pieces = self.decoded.pieces
         room = sum(piece.time.size for piece in pieces if piece.present is not None)

@@ -26,7 +26,7 @@ from jobs.steps.working import LEFT_SOMETHING, quarantine_body
 
 if TYPE_CHECKING:
     from archivers.querying.engine import Engine
-    from archivers.querying.explaining import Explained, Told
+    from archivers.querying.explaining import Explained, ViewRead
 
 #: The rest of a report: its own keys, and what people see.
 Found = tuple[dict[str, Any], list[Any]]
@@ -150,7 +150,7 @@ def _explained_body(found: Explained) -> dict[str, Any]:
     }
 
 
-def _read_body(read: Told) -> dict[str, Any]:
+def _read_body(read: ViewRead) -> dict[str, Any]:
     scan = read.scan
     return {
         "view": scan.view,

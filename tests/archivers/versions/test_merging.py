@@ -212,14 +212,14 @@ def test_summaries_follow_where_a_version_hides_another(cycle: Cycle) -> None:
     archive(cycle, hours({3: 1.0, 4: 1.0}))
     asked: list[tuple[bool, bool]] = []
 
-    def rolled_up(_start: int, _end: int, *, anew: bool = False) -> bool:
-        asked.append((anew, can[0]))
-        return can[0] or not anew
+    def rolled_up(_start: int, _end: int, *, force: bool = False) -> bool:
+        asked.append((force, can[0]))
+        return can[0] or not force
 
     can = [False]
     insert(cycle.database, "slots", [encode(hours({5: 2.0}))])
     cycle.run(through=as_ms(LATER), rolled_up=rolled_up)
-    assert not any(anew for anew, _ in asked)  # nothing is hidden
+    assert not any(force for force, _ in asked)  # nothing is hidden
     insert(cycle.database, "slots", [encode(hours({4: 2.0}))])
     cycle.run(through=as_ms(LATER), rolled_up=rolled_up)
     assert asked[-1] == (True, False)
