@@ -111,5 +111,5 @@ def _series(table: pa.Table, types: dict[str, str]) -> tuple[list[Series], NDArr
         [as_read(value, types[name]) for value in column.take(first).to_pylist()]
         for name, column in columns.items()
     ]
-    series = list(zip(*by_field, strict=True)) if columns_of_values else [()]
+    series = list(zip(*by_field, strict=True)) if by_field else [()]
     return series, (np.cumsum(is_first) - 1).astype(np.int32)
