@@ -35,11 +35,11 @@ Document = dict[str, Any]
 _MS = timedelta(milliseconds=1)
 #: Returns whether the database knows of a run under this fence, at this instant. It does not know runs that
 #: it has forgotten since it was restored from a backup.
-KnowsRun = Callable[[int, datetime], bool]
+RunIsKnown = Callable[[int, datetime], bool]
 
 
-def knows_none(_fence: int, _now: datetime) -> bool:
-    """Stands in for `KnowsRun` where nothing is written: knows of no run."""
+def no_run_is_known(_fence: int, _now: datetime) -> bool:
+    """Stands in for `RunIsKnown` where nothing is written: knows of no run."""
     return False
 
 
@@ -73,7 +73,7 @@ class ArchiveContext(RunContext):
     executor: Executor
     keys: Keys = UNSIGNED
     fence: int = 0  # of the lease; 0 where nothing is written
-    knows_run: KnowsRun = knows_none
+    run_is_known: RunIsKnown = no_run_is_known
     state: ArchiveState = field(default_factory=ArchiveState)
 
     @property

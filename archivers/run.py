@@ -53,7 +53,7 @@ class ArchiveRun(ArchiveContext):
             message = limit.message_after(deleted)
             raise HaltedError(f"policy {self.policy.name}: this run stopped: {message}")
 
-    def going(self, copies: Batch, start_ms: int, end_ms: int) -> tuple[Batch, NDArray[np.int64]]:
+    def deletable(self, copies: Batch, start_ms: int, end_ms: int) -> tuple[Batch, NDArray[np.int64]]:
         """Returns those of earlier runs' copies that end in [start, end), and whose originals neither pins,
         holds nor roll-ups keep; and the spans of all copies."""
         decoded = decode(copies, self.policy)
@@ -79,7 +79,7 @@ class Archiver(Protocol):
         """Returns a series field, and its value, that the archive can't hold beside what it has; None where
         it can."""
 
-    def fresh(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.int64]:
+    def not_copied(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.int64]:
         """Returns the indices of the expired buckets, which span first to last, that have to be copied."""
 
     def move(self, buckets: BucketSet) -> None:

@@ -32,13 +32,13 @@ def roll_up_all(context: ArchiveContext, options: RollupOptions = CATCH_UP) -> R
     )
 
 
-def recompute(context: ArchiveContext, archived: ArchivedReader, resting: Sequence[Span]) -> RollupReport:
-    """Returns what a roll-up of all due windows would write, except in spans `resting` (milliseconds): there
+def recompute(context: ArchiveContext, archived: ArchivedReader, unread: Sequence[Span]) -> RollupReport:
+    """Returns what a roll-up of all due windows would write, except in spans `unread` (milliseconds): there
     summaries are taken as they stand. Writes nothing."""
     reader = slice_reader(context.executor, context.connections, context.policy, archived)
     return roll_up(
         replace(context, guard=dry),
-        RollupOptions(whole=True, resting=resting, dry_run=True),
+        RollupOptions(whole=True, resting=unread, dry_run=True),
         Archived(reader, RECEIPTS, archived.span(), earliest=archived.earliest),
     )
 

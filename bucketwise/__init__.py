@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from archivers.querying.tables import readings_reader
-from archivers.querying.views import looking
+from archivers.querying.views import read_context
 from archivers.stores import open_store
 from archivers.tasks import Connections
 from config.errors import UsageError
@@ -36,9 +36,9 @@ def connect(
     from archivers.querying.engine import Engine
 
     settings, connections = _open(config)
-    contexts = [looking(connections, it, datetime.now(UTC)) for it in _chosen(settings, policies)]
+    contexts = [read_context(connections, it, datetime.now(UTC)) for it in _chosen(settings, policies)]
     engine = Engine(contexts, int(settings.work.memory))
-    engine.offer(list(engine.views.values()))
+    engine.create_views(list(engine.views.values()))
     return engine.connection
 
 
@@ -55,7 +55,7 @@ def scan(
     fields, `time` (UTC), value fields; they are read as they are taken. Raises as `connect`, also while it is
     read; HaltedError where the archive is damaged."""
     settings, connections = _open(config)
-    context = looking(connections, _chosen(settings, [policy])[0], datetime.now(UTC))
+    context = read_context(connections, _chosen(settings, [policy])[0], datetime.now(UTC))
     return readings_reader(context, since, until, series or {})
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from archivers.compacting.plan import Size, StandingCommit, at_rest, groups, most
+from archivers.compacting.plan import CommitInfo, Size, groups, mergeable, section_limit
 from archivers.context import ArchiveContext
 from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Manifest
@@ -52,7 +52,7 @@ class CompactReport:
     bytes_before: int = 0
     bytes_after: int | None = 0
 
-    def add(self, group: Sequence[StandingCommit]) -> None:
+    def add(self, group: Sequence[CommitInfo]) -> None:
         """Counts commits that become one."""
         self.commits += len(group)
         self.into += 1
@@ -97,25 +97,25 @@ class _Compactor:
             self.report.add(group)
             self.context.progress("merged commits", len(group), self.done)
 
-    def groups(self) -> Iterator[list[StandingCommit]]:
+    def groups(self) -> Iterator[list[CommitInfo]]:
         """Yields the commits that become one, day by day, as far as the budget goes."""
         days = self._days()
         for number, day in enumerate(days):
             self.context.check()
             self.done = number / len(days)
-            resting = at_rest(self._day(day), self.options.quiet_since)
-            for group in groups(self._movable(resting), self._section, self.options.budget):
-                if not self._affords(group):
+            candidates = mergeable(self._day(day), self.options.quiet_since)
+            for group in groups(self._movable(candidates), self._section, self.options.budget):
+                if not self._fits_budget(group):
                     return
                 yield group
-            self._note(resting)
+            self._note(candidates)
 
-    def _movable(self, commits: Sequence[StandingCommit]) -> list[StandingCommit]:
+    def _movable(self, commits: Sequence[CommitInfo]) -> list[CommitInfo]:
         """Returns the commits without those in the range of a hold that freezes, whatever its series, and
         without those under a tombstone, which they would lose."""
         freezes = self.context.freezes
-        there = [it for it in commits if not it.is_buried]
-        return [it for it in there if not any(hold.touches(*it.span) for hold in freezes)]
+        unburied = [it for it in commits if not it.has_tombstone]
+        return [it for it in unburied if not any(hold.touches(*it.span) for hold in freezes)]
 
     @property
     def _known_days(self) -> CommitDays:
@@ -127,12 +127,12 @@ class _Compactor:
         last = (self.options.range.end_ms - 1) // DAY_MS
         return self._known_days.to_compact(first, last, self.options.quiet_since)
 
-    def _day(self, day: int) -> list[StandingCommit]:
+    def _day(self, day: int) -> list[CommitInfo]:
         found = [(commit_of(it), it) for it in self._known_days.commits_of(day)]
         policy = self.context.policy
-        return [StandingCommit.of(commit, it, policy) for commit, it in found if commit is not None]
+        return [CommitInfo.of(commit, it, policy) for commit, it in found if commit is not None]
 
-    def _affords(self, group: Sequence[StandingCommit]) -> bool:
+    def _fits_budget(self, group: Sequence[CommitInfo]) -> bool:
         size = sum(it.held.bytes for it in group)
         is_within = self.options.budget is None or self.rewritten + size <= self.options.budget
         if is_within or not self.rewritten:  # else what is larger would never have its turn
@@ -140,19 +140,19 @@ class _Compactor:
             return True
         return False
 
-    def _note(self, resting: Sequence[StandingCommit]) -> None:
+    def _note(self, candidates: Sequence[CommitInfo]) -> None:
         """Records commits that stay as they are: they need not be looked at again until another one comes, or
         a hold that froze them is released."""
-        names = [it.commit.name for it in resting if not it.is_compacted]
+        names = [it.commit.name for it in candidates if not it.is_compacted]
         if names and self.context.fence:
             self.context.check()
             self._known_days.note_compacted(names)
 
     @property
     def _section(self) -> Size:
-        return most(self.context.executor.memory)
+        return section_limit(self.context.executor.memory)
 
-    def _merge(self, group: Sequence[StandingCommit]) -> None:
+    def _merge(self, group: Sequence[CommitInfo]) -> None:
         context, archive = self.context, self.archive
         manifests = [archive.manifest(it.commit) for it in group]
         first = manifests[0]

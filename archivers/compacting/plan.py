@@ -31,7 +31,7 @@ class Size(NamedTuple):
 
 
 @dataclass(frozen=True)
-class StandingCommit:
+class CommitInfo:
     """A registered commit, as its receipt describes it."""
 
     commit: Commit
@@ -39,14 +39,14 @@ class StandingCommit:
     buckets: int
     held: Size
     stored: int  # bytes in the store
-    kin: str  # see `Manifest.kin`
+    merge_key: str  # see `Manifest.merge_key`
     is_closed: bool  # none of its buckets is live
     is_compacted: bool  # a compaction has looked at it when its day had come to rest
-    is_buried: bool  # it has or had a tombstone
+    has_tombstone: bool  # it has or had a tombstone
     span: tuple[int, int]  # from its first reading until after its last, milliseconds
 
     @classmethod
-    def of(cls, commit: Commit, receipt: dict[str, Any], policy: Policy) -> StandingCommit:
+    def of(cls, commit: Commit, receipt: dict[str, Any], policy: Policy) -> CommitInfo:
         """Returns the commit of this policy that a receipt describes."""
         cells = cells_of(receipt["readings"], receipt["buckets"], policy)
         return cls(
@@ -63,13 +63,13 @@ class StandingCommit:
         )
 
 
-def most(memory: int) -> Size:
+def section_limit(memory: int) -> Size:
     """Returns how much one section may hold: as much as an archive run puts into a commit."""
     share = memory / USUAL_MEMORY
     return Size(int(MAX_READINGS * share), int(MAX_BYTES * share))
 
 
-def at_rest(day: Sequence[StandingCommit], quiet_since: datetime | None) -> list[StandingCommit]:
+def mergeable(day: Sequence[CommitInfo], quiet_since: datetime | None) -> list[CommitInfo]:
     """Returns the commits of a day that may be merged. A day into which something was archived lately is left
     alone, as more may come; unless it has very many. None: no day is."""
     if quiet_since is None:
@@ -78,42 +78,42 @@ def at_rest(day: Sequence[StandingCommit], quiet_since: datetime | None) -> list
     return old if len(old) == len(day) or len(old) >= MANY else []
 
 
-def groups(
-    day: Iterable[StandingCommit], section: Size, budget: int | None
-) -> Iterator[list[StandingCommit]]:
+def groups(day: Iterable[CommitInfo], section: Size, budget: int | None) -> Iterator[list[CommitInfo]]:
     """Yields the commits of a day that become one each: neighbours in the chain, as many as one commit may
     hold, and at most `budget` bytes of BSON. Those that stay alone are left out.
 
     A commit with live buckets stays of one section: it is rewritten when one of them changes."""
-    kin: dict[str, list[StandingCommit]] = {}
+    by_key: dict[str, list[CommitInfo]] = {}
     for it in day:
-        kin.setdefault(it.kin, []).append(it)
-    for some in kin.values():
-        filled: list[list[StandingCommit]] = [[]]
-        for it in sorted(some, key=lambda it: it.commit.sequence):
+        by_key.setdefault(it.merge_key, []).append(it)
+    for alike in by_key.values():
+        filled: list[list[CommitInfo]] = [[]]
+        for it in sorted(alike, key=lambda it: it.commit.sequence):
             if filled[-1] and _exceeds([*filled[-1], it], section, budget):
                 filled.append([])
             filled[-1].append(it)
-        yield from (group for group in map(partial(_worth, section=section), filled) if len(group) > 1)
+        yield from (
+            group for group in map(partial(_without_dominant, section=section), filled) if len(group) > 1
+        )
 
 
-def _exceeds(group: Sequence[StandingCommit], section: Size, budget: int | None) -> bool:
-    held = _size(group)
+def _exceeds(group: Sequence[CommitInfo], section: Size, budget: int | None) -> bool:
+    total = _size(group)
     sections = MAX_SECTIONS if all(it.is_closed for it in group) else 1
-    is_large = held.cells > sections * section.cells or held.bytes > sections * section.bytes
-    is_dear = budget is not None and held.bytes > max(budget, section.bytes)
-    return is_large or is_dear or sum(it.buckets for it in group) > MAX_BUCKETS
+    is_large = total.cells > sections * section.cells or total.bytes > sections * section.bytes
+    is_over_budget = budget is not None and total.bytes > max(budget, section.bytes)
+    return is_large or is_over_budget or sum(it.buckets for it in group) > MAX_BUCKETS
 
 
-def _worth(group: list[StandingCommit], section: Size) -> list[StandingCommit]:
+def _without_dominant(group: list[CommitInfo], section: Size) -> list[CommitInfo]:
     """Returns the group without commits of several sections that hold more than all others together: what
     comes later, and is little, does not make all of a large day be written again each time."""
     largest = max(group, key=lambda it: it.held.bytes)
     is_several = largest.held.cells > section.cells or largest.held.bytes > section.bytes
     if len(group) > 1 and is_several and 2 * largest.held.bytes > _size(group).bytes:
-        return _worth([it for it in group if it is not largest], section)
+        return _without_dominant([it for it in group if it is not largest], section)
     return group
 
 
-def _size(group: Sequence[StandingCommit]) -> Size:
+def _size(group: Sequence[CommitInfo]) -> Size:
     return Size(sum(it.held.cells for it in group), sum(it.held.bytes for it in group))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from pymongo.client_session import ClientSession
 
 from archivers.erasing.erasure import Erasure, Sorted
-from archivers.erasing.work import Work, names_of
+from archivers.erasing.work import ErasureWork, names_of
 from archivers.moving.online import archive_collections
 from archivers.records.receipts import MERGED, MERGING
 from archivers.versions.kept import KeptVersions
@@ -57,7 +57,7 @@ def held_in(source: Source, erasure: Erasure) -> Iterator[tuple[Batch, Sorted]]:
 class CollectionEraser:
     """Deletes in transactions, each of which looks at its buckets again as they are then."""
 
-    def __init__(self, work: Work, place: Place) -> None:
+    def __init__(self, work: ErasureWork, place: Place) -> None:
         self._work = work
         self._place = place
 
@@ -116,7 +116,7 @@ def kept_of(erasure: Erasure, versions: KeptVersions) -> Iterator[tuple[list[byt
 class VersionsEraser:
     """Deletes the versions of buckets that lie beside the online archive."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: ErasureWork) -> None:
         self._work = work
         self._versions = KeptVersions(work.context.database, work.context.policy)
 

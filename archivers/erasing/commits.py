@@ -9,7 +9,7 @@ import numpy as np
 from pymongo.client_session import ClientSession
 
 from archivers.erasing.erasure import Erasure, Sorted
-from archivers.erasing.work import Work, names_of
+from archivers.erasing.work import ErasureWork, names_of
 from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Manifest
 from archivers.format.names import commit_of_superseded, superseded_prefix
@@ -33,12 +33,12 @@ class HeldCommit(NamedTuple):
     names: set[int]  # of those that go, see `names_of`
 
 
-def _pass(_going: Batch) -> None:
+def _ignore(_going: Batch) -> None:
     pass
 
 
 def commits_of(
-    archive: OfflineArchive, erasure: Erasure, visit: Callable[[Batch], None] = _pass
+    archive: OfflineArchive, erasure: Erasure, visit: Callable[[Batch], None] = _ignore
 ) -> Iterator[HeldCommit]:
     """Yields the commits that hold something of the series in the range, or across its edges. `visit` is
     given the buckets that go, section by section: they may not fit into memory together."""
@@ -62,7 +62,7 @@ def commits_of(
 class CommitEraser:
     """Rewrites commits, one after the other."""
 
-    def __init__(self, work: Work, archive: OfflineArchive) -> None:
+    def __init__(self, work: ErasureWork, archive: OfflineArchive) -> None:
         self._work = work
         self._archive = archive
         self._run = ArchiveRun.of(work.context)
@@ -72,7 +72,7 @@ class CommitEraser:
         for held in commits_of(self._archive, self._work.erasure, self._forget):
             if len(held.found.going):
                 self._rewrite(held)
-        self._archive.list_anew()
+        self._archive.refresh()
 
     def _forget(self, going: Batch) -> None:
         self._work.context.check()
@@ -98,7 +98,9 @@ class CommitEraser:
         work.context.progress("erased archived buckets", count)
 
 
-def left_of(kept: Superseded, erasure: Erasure) -> Iterator[tuple[SupersededFile, RemovedBuckets, Sorted]]:
+def superseded_files_of(
+    kept: Superseded, erasure: Erasure
+) -> Iterator[tuple[SupersededFile, RemovedBuckets, Sorted]]:
     """Yields the files of superseded versions in the range, with what is in them."""
     within = erasure.within
     for file in kept.files():
@@ -107,10 +109,10 @@ def left_of(kept: Superseded, erasure: Erasure) -> Iterator[tuple[SupersededFile
             yield file, left, erasure.sort(left.batch)
 
 
-def erase_versions(work: Work, archive: OfflineArchive) -> None:
+def erase_versions(work: ErasureWork, archive: OfflineArchive) -> None:
     """Rewrites the files of superseded versions: what stays is put first."""
     kept = Superseded(archive.store, archive.policy.name)
-    for file, left, found in list(left_of(kept, work.erasure)):
+    for file, left, found in list(superseded_files_of(kept, work.erasure)):
         if len(found.going):
             work.context.check()
             work.check_not_held()
@@ -121,7 +123,7 @@ def erase_versions(work: Work, archive: OfflineArchive) -> None:
             work.count(versions=len(found.going))
 
 
-class SetAside(NamedTuple):
+class RemovedFile(NamedTuple):
     """A file of what was taken out of a commit: the documents in it, and which of them go. None: it can't be
     read."""
 
@@ -130,7 +132,7 @@ class SetAside(NamedTuple):
     going: list[int]
 
 
-def set_aside_of(store: ObjectStore, erasure: Erasure) -> Iterator[SetAside]:
+def removed_files_of(store: ObjectStore, erasure: Erasure) -> Iterator[RemovedFile]:
     """Yields the files under `superseded/` of commits in the range that hold something of the series.
     Overflow goes with the bucket that it refers to."""
     prefix, within = superseded_prefix(erasure.policy.name), erasure.within
@@ -141,10 +143,10 @@ def set_aside_of(store: ObjectStore, erasure: Erasure) -> Iterator[SetAside]:
         try:
             documents = Docs.split(store.get_bytes(found.key))
         except ValueError:
-            yield SetAside(found.key, None, [])
+            yield RemovedFile(found.key, None, [])
             continue
         if going := _going(documents, erasure):
-            yield SetAside(found.key, documents, going)
+            yield RemovedFile(found.key, documents, going)
 
 
 def _going(documents: Docs, erasure: Erasure) -> list[int]:
@@ -157,9 +159,9 @@ def _going(documents: Docs, erasure: Erasure) -> list[int]:
     return going
 
 
-def erase_set_aside(work: Work, archive: OfflineArchive) -> None:
+def erase_removed(work: ErasureWork, archive: OfflineArchive) -> None:
     """Rewrites the files under `superseded/`, or deletes them where nothing stays."""
-    for file in list(set_aside_of(archive.store, work.erasure)):
+    for file in list(removed_files_of(archive.store, work.erasure)):
         if file.documents is not None:
             work.context.check()
             work.check_not_held()

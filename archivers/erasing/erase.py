@@ -18,10 +18,10 @@ from archivers.erasing.collections import CollectionEraser, VersionsEraser, held
 from archivers.erasing.commits import (
     CommitEraser,
     commits_of,
-    erase_set_aside,
+    erase_removed,
     erase_versions,
-    left_of,
-    set_aside_of,
+    removed_files_of,
+    superseded_files_of,
 )
 from archivers.erasing.erasure import Erasure, Sorted
 from archivers.erasing.limits import check_edges, check_erasable
@@ -29,7 +29,7 @@ from archivers.erasing.report import COUNTS, ErasureReport
 from archivers.erasing.search import remaining
 from archivers.erasing.summaries import erase_summaries, summaries_of
 from archivers.erasing.unreached import unreached
-from archivers.erasing.work import Work, names_of
+from archivers.erasing.work import ErasureWork, names_of
 from archivers.versions.kept import KeptVersions
 from archivers.versions.superseded import Superseded
 from buckets.source import Source
@@ -37,7 +37,7 @@ from config.policies import Policy
 
 
 @dataclass(frozen=True)
-class Beside:
+class ErasureFacts:
     """Other facts that matter to an erasure. `others`: policies that read the same collection. `is_cleared`:
     something removes raw data that is in no archive of this policy."""
 
@@ -55,11 +55,11 @@ def plan_erasure(context: ArchiveContext, erasure: Erasure, others: Sequence[Pol
     return ErasureReport(counts, list(unreached(context, erasure)))
 
 
-def erase(context: ArchiveContext, erasure: Erasure, beside: Beside) -> ErasureReport:
+def erase(context: ArchiveContext, erasure: Erasure, beside: ErasureFacts) -> ErasureReport:
     """Erases a series, or continues where an earlier call was cut off. Returns what was erased, and what
     remains. Raises UsageError, and has changed nothing, where another erasure of the policy has not ended, a
     hold forbids it, or buckets reach over the edge of the range."""
-    work = Work(context, erasure, beside.others)
+    work = ErasureWork(context, erasure, beside.others)
     if check_erasable(context, erasure, beside.others) is None:
         if erasure.within.is_bounded:
             plan_erasure(context, erasure, beside.others)  # which raises where the range cuts buckets
@@ -70,7 +70,7 @@ def erase(context: ArchiveContext, erasure: Erasure, beside: Beside) -> ErasureR
     return ErasureReport(work.transaction(lambda session: _end(work, session)), left)
 
 
-def _erase_all(work: Work, *, is_cleared: bool) -> None:
+def _erase_all(work: ErasureWork, *, is_cleared: bool) -> None:
     for place in places_of(work.erasure):
         CollectionEraser(work, place).run()
     _erase_archived(work)
@@ -78,17 +78,17 @@ def _erase_all(work: Work, *, is_cleared: bool) -> None:
     erase_summaries(work, is_cleared=is_cleared)
 
 
-def _erase_archived(work: Work) -> None:
+def _erase_archived(work: ErasureWork) -> None:
     if work.context.to == "online":
         VersionsEraser(work).run()
     archive = work.context.offline(work.context.keys)
     if archive is not None:
         CommitEraser(work, archive).run()
         erase_versions(work, archive)
-        erase_set_aside(work, archive)
+        erase_removed(work, archive)
 
 
-def _end(work: Work, session: ClientSession) -> dict[str, int]:
+def _end(work: ErasureWork, session: ClientSession) -> dict[str, int]:
     """Writes the receipt in place of the record of the beginning. Returns the counts."""
     begun = work.erasures.begun(session)
     assert begun is not None  # written under the lease, which the transaction has seen to
@@ -137,8 +137,10 @@ class _Counter:
             self._add("archived", held.names, held.found)
             self.counts["commits_rewritten"] += len(held.found.going) > 0
         kept = Superseded(archive.store, archive.policy.name)
-        self.counts["versions"] += sum(len(found.going) for _, _, found in left_of(kept, self._erasure))
-        aside = set_aside_of(archive.store, self._erasure)
+        self.counts["versions"] += sum(
+            len(found.going) for _, _, found in superseded_files_of(kept, self._erasure)
+        )
+        aside = removed_files_of(archive.store, self._erasure)
         self.counts["set_aside"] = sum(len(it.going) for it in aside)
 
     def _add(self, place: str, names: set[int], found: Sorted) -> None:

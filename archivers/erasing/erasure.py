@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from archivers.erasing.needle import Needle
+from archivers.erasing.matcher import TextMatcher
 from archivers.evidence.series import is_of_series
 from buckets.bson.raw import Batch
 from buckets.decoding.decode import decode
@@ -50,9 +50,9 @@ class Erasure:
         return json.dumps([self.policy.name, *request], ensure_ascii=False)
 
     @cached_property
-    def needle(self) -> Needle:
+    def matcher(self) -> TextMatcher:
         """Returns a needle that finds the values wherever they stand as text."""
-        return Needle(self.series.values())
+        return TextMatcher(self.series.values())
 
     def sort(self, batch: Batch) -> Sorted:
         """Returns which buckets of a batch go: those of the series that lie in the range, broken or not."""
@@ -108,7 +108,7 @@ def _check_reason(erasure: Erasure) -> None:
         raise UsageError("--reason: it is empty. Say why the series is erased, such as the number of a case")
     if len(reason) > _LONGEST or not reason.isprintable():
         raise UsageError(f"--reason: write one line of at most {_LONGEST:,} printable characters")
-    if erasure.needle.is_named_in(reason):
+    if erasure.matcher.is_named_in(reason):
         raise UsageError(
             "--reason: it contains a value of --series, and is kept in a receipt for good. Name the case, "
             "not the person or thing it is about"

@@ -70,9 +70,9 @@ def check_edges(across: int) -> None:
 
 def _other(begun: Begun, erasure: Erasure) -> str:
     ends = (("since", begun.within.since), ("until", begun.within.until))
-    range_text = "".join(f", {name} {as_text(at)}" for name, at in ends if at is not None)
+    span_text = "".join(f", {name} {as_text(at)}" for name, at in ends if at is not None)
     return (
         f"policy {erasure.policy.name}: another erasure was begun at {as_text(begun.at)} ({begun.reason!r}"
-        f"{range_text}), and has not finished. Run it again with the same --series, --since and --until; then "
+        f"{span_text}), and has not finished. Run it again with the same --series, --since and --until; then "
         "this one. Nothing was changed"
     )

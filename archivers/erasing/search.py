@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from archivers.context import ArchiveContext, offline_archive
 from archivers.erasing.collections import held_in, kept_of, places_of
-from archivers.erasing.commits import commits_of, left_of, set_aside_of
+from archivers.erasing.commits import commits_of, removed_files_of, superseded_files_of
 from archivers.erasing.erasure import Erasure
 from archivers.erasing.report import Remaining, counted
 from archivers.erasing.summaries import summaries_of
@@ -62,9 +62,9 @@ def _in_archive(archive: OfflineArchive, erasure: Erasure) -> Iterator[Remaining
         place = archive.place(held.manifest.name)
         yield from counted(place, "buckets of the commit are of the series", len(held.found.going))
         yield from counted(place, _ACROSS, len(held.found.across))
-    for file, _, found in left_of(Superseded(archive.store, erasure.policy.name), erasure):
+    for file, _, found in superseded_files_of(Superseded(archive.store, erasure.policy.name), erasure):
         yield from counted(f"{archive.store.url}/{file.key}", _VERSIONS, len(found.going))
-    for aside in set_aside_of(archive.store, erasure):
+    for aside in removed_files_of(archive.store, erasure):
         place = f"{archive.store.url}/{aside.key}"
         if aside.documents is None:
             yield Remaining(place, _UNREADABLE, True)

@@ -29,7 +29,7 @@ class TextSearch:
     def __init__(self, context: ArchiveContext, erasure: Erasure) -> None:
         self._context = context
         self._policy = erasure.policy
-        self._needle = erasure.needle
+        self._needle = erasure.matcher
         self._places = [
             it for place in places_of(erasure) for it in (place.collection, place.overflow) if it is not None
         ]

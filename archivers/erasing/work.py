@@ -29,13 +29,13 @@ def names_of(buckets: Batch) -> set[int]:
 
 
 @dataclass(frozen=True)
-class Work:
+class ErasureWork:
     """The state of one erasure, under the lease."""
 
     context: ArchiveContext
     erasure: Erasure
     others: Sequence[Policy] = ()  # that read the same collection
-    met: set[int] = field(default_factory=set)  # the buckets that are counted, 8 bytes each
+    counted: set[int] = field(default_factory=set)  # the buckets that are counted, 8 bytes each
 
     @cached_property
     def erasures(self) -> Erasures:
@@ -64,13 +64,13 @@ class Work:
         """Checks, in the transaction that destroys so many buckets in a place, that they may go, and counts
         them. `names`: see `names_of`. Returns what to note once it is committed."""
         self.check_not_held(session)
-        new = names - self.met
+        new = names - self.counted
         self.erasures.count({"buckets": len(new), place: count}, session)
         return new
 
     def note(self, names: set[int]) -> None:
         """Notes buckets that are counted: copies of them are not counted again."""
-        self.met.update(names)
+        self.counted.update(names)
 
     def count(self, **counts: int) -> None:
         """Counts what was erased without a transaction of its own."""

@@ -25,7 +25,7 @@ _PAGE = 1000
 
 
 @dataclass
-class Weight:
+class Totals:
     """Counts of buckets and what they hold. `bytes`: of their BSON, with overflow; `days`: since 1970,
     UTC."""
 
@@ -58,7 +58,7 @@ class Outcome:
     """What happens to buckets under a rule. `total`: in the collection; `broken`: of those that were read,
     the ones that break their model."""
 
-    archived: Weight = field(default_factory=Weight)
+    archived: Totals = field(default_factory=Totals)
     deleted: int = 0  # buckets
     total: int = 0
     broken: int = 0
@@ -126,11 +126,11 @@ def outcomes(rules: Sequence[Rule]) -> list[Outcome]:
     for i, it in enumerate(rules):
         alike.setdefault(layout_fingerprint(it.context.policy), []).append(i)
     for places in alike.values():
-        _weigh([rules[i] for i in places], [found[i] for i in places], until)
+        _outcomes_of([rules[i] for i in places], [found[i] for i in places], until)
     return found
 
 
-def _weigh(rules: Sequence[Rule], found: Sequence[Outcome], until: int) -> None:
+def _outcomes_of(rules: Sequence[Rule], found: Sequence[Outcome], until: int) -> None:
     context = rules[0].context
     source, policy = context.source, context.policy
     total = source.collection.count_documents({})

@@ -96,7 +96,7 @@ def coverage(context: ArchiveContext, query: CoverageQuery) -> list[Row]:
     rows: list[Row] = []
     for grid in _slices(context, start, end, query.step):
         context.check()
-        inventory = at_one_instant(context.database, partial(reader.look, grid, counter))
+        inventory = at_one_instant(context.database, partial(reader.read, grid, counter))
         rows += _rows(inventory, bool(query.series))
     inside = [it for it in rows if it.start < end and it.start + query.step > start]
     return _trimmed(inside, query)

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from archivers.context import ArchiveContext
-from archivers.ending.rule import Rule
-from archivers.evidence.copies import Copy, Finder, FoundBucket, Searched
+from archivers.evidence.copies import BucketFinder, Copy, FoundBucket, Searched
 from archivers.evidence.coverage import CoverageQuery, coverage
 from archivers.evidence.fate import End, Facts, Fate, fate
 from archivers.evidence.history import BucketHistory, Event
+from archivers.expiring.rule import RetentionRule
 from archivers.moving.archive import check_archive
 from archivers.writes.delete import units
 from archivers.writes.held import covered
@@ -67,7 +67,7 @@ def explain(context: ArchiveContext, question: Question, through: int | None) ->
     is not all there."""
     check_selector(context.policy, question.series)
     check_archive(context.database, context.policy, context.store)
-    finder = Finder(context)
+    finder = BucketFinder(context)
     if question.has_identity:
         found = finder.by_id(question.identity, question.at)
     else:
@@ -126,7 +126,7 @@ def _explained(
 def _end(context: ArchiveContext, found: FoundBucket, last: int) -> End | None:
     """Returns when the archived bucket goes: offline with its commit, online with the UTC day of its last
     reading."""
-    rule = Rule.of(context.policy, context.now)
+    rule = RetentionRule.of(context.policy, context.now)
     if rule is None or not found.copies:
         return None
     manifest = found.copies[-1].version.commit

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from archivers.context import ArchiveContext
 from archivers.evidence.copies import Copy, FoundBucket
 from archivers.format.manifest import Manifest, Origin
-from archivers.records.deletions import KEPT, names_in
+from archivers.records.deletions import KEPT, unpacked_names
 from archivers.records.heads import link_of
 from archivers.records.pins import Pin
 from archivers.records.receipt_files import numbered_for
@@ -70,7 +70,7 @@ class BucketHistory:
             if copy.copied is not None and as_ms(copy.copied) > 0:  # restored ones are noted without a time
                 yield Event(copy.copied, "copied", detail=detail)
             return
-        line = list(self._line(manifest, position))
+        line = list(self._lineage(manifest, position))
         first, _ = line[-1]
         origin = _origin(manifest, position)
         name = None if first.replaces else first.commit
@@ -82,7 +82,7 @@ class BucketHistory:
         if not copy.version.is_superseded:
             yield from self._deleted(line)
 
-    def _line(self, manifest: Manifest, position: int) -> Iterator[tuple[Manifest, int]]:
+    def _lineage(self, manifest: Manifest, position: int) -> Iterator[tuple[Manifest, int]]:
         """Yields the commits that have held a bucket, the last one first, and its position in each; as far as
         they took each other's place whole."""
         yield manifest, position
@@ -92,7 +92,7 @@ class BucketHistory:
             return
         for older in whole:
             if position < older.buckets:
-                yield from self._line(older, position)
+                yield from self._lineage(older, position)
                 return
             position -= older.buckets
 
@@ -120,7 +120,7 @@ class BucketHistory:
         mine = {"_id.policy": self._receipts.policy, "kind": {"$in": ["delete", KEPT]}, **around}
         found = self._receipts.collection.with_options(codec_options=CODEC).find(mine).sort("_id")
         for it in found:
-            if "ids" in it and name in names_in(it["ids"]):
+            if "ids" in it and name in unpacked_names(it["ids"]):
                 sequence = it.get("sequence")
                 yield Event(it.get("at"), "deleted", None, sequence and int(sequence), it.get("fence"))
 

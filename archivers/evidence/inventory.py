@@ -12,11 +12,11 @@ import numpy as np
 from pymongo.client_session import ClientSession
 
 from archivers.context import ArchiveContext
-from archivers.ending.online import tombstones_of
-from archivers.ending.rule import Rule
 from archivers.evidence.grid import Counts, Grid, Tally
 from archivers.evidence.series import is_of_series
 from archivers.evidence.summary_counts import SummaryCounter, SummaryCounts
+from archivers.expiring.online import tombstones_of
+from archivers.expiring.rule import RetentionRule
 from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Manifest, Part
 from archivers.moving.online import archived_source
@@ -90,7 +90,7 @@ class InventoryReader:
         self._context = context
         self._selector = selector
         self._offline = context.offline()
-        self._rule = Rule.of(context.policy, context.now)
+        self._rule = RetentionRule.of(context.policy, context.now)
         self._archived = ArchivedReader(context.database, context.policy, self._offline)
 
     def parts(self, grid: Grid, session: ClientSession) -> list[HeldPart]:
@@ -134,9 +134,9 @@ class InventoryReader:
         due_days = ((it["day"], self._rule.due(it["tombstone"])) for it in found)
         return {day: due for day, due in due_days if due is not None}
 
-    def look(self, grid: Grid, counter: SummaryCounter, session: ClientSession) -> Inventory:
+    def read(self, grid: Grid, counter: SummaryCounter, session: ClientSession) -> Inventory:
         """Returns what lies in the time of these rows."""
-        summary_counts = counter.tell(grid, session)
+        summary_counts = counter.count(grid, session)
         parts = self.parts(grid, session)
         live, pinned, broken = self._live(grid, parts, session)
         online, gone = self._online(grid, session)

@@ -57,7 +57,7 @@ class SummaryCounter:
         self._ended = progress.ended_before(database, policy)
         self._levels = [it for it in reversed(levels_of(policy)) if not it.local]
 
-    def tell(self, grid: Grid, session: ClientSession | None = None) -> SummaryCounts:
+    def count(self, grid: Grid, session: ClientSession | None = None) -> SummaryCounts:
         """Counts each row by the coarsest level whose windows make it up."""
         known, zero = np.zeros(len(grid), dtype=np.bool_), grid.zeros
         every, mine = zero(), zero()

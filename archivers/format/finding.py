@@ -38,7 +38,7 @@ class CommitIndex(Protocol):
         """Returns the types of the columns of these series fields; None where that is not known."""
 
 
-def _counting(manifests: Sequence[Manifest], commits: Iterable[Commit]) -> list[Manifest]:
+def _without_unfinished(manifests: Sequence[Manifest], commits: Iterable[Commit]) -> list[Manifest]:
     """Returns those of these commits without any that is not registered and replaces one that is: until the
     receipts have changed hands, they alone tell what is live."""
     registered = {it.name for it in commits if it.seal is not None}
@@ -91,7 +91,7 @@ class ArchivedCommits:
             self._listed[name] = list(commits(self.store, name, known))
         return self._listed[name]
 
-    def list_anew(self) -> None:
+    def refresh(self) -> None:
         """Forgets the listing, since it is out of date."""
         self._listed.pop(self.policy.name, None)
 
@@ -117,13 +117,13 @@ class ArchivedCommits:
         """Returns the commits that hold something of [start, end), leaving out those that another one has
         taken over (a crash may leave both). `among` these commits, or all that there are."""
         there = self.within(start_ms, end_ms) if among is None else list(among)
-        read = [self._standing(commit) for commit in there if commit.may_hold(start_ms, end_ms)]
-        named = _counting([manifest for manifest in read if manifest is not None], there)
+        read = [self._current(commit) for commit in there if commit.may_hold(start_ms, end_ms)]
+        named = _without_unfinished([manifest for manifest in read if manifest is not None], there)
         found = [it for it in named if as_ms(it.first) < end_ms and as_ms(it.last) >= start_ms]
         replaced = {name for manifest in named for name in manifest.replaces}
         return [manifest for manifest in found if manifest.commit not in replaced]
 
-    def _standing(self, commit: Commit) -> Manifest | None:
+    def _current(self, commit: Commit) -> Manifest | None:
         """Returns the manifest of a commit; None where it was not registered, and dropped since it was
         listed. Raises DamagedError where that of a registered one is gone."""
         try:
@@ -131,7 +131,7 @@ class ArchivedCommits:
         except NotFound:
             if commit.seal is None:
                 return None
-            self.miss(commit)
+            self.missing_manifest(commit)
 
     def earliest(self, at_or_after_ms: int) -> int | None:
         """Returns an instant at or after the argument, so that nothing archived lies between the two; None
@@ -159,7 +159,7 @@ class ArchivedCommits:
 
     def _starts(self, commit: Commit, at_or_after_ms: int) -> list[int]:
         """Returns where the days of a commit begin, from the instant on."""
-        manifest = self._standing(commit)
+        manifest = self._current(commit)
         parts = manifest.parts if manifest is not None else ()
         return [max(as_ms(it.first), at_or_after_ms) for it in parts if as_ms(it.last) >= at_or_after_ms]
 
@@ -213,7 +213,7 @@ class ArchivedCommits:
         """Returns the url of a commit's manifest."""
         return f"{self.store.url}/{manifest_key(self.policy.name, commit.sequence, commit.name)}"
 
-    def miss(self, commit: Commit) -> NoReturn:
+    def missing_manifest(self, commit: Commit) -> NoReturn:
         """Raises DamagedError for a commit whose manifest has gone."""
         raise DamagedError(
             "part-missing", self.place(commit), "the manifest is missing, though a receipt names it"

@@ -185,7 +185,7 @@ class Manifest(_Model):
         return max(self.all_origins, key=lambda it: it.created)
 
     @property
-    def kin(self) -> str:
+    def merge_key(self) -> str:
         """Returns a key that is equal for commits that can be merged: they came from one collection, by
         policies that read their buckets alike, and have the same columns."""
         facts = [self.database, self.collection, self.layout, self.series_types, self.timeseries]

@@ -9,7 +9,7 @@ from typing import Any
 from pymongo.database import Database
 
 from archivers.context import ArchiveContext, offline_archive
-from archivers.moving.forecast import Forecast, OfflineForecast
+from archivers.moving.forecast import DryRun, OfflineDryRun
 from archivers.moving.limit import delete_limit
 from archivers.moving.offline import OfflineRun
 from archivers.moving.online import OnlineRun
@@ -44,7 +44,7 @@ class ArchiveOptions:
     allow_large: bool = False
 
     @property
-    def keeps_up(self) -> RolledUp:
+    def summary_updater(self) -> RolledUp:
         """Returns the function that brings summaries up to date; where nothing is rolled up, they always
         are."""
         return always if self.through is None else self.rolled_up
@@ -62,7 +62,7 @@ class ArchiveOptions:
 
 def archive(context: ArchiveContext, options: ArchiveOptions) -> ArchiveReport:
     """Archives the expired buckets. Returns what was done, and which stay for which reason."""
-    run = ArchiveRun.of(context, rolled_up=options.keeps_up)
+    run = ArchiveRun.of(context, rolled_up=options.summary_updater)
     if run.to == "none":
         return run.report
     _check_deletable(run)
@@ -82,14 +82,14 @@ def archive(context: ArchiveContext, options: ArchiveOptions) -> ArchiveReport:
 
 def plan_archive(context: ArchiveContext, options: ArchiveOptions) -> ArchiveReport:
     """Returns what `archive` would do, and which buckets would stay for which reason. Changes nothing."""
-    run = ArchiveRun.of(context, rolled_up=options.keeps_up)
+    run = ArchiveRun.of(context, rolled_up=options.summary_updater)
     if run.to == "none":
         return run.report
     _check_deletable(run)
     run.report.limit = options.limit(run)
     start, end = options.expired(run)
-    inner = OnlineRun(run) if run.to == "online" else OfflineForecast(run)
-    with closing(Forecast(run, inner)) as archiver:
+    inner = OnlineRun(run) if run.to == "online" else OfflineDryRun(run)
+    with closing(DryRun(run, inner)) as archiver:
         Sweep(run, archiver, options.through, rechecks=False).run(start, end)
     _report_not_due(run, options)
     return run.report

@@ -27,7 +27,7 @@ from rollups.tasks import result_of
 
 #: Copies that this process makes while the one before is committed and its buckets are deleted; and one more
 #: once the next is ready. Two at once keep two cores busy; each takes memory.
-AHEAD = 1
+MAX_PENDING = 1
 
 
 class _Begun(NamedTuple):
@@ -47,35 +47,35 @@ class Copies:
         self._executor = executor
         self._check = check
         # Measurements of a native time-series collection can't be queried by `_id`.
-        self._is_elsewhere = executor.workers > 1 and maker.timeseries is None
-        self._threads = ThreadPoolExecutor(AHEAD + 1, "bucketwise-copier")
+        self._uses_workers = executor.workers > 1 and maker.timeseries is None
+        self._threads = ThreadPoolExecutor(MAX_PENDING + 1, "bucketwise-copier")
         self._begun: deque[_Begun] = deque()
         self._largest = 1  # bytes of the buckets of one copy
 
     @property
-    def ahead(self) -> int:
+    def max_pending(self) -> int:
         """Returns how many copies may be under way while others are committed. What workers copy stays here
         as well, to be compared with what they wrote."""
-        if not self._is_elsewhere:
-            return AHEAD
+        if not self._uses_workers:
+            return MAX_PENDING
         return max(1, min(self._executor.workers, self._executor.memory // (2 * self._largest)))
 
     def begin(self, buckets: BucketSet) -> None:
         """Begins to copy buckets, and takes them over: a thread frees what was decoded of them."""
         types = self._archive.types_for(buckets.decoded.columns.series)
         self._largest = max(self._largest, buckets.batch.size)
-        if self._is_elsewhere:
+        if self._uses_workers:
             buckets.forget()
             given = buckets.batch.main.raw_ids, buckets.batch.digest, types, self._maker
             copy = self._executor.submit(copy_buckets, buckets.policy, *given)
             self._begun.append(_Begun(copy, partial(self._accept, buckets, types)))
         else:  # no longer needs the buckets once they are copied
-            self._begun.append(_Begun(self._threads.submit(self._copy, buckets, types), _as_it_is))
+            self._begun.append(_Begun(self._threads.submit(self._copy, buckets, types), _unchanged))
 
-    def done(self, ahead: int) -> Iterator[Copied]:
-        """Yields the copies in the order in which they were begun, except the last `ahead` of them. Raises
+    def completed(self, pending: int) -> Iterator[Copied]:
+        """Yields the copies in the order in which they were begun, except the last `pending` of them. Raises
         what copying raised."""
-        while len(self._begun) > ahead:
+        while len(self._begun) > pending:
             copy, accept = self._begun.popleft()
             yield accept(result_of(copy, self._check))
 
@@ -114,7 +114,7 @@ class Copies:
         return Copied(draft, buckets.batch)
 
 
-def _as_it_is(copied: Copied) -> Copied:
+def _unchanged(copied: Copied) -> Copied:
     return copied
 
 

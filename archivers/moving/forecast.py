@@ -13,7 +13,7 @@ from buckets.columns import Series
 from buckets.decoding.decode import BucketSet
 
 
-class Forecast:
+class DryRun:
     """An `Archiver` that moves nothing: asks the real one what stays, and counts what would go."""
 
     def __init__(self, work: ArchiveRun, archiver: Archiver) -> None:
@@ -30,9 +30,9 @@ class Forecast:
         """Returns the field and value of a series that the archive can't take; None where it can."""
         return self._archiver.misfit(series)
 
-    def fresh(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.int64]:
+    def not_copied(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.int64]:
         """Returns the indices of the buckets that are not copied yet."""
-        return self._archiver.fresh(batch, first_ms, last_ms)
+        return self._archiver.not_copied(batch, first_ms, last_ms)
 
     def move(self, buckets: BucketSet) -> None:
         """Counts the buckets that would be deleted now, and those that would wait."""
@@ -50,7 +50,7 @@ class Forecast:
         self._archiver.close()
 
 
-class OfflineForecast(OfflineRun):
+class OfflineDryRun(OfflineRun):
     """The same for an offline archive: what earlier runs have copied is left alone."""
 
     def _settle_held(

@@ -35,14 +35,14 @@ class KnownBuckets(NamedTuple):
     commits: set[str]  # nothing else of the batch is in these
 
 
-class _Prints(NamedTuple):
+class _Fingerprints(NamedTuple):
     """Fingerprints of some buckets, and of their `_id`s."""
 
     buckets: NDArray[np.bytes_]
     ids: NDArray[np.bytes_]
 
     @classmethod
-    def of(cls, work: ArchiveRun, batch: Batch) -> _Prints:
+    def of(cls, work: ArchiveRun, batch: Batch) -> _Fingerprints:
         return cls(
             _array((_hash(it, _BUCKET) for it in units(work.policy, batch)), _BUCKET),
             _array((_hash(same_id(it), _ID) for it in batch.main.raw_ids), _ID),
@@ -68,12 +68,12 @@ class KnownCopies:
         if not self._may_stay or not commits:
             return held
         receipts = self._receipts.get_all(commits)
-        mine: _Prints | None = None
+        mine: _Fingerprints | None = None
         for name, receipt in receipts.items():
             waits = self._work.waits(receipt["copied"]) if receipt.get("known") else None
             if waits is None or (copies := self._read(name, receipt["buckets"])) is None:
                 continue
-            mine = mine or _Prints.of(self._work, batch)
+            mine = mine or _Fingerprints.of(self._work, batch)
             same = np.isin(copies.buckets, mine.buckets)
             if self._is_as_it_was(copies, same, live_of(receipt, receipt["buckets"]), mine):
                 self._work.report.leave(int(same.sum()), waits)
@@ -82,7 +82,7 @@ class KnownCopies:
         return held
 
     def _is_as_it_was(
-        self, copies: _Prints, same: NDArray[np.bool_], live: NDArray[np.bool_], mine: _Prints
+        self, copies: _Fingerprints, same: NDArray[np.bool_], live: NDArray[np.bool_], mine: _Fingerprints
     ) -> bool:
         """Returns whether no deleted bucket is there again, and no live one has changed."""
         if self._work.measured:
@@ -94,8 +94,8 @@ class KnownCopies:
         """Writes down the copies of a commit, for later runs."""
         if not self._may_stay:
             return
-        found = [_Prints.of(self._work, held.batch) for held in archive.sections(manifest)]
-        prints = _Prints(*map(np.concatenate, zip(*found, strict=True)))
+        found = [_Fingerprints.of(self._work, held.batch) for held in archive.sections(manifest)]
+        prints = _Fingerprints(*map(np.concatenate, zip(*found, strict=True)))
         writes = []
         for identity, at in self._places(manifest.commit, manifest.buckets):
             some = slice(at, at + _IN_ONE)
@@ -114,10 +114,10 @@ class KnownCopies:
         if self._may_stay:
             receipt = self._receipts.get(manifest.commit) or {}
             if receipt.get("known") and receipt.get("state") == "closed":
-                self._receipts.forget_copies(manifest.commit)
+                self._receipts.drop_fingerprints(manifest.commit)
                 self._receipts.update(manifest.commit, {"$unset": {"known": ""}})
 
-    def _read(self, commit: str, buckets: int) -> _Prints | None:
+    def _read(self, commit: str, buckets: int) -> _Fingerprints | None:
         """Returns the fingerprints of a commit; None where they are not all there."""
         found: list[Document] = []
         for identity, _ in self._places(commit, buckets):
@@ -125,7 +125,7 @@ class KnownCopies:
             if document is None or "ids" not in document:
                 return None
             found.append(document)
-        prints = _Prints(
+        prints = _Fingerprints(
             np.concatenate([np.frombuffer(it["buckets"], f"S{_BUCKET}") for it in found]),
             np.concatenate([np.frombuffer(it["ids"], f"S{_ID}") for it in found]),
         )

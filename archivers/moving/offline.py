@@ -73,7 +73,7 @@ class OfflineRun:
     def _due(self, manifest: Manifest, start_ms: int, end_ms: int) -> Positions:
         """Returns the live buckets of a commit that end within [start, end), and may go."""
         live, due = self._receipts.live(manifest.commit, manifest.buckets), [np.arange(0)]
-        for held in self._archive.some(manifest, np.flatnonzero(live)):
+        for held in self._archive.buckets_at(manifest, np.flatnonzero(live)):
             decoded = decode(held.batch, manifest.archived_policy)
             ending = decoded.units[(decoded.last >= start_ms) & (decoded.last < end_ms)]
             due.append(held.positions[ending[self._work.movable(held.batch.take(ending))]])
@@ -92,7 +92,7 @@ class OfflineRun:
         """Returns the field and value of a series that parts can't hold; None where they can."""
         return self._archive.misfit(series)
 
-    def fresh(self, batch: Batch, first_ms: int, last_ms: int) -> Indices:
+    def not_copied(self, batch: Batch, first_ms: int, last_ms: int) -> Indices:
         """Returns the buckets that are not copied yet. Where one has changed since, takes its old copy
         out."""
         earlier = self._earlier(first_ms, last_ms)
@@ -122,7 +122,9 @@ class OfflineRun:
 
     def _has_live(self, manifest: Manifest, names: set[bytes]) -> bool:
         live = np.flatnonzero(self._receipts.live(manifest.commit, manifest.buckets))
-        copies = (raw_id for it in self._archive.some(manifest, live) for raw_id in it.batch.main.raw_ids)
+        copies = (
+            raw_id for it in self._archive.buckets_at(manifest, live) for raw_id in it.batch.main.raw_ids
+        )
         return any(same_id(raw_id) in names for raw_id in copies)
 
     def _copied_in_this_run(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.bool_]:
@@ -146,10 +148,10 @@ class OfflineRun:
         for manifest in others:
             live = self._receipts.live(manifest.commit, manifest.buckets)
             same, outdated = list[int](), list[int]()
-            for copies in self._archive.sections(manifest, _meeting(manifest, span, live)):
+            for copies in self._archive.sections(manifest, _sections_to_compare(manifest, span, live)):
                 names = units(self._work.policy, copies.batch)
                 equal = [i for i, name in enumerate(names) if name in as_live]
-                again = self._overtaken(copies, equal, manifest.archived_policy, live)
+                again = self._outdated(copies, equal, manifest.archived_policy, live)
                 equal = [i for i in equal if i not in again]
                 held.update(names[i] for i in equal)
                 same += copies.positions[equal].tolist()
@@ -160,20 +162,20 @@ class OfflineRun:
             self._settle_held(manifest, same, outdated, live)
         return np.array([i for i, unit in enumerate(live_units) if unit not in held], dtype=np.int64)
 
-    def _overtaken(
+    def _outdated(
         self, copies: SectionBuckets, equal: list[int], policy: Policy, live: NDArray[np.bool_]
     ) -> set[int]:
         """Returns the copies that live buckets equal, that had gone, and that the archive has later versions
         of. What was written again as it was is now the last version: its copy is made anew, behind the
         others. `equal`: the copies that are equal."""
-        gone = [i for i in equal if not live[copies.positions[i]]]
-        if self._work.measured or not gone:
+        deleted = [i for i in equal if not live[copies.positions[i]]]
+        if self._work.measured or not deleted:
             return set()
-        back = copies.batch.take(np.array(gone))
-        histories = OfflineHistories(self._archive).of(back, policy, [])
-        found = [histories[same_id(raw_id)].counting.versions for raw_id in back.main.raw_ids]
+        returned = copies.batch.take(np.array(deleted))
+        histories = OfflineHistories(self._archive).of(returned, policy, [])
+        found = [histories[same_id(raw_id)].counting.versions for raw_id in returned.main.raw_ids]
         last = [versions[-1].bucket.unit(0) if versions else None for versions in found]
-        return {i for place, i in enumerate(gone) if last[place] not in (None, back.unit(place))}
+        return {i for place, i in enumerate(deleted) if last[place] not in (None, returned.unit(place))}
 
     def _settle_held(
         self, manifest: Manifest, same: list[int], outdated: list[int], live: NDArray[np.bool_]
@@ -202,9 +204,9 @@ class OfflineRun:
         """Begins to copy and verify buckets while the next ones are read; commits and deletes those before
         them."""
         if not self._work.measured:
-            self._copied.begin(buckets.batch, *_covered(buckets))
+            self._copied.begin(buckets.batch, *_span_of(buckets))
         self._copies.begin(buckets)
-        self._settle_copies(self._copies.ahead)
+        self._settle_copies(self._copies.max_pending)
 
     def finish(self) -> None:
         """Commits, and deletes where it may, what is still being copied."""
@@ -215,9 +217,9 @@ class OfflineRun:
         self._copied.close()
         self._copies.close()
 
-    def _settle_copies(self, ahead: int) -> None:
-        """Commits what is copied, except the last `ahead` copies, and deletes what may go."""
-        for copied in self._copies.done(ahead):
+    def _settle_copies(self, pending: int) -> None:
+        """Commits what is copied, except the last `pending` copies, and deletes what may go."""
+        for copied in self._copies.completed(pending):
             manifest = self._registry.commit(copied)
             self._made.add(manifest.commit)
             report = self._work.report
@@ -239,7 +241,7 @@ class OfflineRun:
         """Deletes these buckets of a commit, as its files give them; returns those that had changed."""
         changed: list[int] = []
         gone: list[int] = []
-        for held in self._archive.some(manifest, due):
+        for held in self._archive.buckets_at(manifest, due):
             order = held.batch.main.id_order()  # buckets that lie together in the source go together
             here, at = held.positions[order], 0
             for piece in chunks(held.batch.take(order)):
@@ -248,8 +250,8 @@ class OfflineRun:
                 gone += here[at:][outcome.gone].tolist()
                 at += len(piece)
         if gone:
-            self._miss(manifest, gone)
-            self._keep(manifest, gone)
+            self._note_missed(manifest, gone)
+            self._keep_copies(manifest, gone)
         self._known.forget(manifest)
         return changed
 
@@ -267,14 +269,14 @@ class OfflineRun:
         self._work.spend(len(piece), piece.size)
         return outcome
 
-    def _miss(self, manifest: Manifest, gone: Sequence[int]) -> None:
+    def _note_missed(self, manifest: Manifest, gone: Sequence[int]) -> None:
         """Notes buckets that were read ahead and are gone by now, maybe after a change: their copies
         count."""
         if gone and not self._work.measured:
-            for missed in self._archive.some(manifest, np.sort(gone)):
+            for missed in self._archive.buckets_at(manifest, np.sort(gone)):
                 self._copied.miss(missed.batch, as_ms(manifest.first), as_ms(manifest.last))
 
-    def _keep(self, manifest: Manifest, gone: list[int]) -> None:
+    def _keep_copies(self, manifest: Manifest, gone: list[int]) -> None:
         """Copies whose buckets somebody else has deleted count from now on. Where they lie nothing may tell:
         a bucket may have moved before. Until that is rolled up, the next run finds them again."""
         if self._is_rolled_up(manifest, force=True):
@@ -288,11 +290,11 @@ class OfflineRun:
     def _amend(self, manifest: Manifest, leaving: Sequence[int]) -> None:
         """Takes changed buckets out of a commit. Those that are gone by now stay, and count."""
         going, gone = list[int](), list[int]()
-        for held in self._archive.some(manifest, np.sort(leaving)):
+        for held in self._archive.buckets_at(manifest, np.sort(leaving)):
             live = still_live(self._work.source, held.batch)
             going += held.positions[live].tolist()
             gone += np.delete(held.positions, live).tolist()
-        self._miss(manifest, gone)
+        self._note_missed(manifest, gone)
         if not going:
             return
         successor = self._registry.amend(manifest, going, going)
@@ -305,7 +307,7 @@ class OfflineRun:
         return self._work.waits(self._work.now)
 
 
-def _meeting(manifest: Manifest, span: tuple[int, int], live: NDArray[np.bool_]) -> list[bool]:
+def _sections_to_compare(manifest: Manifest, span: tuple[int, int], live: NDArray[np.bool_]) -> list[bool]:
     """Returns of each section of a commit whether it may hold copies of what lies in a span: also where the
     original of some is live, since that may have moved there."""
     edges = itertools.pairwise(manifest.edges)
@@ -313,7 +315,7 @@ def _meeting(manifest: Manifest, span: tuple[int, int], live: NDArray[np.bool_])
     return [it.touches(*span) or bool(live[start:end].any()) for it, (start, end) in each]
 
 
-def _covered(buckets: BucketSet) -> tuple[int, int]:
+def _span_of(buckets: BucketSet) -> tuple[int, int]:
     """Returns the times of the first and the last reading, milliseconds; of a bucket without readings, its
     own last time counts."""
     times, last = buckets.decoded.columns.time, buckets.decoded.last

@@ -95,7 +95,7 @@ class OnlineRun:
 
     def settle(self, start_ms: int, end_ms: int) -> None:
         """Deletes copied buckets that end within [start, end), milliseconds, and whose grace is over."""
-        self._merging.follow()
+        self._merging.roll_up_merged()
         if self._work.kept:
             return
         self._merging.settle(start_ms, end_ms)
@@ -104,12 +104,12 @@ class OnlineRun:
                 continue
             for at in range(0, len(receipt["ids"]), MAX_BUCKETS):
                 for copies in self._archived.by_ids(receipt["ids"][at : at + MAX_BUCKETS]):
-                    going, spans = self._work.going(copies, start_ms, end_ms)
+                    going, spans = self._work.deletable(copies, start_ms, end_ms)
                     for piece in chunks(going):
                         # this run finds the newer ones
                         self._delete(receipt["_id"]["name"], piece, spans)
 
-    def fresh(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.int64]:
+    def not_copied(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.int64]:
         """Returns the buckets without an equal copy. Where another document has the `_id`, it may be a copy
         of our own that is out of date, or an earlier version; else it is in the way, and is reported."""
         del first_ms, last_ms  # copies are found by `_id`
@@ -118,10 +118,10 @@ class OnlineRun:
         self._stale.clear()
         for at in range(0, len(batch), MAX_BUCKETS):
             piece = batch.slice(at, min(at + MAX_BUCKETS, len(batch)))
-            out |= {at + i for i in self._standing(piece)}
+            out |= {at + i for i in self._to_skip(piece)}
         return np.array([i for i in range(len(batch)) if i not in out], dtype=np.int64)
 
-    def _standing(self, batch: Batch) -> set[int]:
+    def _to_skip(self, batch: Batch) -> set[int]:
         """Returns the buckets that need no copy, or can have none."""
         work, measured = self._work, self._work.measured
         ids = batch.main.ids
@@ -144,10 +144,10 @@ class OnlineRun:
             else:
                 late.append(i)
         large = [i for i in stale if len(there[same_id(batch.main.raw_id(i))]) > MAX_BYTES]
-        unkept = self._merging.unkept(batch, large) if large else {}
-        self._stale |= {batch.main.raw_id(i) for i in stale if i not in unkept}
+        not_keepable = self._merging.not_keepable(batch, large) if large else {}
+        self._stale |= {batch.main.raw_id(i) for i in stale if i not in not_keepable}
         conflicts, copied_late = self._sort(batch, late)
-        conflicts |= unkept
+        conflicts |= not_keepable
         waiting += copied_late
         work.report.leave(len(waiting), work.kept or work.grace)
         work.report.quarantine(
@@ -170,7 +170,7 @@ class OnlineRun:
         for i, unit in enumerate(units(self._work.policy, batch)):
             yield same_id(batch.main.raw_id(i)), unit
 
-    def _give_way(self, name: str, newer: Batch, session: ClientSession) -> None:
+    def _replace_copies(self, name: str, newer: Batch, session: ClientSession) -> None:
         """Takes old copies back for new ones of the same buckets. Keeps those that the new one does not
         contain: the bucket may have been deleted, and a late upsert have made the new one."""
         ids = newer.main.ids
@@ -260,7 +260,7 @@ class OnlineRun:
 
         def step(session: ClientSession) -> None:
             if stale:
-                self._give_way(name, newer, session)
+                self._replace_copies(name, newer, session)
             insert_raw(self._work.database, self._target, missing.main, session)
             if self._overflow:
                 insert_raw(self._work.database, self._overflow, missing.extra, session)
@@ -305,10 +305,10 @@ class OnlineRun:
         self._work.report.deleted += len(outcome.deleted)
         self._work.spend(len(verified), verified.size)
         if outcome.gone:
-            self._keep(verified.take(np.array(outcome.gone, dtype=np.int64)))
+            self._keep_copies(verified.take(np.array(outcome.gone, dtype=np.int64)))
         return len(outcome.changed)
 
-    def _keep(self, gone: Batch) -> None:
+    def _keep_copies(self, gone: Batch) -> None:
         """Lets copies count whose originals somebody else has deleted. An original may have moved before, and
         nothing tells where it was: the next run finds these copies again until that is rolled up."""
         spans = decode(gone, self._work.policy).spans()
@@ -335,7 +335,7 @@ class OnlineRun:
         self._work.check_limit(len(outcome.deleted))
         going = verified.take(np.array(outcome.deleted, dtype=np.int64))
         self._verify_copies(going, session)
-        old, changed = self._merging.not_lacking(verified, outcome.changed, session)
+        old, changed = self._merging.containing(verified, outcome.changed, session)
         self._forget(changed, session)
         update = {"$set": {"at": self._work.now}, "$inc": {"deleted": len(outcome.deleted)}}
         self._receipts.update(name, update, session)

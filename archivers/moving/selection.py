@@ -51,7 +51,7 @@ class Selection:
             changed = [i for i in ready.tolist() if fingerprint(batch, i) != pins[i].seen]
             if changed:
                 spans = [pins[i].span for i in changed if pins[i].span]
-                self._follow(batch.take(np.array(changed, dtype=np.int64)), spans)
+                self._roll_up_pinned(batch.take(np.array(changed, dtype=np.int64)), spans)
         return pinned
 
     def _frozen(self, decoded: Decoded, expired: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -62,14 +62,14 @@ class Selection:
             self._work.report.leave(1, frozen[i].freeze_reason)
         return staying
 
-    def _follow(self, changed: Batch, before: list[list[int]]) -> None:
+    def _roll_up_pinned(self, changed: Batch, before: list[list[int]]) -> None:
         """Rolls up pinned buckets that have changed; others are rolled up again on their way to the archive.
         What was in their spans before may be gone."""
         work, now = self._work, decode(changed, self._work.policy).spans().tolist()
         times = [time for span in (*before, *now) for time in span]
         if work.rolled_up(min(times), max(times) + 1):
             for piece in chunks(changed):
-                transaction(work.database, work.guard, partial(work.pins.saw, piece))
+                transaction(work.database, work.guard, partial(work.pins.update_seen, piece))
 
     def _fitting(self, decoded: Decoded, batch: Batch) -> NDArray[np.bool_]:
         """Returns which buckets have a series that the archive can hold; quarantines the others."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from archivers.moving.filling import MAX_SPAN_MS, Filling
 from archivers.moving.selection import Selection
-from archivers.moving.valueless import Numeric
+from archivers.moving.valueless import NumericCheck
 from archivers.report import NOT_ROLLED_UP
 from archivers.run import Archiver, ArchiveRun
 from archivers.writes.delete import compare_all, measured
@@ -27,23 +27,23 @@ from rollups.context import share_of
 SAMPLED = 100
 
 
-class _Ending(NamedTuple):
+class _Expired(NamedTuple):
     start: int  # milliseconds
     stop: int
     batch: Batch  # some of the buckets that end from start to stop
 
 
-def _size(found: _Ending) -> int:
+def _size(found: _Expired) -> int:
     return found.batch.size
 
 
-def _expired(source: Source, start: int, end: int) -> Generator[_Ending, None, None]:
+def _expired(source: Source, start: int, end: int) -> Generator[_Expired, None, None]:
     """Yields the expired buckets day by day."""
     at = start
     while (found := source.earliest_ending(at)) is not None and found < end:
         at = max(at, found)  # epoch seconds may round down, to before `at`
         stop = min((at // DAY_MS + 1) * DAY_MS, end)
-        yield from (_Ending(at, stop, batch) for batch in source.ending(at, stop))
+        yield from (_Expired(at, stop, batch) for batch in source.ending(at, stop))
         at = stop
 
 
@@ -59,7 +59,7 @@ class Sweep:
         self._selection = Selection(work, archiver, through, rechecks=self._rechecks)
         self._filling = Filling(work.executor.memory)
         self._first, self._last = LAST_MS, FIRST_MS
-        self._numeric = Numeric(work)
+        self._numeric = NumericCheck(work)
         self._done = 0.0  # the share of the expiring time that is done
 
     def run(self, start: int, end: int) -> None:
@@ -116,7 +116,7 @@ class Sweep:
         if (buckets := self._filling.take()) is None:
             return
         self._work.check()
-        if not len(buckets := self._going(self._latest(buckets), first, last)):
+        if not len(buckets := self._still_movable(self._without_duplicates(buckets), first, last)):
             return
         readings = buckets.readings  # before they are handed over, and forgotten
         self._archiver.move(buckets)
@@ -124,9 +124,9 @@ class Sweep:
         self._work.report.readings += readings
         self._work.progress("archived readings", readings, self._done)
 
-    def _going(self, buckets: BucketSet, first: int, last: int) -> BucketSet:
+    def _still_movable(self, buckets: BucketSet, first: int, last: int) -> BucketSet:
         """Returns the buckets that go; together they cover first to last. Reports why the others stay."""
-        buckets = buckets.take(self._archiver.fresh(buckets.batch, first, last))
+        buckets = buckets.take(self._archiver.not_copied(buckets.batch, first, last))
         if len(buckets) and not self._work.rolled_up(first, last + 1):
             self._work.report.leave(len(buckets), NOT_ROLLED_UP)
             return buckets.take(np.zeros(0, dtype=np.int64))
@@ -134,7 +134,7 @@ class Sweep:
             buckets = buckets.take(self._as_rolled_up(buckets.batch, first, last))
         return buckets.take(self._numeric.fitting(buckets)) if len(buckets) else buckets
 
-    def _latest(self, buckets: BucketSet) -> BucketSet:
+    def _without_duplicates(self, buckets: BucketSet) -> BucketSet:
         """Returns each bucket once: a cursor gives one twice where its end moves forward meanwhile."""
         if self._work.measured:
             return buckets

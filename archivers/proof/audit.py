@@ -10,12 +10,12 @@ from hashlib import sha256
 from typing import Any
 
 from archivers.context import ArchiveContext
-from archivers.ending.end import plan_end
+from archivers.expiring.expire import plan_expiry
 from archivers.format.manifest import DamagedError
 from archivers.format.names import day
 from archivers.moving.archive import ArchiveOptions, plan_archive
 from archivers.proof.findings import Finding, Severity
-from archivers.proof.turns import Sample, Turns, sample, turns_of
+from archivers.proof.turns import Rotation, Sample, rotation_of, sample
 from archivers.proof.verify import Verified, VerifyReport, verify_commits, verify_records
 from archivers.reading.reader import ArchivedReader, archived_reader
 from archivers.records.days import CommitDays
@@ -59,7 +59,7 @@ def audit(
     there; and reads the parts that have their turn, or all, once each: they have to give what was archived,
     and what is archived, with what is live, the summaries. `drilled_every`: how long a day may go without a
     drill; None: forever."""
-    auditor = _Audit(context, turns_of(None if full else context.policy.audit.sample))
+    auditor = _Audit(context, rotation_of(None if full else context.policy.audit.sample))
     found = [*auditor.ttl(), *auditor.records()]
     try:
         for more in (auditor.summaries, auditor.holes, auditor.buckets, auditor.overflow, auditor.ending):
@@ -77,7 +77,7 @@ class _Audit:
     """An audit under way. The archive is read for the summaries; what they do not need of it, at last."""
 
     context: ArchiveContext
-    turns: Turns
+    turns: Rotation
     standing: list[Verified] = field(default_factory=list)  # commits of which all files are there
     read: set[str] = field(default_factory=set)  # those of them that were read whole
 
@@ -163,7 +163,7 @@ class _Audit:
             return
         context, archived = self.context, self.archived
         later = replace(context, policy=_settling_later(self.policy))
-        report = recompute(later, archived, list(self._without_live(self.sample.resting)))
+        report = recompute(later, archived, list(self._without_live(self.sample.unread)))
         self.read |= report.commits
         targets: dict[str, str] = dict(self.policy.rollup.targets.items())
         for level, counts in report.counts.items():
@@ -190,10 +190,10 @@ class _Audit:
                     f"{count} {name} summaries are past their `retain`: run `bucketwise run`",
                 )
 
-    def _without_live(self, resting: Iterable[Span]) -> Iterator[Span]:
+    def _without_live(self, unread: Iterable[Span]) -> Iterator[Span]:
         """Yields those of the days on which nothing is live: what is, may be late. Copies that are kept are
         live beside the archive everywhere."""
-        for start, end in resting:
+        for start, end in unread:
             while start < end:
                 live = None if self.context.kept else self.context.source.earliest(start)
                 stop = end if live is None else min(end, live // DAY_MS * DAY_MS)
@@ -232,7 +232,7 @@ class _Audit:
 
     def ending(self) -> Iterator[Finding]:
         """Yields what should have got a tombstone, or gone, a day ago."""
-        report = plan_end(
+        report = plan_expiry(
             replace(self.context, now=self.context.now - SLACK, keys=self.context.keys.lenient())
         )
         if late := report.tombstoned.buckets + report.expired.buckets:

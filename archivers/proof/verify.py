@@ -12,7 +12,7 @@ from archivers.format.checkpoint import Checkpoint
 from archivers.format.manifest import DamagedError, LastReceipt, Manifest
 from archivers.format.names import Commit, owner_key
 from archivers.records.checkpoints import last_checkpoint, not_reached, unreached
-from archivers.records.heads import Heads, check_heads, check_none_back, is_forgotten, read_heads
+from archivers.records.heads import Heads, check_heads, check_none_reappeared, is_forgotten, read_heads
 from archivers.records.receipt_checks import check_deletions
 from archivers.records.receipts import COLLECTION, Receipts
 from archivers.stores.base import Corrupt, NotFound
@@ -23,7 +23,7 @@ from config.errors import HaltedError
 
 
 @dataclass(frozen=True)
-class Bad:
+class Damage:
     """Something that is not as it was written."""
 
     code: str  # the code of a finding
@@ -37,12 +37,12 @@ class VerifyReport:
 
     parts: int = 0
     readings: int = 0
-    bad: list[Bad] = field(default_factory=list)
+    bad: list[Damage] = field(default_factory=list)
 
     def add(self, error: DamagedError) -> None:
         """Records a damage, once for each place."""
         if all(it.place != error.place for it in self.bad):
-            self.bad.append(Bad(error.code, error.place, str(error)))
+            self.bad.append(Damage(error.code, error.place, str(error)))
 
 
 class Verified(NamedTuple):
@@ -92,7 +92,7 @@ def verify_records(context: ArchiveContext) -> Records:
     verifier = _Verifier(context, archive, report, check_files, label="parts that are there")
     _verify_all(context, verifier, report)
     unread = [it for it in verifier.listed if it.name not in verifier.done]  # which may name more of them
-    unlisted = [key for key, _ in archive.of_none(sorted(sizes.keys() - named), unread)]
+    unlisted = [key for key, _ in archive.files_of_none(sorted(sizes.keys() - named), unread)]
     there = [key for key in unlisted if archive.store.head(key) is not None]  # a run may have dropped some
     return Records(report, list(verifier.done.values()), there)
 
@@ -168,11 +168,11 @@ class _Verifier:
         try:
             check_heads(receipts, self.archive)
             if not self.within.is_bounded:
-                check_none_back(receipts, self.archive)
+                check_none_reappeared(receipts, self.archive)
         except DamagedError as error:
             self.report.add(error)
         except HaltedError as error:
-            self.report.bad.append(Bad("chain-broken", COLLECTION, str(error)))
+            self.report.bad.append(Damage("chain-broken", COLLECTION, str(error)))
         heads = read_heads(receipts)
         if heads is not None:
             _verify_owner(receipts, self.archive, self.report)

@@ -12,7 +12,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from archivers.context import ArchiveContext
-from archivers.querying.served import Served, Watched
+from archivers.querying.served import ScanLog, ServedTable
 from archivers.querying.tables import Misfit, ReadingsTable, Table, Types, types_of
 from archivers.querying.views import View, check_columns, quoted, views_of
 from buckets.columns import Quarantined
@@ -46,7 +46,7 @@ class Engine:
         self._check = contexts[0].check if contexts else lambda: None
         self._types: dict[str, Types] = {}
         self._tables: dict[str, Table] = {}
-        self.watched = Watched()
+        self.scan_log = ScanLog()
         self._folder = tempfile.TemporaryDirectory(prefix="bucketwise-query-")
         self.connection = _open(memory, self._folder.name)
         weakref.finalize(self.connection, self._folder.cleanup)
@@ -69,18 +69,18 @@ class Engine:
         }
 
     @property
-    def asked(self) -> list[str]:
+    def policies_read(self) -> list[str]:
         """Returns the policies that the last query read, in the order in which it did."""
-        found = [self.views[scan.view].context.policy.name for scan in self.watched.scans]
+        found = [self.views[scan.view].context.policy.name for scan in self.scan_log.scans]
         return list(dict.fromkeys(found))
 
-    def offer(self, views: Sequence[View]) -> None:
+    def create_views(self, views: Sequence[View]) -> None:
         """Makes these views, unless they are there already."""
         for view in views:
             if view.name not in self._tables:
-                self._offer(view)
+                self._create_view(view)
 
-    def _offer(self, view: View) -> None:
+    def _create_view(self, view: View) -> None:
         policy = view.context.policy.name
         if policy not in self._types:
             self._types[policy] = types_of(view.context)
@@ -94,14 +94,14 @@ class Engine:
             else quoted(it.name)
             for it in table.schema
         ]
-        served = self.connection.from_arrow(Served(view.name, table, self.watched))
+        served = self.connection.from_arrow(ServedTable(view.name, table, self.scan_log))
         served.project(", ".join(columns)).create_view(view.name, replace=True)
 
     def schema(self, name: str) -> str:
         """Returns the columns of a view, as SQL would create it. Raises UsageError where there is none."""
         if name not in self.views:
             raise UsageError(f"{name}: there is no such view; there are {', '.join(self.views)}")
-        self.offer([self.views[name]])
+        self.create_views([self.views[name]])
         with self._errors_in_words():
             columns = self.connection.sql(f"DESCRIBE {quoted(name)}").fetchall()
         columns_text = ",\n".join(f"  {quoted(column)} {kind}" for column, kind, *_ in columns)
@@ -111,7 +111,7 @@ class Engine:
         """Makes the views of a policy anew, with columns that can hold the value that did not fit."""
         self._types[misfit.policy] = misfit.types
         for name in [it for it in self._tables if self.views[it].context.policy.name == misfit.policy]:
-            self._offer(self.views[name])
+            self._create_view(self.views[name])
 
     def prepare(self, sql: str) -> str:
         """Returns the one statement that a text consists of, once the views that it names are there. Raises
@@ -126,10 +126,10 @@ class Engine:
                 f"the SQL is a statement of the kind {kind.name}, and `query` only reads: write SELECT, or "
                 "WITH, FROM, VALUES, DESCRIBE, SHOW or SUMMARIZE"
             )
-        self.offer(self.named(sql))
+        self.create_views(self.views_named(sql))
         return sql
 
-    def named(self, sql: str) -> list[View]:
+    def views_named(self, sql: str) -> list[View]:
         """Returns the views that a statement names; all, where it names none that can be seen."""
         words = {word.lower().strip('"') for word in re.findall(r'"[^"]+"|\w+', sql)}
         return [it for it in self.views.values() if it.name.lower() in words] or list(self.views.values())
@@ -138,8 +138,8 @@ class Engine:
         """Returns what `deliver` makes of the rows of a statement, which come batch by batch.
 
         Raises UsageError with what DuckDB says, and whatever reading raises: among it Misfit."""
-        self.watched.failure = None
-        self.watched.scans.clear()
+        self.scan_log.failure = None
+        self.scan_log.scans.clear()
         statement = self.prepare(sql)
         with self._errors_in_words(), self.connection.sql(statement).to_arrow_reader(_ROWS) as reader:
             return deliver(reader)
@@ -155,8 +155,8 @@ class Engine:
         except (duckdb.Error, pa.ArrowException, OSError, RuntimeError) as error:
             if isinstance(error, OSError) and not isinstance(error, pa.ArrowException) and error.errno:
                 raise  # of who writes the result
-            if self.watched.failure:
-                raise self.watched.failure from None
+            if self.scan_log.failure:
+                raise self.scan_log.failure from None
             self._check()  # interrupted
             raise UsageError(str(error).strip()) from None
 

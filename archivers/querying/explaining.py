@@ -38,14 +38,14 @@ class Explained:
 
 def explain(engine: Engine, sql: str) -> Explained:
     """Returns what a statement would read. Raises what `Engine.run` does, except errors of reading."""
-    engine.watched.is_dry = True
+    engine.scan_log.is_dry = True
     try:
         engine.run(sql, lambda reader: reader.read_all())
     finally:
-        engine.watched.is_dry = False
-    scans = list(engine.watched.scans)
+        engine.scan_log.is_dry = False
+    scans = list(engine.scan_log.scans)
     reads = [_view_read(engine.views[it.view], it) for it in scans]
-    named = {it.name for it in engine.named(sql)} if len(scans) else set()
+    named = {it.name for it in engine.views_named(sql)} if len(scans) else set()
     found = None
     if len(reads) == 1 and reads[0].view.what == "readings":
         found = rewritten(engine.connection, sql, reads[0].view, scans[0].narrowed.ranges)

@@ -28,7 +28,7 @@ class Scan:
 
 
 @dataclass
-class Watched:
+class ScanLog:
     """Records what happens while queries are executed: the latest scans, and the first failure. `is_dry`:
     nothing is read, and what would be is recorded."""
 
@@ -37,12 +37,12 @@ class Watched:
     failure: Exception | None = None
 
 
-class Served(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
+class ServedTable(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
     """A table behind a view. DuckDB leaves the filter that it hands down to the scan, so the scan keeps to it
     to the row; what the filter says of time and series is read alone."""
 
-    def __init__(self, view: str, table: Table, watched: Watched) -> None:
-        self._view, self._table, self._watched = view, table, watched
+    def __init__(self, view: str, table: Table, log: ScanLog) -> None:
+        self._view, self._table, self._log = view, table, log
 
     @property
     def schema(self) -> pa.Schema:
@@ -57,7 +57,7 @@ class Served(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
         names = tuple(table.schema.names if columns is None else columns)
         wanted = narrowed(filter, table.schema, table.time, table.types)
         filter_text = None if filter is None else str(filter)
-        self._watched.scans.append(Scan(self._view, wanted, names, filter_text))
+        self._log.scans.append(Scan(self._view, wanted, names, filter_text))
         schema = pa.schema([table.schema.field(name) for name in names])
         return _Scanner(schema, self._batches(wanted, filter, list(names)))
 
@@ -65,12 +65,12 @@ class Served(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
         self, wanted: Narrowed, filter_: pc.Expression | None, names: list[str]
     ) -> Iterator[pa.RecordBatch]:
         try:
-            for found in () if self._watched.is_dry else self._table.read(wanted):
+            for found in () if self._log.is_dry else self._table.read(wanted):
                 passed = found if filter_ is None else found.filter(filter_)
                 yield from passed.select(names).to_batches(max_chunksize=_ROWS)
         except Exception as error:
             # Of which DuckDB would tell the text alone.
-            self._watched.failure = self._watched.failure or error
+            self._log.failure = self._log.failure or error
             raise
 
 

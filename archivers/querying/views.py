@@ -15,7 +15,7 @@ from rollups.context import Check, ProgressListener, no_progress
 from rollups.guarded import dry
 
 
-def looking(
+def read_context(
     connections: Connections,
     policy: Policy,
     now: datetime,

@@ -69,27 +69,27 @@ class ArchivedReader:
         Where a bucket is live, it counts, and not its copy: its delete is still to come, or it was
         restored."""
         if self._offline is not None:
-            for manifest in self._holding(self._offline, RowFilter(start_ms, end_ms)):
+            for manifest in self._commits_for(self._offline, RowFilter(start_ms, end_ms)):
                 yield from self._buckets(self._offline, manifest, RowFilter(start_ms, end_ms))
         elif self._to == "online":
-            yield from self._moved(RowFilter(start_ms, end_ms))
+            yield from self._online(RowFilter(start_ms, end_ms))
 
     def readings(self, row_filter: RowFilter, *, is_by_rows: bool) -> Iterator[Batch | Rows]:
         """Yields the archived readings of the range and series asked for, and maybe more. `is_by_rows`: as
         rows of parts where these suffice. Unlike `batches`, also yields the readings of a bucket that was put
         back by hand."""
         if self._offline is None:
-            yield from self._moved(row_filter) if self._to == "online" else ()
+            yield from self._online(row_filter) if self._to == "online" else ()
             return
-        for manifest in self._holding(self._offline, row_filter):
-            if is_by_rows and self._rows_tell(manifest):
+        for manifest in self._commits_for(self._offline, row_filter):
+            if is_by_rows and self._rows_suffice(manifest):
                 yield from self._offline.rows(manifest, self._parts_of(manifest, row_filter), row_filter)
             else:
                 yield from self._buckets(self._offline, manifest, row_filter)
 
     def parts(self, row_filter: RowFilter) -> Iterator[Part]:
         """Yields the parts of an offline archive that may hold something of what is asked for."""
-        for manifest in self._holding(self._offline, row_filter) if self._offline is not None else ():
+        for manifest in self._commits_for(self._offline, row_filter) if self._offline is not None else ():
             yield from self._parts_of(manifest, row_filter)
 
     def _parts_of(self, manifest: Manifest, row_filter: RowFilter) -> Iterator[Part]:
@@ -97,14 +97,14 @@ class ArchivedReader:
             parts = manifest.parts_of(number) if may_hold else ()
             yield from (it for it in parts if it.touches(row_filter.start, row_filter.end))
 
-    def _rows_tell(self, manifest: Manifest) -> bool:
+    def _rows_suffice(self, manifest: Manifest) -> bool:
         """Returns whether the rows of a commit are what is archived of it, and not known to be live."""
         if not manifest.has_rows_of(self._policy):
             return False
         receipts = Receipts(self._database, self._policy.name)
         return not receipts.live(manifest.commit, manifest.buckets, self._session).any()
 
-    def _moved(self, row_filter: RowFilter) -> Iterator[Batch]:
+    def _online(self, row_filter: RowFilter) -> Iterator[Batch]:
         """Yields the buckets of an online archive."""
         receipts = Receipts(self._database, self._policy.name)
         query = selector_query(self._policy, *row_filter.series)
@@ -156,7 +156,7 @@ class ArchivedReader:
     def _archived_source(self) -> Source:
         return archived_source(self._database, self._policy, self._session)
 
-    def _holding(self, archive: OfflineArchive, row_filter: RowFilter) -> Iterator[Manifest]:
+    def _commits_for(self, archive: OfflineArchive, row_filter: RowFilter) -> Iterator[Manifest]:
         """Yields the commits that may hold something of it. (Days with readings may lie before and after.)"""
         # Commits that reach into the next range are read last: they are cached when that range is read.
         for manifest in sorted(

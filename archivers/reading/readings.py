@@ -124,25 +124,27 @@ class Readings:
         found = [Source(self._database, self.policy).earliest(at), self._archived.earliest(at)]
         return min((instant for instant in found if instant is not None), default=None)
 
-    def _slice(self, start: int, end: int, limit: int | None) -> _Held | None:
+    def _slice(self, start: int, end: int, limit: int | None) -> _Slice | None:
         """Returns what the slice holds; None where it is more than `limit` readings."""
         return at_one_instant(self._database, partial(self._read, start, end, limit))
 
-    def _read(self, start: int, end: int, limit: int | None, session: ClientSession) -> _Held | None:
+    def _read(self, start: int, end: int, limit: int | None, session: ClientSession) -> _Slice | None:
         """Reads rows of parts where these suffice. `_id`s may be needed for readings that tie: which comes
         first, or whether they are of one bucket, which is live as it was archived."""
         for is_by_rows in (True, False):
-            held = self._both(RowFilter(start, end, self.selectors), limit, session, is_by_rows=is_by_rows)
+            held = self._read_all(
+                RowFilter(start, end, self.selectors), limit, session, is_by_rows=is_by_rows
+            )
             if held is None or held.is_in_order:
                 return held
         raise AssertionError("unreachable")
 
-    def _both(
+    def _read_all(
         self, row_filter: RowFilter, limit: int | None, session: ClientSession, *, is_by_rows: bool
-    ) -> _Held | None:
+    ) -> _Slice | None:
         """Reads what is live, and then what is archived; returns None where that is more than `limit`
         readings."""
-        held = _Held(self.policy, row_filter)
+        held = _Slice(self.policy, row_filter)
         source = Source(self._database, self.policy, session=session)
         for batch in source.batches(
             row_filter.start, row_filter.end, selector_query(self.policy, *row_filter.series)
@@ -159,7 +161,7 @@ class Readings:
                 return None
         return held
 
-    def _add(self, held: _Held, batch: Batch) -> None:
+    def _add(self, held: _Slice, batch: Batch) -> None:
         decoded = decode(batch, self.policy)
         held.add(decoded.columns)
         for bucket in decoded.quarantined:
@@ -181,7 +183,7 @@ class _Part:
     present: dict[str, NDArray[np.bool_]]  # n
 
 
-class _Held:
+class _Slice:
     """What one slice holds."""
 
     def __init__(self, policy: Policy, row_filter: RowFilter) -> None:

@@ -81,13 +81,13 @@ class Deletions:
         named = {"collection": self._policy.collection, **facts, "policy_sha256": self._policy_text}
         self.record_event("expire", named, session)
 
-    def lacks(self, named: LastReceipt) -> bool:
+    def is_behind(self, named: LastReceipt) -> bool:
         """Returns whether the archive names a later receipt than there is: this database was restored from a
         backup."""
         last = last_receipt(self._receipts)
         return last is None or named.sequence > last.sequence
 
-    def bridge(self, named: LastReceipt, session: ClientSession) -> None:
+    def record_gap(self, named: LastReceipt, session: ClientSession) -> None:
         """Writes a receipt which says that the receipts before it are lost. Numbers go on behind the last
         that the archive names."""
         last = last_receipt(self._receipts, session)
@@ -147,7 +147,7 @@ def packed_ids(ids: Sequence[Any]) -> Binary:
     return Binary(zlib.compress(bson.encode({"ids": list(ids)}, codec_options=CODEC)))
 
 
-def names_in(packed: bytes) -> Iterator[bytes]:
+def unpacked_names(packed: bytes) -> Iterator[bytes]:
     """Yields the `_id`s that `packed_ids` has packed, as `same_id` gives them."""
     array = first_at(zlib.decompress(packed), ("ids",))[1:]
     return (sort_key(array[start], array[value:end]) for start, value, end in elements(array))
@@ -169,7 +169,7 @@ def archived_before(
     query = {**mine, "$or": [narrow, {"last": None}]}  # receipts of earlier releases don't tell the time
     for receipt in receipts.collection.find(query, {"ids": 1, "fingerprints": 1}).sort("last", DESCENDING):
         recorded = receipt.get("fingerprints")  # earlier releases wrote none
-        for i, name in enumerate(names_in(receipt["ids"])):
+        for i, name in enumerate(unpacked_names(receipt["ids"])):
             if name in wanted and (recorded is None or recorded[i * SIZE : (i + 1) * SIZE] == wanted[name]):
                 found.add(name)
         if found == wanted.keys():

@@ -68,7 +68,7 @@ def heads_of(found: Document | None) -> Heads | None:
     return Heads(found["sequence"], links, frozenset(found.get("lost", ())), checkpoint)
 
 
-def advanced(receipts: Receipts, manifest: Manifest) -> UpdateOne:
+def heads_update(receipts: Receipts, manifest: Manifest) -> UpdateOne:
     """Returns the update to be written where a commit is registered. The server computes the new heads, so
     that nothing has to be read before."""
     previous = [link.sha256 for link in manifest.previous]  # documents differ where only their order does
@@ -80,13 +80,13 @@ def advanced(receipts: Receipts, manifest: Manifest) -> UpdateOne:
         "commits": {"$concatArrays": [others, {"$literal": [manifest.link.model_dump()]}]},
         **_known_types(manifest),
     }
-    return receipts.updating(HEADS, [{"$set": now}])
+    return receipts.update_of(HEADS, [{"$set": now}])
 
 
-def typed(receipts: Receipts, manifest: Manifest) -> UpdateOne:
+def types_update(receipts: Receipts, manifest: Manifest) -> UpdateOne:
     """Returns the update to be written where a registered commit is no head: the types of its series
     columns."""
-    return receipts.updating(HEADS, [{"$set": _known_types(manifest)}])
+    return receipts.update_of(HEADS, [{"$set": _known_types(manifest)}])
 
 
 def _known_types(manifest: Manifest) -> Document:
@@ -134,7 +134,7 @@ def check_heads(receipts: Receipts, archive: OfflineArchive) -> list[Manifest]:
     return [_head(archive, link) for link in heads.links if link.sha256 not in heads.lost]
 
 
-def check_none_back(receipts: Receipts, archive: OfflineArchive) -> None:
+def check_none_reappeared(receipts: Receipts, archive: OfflineArchive) -> None:
     """Raises DamagedError where the store holds a commit that was dropped: it is an older state of it."""
     dropped = receipts.dropped()  # before the listing: a concurrent run drops first
     for commit in archive.commits() if dropped else ():
@@ -142,13 +142,13 @@ def check_none_back(receipts: Receipts, archive: OfflineArchive) -> None:
             raise _rolled_back(archive, commit, "it was dropped, and has come back")
 
 
-def check_all_there(receipts: Receipts, archive: OfflineArchive) -> list[Commit]:
+def check_all_present(receipts: Receipts, archive: OfflineArchive) -> list[Commit]:
     """Raises DamagedError where a commit that has a receipt has no manifest: a store that isn't the one that
     was written to, or not all of it. Returns the commits that this database has forgotten to have dropped."""
     missing = archive.missing(receipts.commits)
     for commit in missing:
         if not is_forgotten(receipts, archive, commit):
-            archive.miss(commit)
+            archive.missing_manifest(commit)
     return missing
 
 

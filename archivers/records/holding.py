@@ -20,7 +20,7 @@ from rollups.holds import Hold, Holds
 Document = dict[str, Any]
 
 
-class Holding:
+class HoldWriter:
     """Places and releases the holds on one policy. `guard` makes its transactions conflict with those of a
     run, so that either sees what the other did."""
 

@@ -92,7 +92,7 @@ class Pins:
         if updates:
             self._collection.bulk_write(updates, session=session)
 
-    def saw(self, batch: Batch, session: ClientSession) -> None:
+    def update_seen(self, batch: Batch, session: ClientSession) -> None:
         """Records these pinned buckets as they are here: the summaries hold them so."""
         updates = [UpdateOne(name, {"$set": seen}) for name, seen in self._seen(batch)]
         self._collection.bulk_write(updates, session=session)

@@ -29,7 +29,7 @@ def check_deletions(
     before = _digests(receipts)
     try:
         for receipt, file in chained(receipts, moved):
-            yield from checker.look_at(receipt, file)
+            yield from checker.check(receipt, file)
         for receipt in moved.kept():
             yield from checker.compare(receipt)
     except DamagedError as error:  # a file of old receipts: the ones behind it can't be checked against it
@@ -88,7 +88,7 @@ class _Checker:
         self.seals: dict[int, str] = {}
         self.holds: dict[str, str] = {}  # those that are not released: name -> digest
 
-    def look_at(self, receipt: Document, file: str | None) -> Iterator[DamagedError]:
+    def check(self, receipt: Document, file: str | None) -> Iterator[DamagedError]:
         """Says what is wrong with the next one."""
         place = _place(receipt, file)
         try:

@@ -105,15 +105,15 @@ class Receipts:
         """Applies an update to the receipt of that name, which is made if it is absent."""
         self.collection.update_one({"_id": self.identity(name)}, update, upsert=True, session=session)
 
-    def updating(self, name: str, update: Document | list[Document]) -> UpdateOne:
+    def update_of(self, name: str, update: Document | list[Document]) -> UpdateOne:
         """Returns the update of one receipt, for several in one command."""
         return UpdateOne({"_id": self.identity(name)}, update, upsert=True)
 
-    def bury(self, name: str) -> None:
+    def mark_dropped(self, name: str) -> None:
         """Keeps only the number and seal of a commit that was dropped: it must not come back."""
         gone = dict.fromkeys(_OF_COMMITS, "")
         if (self.get(name) or {}).get("known"):
-            self.forget_copies(name)
+            self.drop_fingerprints(name)
         self.collection.update_one(
             {"_id": self.identity(name), "kind": "offline"}, {"$set": {"kind": "dropped"}, "$unset": gone}
         )
@@ -123,7 +123,7 @@ class Receipts:
         found = self.get(name) or {}
         return list(found.get("parts", ())) if found.get("state") not in (REPLACED, HELD) else []
 
-    def forget_copies(self, name: str) -> None:
+    def drop_fingerprints(self, name: str) -> None:
         """Removes what is known of a commit's copies. Empty ones stay."""
         low, high = (self.identity(f"copies-{name}{end}") for end in ("-", "."))
         gone = dict.fromkeys(("buckets", "ids"), "")
@@ -279,7 +279,7 @@ class Receipts:
             "$set": {**facts, "kind": "offline", "state": state, "live": bits},
             "$inc": {"deleted": deleted},
         }
-        self.collection.bulk_write([self.updating(name, update), *also], session=session)
+        self.collection.bulk_write([self.update_of(name, update), *also], session=session)
 
     def copied(self, ids: Sequence[Any], session: ClientSession | None = None) -> dict[bytes, datetime]:
         """Returns those of these `_id`s whose copy's original no run has deleted, and when it was copied."""
@@ -343,6 +343,6 @@ def facts_of(manifest: Manifest) -> Document:
         "readings": manifest.readings,
         "bytes": manifest.size,
         "documents_bytes": manifest.documents_bytes,
-        "kin": manifest.kin,
+        "kin": manifest.merge_key,
         "copied": manifest.newest.created,
     }

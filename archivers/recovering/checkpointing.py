@@ -27,7 +27,7 @@ EVERY, SHARE = 64, 8
 _LOST = "manifests tell of receipts that the database does not have (`bucketwise verify` says which)"
 
 
-def keep_checkpoint(run: ArchiveRun, archive: OfflineArchive) -> None:
+def make_due_checkpoint(run: ArchiveRun, archive: OfflineArchive) -> None:
     """Makes a checkpoint where one is due. Raises DamagedError where the chain does not lead to all."""
     heads = read_heads(run.receipts)
     if heads is not None and (is_due(heads) or is_gone(archive, heads.checkpoint)):

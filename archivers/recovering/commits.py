@@ -15,9 +15,9 @@ from archivers.format.chain import ChainPosition
 from archivers.format.manifest import Manifest, Origin
 from archivers.format.writing import Maker, Replaced
 from archivers.records.deletions import LAST, last_of, ranges
-from archivers.records.family import family
-from archivers.records.heads import HEADS, Heads, advanced, heads_of, link_of, typed
+from archivers.records.heads import HEADS, Heads, heads_of, heads_update, link_of, types_update
 from archivers.records.receipts import HELD, REPLACED, Document, commit_of, facts_of, live_of
+from archivers.records.replaced import with_replaced
 from archivers.run import ArchiveRun
 from archivers.versions.superseded import Superseded
 from archivers.writes.delete import Outcome
@@ -53,7 +53,7 @@ class CommitRegistry:
         on."""
 
         def step(session: ClientSession) -> None:
-            heads = [(advanced if is_new else typed)(self.receipts, manifest)]
+            heads = [(heads_update if is_new else types_update)(self.receipts, manifest)]
             self.receipts.set_live(manifest.commit, live, self._facts(manifest), session, deleted, heads)
 
         self.transaction(step)
@@ -100,7 +100,7 @@ class CommitRegistry:
         manifest tells them to skip what it had taken over itself, so that this goes first."""
         archive, aside = self._archive, Superseded(self._archive.store, self._archive.policy.name)
         self._drop_what_it_replaced(manifest)
-        for number, held in enumerate(archive.some(manifest, np.sort(leaving))):
+        for number, held in enumerate(archive.buckets_at(manifest, np.sort(leaving))):
             archive.set_aside(manifest.commit, number, held.batch)
             staying = np.flatnonzero(np.isin(held.positions, kept))
             if len(staying):
@@ -124,7 +124,7 @@ class CommitRegistry:
             replaced = Replaced((manifest.commit,), tuple(origins))
             if len(manifest.sections) > 1:
                 replaced = Replaced.by_sections([manifest], origins)
-            read = archive.some(manifest, staying)
+            read = archive.buckets_at(manifest, staying)
             bucket_sets = (BucketSet(it.batch, policy) for it in read)  # as they were archived
             copy = archive.copy(bucket_sets, manifest.series_types, self._maker, self._work.check, replaced)
             successor = self._succeed(copy, len(staying))
@@ -135,7 +135,7 @@ class CommitRegistry:
 
         self.transaction(exchange)
         self._archive.drop(manifest)
-        self.receipts.bury(manifest.commit)
+        self.receipts.mark_dropped(manifest.commit)
         return successor
 
     def _drop_what_it_replaced(self, manifest: Manifest) -> None:
@@ -160,13 +160,13 @@ class CommitRegistry:
             self._archive.drop(self._archive.manifest(commit))
         if commit is not None and "ended" in receipt:
             self._clear_beside(self._archive.chain.link(link_of(commit)), receipt["ended"])
-        self.receipts.bury(receipt["_id"]["name"])
+        self.receipts.mark_dropped(receipt["_id"]["name"])
 
     def _clear_beside(self, manifest: Manifest, end: datetime) -> None:
         """Removes versions beside a commit that has ended, and beside those that it took over, unless they
         may hold readings from that end on."""
         aside = Superseded(self._archive.store, self._archive.policy.name)
-        for it in family(self.receipts, self._archive, manifest):
+        for it in with_replaced(self.receipts, self._archive, manifest):
             if it.last < end:
                 aside.clear(it.commit)
 
@@ -232,7 +232,7 @@ class CommitRegistry:
             parts = [(receipts.get(it.commit), it, staying) for it, staying in replaced]
             live = np.concatenate([live_of(old, it.buckets)[staying] for old, it, staying in parts])
             deleted = sum((old or {}).get("deleted", 0) for old, _, _ in parts)
-            heads = [advanced(self.receipts, successor)]
+            heads = [heads_update(self.receipts, successor)]
             facts = {**self._facts(successor), **_lifted(list(receipts.values()))}
             self.receipts.set_live(successor.commit, live, facts, session, deleted, heads)
         state: Document = {"state": REPLACED, "replaced_by": successor.commit if successor else None}

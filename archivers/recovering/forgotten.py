@@ -22,7 +22,7 @@ from archivers.writes.delete import compare_all
 from buckets.bson.raw import Batch
 
 
-class _Root(NamedTuple):
+class _MergedCommit(NamedTuple):
     """A commit that was merged."""
 
     manifest: Manifest
@@ -62,21 +62,21 @@ class ForgottenMerges:
                 if any(it.is_registered for it in roots):
                     self._adopt(manifest, roots)
 
-    def _roots(self, manifest: Manifest) -> list[_Root]:
+    def _roots(self, manifest: Manifest) -> list[_MergedCommit]:
         """Returns the commits that were merged into one, in the order of its buckets; none where it was no
         merge."""
         known = self._registry.receipts.registered(manifest.replaces)
-        found: list[_Root] = []
+        found: list[_MergedCommit] = []
         for name in manifest.replaces:
             dropped = self._dropped.dropped(name)
             if dropped is None:
                 return []
             is_known = name in known and known[name].seal == dropped.sha256
             deeper = [] if is_known else self._roots(dropped)
-            found += deeper or [_Root(dropped, is_known)]
+            found += deeper or [_MergedCommit(dropped, is_known)]
         return found if sum(it.manifest.buckets for it in found) == manifest.buckets else []
 
-    def _adopt(self, manifest: Manifest, roots: Sequence[_Root]) -> None:
+    def _adopt(self, manifest: Manifest, roots: Sequence[_MergedCommit]) -> None:
         self._work.check()
         live, at = [], 0
         for root in roots:
@@ -86,13 +86,13 @@ class ForgottenMerges:
         self._registry.register(manifest, np.concatenate(live), is_new=True)
         for root in roots:
             if root.is_registered:
-                self._registry.receipts.bury(root.manifest.commit)
+                self._registry.receipts.mark_dropped(root.manifest.commit)
 
-    def _live(self, manifest: Manifest, root: _Root, start: int, end: int) -> NDArray[np.bool_]:
+    def _live(self, manifest: Manifest, root: _MergedCommit, start: int, end: int) -> NDArray[np.bool_]:
         """Returns which buckets of a root may be live."""
         if root.is_registered:
             return self._registry.receipts.live(root.manifest.commit, root.manifest.buckets)
-        found = self._archive.some(manifest, np.arange(start, end))
+        found = self._archive.buckets_at(manifest, np.arange(start, end))
         return np.concatenate([may_be_live(self._work, it.batch, is_forgotten=True) for it in found])
 
 

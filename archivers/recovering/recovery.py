@@ -19,16 +19,16 @@ from archivers.format.names import Commit
 from archivers.records.deletions import latest
 from archivers.records.heads import (
     Heads,
-    check_all_there,
+    check_all_present,
     check_heads,
-    check_none_back,
+    check_none_reappeared,
     read_heads,
     write_heads,
 )
 from archivers.records.holding import note_held
 from archivers.records.receipt_files import move_old
 from archivers.records.receipts import REPLACED, commit_of
-from archivers.recovering.checkpointing import keep_checkpoint
+from archivers.recovering.checkpointing import make_due_checkpoint
 from archivers.recovering.commits import CommitRegistry
 from archivers.recovering.forgotten import ForgottenMerges, may_be_live
 from archivers.run import ArchiveRun
@@ -61,9 +61,9 @@ class Recovery:
         if self._work.state.is_clean and self._is_tail_known():
             self._drop_replaced()
         else:
-            self._work.state.is_clean = self._go_through_all(heads)
-            self._archive.list_anew()
-        keep_checkpoint(self._work, self._archive)
+            self._work.state.is_clean = self._search_all(heads)
+            self._archive.refresh()
+        make_due_checkpoint(self._work, self._archive)
         self._move_receipts()
 
     def _move_receipts(self) -> None:
@@ -81,13 +81,13 @@ class Recovery:
         tail = [commit.name for commit in self._archive.tail]
         return self._receipts.registered(tail).keys() == set(tail)
 
-    def _go_through_all(self, heads: list[Manifest]) -> bool:
+    def _search_all(self, heads: list[Manifest]) -> bool:
         """Returns whether nothing is left to be looked for: files may be of runs that this database has
         forgotten, and whose fences are still to come again."""
-        check_none_back(self._receipts, self._archive)
+        check_none_reappeared(self._receipts, self._archive)
         unknown = self._adopt_merges(self._listed())
-        for forgotten in check_all_there(self._receipts, self._archive):
-            self._receipts.bury(forgotten.name)
+        for forgotten in check_all_present(self._receipts, self._archive):
+            self._receipts.mark_dropped(forgotten.name)
         self._drop_replaced()
         is_all = self._archive.clear(self._work.fence, self._receipts.registered, self._receipts.parts)
         self._adopt_unknown(self._listed(), [*heads, *unknown])
@@ -162,7 +162,7 @@ class Recovery:
         """Raises DamagedError where what took a commit over is registered, and its manifest is gone."""
         for commit in self._receipts.registered([name] if name else []).values():
             if not self._archive.is_there(commit):
-                self._archive.miss(commit)
+                self._archive.missing_manifest(commit)
 
     def _adopt_unknown(self, listed: dict[str, Commit], last: list[Manifest]) -> None:
         """Registers the commits that have no receipt, each after those that came before it; `last` are those
@@ -177,7 +177,7 @@ class Recovery:
             self._registry.transaction(partial(write_heads, self._receipts, sequence, links))
             heads = Heads(sequence, tuple(links), frozenset())
         newest = latest([*last, *manifests])
-        lost = newest if newest is not None and self._work.deletions.lacks(newest) else None
+        lost = newest if newest is not None and self._work.deletions.is_behind(newest) else None
         floor = min((it.sequence for it in manifests), default=0)
         before = chain.walk(heads.links, lost=heads.lost, floor=floor) if heads and manifests else []
         covered = {it.link for it in before if isinstance(it, Manifest)}
@@ -191,13 +191,13 @@ class Recovery:
                 is_forgotten = lost is not None or self._is_forgotten(manifest)
                 self._adopt(manifest, manifest.link in covered, is_forgotten)
         if lost is not None:
-            self._registry.transaction(partial(self._work.deletions.bridge, lost))
+            self._registry.transaction(partial(self._work.deletions.record_gap, lost))
 
     def _is_forgotten(self, manifest: Manifest) -> bool:
         """Returns whether this database was restored to a state before a commit. The count of its leases was,
         too, so that fences come again."""
         run = manifest.fence, manifest.created
-        return manifest.fence >= self._work.fence or not self._work.knows_run(*run)
+        return manifest.fence >= self._work.fence or not self._work.run_is_known(*run)
 
     def _adopt(self, manifest: Manifest, is_covered: bool, is_forgotten: bool) -> None:
         """Finds out which buckets of a commit are live, and takes out those that later runs have archived in
@@ -206,11 +206,11 @@ class Recovery:
         found = [may_be_live(self._work, it.batch, is_forgotten=is_forgotten) for it in copied]
         live = np.concatenate(found)
         self._registry.register(manifest, live, is_new=not is_covered, deleted=int((~live).sum()))
-        equal, newer = self._elsewhere(manifest)
+        equal, newer = self._in_other_commits(manifest)
         if equal or newer:
             self._registry.amend(manifest, sorted([*equal, *newer]), newer)
 
-    def _elsewhere(self, manifest: Manifest) -> tuple[list[int], list[int]]:
+    def _in_other_commits(self, manifest: Manifest) -> tuple[list[int], list[int]]:
         """Returns the buckets of a commit that another one holds as they are, or, from a later run, in a
         newer version: none was deleted because of this commit, so that it changed while it was live."""
         others = self._archive.manifests(as_ms(manifest.first), as_ms(manifest.last) + 1)

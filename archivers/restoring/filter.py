@@ -71,7 +71,7 @@ class RestoreFilter:
         put."""
         batch, chosen, readings = found.bucket_set.batch, np.arange(len(found.bucket_set)), found.readings
         if found.span is None or found.span[0] < self.start or found.span[1] >= self.end or self.series:
-            mine = self._mine(found.bucket_set)
+            mine = self._matching(found.bucket_set)
             chosen = found.bucket_set.decoded.units[mine]
             readings = int(mine[found.bucket_set.decoded.columns.bucket].sum())
         chosen = chosen[batch.take(chosen).main.id_order()]
@@ -90,11 +90,11 @@ class RestoreFilter:
         """Returns which of these are asked for."""
         found = [False] * len(versions)
         for places, buckets in bucket_sets_of(versions):
-            for i in buckets.decoded.units[self._mine(buckets)].tolist():
+            for i in buckets.decoded.units[self._matching(buckets)].tolist():
                 found[places[i]] = True
         return found
 
-    def _mine(self, buckets: BucketSet) -> NDArray[np.bool_]:
+    def _matching(self, buckets: BucketSet) -> NDArray[np.bool_]:
         """Returns which decoded buckets match (an empty one by its last time)."""
         columns, touching = buckets.decoded.columns, buckets.decoded.touching(self.start, self.end)
         if not self.series:  # an empty one may be of none

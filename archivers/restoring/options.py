@@ -11,7 +11,7 @@ from pymongo.database import Database
 
 from archivers.context import ArchiveContext
 from archivers.moving.online import archive_collections
-from archivers.restoring.target import MERGED, How, Mode
+from archivers.restoring.target import MERGED, Mode, VersionHandling
 from buckets.fields.selectors import check_selector
 from buckets.fields.times import EVER, TimeRange
 from config.errors import UsageError
@@ -33,7 +33,7 @@ class RestoreOptions:
     to: str
     within: TimeRange = EVER
     series: Mapping[str, str] = field(default_factory=dict)
-    how: How = MERGED
+    how: VersionHandling = MERGED
     pinned_until: datetime | None = None
 
 
@@ -49,7 +49,7 @@ def check_request(context: ArchiveContext, options: RestoreOptions) -> None:
         _check_collection(context.database, policy, "--versions-to", how.aside)
 
 
-def _check_versions(policy: Policy, to: str, how: How) -> None:
+def _check_versions(policy: Policy, to: str, how: VersionHandling) -> None:
     if how.aside is not None and how.mode != Mode.all:
         raise UsageError(f"--versions-to {how.aside}: older versions are put there with --versions all alone")
     if how.aside == policy.collection:

@@ -14,7 +14,7 @@ from archivers.format.manifest import Manifest
 from archivers.records.pins import Pins
 from archivers.records.receipts import Receipts
 from archivers.restoring.put import Indices
-from archivers.restoring.target import How, Mode, Plan
+from archivers.restoring.target import Mode, Plan, VersionHandling
 from archivers.versions.history import Version
 from buckets.bson.raw import Batch
 from buckets.fields.times import FIRST_MS, as_date
@@ -29,7 +29,7 @@ class RestoreRecords:
     receipts: Receipts
     pins: Pins
     until: datetime | None
-    how: How
+    how: VersionHandling
 
     def offline(
         self, manifest: Manifest, held: SectionBuckets, chosen: Indices, session: ClientSession

@@ -18,7 +18,7 @@ from archivers.restoring.filter import ArchivedBuckets, Matched, RestoreFilter
 from archivers.restoring.options import RestoreOptions, check_request
 from archivers.restoring.put import Indices, check_put, put, put_measurements
 from archivers.restoring.records import RestoreRecords
-from archivers.restoring.settle import Settling
+from archivers.restoring.settle import VersionSettler
 from archivers.restoring.target import Mode, Plan, Target
 from archivers.versions.history import Histories, OfflineHistories, OnlineHistories, Version
 from archivers.versions.superseded import Superseded
@@ -67,7 +67,7 @@ def restore(context: ArchiveContext, options: RestoreOptions) -> RestoreReport:
     if options.how.mode == Mode.all and context.to == "offline":
         found = itertools.chain(found, _superseded(context, options, records, wanted))
     with ThreadPoolExecutor(1, "bucketwise-reader") as reader:
-        restoring.bring(prefetch(map(wanted.of, found), lambda: True), reader)
+        restoring.restore(prefetch(map(wanted.of, found), lambda: True), reader)
     return restoring.finished()
 
 
@@ -81,16 +81,16 @@ class _Restoring:
         self._passed: dict[str, int] = {}  # how many buckets of each commit were looked at, from its first
         self._last_check: Future[None] = run_now(lambda: None)  # reads back the piece before
         histories = partial(_histories, context)
-        self._settling = Settling(target, histories, self._were_counted)
+        self._settling = VersionSettler(target, histories, self._were_counted)
 
-    def bring(self, found: Iterable[Matched], reader: Executor) -> None:
+    def restore(self, found: Iterable[Matched], reader: Executor) -> None:
         for wanted in found:
             at = 0
             for piece in chunks(wanted.batch):
                 self._check()
                 here = wanted.indices[at : at + len(piece)]
                 at += len(piece)
-                self._bring(wanted, piece, here, reader)
+                self._restore(wanted, piece, here, reader)
                 self._progress("restored buckets", len(piece), wanted.share)
             self._report.buckets += len(wanted.batch)
             self._report.readings += wanted.readings
@@ -101,14 +101,14 @@ class _Restoring:
                 self._settle()
         self._settle()
 
-    def _bring(self, wanted: Matched, piece: Batch, here: Indices, reader: Executor) -> None:
+    def _restore(self, wanted: Matched, piece: Batch, here: Indices, reader: Executor) -> None:
         target = self._target
         if target.policy.model == "timeseries":
             put_measurements(target.database, target.policy, target.to, piece.main)
             return
-        met = self._settling.met(piece)
-        held = self._held(piece, wanted.policy)
-        self._uncount(piece, sorted({*met, *held}), wanted.policy)
+        met = self._settling.is_known(piece)
+        held = self._with_versions(piece, wanted.policy)
+        self._subtract(piece, sorted({*met, *held}), wanted.policy)
         self._settling.add(piece.take(np.setdiff1d(held, met).astype(np.int64)), wanted.policy)
         new = np.setdiff1d(np.arange(len(piece)), [*met, *held])
         piece, here = piece.take(new), here[new]
@@ -116,19 +116,19 @@ class _Restoring:
         result_of(self._last_check, self._check)
         self._last_check = reader.submit(check_put, target.database, done)
         blocked = sorted(done.blocked)
-        self._uncount(piece, blocked, wanted.policy)
+        self._subtract(piece, blocked, wanted.policy)
         self._settling.add(piece.take(np.array(blocked, dtype=np.int64)), wanted.policy)
         self._report.pinned += len(piece) - len(blocked) if target.is_source else 0
 
-    def _held(self, piece: Batch, policy: Policy) -> list[int]:
+    def _with_versions(self, piece: Batch, policy: Policy) -> list[int]:
         """Returns the buckets of which there are other versions, for all that is in their way."""
         histories = self._settling.histories
-        held = histories.parted(piece, policy) if self._filter.is_part else []
+        held = histories.split(piece, policy) if self._filter.is_part else []
         if self._target.how.mode == Mode.merged:
             return held
         return sorted({*held, *histories.merged(piece, policy)})
 
-    def _uncount(self, piece: Batch, leaving: list[int], policy: Policy) -> None:
+    def _subtract(self, piece: Batch, leaving: list[int], policy: Policy) -> None:
         """Takes these buckets out of the counts: they are counted where they are settled."""
         if leaving:
             buckets = BucketSet(piece.take(np.array(leaving, dtype=np.int64)), policy)

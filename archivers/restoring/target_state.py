@@ -11,7 +11,7 @@ from typing import Any
 
 from pymongo.client_session import ClientSession
 
-from archivers.restoring.put import standing_in
+from archivers.restoring.put import existing_in
 from archivers.restoring.target import Plan, Target
 from archivers.writes.delete import same_id
 from archivers.writes.inserts import insert_raw
@@ -51,15 +51,15 @@ class TargetState:
     def replace(self, going: Sequence[int]) -> None:
         """Puts what these plans say in place of what stands there."""
         target = self._target
-        stand = {target.to: [main for i in going if (main := self.mains[i]) is not None]}
-        stand[target.aside] = stand.get(target.aside, []) + [it for i in going for it in self._aside[i]]
+        existing = {target.to: [main for i in going if (main := self.mains[i]) is not None]}
+        existing[target.aside] = existing.get(target.aside, []) + [it for i in going for it in self._aside[i]]
         if target.policy.overflow is not None:
-            stand[target.policy.overflow.collection] = [it for i in going for it in self._extra[i]]
+            existing[target.policy.overflow.collection] = [it for i in going for it in self._extra[i]]
         for collection, documents in documents_of(target, [self._plans[i] for i in going]):
-            self._change(collection, stand[collection], list(documents))
+            self._change(collection, existing[collection], list(documents))
 
-    def _change(self, collection: str, stand: list[bytes], wanted: list[bytes]) -> None:
-        going, new = set(stand) - set(wanted), set(wanted) - set(stand)
+    def _change(self, collection: str, existing: list[bytes], wanted: list[bytes]) -> None:
+        going, new = set(existing) - set(wanted), set(wanted) - set(existing)
         if going:
             place = self._target.database.get_collection(collection, codec_options=LOSSLESS)
             place.delete_many(named(Docs.of(list(going)).raw_ids), session=self._session)
@@ -67,7 +67,7 @@ class TargetState:
         insert_raw(self._target.database, collection, fresh, self._session)
 
     def _there(self, collection: str, documents: list[bytes]) -> list[bytes | None]:
-        return standing_in(self._target.database, collection, Docs.of(documents), self._session)
+        return existing_in(self._target.database, collection, Docs.of(documents), self._session)
 
     def _units(self) -> dict[bytes, bytes]:
         """Returns the live buckets where there is overflow: an old one's overflow must not join what has

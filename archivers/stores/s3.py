@@ -48,14 +48,14 @@ _OPERATIONS = {
 _DELETE_BATCH = 1000  # what S3 takes in one request
 
 
-class Patience(NamedTuple):
+class RetryLimits(NamedTuple):
     """Limits of a request: `attempts` at most, and `timeout` (seconds) for a connection or for bytes."""
 
     attempts: int = 5
     timeout: float = 30.0
 
 
-USUAL = Patience()
+USUAL = RetryLimits()
 
 
 class S3Store:
@@ -70,18 +70,18 @@ class S3Store:
         endpoint_url: str | None = None,
         region: str | None = None,
         lock: ObjectLock | None = None,
-        patience: Patience = USUAL,
+        limits: RetryLimits = USUAL,
     ) -> None:
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
-        self._attempts = patience.attempts
+        self._attempts = limits.attempts
         self._lock = lock
         self._knows_conditions = True
         self.requests = Requests()
         config = Config(
-            connect_timeout=patience.timeout,
-            read_timeout=patience.timeout,
-            retries={"mode": "standard", "total_max_attempts": patience.attempts},
+            connect_timeout=limits.timeout,
+            read_timeout=limits.timeout,
+            retries={"mode": "standard", "total_max_attempts": limits.attempts},
             s3={"addressing_style": "path" if endpoint_url else "auto"},
             request_checksum_calculation="when_supported",
             response_checksum_validation="when_supported",
@@ -129,7 +129,7 @@ class S3Store:
                     key, data, if_absent=True, storage_class=storage_class, locked_from=locked_from
                 )
             else:
-                self._settle(key, error, data)
+                self._resolve_put(key, error, data)
 
     def get_bytes(self, key: str, size: int | None = None) -> bytes:
         """Returns the bytes of an object. Reads it again from its start where the reply breaks off or is
@@ -257,7 +257,7 @@ class S3Store:
     def _error(self, operation: str, key: str, error: Exception) -> StoreError:
         return store_error(operation, f"{self.url}/{key}", error)
 
-    def _settle(self, key: str, error: Exception, data: bytes) -> None:
+    def _resolve_put(self, key: str, error: Exception, data: bytes) -> None:
         """Finds out after a put that gave an error whether it happened: returns if so, else raises what is
         true."""
         failed = self._error("put", key, error)

@@ -68,18 +68,18 @@ class History(NamedTuple):
 class Histories(Protocol):
     """Finds histories of buckets in one of the archives."""
 
-    def of(self, buckets: Batch, policy: Policy, standing: Iterable[bytes]) -> dict[bytes, History]:
+    def of(self, buckets: Batch, policy: Policy, existing: Iterable[bytes]) -> dict[bytes, History]:
         """Returns the histories of these buckets by `same_id`. `policy`: the one under which they were
-        archived; `standing`: documents that may hold other versions of them."""
+        archived; `existing`: documents that may hold other versions of them."""
 
     def merged(self, buckets: Batch, policy: Policy) -> list[int]:
         """Returns the indices of buckets of which the archive is known to hold several versions."""
 
-    def parted(self, buckets: Batch, policy: Policy) -> list[int]:
+    def split(self, buckets: Batch, policy: Policy) -> list[int]:
         """Returns the indices of buckets of which a part of the archive may not hold all versions."""
 
 
-class _Place(NamedTuple):
+class _VersionFile(NamedTuple):
     """Where versions lie: a commit, or a file of what left one."""
 
     name: str
@@ -92,7 +92,7 @@ class _Place(NamedTuple):
         return any(low <= last and high >= first for first, last in days)
 
 
-def _hull(days: set[Days]) -> tuple[int, int]:
+def _whole_span(days: set[Days]) -> tuple[int, int]:
     """Returns the span from the first of these days to behind the last, in milliseconds."""
     return min(first for first, _ in days) * DAY_MS, (max(last for _, last in days) + 1) * DAY_MS
 
@@ -110,7 +110,7 @@ def _all(manifest: Manifest) -> list[bool]:
     return [True] * len(manifest.sections)
 
 
-def _alike(buckets: Batch, policy: Policy) -> Test:
+def _may_merge_with(buckets: Batch, policy: Policy) -> Test:
     """Returns a test for sections that may hold versions to merge with these buckets: of the same series."""
     decoded = BucketSet(buckets, policy).decoded
     if policy.sample_series or decoded.quarantined:
@@ -128,15 +128,15 @@ class OfflineHistories:
         self._superseded = Superseded(archive.store, archive.policy.name)
         self._names: dict[str, NDArray[np.int64]] = {}  # of superseded versions by file: 8 bytes each
 
-    def of(self, buckets: Batch, policy: Policy, standing: Iterable[bytes]) -> dict[bytes, History]:
+    def of(self, buckets: Batch, policy: Policy, existing: Iterable[bytes]) -> dict[bytes, History]:
         """Returns all versions in commits of the days that these documents or their versions touch."""
-        return self._of(buckets, policy, standing, _all)
+        return self._of(buckets, policy, existing, _all)
 
     def _of(
-        self, buckets: Batch, policy: Policy, standing: Iterable[bytes], may_hold: Test
+        self, buckets: Batch, policy: Policy, existing: Iterable[bytes], may_hold: Test
     ) -> dict[bytes, History]:
         found: dict[bytes, list[Version]] = {same_id(raw_id): [] for raw_id in buckets.main.raw_ids}
-        given = [*buckets.main, *standing]
+        given = [*buckets.main, *existing]
         days = self._days(self._archive.policy, given) | self._days(policy, given)
         read: set[str] = set()
         while more := [it for it in self._around(days) if it.name not in read]:
@@ -156,7 +156,9 @@ class OfflineHistories:
         found = sorted([it for it in versions if not it.is_superseded] + others, key=self._age)
         return History([it for i, it in enumerate(found) if not _is_contained(it, i, found)])
 
-    def _versions(self, place: _Place, which: list[bool], wanted: Collection[bytes]) -> Iterator[Version]:
+    def _versions(
+        self, place: _VersionFile, which: list[bool], wanted: Collection[bytes]
+    ) -> Iterator[Version]:
         policy = place.manifest.archived_policy
         for held in place.load(which):
             for i, raw_id in enumerate(held.batch.main.raw_ids):
@@ -171,11 +173,11 @@ class OfflineHistories:
         some = np.flatnonzero(np.isin(mine, np.concatenate([mine[:0], *found]))).tolist()
         if not some:
             return []
-        return [some[i] for i in self.parted(buckets.take(np.array(some, dtype=np.int64)), policy)]
+        return [some[i] for i in self.split(buckets.take(np.array(some, dtype=np.int64)), policy)]
 
-    def parted(self, buckets: Batch, policy: Policy) -> list[int]:
+    def split(self, buckets: Batch, policy: Policy) -> list[int]:
         """Returns the indices of the buckets of which there are several versions."""
-        found = self._of(buckets, policy, [], _alike(buckets, policy))
+        found = self._of(buckets, policy, [], _may_merge_with(buckets, policy))
         names = [same_id(raw_id) for raw_id in buckets.main.raw_ids]
         return [i for i, name in enumerate(names) if len(found[name].versions) > 1]
 
@@ -184,9 +186,9 @@ class OfflineHistories:
         spans = (covered_span(policy, it) for it in documents)
         return {(span[0] // DAY_MS, (span[1] - 1) // DAY_MS) for span in spans if span is not None}
 
-    def _around(self, days: set[Days]) -> list[_Place]:
-        manifests = self._archive.manifests(*_hull(days)) if days else []
-        there = [_Place(it.commit, it, partial(self._archive.sections, it)) for it in manifests]
+    def _around(self, days: set[Days]) -> list[_VersionFile]:
+        manifests = self._archive.manifests(*_whole_span(days)) if days else []
+        there = [_VersionFile(it.commit, it, partial(self._archive.sections, it)) for it in manifests]
         return [it for it in there if it.touches(days)] + self._superseded_around(days)
 
     def superseded(self, batch: Batch, policy: Policy) -> list[int]:
@@ -198,20 +200,22 @@ class OfflineHistories:
         }
         return [i for i, raw_id in enumerate(batch.main.raw_ids) if batch.unit(i) in units[same_id(raw_id)]]
 
-    def _named(self, place: _Place) -> NDArray[np.int64]:
+    def _named(self, place: _VersionFile) -> NDArray[np.int64]:
         """Returns the hashes of the `_id`s in a file of superseded versions, which is read once for them."""
         if place.name not in self._names:
             self._names[place.name] = np.concatenate([id_names(it.batch) for it in place.load([True])])
         return self._names[place.name]
 
     @cached_property
-    def _left(self) -> list[_Place]:
+    def _removed(self) -> list[_VersionFile]:
         """Returns all that has left commits, as these were when they were listed."""
         found = self._superseded.around(FIRST_MS, LAST_MS)
-        return [_Place(key, it, partial(_alone, read), is_superseded=True) for key, it, read in found]
+        return [
+            _VersionFile(key, it, partial(_only_section, read), is_superseded=True) for key, it, read in found
+        ]
 
-    def _superseded_around(self, days: set[Days]) -> list[_Place]:
-        return [it for it in self._left if it.touches(days)] if days else []
+    def _superseded_around(self, days: set[Days]) -> list[_VersionFile]:
+        return [it for it in self._removed if it.touches(days)] if days else []
 
     def _age(self, version: Version) -> tuple[int, int, int]:
         assert version.commit is not None
@@ -223,7 +227,7 @@ class OfflineHistories:
         raise AssertionError("unreachable")
 
 
-def _alone(read: Callable[[], RemovedBuckets], which: list[bool]) -> list[RemovedBuckets]:
+def _only_section(read: Callable[[], RemovedBuckets], which: list[bool]) -> list[RemovedBuckets]:
     return [read()] if any(which) else []
 
 
@@ -235,9 +239,9 @@ class OnlineHistories:
         self._kept = KeptVersions(database, policy)
         self._receipts = Receipts(database, policy.name)
 
-    def of(self, buckets: Batch, policy: Policy, standing: Iterable[bytes]) -> dict[bytes, History]:
+    def of(self, buckets: Batch, policy: Policy, existing: Iterable[bytes]) -> dict[bytes, History]:
         """Returns the histories of buckets, by `_id`."""
-        del policy, standing  # all is found by `_id`
+        del policy, existing  # all is found by `_id`
         ids = buckets.main.ids
         versions = self._versions(ids)
         return {
@@ -262,7 +266,7 @@ class OnlineHistories:
         old = len(found) - len(counting(found))
         return [Version(it.bucket, self._policy, is_superseded=i < old) for i, it in enumerate(found)]
 
-    def parted(self, buckets: Batch, policy: Policy) -> list[int]:
+    def split(self, buckets: Batch, policy: Policy) -> list[int]:
         """Returns none: the archive holds versions merged."""
         del buckets, policy  # it holds them merged
         return []
@@ -305,10 +309,10 @@ def folds(histories: Sequence[History]) -> list[Fold]:
     return [Fold(found, faults.get(i)) for i, found in enumerate(stages)]
 
 
-def some_merged(history: History, standing: bytes) -> Iterator[Batch]:
+def some_merged(history: History, existing: bytes) -> Iterator[Batch]:
     """Yields merges of its versions that hold what a document holds: a restore may have put one."""
     policy = history.last.policy
-    there = Docs.of([standing, *(it.bucket.main[0] for it in history.versions)])
+    there = Docs.of([existing, *(it.bucket.main[0] for it in history.versions)])
     whole, *parts = held_by(policy, there)
     for chosen in itertools.islice(_choices(parts, whole), _MOST_MERGED):
         (fold,) = folds([History([history.versions[i] for i in chosen])])

@@ -61,7 +61,7 @@ class Merging:
         """Decides which late buckets go, and which stay. Changes nothing."""
         work, ids = self._work, late.main.ids
         archived, versions = self._of_archive(late), self.kept.of(ids)
-        given = zip(archived.main.raw_ids, self._give(archived, versions), strict=True)
+        given = zip(archived.main.raw_ids, self._are_known(archived, versions), strict=True)
         ours = {same_id(raw_id) for raw_id, is_given in given if is_given} | self._in_receipts(archived)
         faults = self._faults(late, archived)
         copied = work.receipts.open(ids, MERGING)
@@ -154,7 +154,7 @@ class Merging:
     ) -> list[tuple[int, Batch]]:
         """Returns what has to be written, with numbers: of what is archived, what the versions don't give
         already."""
-        held = self._give(archived, versions)
+        held = self._are_known(archived, versions)
         entries: list[tuple[int, Batch]] = []
         for i, raw_id in enumerate(late.main.raw_ids):
             found = versions.get(same_id(raw_id), [])
@@ -178,7 +178,7 @@ class Merging:
         entries = [(number, one_of(copies, i)) for i, number in enumerate(numbers)]
         self.kept.put(name, entries, session, is_superseded=True)
 
-    def unkept(self, newer: Batch, stale: Sequence[int]) -> dict[int, str]:
+    def not_keepable(self, newer: Batch, stale: Sequence[int]) -> dict[int, str]:
         """Returns which old copies of these buckets can't make way for them, and why."""
         live = newer.take(np.array(stale, dtype=np.int64))
         copies = self._of_archive(live)
@@ -190,7 +190,7 @@ class Merging:
         found = [i for i, held in enumerate(lacking) if held and is_too_large(one_of(copies, i))]
         return {stale[i]: reason for i in found}
 
-    def not_lacking(
+    def containing(
         self, verified: Batch, changed: list[int], session: ClientSession
     ) -> tuple[list[int], Batch]:
         """Returns which copies, of those whose buckets have changed, these contain; and these as they are."""
@@ -201,7 +201,7 @@ class Merging:
         plain = np.flatnonzero(~lacking)
         return [changed[i] for i in plain], live.take(plain)
 
-    def _give(self, archived: Batch, versions: dict[bytes, list[KeptVersion]]) -> list[bool]:
+    def _are_known(self, archived: Batch, versions: dict[bytes, list[KeptVersion]]) -> list[bool]:
         """Returns for each archived bucket whether it is one of its versions that count, or all of these
         merged."""
         found = [counting(versions.get(same_id(raw_id), [])) for raw_id in archived.main.raw_ids]
@@ -229,12 +229,12 @@ class Merging:
                 ids = list(receipt["ids"][at : at + MAX_BUCKETS])
                 copies = self._copies(name, ids)
                 if len(copies) < len(ids):
-                    self._let_go(ids, copies)
-                going, _ = work.going(copies, start_ms, end_ms)
+                    self._drop_lost(ids, copies)
+                going, _ = work.deletable(copies, start_ms, end_ms)
                 for piece in chunks(going):
                     self._merge(name, piece)
 
-    def _let_go(self, ids: Sequence[Any], copies: Batch) -> None:
+    def _drop_lost(self, ids: Sequence[Any], copies: Batch) -> None:
         """Takes buckets whose copies have gone out of the receipts."""
         there = {same_id(raw_id) for raw_id in copies.main.raw_ids}
         named = [bson.encode({"_id": it}, codec_options=LOSSLESS) for it in ids]
@@ -257,7 +257,7 @@ class Merging:
         work.report.deleted += len(outcome.deleted)
         work.spend(len(verified), verified.size)
         work.report.change(len(outcome.changed))
-        self.follow()
+        self.roll_up_merged()
 
     def _record(self, session: ClientSession, name: str, verified: Batch, outcome: Outcome) -> None:
         """Replaces, in the delete's transaction, the archived buckets by the merged ones. Copies of what has
@@ -294,7 +294,7 @@ class Merging:
         merged = merge(work.policy, archived, going)
         copied = {found[-1].bucket.unit(0) for found in versions.values() if found[-1].by == name}
         is_kept = all(going.unit(i) in copied for i in range(len(going)))
-        if merged.faults or not is_kept or not all(self._give(archived, before)):
+        if merged.faults or not is_kept or not all(self._are_known(archived, before)):
             raise HaltedError(
                 f"policy {work.policy.name}: what {self._target} or {self.kept.name} holds of buckets has "
                 "changed while later versions of them were merged into them. Nothing was deleted. Run again"
@@ -305,7 +305,7 @@ class Merging:
             insert_raw(work.database, self._overflow, merged.batch.extra, session)
         return merged
 
-    def follow(self) -> None:
+    def roll_up_merged(self) -> None:
         """Rolls windows up again where a merged bucket holds less than its versions did."""
         work = self._work
         for receipt in list(work.receipts.in_state(MERGED, "online")):

@@ -16,7 +16,7 @@ from archivers.format.chain import ChainPosition
 from archivers.format.manifest import Manifest
 from archivers.format.writing import Maker
 from archivers.records.deletions import last_receipt
-from archivers.records.heads import advanced, read_heads
+from archivers.records.heads import heads_update, read_heads
 from archivers.records.receipts import facts_of
 from archivers.tasks import Connections, LocalExecutor
 from bench.age.history import History
@@ -83,7 +83,10 @@ def _register(context: ArchiveContext, archive: OfflineArchive, batches: Sequenc
     def step(session: ClientSession) -> None:
         for manifest, batch in zip(manifests, batches, strict=True):
             gone, count = np.zeros(manifest.buckets, dtype=np.bool_), manifest.buckets
-            facts, heads = {**facts_of(manifest), "at": context.now}, [advanced(context.receipts, manifest)]
+            facts, heads = (
+                {**facts_of(manifest), "at": context.now},
+                [heads_update(context.receipts, manifest)],
+            )
             context.receipts.set_live(manifest.commit, gone, facts, session, count, heads)
             held_by = {"commit": manifest.commit, "manifest_sha256": manifest.sha256}
             units = [batch.unit(i) for i in range(count)]

@@ -7,7 +7,7 @@ from typing import Any
 
 from pymongo.database import Database
 
-from archivers.records.holding import Holding
+from archivers.records.holding import HoldWriter
 from config.errors import UsageError
 from config.policies import Policy
 from jobs.running.lease import touching
@@ -44,12 +44,12 @@ def _listed(turn: Turn) -> Done:
 LIST = Step("hold", _listed)
 
 
-def _holding(turn: Turn) -> Holding:
+def _holding(turn: Turn) -> HoldWriter:
     """Returns what places and releases a policy's holds. It takes no lease: a hold is placed while a run
     works."""
     context = turn.context
     guard = touching(context.database, turn.policy.name)
-    return Holding(context.database, turn.policy.name, context.deletions, guard)
+    return HoldWriter(context.database, turn.policy.name, context.deletions, guard)
 
 
 def _list(turn: Turn) -> Body:

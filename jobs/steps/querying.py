@@ -65,14 +65,14 @@ class Answers:
         from archivers.querying.explaining import explain
 
         body = _explained_body(explain(self._engine, sql))
-        results = [Result(policy) for policy in self._engine.asked]
+        results = [Result(policy) for policy in self._engine.policies_read]
         lines = [Text(printable(line)) for line in explained_lines(body)]
         return Report(self._call.command, self._call.now, results, list(lines), extra={"explain": body})
 
     def _results(self) -> list[Result]:
         """Returns the results of the queried policies, with what was left out."""
         results = []
-        for policy in dict.fromkeys(self._engine.asked):
+        for policy in dict.fromkeys(self._engine.policies_read):
             broken = self._engine.quarantined.get(policy, [])
             body = quarantine_body(broken, len(broken))
             results.append(Result(policy, LEFT_SOMETHING if broken else 0, body))

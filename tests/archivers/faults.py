@@ -139,11 +139,11 @@ def die_in_transactions(monkeypatch: pytest.MonkeyPatch, steps: Steps) -> None:
 
     for module in (books, delete, erasing, lake, merging, online, put, selection, settle, unpin):
         monkeypatch.setattr(module, "transaction", transaction)
-    burying = Receipts.bury
+    burying = Receipts.mark_dropped
 
-    def bury(self: Receipts, name: str) -> None:
+    def mark_dropped(self: Receipts, name: str) -> None:
         steps.step("before bury")
         burying(self, name)
         steps.step("after bury")
 
-    monkeypatch.setattr(Receipts, "bury", bury)
+    monkeypatch.setattr(Receipts, "mark_dropped", mark_dropped)

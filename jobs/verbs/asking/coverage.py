@@ -39,7 +39,9 @@ class Form(StrEnum):
 
 
 ByWhat = Annotated[By, typer.Option("--by", help="A row per UTC day, or per hour.")]
-How = Annotated[Form, typer.Option("--format", help="Output format: a table with a strip, or CSV.")]
+VersionHandling = Annotated[
+    Form, typer.Option("--format", help="Output format: a table with a strip, or CSV.")
+]
 
 
 def coverage(
@@ -49,7 +51,7 @@ def coverage(
     until: Until = None,
     series: Series = None,
     by: ByWhat = By.day,
-    form: How = Form.table,
+    form: VersionHandling = Form.table,
 ) -> Report:
     """Show where each day is.
 

@@ -37,7 +37,7 @@ Sql = Annotated[
     str | None,
     typer.Argument(metavar="SQL", help="One statement that reads. Default: what comes in on stdin."),
 ]
-How = Annotated[
+VersionHandling = Annotated[
     Format | None,
     typer.Option("--format", help="Output format. Default: that of FILE by its name, or a table."),
 ]
@@ -59,7 +59,7 @@ def query(
     call: Call,
     *,
     sql: Sql = None,
-    form: How = None,
+    form: VersionHandling = None,
     output: Output = None,
     explain: Explain = False,
     interactive: Interactive = False,
@@ -124,12 +124,12 @@ def _text(sql: str | None) -> str:
 def _engine(call: Call, progress: Progress) -> Iterator[Engine]:
     try:
         from archivers.querying.engine import Engine
-        from archivers.querying.views import looking
+        from archivers.querying.views import read_context
     except ImportError as error:
         raise UsageError(str(error)) from None
     policies, memory = call.policies, int(call.settings.work.memory)
     with call.database() as database:
         connections = Connections(database, call.store)
-        contexts = [looking(connections, it, call.now, call.stop.check, progress) for it in policies]
+        contexts = [read_context(connections, it, call.now, call.stop.check, progress) for it in policies]
         with Engine(contexts, memory) as engine:
             yield engine

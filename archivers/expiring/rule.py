@@ -19,7 +19,7 @@ Document = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Rule:
+class RetentionRule:
     """How long archived readings stay, and how long a tombstone stands before they go."""
 
     keep: timedelta
@@ -27,7 +27,7 @@ class Rule:
     now: datetime
 
     @classmethod
-    def of(cls, policy: Policy, now: datetime) -> Rule | None:
+    def of(cls, policy: Policy, now: datetime) -> RetentionRule | None:
         """Returns the rule of a policy; None where its archive stays forever."""
         retain = policy.retain
         if retain is None or retain.archive is None:

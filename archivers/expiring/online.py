@@ -21,8 +21,8 @@ from pymongo import UpdateOne
 from pymongo.client_session import ClientSession
 
 from archivers.context import ArchiveContext
-from archivers.ending.report import EndReport
-from archivers.ending.rule import Rule
+from archivers.expiring.report import ExpiryReport
+from archivers.expiring.rule import RetentionRule
 from archivers.moving.online import archive_collections, archived_source
 from archivers.records.deletions import packed_ids
 from archivers.records.receipts import CODEC, MERGING, TOMBSTONE, Receipts
@@ -52,13 +52,13 @@ class Sorted:
 
 
 @dataclass
-class OnlineEnd:
+class OnlineExpiry:
     """One run of one policy."""
 
     context: ArchiveContext
-    rule: Rule
+    rule: RetentionRule
     writes: bool
-    report: EndReport = field(default_factory=EndReport)
+    report: ExpiryReport = field(default_factory=ExpiryReport)
 
     def run(self) -> None:
         """Puts tombstones on days that are past their time, and takes out those whose tombstones are due."""

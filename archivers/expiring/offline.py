@@ -15,13 +15,13 @@ from typing import Any, Literal
 from pymongo.client_session import ClientSession
 
 from archivers.context import ArchiveContext
-from archivers.ending.report import EndReport
-from archivers.ending.rule import Rule
+from archivers.expiring.report import ExpiryReport
+from archivers.expiring.rule import RetentionRule
 from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Manifest
 from archivers.format.writing import Maker
-from archivers.records.family import family
 from archivers.records.receipts import Receipts, commit_of
+from archivers.records.replaced import with_replaced
 from archivers.recovering.commits import CommitRegistry
 from archivers.run import ArchiveRun
 from archivers.writes.held import may_cover
@@ -37,14 +37,14 @@ _PROJECTED = ("days", "buckets", "bytes", "first", "last", "tombstone", "state",
 
 
 @dataclass
-class OfflineEnd:
+class OfflineExpiry:
     """One run of one policy."""
 
     context: ArchiveContext
     archive: OfflineArchive
-    rule: Rule
+    rule: RetentionRule
     writes: bool
-    report: EndReport = field(default_factory=EndReport)
+    report: ExpiryReport = field(default_factory=ExpiryReport)
 
     def run(self) -> None:
         """Puts tombstones on commits that are past their time, and takes out those whose tombstones are
@@ -110,7 +110,7 @@ class OfflineEnd:
         commit = commit_of(receipt)
         assert commit is not None
         manifest = self.archive.manifest(commit)
-        before = family(self._receipts, self.archive, manifest)
+        before = with_replaced(self._receipts, self.archive, manifest)
         amount = receipt["days"], receipt["buckets"], receipt["bytes"]
         if not self.writes:
             holds = self._holding(before, None)

@@ -23,7 +23,7 @@ class Amount:
 
 
 @dataclass
-class EndReport:
+class ExpiryReport:
     """Counts at the end of an archive: what got a tombstone, what has one, what went, and what `undelete`
     keeps from getting one; and how many buckets stay, by the name of the hold, or since their originals are
     live."""

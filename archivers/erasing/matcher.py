@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 _SHORTEST = 3
 
 
-class Needle:
+class TextMatcher:
     """Texts to search for. A longer text contains one where it stands as a word: not within letters or
     digits."""
 
