@@ -126,7 +126,7 @@ class ArchiveContext(RunContext):
     def freezes(self) -> list[Hold]:
         """Returns the holds that keep buckets from moving, as they stand when this is first asked for. Those
         placed later are seen by the transactions that delete."""
-        return Holds(self.database, self.policy.name).standing(frozen=True)
+        return Holds(self.database, self.policy.name).active(frozen=True)
 
     def frozen(self, decoded: Decoded) -> dict[int, Hold]:
         """Returns which buckets of a batch a hold keeps from moving: index -> the hold."""

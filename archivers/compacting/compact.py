@@ -114,8 +114,8 @@ class _Compactor:
         """Returns the commits without those in the range of a hold that freezes, whatever its series, and
         without those under a tombstone, which they would lose."""
         freezes = self.context.freezes
-        unburied = [it for it in commits if not it.has_tombstone]
-        return [it for it in unburied if not any(hold.touches(*it.span) for hold in freezes)]
+        without_tombstone = [it for it in commits if not it.has_tombstone]
+        return [it for it in without_tombstone if not any(hold.touches(*it.span) for hold in freezes)]
 
     @property
     def _known_days(self) -> CommitDays:

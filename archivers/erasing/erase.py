@@ -55,18 +55,18 @@ def plan_erasure(context: ArchiveContext, erasure: Erasure, others: Sequence[Pol
     return ErasureReport(counts, list(unreached(context, erasure)))
 
 
-def erase(context: ArchiveContext, erasure: Erasure, beside: ErasureFacts) -> ErasureReport:
+def erase(context: ArchiveContext, erasure: Erasure, facts: ErasureFacts) -> ErasureReport:
     """Erases a series, or continues where an earlier call was cut off. Returns what was erased, and what
     remains. Raises UsageError, and has changed nothing, where another erasure of the policy has not ended, a
     hold forbids it, or buckets reach over the edge of the range."""
-    work = ErasureWork(context, erasure, beside.others)
-    if check_erasable(context, erasure, beside.others) is None:
+    work = ErasureWork(context, erasure, facts.others)
+    if check_erasable(context, erasure, facts.others) is None:
         if erasure.within.is_bounded:
-            plan_erasure(context, erasure, beside.others)  # which raises where the range cuts buckets
+            plan_erasure(context, erasure, facts.others)  # which raises where the range cuts buckets
         request = erasure.text, erasure.within, erasure.reason, context.now
         work.transaction(lambda session: work.erasures.begin(*request, session))
-    _erase_all(work, is_cleared=beside.is_cleared)
-    left = list(remaining(context, erasure, beside.others))
+    _erase_all(work, is_cleared=facts.is_cleared)
+    left = list(remaining(context, erasure, facts.others))
     return ErasureReport(work.transaction(lambda session: _end(work, session)), left)
 
 

@@ -139,8 +139,8 @@ def _end(context: ArchiveContext, found: FoundBucket, last: int) -> End | None:
 
 def _holds(context: ArchiveContext, policy: Policy, decoded: Decoded) -> list[Hold]:
     """Returns those that cover a bucket; `policy`: as which it was decoded."""
-    standing = Holds(context.database, context.policy.name).standing()
-    return [hold for hold in standing if covered(decoded, policy, [hold])]
+    holds = Holds(context.database, context.policy.name).active()
+    return [it for it in holds if covered(decoded, policy, [it])]
 
 
 def _span(policy: Policy, bucket: Batch) -> tuple[int | None, int | None]:

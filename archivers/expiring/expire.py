@@ -25,8 +25,8 @@ AT_ONCE = 1000
 def expire_archive(context: ArchiveContext) -> ExpiryReport:
     """Puts tombstones on what is past its time, and takes out what had one for long enough. Returns what was
     done. Raises HaltedError where the archive is not what it was."""
-    is_ending = context.to == "offline" and RetentionRule.of(context.policy, context.now) is not None
-    if is_ending and not context.state.is_recovered:
+    has_expiry = context.to == "offline" and RetentionRule.of(context.policy, context.now) is not None
+    if has_expiry and not context.state.is_recovered:
         recover(context)
     return _run(context, writes=True)
 
@@ -76,6 +76,6 @@ def undelete(context: ArchiveContext, within: TimeRange = EVER) -> set[int]:
 
 def _lift(context: ArchiveContext, names: list[Any], session: ClientSession) -> None:
     """Lifts tombstones in a transaction. What has gone meanwhile has none any more."""
-    standing = {"_id": {"$in": names}, "tombstone.due": {"$exists": True}}
+    under_tombstone = {"_id": {"$in": names}, "tombstone.due": {"$exists": True}}
     update = {"$set": {"tombstone": lifted(context.now)}}
-    context.receipts.collection.update_many(standing, update, session=session)
+    context.receipts.collection.update_many(under_tombstone, update, session=session)

@@ -49,7 +49,7 @@ class OfflineExpiry:
     def run(self) -> None:
         """Puts tombstones on commits that are past their time, and takes out those whose tombstones are
         due."""
-        fresh, due = [], []
+        new, due = [], []
         for receipt in list(self._past()):
             amount = receipt["days"], receipt["buckets"], receipt["bytes"]
             tombstone = receipt.get("tombstone")
@@ -58,7 +58,7 @@ class OfflineExpiry:
                 self.report.live += receipt["buckets"]
             elif stage == "none":
                 self.report.tombstoned.add(*amount)
-                fresh.append(receipt)
+                new.append(receipt)
             elif stage != "due":
                 (self.report.standing if stage == "standing" else self.report.lifted).add(*amount)
             elif tombstone and (held := tombstone.get("held")):
@@ -66,8 +66,8 @@ class OfflineExpiry:
             else:
                 due.append(receipt)
         if self.writes:
-            for at in range(0, len(fresh), _AT_ONCE):
-                self._place(fresh[at : at + _AT_ONCE])
+            for at in range(0, len(new), _AT_ONCE):
+                self._place_tombstones(new[at : at + _AT_ONCE])
         for receipt in due:
             self.context.check()
             self._end(receipt)
@@ -96,15 +96,15 @@ class OfflineExpiry:
             pipeline.append({"$unionWith": {"coll": self._receipts.collection.name, "pipeline": live_ones}})
         return list(self._receipts.collection.aggregate(pipeline))
 
-    def _place(self, fresh: Sequence[Document]) -> None:
-        named = {"_id": {"$in": [it["_id"] for it in fresh]}}
+    def _place_tombstones(self, new: Sequence[Document]) -> None:
+        named = {"_id": {"$in": [it["_id"] for it in new]}}
         update = {"$set": {"tombstone": self.rule.tombstone}}
 
         def step(session: ClientSession) -> None:
             self._receipts.collection.update_many(named, update, session=session)
 
         transaction(self.context.database, self.context.guard, step)
-        self.context.progress("tombstones", len(fresh))
+        self.context.progress("tombstones", len(new))
 
     def _end(self, receipt: Document) -> None:
         commit = commit_of(receipt)
@@ -138,8 +138,8 @@ class OfflineExpiry:
     def _holding(self, manifests: Sequence[Manifest], session: ClientSession | None) -> list[str]:
         """Returns the names of the holds that cover some of these."""
         policy = self.context.policy
-        standing = Holds(self.context.database, policy.name).standing(session)
-        return [hold.name for hold in standing if any(may_cover(hold, it, policy) for it in manifests)]
+        holds = Holds(self.context.database, policy.name).active(session)
+        return [hold.name for hold in holds if any(may_cover(hold, it, policy) for it in manifests)]
 
     def _decide(
         self,

@@ -42,7 +42,7 @@ Document = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Sorted:
+class SortedBuckets:
     """Buckets that are past their time: those that go, those that a hold keeps (and which hold), and those
     that are live as well."""
 
@@ -66,21 +66,21 @@ class OnlineExpiry:
         if (first := self._archived.earliest_ending(FIRST_MS)) is None or first >= end:
             return
         known = {it["day"]: it for it in tombstones_of(self._receipts)}
-        fresh: dict[int, int] = {}
+        new: dict[int, int] = {}
         for day in self._days(first, end, known):
             record = known.get(day, {})
             stage = self.rule.stage(record.get("tombstone"))
             if stage == "due":
-                self._take(day, record["tombstone"])
+                self._expire_day(day, record["tombstone"])
             elif stage == "none":
                 if buckets := self._archived.count_ending(*_span(day)):
-                    fresh[day] = buckets
+                    new[day] = buckets
                     self.report.tombstoned.add([day], buckets, 0)
             else:
                 amount = self.report.standing if stage == "standing" else self.report.lifted
                 amount.add([day], record["buckets"], 0)
-        if self.writes and fresh:
-            self._place(fresh)
+        if self.writes and new:
+            self._place_tombstones(new)
 
     @property
     def _receipts(self) -> Receipts:
@@ -113,7 +113,7 @@ class OnlineExpiry:
             at = self._archived.earliest_ending(day * DAY_MS)
             at = None if at is None else max(at, day * DAY_MS)
 
-    def _place(self, fresh: dict[int, int]) -> None:
+    def _place_tombstones(self, new: dict[int, int]) -> None:
         placed = {"kind": TOMBSTONE, "tombstone": self.rule.tombstone}
         updates = [
             UpdateOne(
@@ -121,19 +121,19 @@ class OnlineExpiry:
                 {"$set": {**placed, "day": day, "buckets": buckets}},
                 upsert=True,
             )
-            for day, buckets in fresh.items()
+            for day, buckets in new.items()
         ]
 
         def step(session: ClientSession) -> None:
             self._receipts.collection.bulk_write(updates, session=session)
 
         transaction(self.context.database, self.context.guard, step)
-        self.context.progress("tombstones", len(fresh))
+        self.context.progress("tombstones", len(new))
 
     def _identity(self, day: int) -> Document:
         return self._receipts.identity(f"tombstone-{day}")
 
-    def _take(self, day: int, tombstone: Document) -> None:
+    def _expire_day(self, day: int, tombstone: Document) -> None:
         """Takes a day out, as far as nothing keeps its buckets."""
         if held := tombstone.get("held"):
             self.report.held.update(dict(zip(held, tombstone["kept"], strict=True)))
@@ -144,7 +144,7 @@ class OnlineExpiry:
             stays |= len(past) < len(batch)
             for piece in chunks(past):
                 self.context.check()
-                found = self._take_piece(day, piece)
+                found = self._expire_piece(day, piece)
                 kept += found.held
                 self.report.live += found.live
                 stays |= bool(found.live) or len(found.going) + found.held.total() < len(piece)
@@ -159,7 +159,7 @@ class OnlineExpiry:
         decoded = decode(batch, self.context.policy)
         return batch.take(np.sort(decoded.units[decoded.last < self._end]))
 
-    def _take_piece(self, day: int, piece: Batch) -> Sorted:
+    def _expire_piece(self, day: int, piece: Batch) -> SortedBuckets:
         if not self.writes:
             return self._sort(piece, None)
         note_ended(self.context.database, self.context.policy, (day + 1) * DAY_MS)
@@ -169,43 +169,41 @@ class OnlineExpiry:
         self.context.progress("expired buckets", len(found.going))
         return found
 
-    def _sort(self, piece: Batch, session: ClientSession | None) -> Sorted:
+    def _sort(self, piece: Batch, session: ClientSession | None) -> SortedBuckets:
         policy = self.context.policy
-        standing = Holds(self.context.database, policy.name).standing(session)
-        held = self._covered(piece, standing, session) if standing else {}
+        holds = Holds(self.context.database, policy.name).active(session)
+        held = self._covered(piece, holds, session) if holds else {}
         live: set[bytes] = set()
         if not self.context.kept:
             for state in ("copied", MERGING):
                 live |= self._receipts.open(piece.main.ids, state, session).keys()
         is_live = [i for i, raw_id in enumerate(piece.main.raw_ids) if raw_id in live and i not in held]
         going = np.setdiff1d(np.arange(len(piece)), [*held, *is_live])
-        return Sorted(going, Counter(hold.name for hold in held.values()), len(is_live))
+        return SortedBuckets(going, Counter(hold.name for hold in held.values()), len(is_live))
 
-    def _covered(
-        self, piece: Batch, standing: Sequence[Hold], session: ClientSession | None
-    ) -> dict[int, Hold]:
+    def _covered(self, piece: Batch, holds: Sequence[Hold], session: ClientSession | None) -> dict[int, Hold]:
         """Returns the holds that cover buckets, or any of their versions, which go with them."""
         policy = self.context.policy
-        held = covered(decode(piece, policy), policy, standing)
+        held = covered(decode(piece, policy), policy, holds)
         versions = self._versions.of(piece.main.ids, session)
         for i, raw_id in enumerate(piece.main.raw_ids):
             for version in versions.get(same_id(raw_id), []):
-                for hold in covered(decode(version.bucket, policy), policy, standing).values():
+                for hold in covered(decode(version.bucket, policy), policy, holds).values():
                     held.setdefault(i, hold)
         return held
 
-    def _delete(self, day: int, piece: Batch, session: ClientSession) -> Sorted:
+    def _delete(self, day: int, piece: Batch, session: ClientSession) -> SortedBuckets:
         """Deletes buckets in the transaction. Nothing goes where the tombstone was lifted, or where the
         archived bucket has changed."""
         identity, nothing = self._identity(day), np.zeros(0, dtype=np.int64)
         record = self._receipts.collection.find_one({"_id": identity}, session=session) or {}
         tombstone: Document = record.get("tombstone", {})
         source = archived_source(self.context.database, self.context.policy, session)
-        there = Batch.concat(list(source.by_raw_ids(piece.main.raw_ids)))
-        as_read = {there.unit(i) for i in range(len(there))}
+        current = Batch.concat(list(source.by_raw_ids(piece.main.raw_ids)))
+        as_read = {current.unit(i) for i in range(len(current))}
         has_changed = any(piece.unit(i) not in as_read for i in range(len(piece)))
         if has_changed or not tombstone or self.rule.stage(tombstone) != "due":
-            return Sorted(nothing, Counter(), 0)
+            return SortedBuckets(nothing, Counter(), 0)
         found = self._sort(piece, session)
         if len(found.going):
             self._remove(piece.take(found.going), tombstone["at"], session)

@@ -249,7 +249,7 @@ class OfflineArchive(ArchivedCommits):
     def check_present(self, manifest: Manifest) -> None:
         """Raises DamagedError where the commit is gone: somebody else cleared the store since it was read."""
         if not self.is_there(manifest.name):
-            self.missing_manifest(manifest.name)
+            self.raise_missing(manifest.name)
 
     def drop(self, manifest: Manifest) -> None:
         """Takes a commit out. The manifest goes before its files: a crash leaves files of no commit."""
@@ -266,9 +266,9 @@ class OfflineArchive(ArchivedCommits):
         """Yields the files under `data/` and `meta/buckets/` of no commit, and the commit they are named
         for."""
         files = self.sizes()
-        yield from self.files_of_none(files, self.commits())  # after the files: one committed since counts
+        yield from self.files_outside(files, self.commits())  # after the files: one committed since counts
 
-    def files_of_none(
+    def files_outside(
         self, files: Iterable[str], commits: Iterable[Commit]
     ) -> Iterator[tuple[str, CommitName | None]]:
         """Yields the files that belong to none of these commits, and the commit they are named for."""
@@ -292,7 +292,7 @@ class OfflineArchive(ArchivedCommits):
         found = [(key, commit) for key, commit in self.unlisted() if commit]
         left = [(key, commit.name) for key, commit in found if commit.fence < fence]
         for _, commit in sorted(known({name for _, name in left}).items()):
-            self.missing_manifest(commit)
+            self.raise_missing(commit)
         if left:
             there = {found.key for found in self.store.list(f"{self.policy.name}/data/")}
             for key in sorted(set(parts()) - there):

@@ -131,7 +131,7 @@ class ArchivedCommits:
         except NotFound:
             if commit.seal is None:
                 return None
-            self.missing_manifest(commit)
+            self.raise_missing(commit)
 
     def earliest(self, at_or_after_ms: int) -> int | None:
         """Returns an instant at or after the argument, so that nothing archived lies between the two; None
@@ -213,7 +213,7 @@ class ArchivedCommits:
         """Returns the url of a commit's manifest."""
         return f"{self.store.url}/{manifest_key(self.policy.name, commit.sequence, commit.name)}"
 
-    def missing_manifest(self, commit: Commit) -> NoReturn:
+    def raise_missing(self, commit: Commit) -> NoReturn:
         """Raises DamagedError for a commit whose manifest has gone."""
         raise DamagedError(
             "part-missing", self.place(commit), "the manifest is missing, though a receipt names it"

@@ -87,8 +87,8 @@ class _Sync:
 
     def compare(self) -> LakeReport:
         """Goes by all that the table lists, and all that the archive holds."""
-        root, standing = location(self.archive.store, ""), self.records.standing()
-        wanted = {root + key for _, keys in standing for key in keys}
+        root, current = location(self.archive.store, ""), self.records.current()
+        wanted = {root + key for _, keys in current for key in keys}
         listed: dict[str, DataFile] = {}
         removed = []
         for file in self.table.files():
@@ -96,9 +96,9 @@ class _Sync:
                 removed.append(file)  # if it is listed twice, all entries go
             listed[file.file_path] = file
         there = listed.keys() - {it.file_path for it in removed}
-        lacking = {it for it, keys in standing if any(root + key not in there for key in keys)}
-        joining = [it for it, _ in standing if it in lacking]
-        present = [it for it, _ in standing if it not in lacking]
+        lacking = {it for it, keys in current if any(root + key not in there for key in keys)}
+        joining = [it for it, _ in current if it in lacking]
+        present = [it for it, _ in current if it not in lacking]
         return self._apply(_Changes(joining, self.records.leaving(), removed, present, there))
 
     def _apply(self, changes: _Changes) -> LakeReport:

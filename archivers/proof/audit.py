@@ -77,8 +77,8 @@ class _Audit:
     """An audit under way. The archive is read for the summaries; what they do not need of it, at last."""
 
     context: ArchiveContext
-    turns: Rotation
-    standing: list[Verified] = field(default_factory=list)  # commits of which all files are there
+    rotation: Rotation
+    intact: list[Verified] = field(default_factory=list)  # commits of which all files are there
     read: set[str] = field(default_factory=set)  # those of them that were read whole
 
     @property
@@ -86,14 +86,14 @@ class _Audit:
         return self.context.policy
 
     def report(self, found: list[Finding]) -> AuditReport:
-        parts = sum(it.parts for it in self.standing)
-        read = sum(it.parts for it in self.standing if it.commit.name in self.read)
-        return AuditReport(found, parts, read, self.turns.days)
+        parts = sum(it.parts for it in self.intact)
+        read = sum(it.parts for it in self.intact if it.commit.name in self.read)
+        return AuditReport(found, parts, read, self.rotation.days)
 
     @cached_property
     def sample(self) -> Sample:
         """Returns what of the archive is read."""
-        return sample((it.commit for it in self.standing), self.turns, self.context.now)
+        return sample((it.commit for it in self.intact), self.rotation, self.context.now)
 
     @cached_property
     def archived(self) -> ArchivedReader:
@@ -112,7 +112,7 @@ class _Audit:
             )
 
     def records(self) -> Iterator[Finding]:
-        report, self.standing, unlisted = verify_records(self.context)
+        report, self.intact, unlisted = verify_records(self.context)
         yield from self._bad(report)
         for gap in self.context.receipts.gaps():
             numbers = f"{gap['lost']['after'] + 1} to {gap['lost']['sequence']}"

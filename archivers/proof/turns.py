@@ -56,13 +56,13 @@ class Sample(NamedTuple):
     unread: Sequence[Span]  # milliseconds
 
 
-def sample(commits: Iterable[Commit], turns: Rotation, now: datetime) -> Sample:
+def sample(commits: Iterable[Commit], rotation: Rotation, now: datetime) -> Sample:
     """Returns the commits that have their turn now: each with the day on which it begins."""
     today, everything = as_ms(now) // DAY_MS, list(commits)
-    read = [it for it in everything if turns.has(day_number(it.first), today)]
+    read = [it for it in everything if rotation.has(day_number(it.first), today)]
     days = Spans(map(_days_of, read))
-    unread = (_days_of(it) for it in everything)
-    return Sample(read, [part for span in Spans(unread).spans for part in days.gaps(*span)])
+    archived = Spans(map(_days_of, everything)).spans
+    return Sample(read, [part for span in archived for part in days.gaps(*span)])
 
 
 def _days_of(commit: Commit) -> Span:

@@ -53,11 +53,11 @@ class Verified(NamedTuple):
 
 
 class Records(NamedTuple):
-    """What `verify_records` found: `standing` are the commits of which nothing is amiss, `unlisted` the keys
+    """What `verify_records` found: `current` are the commits of which nothing is amiss, `unlisted` the keys
     of files that no manifest names."""
 
     report: VerifyReport
-    standing: list[Verified]
+    intact: list[Verified]
     unlisted: list[str]
 
 
@@ -92,7 +92,7 @@ def verify_records(context: ArchiveContext) -> Records:
     verifier = _Verifier(context, archive, report, check_files, label="parts that are there")
     _verify_all(context, verifier, report)
     unread = [it for it in verifier.listed if it.name not in verifier.done]  # which may name more of them
-    unlisted = [key for key, _ in archive.files_of_none(sorted(sizes.keys() - named), unread)]
+    unlisted = [key for key, _ in archive.files_outside(sorted(sizes.keys() - named), unread)]
     there = [key for key in unlisted if archive.store.head(key) is not None]  # a run may have dropped some
     return Records(report, list(verifier.done.values()), there)
 
@@ -248,4 +248,4 @@ def _missing(archive: OfflineArchive, commit: Commit) -> DamagedError:
 
 def _is_dropped(receipts: Receipts, archive: OfflineArchive, commit: Commit) -> bool:
     """Returns whether a concurrent run has dropped the commit since the commits were listed."""
-    return not archive.is_there(commit) and commit.name not in receipts.standing([commit.name])
+    return not archive.is_there(commit) and commit.name not in receipts.current([commit.name])

@@ -148,7 +148,7 @@ def check_all_present(receipts: Receipts, archive: OfflineArchive) -> list[Commi
     missing = archive.missing(receipts.commits)
     for commit in missing:
         if not is_forgotten(receipts, archive, commit):
-            archive.missing_manifest(commit)
+            archive.raise_missing(commit)
     return missing
 
 

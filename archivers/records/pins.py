@@ -113,7 +113,7 @@ class Pins:
         while page := list(islice(ids, MAX_BUCKETS)):
             yield page
 
-    def standing(self) -> tuple[int, datetime | None]:
+    def count_and_next_end(self) -> tuple[int, datetime | None]:
         """Returns how many buckets are pinned, and when the first pin ends; None: none ends by itself."""
         count = self._collection.count_documents(self._mine | self._counting)
         ends = self._collection.find({**self._mine, "until": {"$gt": self._now}})

@@ -56,8 +56,8 @@ def check_deletions(
 
 
 def _digests(receipts: Receipts) -> dict[str, str]:
-    standing = Holds(receipts.collection.database, receipts.policy).standing()
-    return {it.name: it.digest for it in standing}
+    kept = Holds(receipts.collection.database, receipts.policy).active()
+    return {it.name: it.digest for it in kept}
 
 
 def differing_holds(

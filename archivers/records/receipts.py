@@ -222,29 +222,31 @@ class Receipts:
 
     def commits(self) -> Iterator[Commit]:
         """Yields the offline commits that must be there, by their receipts."""
-        return self._commits(self.all_standing)
+        return self._commits(self.current_query)
 
-    def standing(self, names: Sequence[str]) -> set[str]:
+    def current(self, names: Sequence[str]) -> set[str]:
         """Returns those of these commits that must be there."""
         wanted = {"_id": {"$in": [self.identity(name) for name in names]}}
-        return {it.name for it in self._commits({**self.all_standing, **wanted})}
+        return {it.name for it in self._commits({**self.current_query, **wanted})}
 
     def within(self, first: int, last: int, session: ClientSession | None = None) -> list[Commit]:
-        """Returns the commits in `all_standing` with readings from day first to last (UTC, since 1970)."""
+        """Returns the commits in `current_query` with readings from day first to last (UTC, since 1970)."""
         days = {"$elemMatch": {"$gte": first, "$lte": last}}
-        return sorted(self._commits({**self.all_standing, "days": days}, session), key=lambda it: it.sequence)
+        return sorted(
+            self._commits({**self.current_query, "days": days}, session), key=lambda it: it.sequence
+        )
 
     def span(self, session: ClientSession | None = None) -> tuple[int, int] | None:
         """Returns the first and last UTC day of the commits that must be there; None where there are none."""
         days: list[int] = []  # from both ends: a run may make the first commit between the two queries
         for order in (ASCENDING, DESCENDING):
-            found = self.collection.find(self.all_standing, {"days": 1}, session=session).sort("days", order)
+            found = self.collection.find(self.current_query, {"days": 1}, session=session).sort("days", order)
             days += [day for it in found.limit(1) for day in it["days"]]
         return (min(days), max(days)) if days else None
 
     def parts(self) -> Iterator[str]:
         """Yields the keys of the parts of commits that must be there."""
-        for found in self.collection.find(self.all_standing, {"parts": 1}):
+        for found in self.collection.find(self.current_query, {"parts": 1}):
             yield from found["parts"]
 
     @property
@@ -253,7 +255,7 @@ class Receipts:
         return self.collection.with_options(codec_options=_AS_QUERIED)
 
     @property
-    def all_standing(self) -> Document:
+    def current_query(self) -> Document:
         """Returns the query for commits that must be there. One without a seal was restored unregistered."""
         whole = {"seal": {"$exists": True}, "state": {"$in": ["open", "closed"]}}
         return {"_id.policy": self.policy, "kind": "offline", **whole}

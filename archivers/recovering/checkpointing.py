@@ -79,12 +79,12 @@ def _proven(run: ArchiveRun, heads: Heads) -> Checkpoint | None:
     if not are_known(receipts, run.receipt_files, named.values()):
         _logger.warning("policy %s: no checkpoint was made: %s", run.policy.name, _LOST)
         return None
-    standing = [link_of(it) for it in sorted(registered.values(), key=lambda it: it.sequence)]
+    listed = [link_of(it) for it in sorted(registered.values(), key=lambda it: it.sequence)]
     made = Checkpoint(
         policy=archive.policy.name,
         sequence=heads.sequence,
         heads=heads.links,
-        commits=tuple(standing),
+        commits=tuple(listed),
         receipt=last_receipt(receipts),
         created=run.now,
     )

@@ -138,7 +138,7 @@ class Recovery:
 
         def step(session: ClientSession) -> None:
             held.clear()
-            for hold in Holds(self._work.database, self._work.policy.name).standing(session):
+            for hold in Holds(self._work.database, self._work.policy.name).active(session):
                 held.update((it["_id"]["name"], hold) for it in receipts if self._is_covered(it, hold))
             if held:
                 note_held(self._receipts, held, session)
@@ -162,7 +162,7 @@ class Recovery:
         """Raises DamagedError where what took a commit over is registered, and its manifest is gone."""
         for commit in self._receipts.registered([name] if name else []).values():
             if not self._archive.is_there(commit):
-                self._archive.missing_manifest(commit)
+                self._archive.raise_missing(commit)
 
     def _adopt_unknown(self, listed: dict[str, Commit], last: list[Manifest]) -> None:
         """Registers the commits that have no receipt, each after those that came before it; `last` are those

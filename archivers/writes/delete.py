@@ -106,7 +106,7 @@ def guarded_delete(
     holds = Holds(database, policy.name)
 
     def step(session: ClientSession) -> Outcome:
-        if frozen := holds.standing(session, frozen=True):
+        if frozen := holds.active(session, frozen=True):
             check_none_frozen(decode(verified, policy), policy, frozen)
         outcome = compare(database, policy, verified, session)
         _delete(database, policy, verified, outcome.deleted, session)

@@ -147,8 +147,8 @@ STEPS = (
     Step("backfill noted", "mongo update bucketwise_progress backfill", _BACKFILL + "reach", ("backfill",)),
     # Expiry of summaries
     Step("expiry noted", "mongo update bucketwise_progress gone", _PROGRESS + "note_gone", ("expiry",)),
-    Step("holds before expiry", "mongo find bucketwise_holds", _HOLDS + "standing", ("expiry",)),
-    Step("holds asked", "mongo find bucketwise_holds in transaction", _HOLDS + "standing", _ASK),
+    Step("holds before expiry", "mongo find bucketwise_holds", _HOLDS + "active", ("expiry",)),
+    Step("holds asked", "mongo find bucketwise_holds in transaction", _HOLDS + "active", _ASK),
     Step("summaries expired", "mongo delete it_hourly in transaction", _EXPIRY, ("expiry",)),
     Step("expiry committed", "mongo commit expired summaries", _EXPIRY, ("expiry",)),
     # A collection is rewritten in another model
@@ -191,10 +191,10 @@ STEPS = (
     Step(
         "tombstones placed",
         "mongo update bucketwise_receipts tombstone in transaction",
-        _EXPIRE_OFF + "_place",
+        _EXPIRE_OFF + "_place_tombstones",
         _BURIES,
     ),
-    Step("tombstones committed", "mongo commit tombstones", _EXPIRE_OFF + "_place", _BURIES),
+    Step("tombstones committed", "mongo commit tombstones", _EXPIRE_OFF + "_place_tombstones", _BURIES),
     Step("end noted", "mongo update bucketwise_progress ended", _PROGRESS + "note_ended", _ENDS),
     Step(
         "commit ended", "mongo update bucketwise_receipts ended in transaction", _REGISTRY + "end", _ENDS[:2]
