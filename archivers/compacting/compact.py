@@ -33,9 +33,8 @@ from buckets.fields.times import DAY_MS, EVER, TimeRange
 class CompactOptions:
     """The options of a compaction.
 
-    `range`: only commits that begin on a day which it touches. `quiet_since`: days into which something was
-    archived later are left alone; None: none is. `budget`: bytes of BSON to rewrite at most; None: no limit.
-    """
+    `range`: only commits that begin on one of its days. `quiet_since`: a day into which anything was archived
+    later is left alone; None: no day is. `budget`: bytes of BSON to rewrite at most; None: no limit."""
 
     range: TimeRange = EVER
     quiet_since: datetime | None = None
@@ -61,8 +60,8 @@ class CompactReport:
 
 
 def compact(context: ArchiveContext, options: CompactOptions) -> CompactReport:
-    """Merges small commits. Returns what was done. Raises HaltedError where a commit is not what it was, and
-    leaves everything as it is."""
+    """Merges small commits. Returns what was done. Raises HaltedError, and changes nothing, where a commit is
+    damaged."""
     archive = context.offline(context.keys)
     if archive is None:
         return CompactReport()
@@ -98,7 +97,7 @@ class _Compactor:
             self.context.progress("merged commits", len(group), self.done)
 
     def groups(self) -> Iterator[list[CommitInfo]]:
-        """Yields the commits that become one, day by day, as far as the budget goes."""
+        """Yields groups of commits, each of which becomes one, day by day, until the budget is spent."""
         days = self._days()
         for number, day in enumerate(days):
             self.context.check()
@@ -122,7 +121,7 @@ class _Compactor:
         return CommitDays(self.context.receipts)
 
     def _days(self) -> list[int]:
-        """Returns the UTC days, since 1970, that have to be looked at."""
+        """Returns the UTC days, since 1970, on which there may be commits to merge."""
         first = self.options.range.start_ms // DAY_MS
         last = (self.options.range.end_ms - 1) // DAY_MS
         return self._known_days.to_compact(first, last, self.options.quiet_since)
@@ -169,7 +168,7 @@ class _Compactor:
 
     def _bucket_sets(self, manifests: Sequence[Manifest]) -> Iterator[BucketSet]:
         """Yields the buckets of these commits in their order, as many at a time as a section may hold.
-        Irregular buckets take more memory than receipts tell: no more of them are decoded than fit."""
+        Irregular buckets take more memory than their receipts say, so it is measured as they are read."""
         policy, limit, filled, cells = manifests[0].archived_policy, self._section, list[Batch](), 0
         for batch in (it.batch for one in manifests for it in self.archive.sections(one)):
             self.context.check()

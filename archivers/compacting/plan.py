@@ -1,5 +1,4 @@
-"""Decides which commits are merged into one: those of one UTC day, as far as one commit may hold them.
-Pure."""
+"""Decides which commits are merged: those of one UTC day, up to what one commit may hold. Pure."""
 
 from __future__ import annotations
 
@@ -70,8 +69,9 @@ def section_limit(memory: int) -> Size:
 
 
 def mergeable(day: Sequence[CommitInfo], quiet_since: datetime | None) -> list[CommitInfo]:
-    """Returns the commits of a day that may be merged. A day into which something was archived lately is left
-    alone, as more may come; unless it has very many. None: no day is."""
+    """Returns the commits of a day that may be merged. A day into which anything was archived after
+    `quiet_since` is left alone, as more may come, unless it has very many commits. None: no day is left
+    alone."""
     if quiet_since is None:
         return list(day)
     old = [it for it in day if it.committed <= quiet_since]
@@ -79,8 +79,9 @@ def mergeable(day: Sequence[CommitInfo], quiet_since: datetime | None) -> list[C
 
 
 def groups(day: Iterable[CommitInfo], section: Size, budget: int | None) -> Iterator[list[CommitInfo]]:
-    """Yields the commits of a day that become one each: neighbours in the chain, as many as one commit may
-    hold, and at most `budget` bytes of BSON. Those that stay alone are left out.
+    """Yields groups of a day's commits, each of which becomes one commit: neighbours in the chain, up to what
+    one commit may hold, and at most `budget` bytes of BSON. Commits without a neighbour to merge with are
+    left out.
 
     A commit with live buckets stays of one section: it is rewritten when one of them changes."""
     by_key: dict[str, list[CommitInfo]] = {}
@@ -106,8 +107,8 @@ def _exceeds(group: Sequence[CommitInfo], section: Size, budget: int | None) -> 
 
 
 def _without_dominant(group: list[CommitInfo], section: Size) -> list[CommitInfo]:
-    """Returns the group without commits of several sections that hold more than all others together: what
-    comes later, and is little, does not make all of a large day be written again each time."""
+    """Returns the group without a commit of several sections that holds more than all others together.
+    Otherwise a few late readings would have all of a large day written again, each time."""
     largest = max(group, key=lambda it: it.held.bytes)
     is_several = largest.held.cells > section.cells or largest.held.bytes > section.bytes
     if len(group) > 1 and is_several and 2 * largest.held.bytes > _size(group).bytes:

@@ -41,7 +41,7 @@ def commits_of(
     archive: OfflineArchive, erasure: Erasure, visit: Callable[[Batch], None] = _ignore
 ) -> Iterator[HeldCommit]:
     """Yields the commits that hold something of the series in the range, or across its edges. `visit` is
-    given the buckets that go, section by section: they may not fit into memory together."""
+    called with the buckets that go, section by section, since they may not fit into memory together."""
     within = erasure.within
     for manifest in archive.manifests(within.start_ms, within.end_ms):
         which = manifest.sections_with(erasure.policy, [erasure.series])
@@ -110,7 +110,7 @@ def superseded_files_of(
 
 
 def erase_versions(work: ErasureWork, archive: OfflineArchive) -> None:
-    """Rewrites the files of superseded versions: what stays is put first."""
+    """Rewrites the files of superseded versions. The new file is written before the old one is deleted."""
     kept = Superseded(archive.store, archive.policy.name)
     for file, left, found in list(superseded_files_of(kept, work.erasure)):
         if len(found.going):

@@ -80,8 +80,8 @@ class Erasure:
 
 
 def check_erasure(erasure: Erasure) -> None:
-    """Raises UsageError where a policy's series can't be erased, or what is asked for is no series of it, or
-    the reason would keep what is erased."""
+    """Raises UsageError where the policy's series can't be erased, where the request names no series of it,
+    or where the reason, which is kept, contains what is to be erased."""
     policy, name = erasure.policy, erasure.policy.name
     if not erasure.series:
         fields = ", ".join(policy.series_names) or "none"

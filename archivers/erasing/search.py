@@ -38,8 +38,8 @@ def remaining(context: ArchiveContext, erasure: Erasure, others: Sequence[Policy
 
 
 def _by_series(context: ArchiveContext, erasure: Erasure, *, is_own: bool) -> Iterator[Remaining]:
-    """Yields what holds the series by its fields. `is_own`: not of another policy, whose source has been
-    searched."""
+    """Yields what holds the series by its fields. `is_own`: the erasure is of the policy itself. Of another
+    policy the source is not searched again."""
     for place in places_of(erasure)[not is_own :]:
         source = Source(context.database, erasure.policy, place.collection, place.overflow)
         found = [it for _, it in held_in(source, erasure)]

@@ -1,4 +1,4 @@
-"""Erases the summaries of a series, and makes those anew that hold something beyond the range as well."""
+"""Erases the summaries of a series, and makes those again that hold something beyond the range as well."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _delete(
 
 
 def _edges(within: TimeRange) -> Iterator[TimeRange]:
-    """Yields ranges that touch the windows alone that may reach beyond it."""
+    """Yields ranges that touch only the windows which may reach beyond the edges of this one."""
     if within.since is not None:
         yield TimeRange(within.since, within.since + _MS)
     if within.until is not None:

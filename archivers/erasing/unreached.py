@@ -1,4 +1,4 @@
-"""What no erasure reaches, and what can't be told."""
+"""Places that no erasure reaches, and what can't be known of them."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class ErasureWork:
 
     @cached_property
     def erasures(self) -> Erasures:
-        """Returns where it is written down how far it has come."""
+        """Returns the records of how far the erasure has come."""
         return Erasures(self.context.receipts)
 
     @cached_property
@@ -77,7 +77,7 @@ class ErasureWork:
         self.transaction(lambda session: self.erasures.count(counts, session))
 
     def forget(self, going: Batch) -> None:
-        """Removes, before archived buckets go, what else there is by the `_id`s of those that are not live:
+        """Removes, before archived buckets go, what else refers to the `_id`s of those that are not live:
         pins, records of the quarantine, and overflow that a restore into another collection has put back."""
         for piece in chunks(going):
             there = {same_id(it) for it in self.context.source.present(piece.main.ids)}

@@ -1,4 +1,4 @@
-"""What policies do with the buckets that are there now, each by some instant: counted, nothing is moved."""
+"""Counts what policies would do with today's buckets by some instant. Moves nothing."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ class Outcome:
 
 
 def rule(context: ArchiveContext, readers: Sequence[Policy], present: datetime) -> Rule:
-    """Returns what the policy does by the instant of the context, if it runs from now on. `readers`: other
-    policies that roll up the collection."""
+    """Returns which buckets the policy has archived and deleted by the instant of the context, if it runs
+    from now on. `readers`: other policies that roll up the collection."""
     archived = _archived_before(context, readers)
     return Rule(context, archived, min(archived, _deleted_before(context, readers, present)))
 
 
 def _archived_before(context: ArchiveContext, readers: Sequence[Policy]) -> int:
-    """Returns the instant before which buckets that end are archived by then: expired, and rolled up."""
+    """Returns the instant before which a bucket must end to be archived by then: expired, and rolled up."""
     if context.to == "none":
         return NEVER
     rolled_up = [
@@ -91,8 +91,8 @@ def _archived_before(context: ArchiveContext, readers: Sequence[Policy]) -> int:
 
 
 def _deleted_before(context: ArchiveContext, readers: Sequence[Policy], present: datetime) -> int:
-    """Returns the instant before which buckets that end are deleted by then: copies have to be older than the
-    grace."""
+    """Returns the instant before which a bucket must end to be deleted by then: its copy has to be older than
+    the grace."""
     if context.to == "none" or context.kept:
         return NEVER
     if not context.archive.grace:
@@ -103,8 +103,8 @@ def _deleted_before(context: ArchiveContext, readers: Sequence[Policy], present:
 
 
 def _copied_before(context: ArchiveContext) -> int:
-    """Returns the instant before which buckets that end were copied by `now` of the context, by receipts:
-    runs copy in the order of time."""
+    """Returns the instant before which a bucket must end to have been copied by `now` of the context, by
+    receipts: runs copy in the order of time."""
     receipts = context.receipts
     mine = {"_id.policy": receipts.policy, "kind": context.to, "copied": {"$lte": context.now}}
     if context.to == "offline":
@@ -118,8 +118,8 @@ def _copied_before(context: ArchiveContext) -> int:
 
 
 def outcomes(rules: Sequence[Rule]) -> list[Outcome]:
-    """Returns how buckets fare by each rule. Those that any of them archives are read; where rules read their
-    buckets alike, once for all of them."""
+    """Returns the outcome of each rule. Reads the buckets that any of them archives; rules that decode
+    buckets alike share one reading."""
     found = [Outcome() for _ in rules]
     until = max((it.archived_before for it in rules), default=NEVER)
     alike: dict[str, list[int]] = {}

@@ -105,7 +105,7 @@ class BucketFinder:
         return located[:MOST_BUCKETS]
 
     def _search(self, name: bytes, spans: list[Span], *, is_bound: bool) -> tuple[Batch, Policy] | None:
-        """Searches the commits of these spans; then all, if they are few and no span was given."""
+        """Searches the commits of these spans; then all commits, if they are few and no day was given."""
         if (archive := self._offline) is None:
             return None
         there = archive.within(FIRST_MS, LAST_MS + 1)
@@ -187,8 +187,8 @@ def raw_id_of(identity: Any) -> bytes:
 
 
 def _spans(identity: Any, at_ms: int | None) -> Iterator[Span]:
-    """Yields the days that a bucket may lie in: the one asked for; else that of its ObjectId and those beside
-    it."""
+    """Yields the days in which a bucket may lie: the day that was given; else that of its ObjectId, and those
+    beside it."""
     if at_ms is not None:
         yield at_ms // DAY_MS * DAY_MS, (at_ms // DAY_MS + 1) * DAY_MS
     elif isinstance(identity, ObjectId):
@@ -206,7 +206,8 @@ def _those_at(policy: Policy, batch: Batch, at_ms: int, selector: Selector) -> I
 
 
 def _near_instant(policy: Policy, batch: Batch, at_ms: int) -> list[int]:
-    """Returns the buckets of a batch without those whose readings are elsewhere: a commit may hold many."""
+    """Returns the buckets of a batch that may cover the instant, by their times: a commit may hold many
+    others."""
     if policy.model == "samples":  # whose fields may name more time than they have readings in
         return list(range(len(batch)))
     decoded = decode(batch, policy)

@@ -118,7 +118,7 @@ def _range(context: ArchiveContext, counter: SummaryCounter, query: CoverageQuer
 
 
 def known_span(context: ArchiveContext) -> tuple[int, int]:
-    """Returns a range, in milliseconds, that holds all of which anything is known; (0, 0): nothing is."""
+    """Returns a range, in milliseconds, that contains everything that is known; (0, 0) where nothing is."""
     return _known(context, SummaryCounter(context.database, context.policy, {}))
 
 
@@ -140,8 +140,8 @@ def _archived_span(context: ArchiveContext) -> tuple[int, int] | None:
 
 
 def _slices(context: ArchiveContext, start: int, end: int, step: int) -> Iterator[Grid]:
-    """Yields slices of a day where there are live readings, since an instant lasts for minutes only. Other
-    days come together."""
+    """Yields slices of one day where there are live readings, since MongoDB keeps an instant readable for
+    minutes only. Days without any are taken together."""
     whole = Grid.around(start, end, step)
     at = whole.start
     while at < whole.end:

@@ -138,7 +138,7 @@ def _end(context: ArchiveContext, found: FoundBucket, last: int) -> End | None:
 
 
 def _holds(context: ArchiveContext, policy: Policy, decoded: Decoded) -> list[Hold]:
-    """Returns those that cover a bucket; `policy`: as which it was decoded."""
+    """Returns the holds that cover a bucket, decoded as `policy` says."""
     holds = Holds(context.database, context.policy.name).active()
     return [it for it in holds if covered(decoded, policy, [it])]
 
@@ -149,7 +149,7 @@ def _span(policy: Policy, bucket: Batch) -> tuple[int | None, int | None]:
 
 
 def _equal_copy(policy: Policy, found: FoundBucket) -> Any:
-    """Returns when the copy was made that the live bucket equals, and that may go once it is deleted."""
+    """Returns when the copy was made that equals the live bucket, and whose original no run has deleted."""
     if found.live is None:
         return None
     mine = units(policy, found.live)

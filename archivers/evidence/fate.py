@@ -117,8 +117,8 @@ def _waiting(archive: Archive, it: Facts) -> str:
 
 
 def due_at(archive: Archive, last_ms: int) -> datetime | None:
-    """Returns when a bucket with this last reading has expired, and so has the whole of its batch; None: it
-    never does."""
+    """Returns when a bucket with this last reading, and all of its batch, has expired; None where it never
+    does."""
     if archive.after is None:
         return None
     if archive.batch is not None:

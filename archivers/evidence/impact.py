@@ -1,4 +1,4 @@
-"""What a changed policy would roll up again, and for which summaries the readings are gone: counts alone."""
+"""Counts what a changed policy would roll up again, and the summaries whose readings are gone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lies where in some adjoining rows, seen at one instant: live, online, in commits, in summaries."""
+"""What there is of some adjoining rows at one instant: live, online, in commits, in summaries."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Inventory:
 
 
 class InventoryReader:
-    """Looks at one policy, for some of its series."""
+    """Reads what there is of one policy, or of some of its series."""
 
     def __init__(self, context: ArchiveContext, selector: Selector) -> None:
         self._context = context

@@ -1,1 +1,2 @@
-"""The end of an archive: what `retain.archive` takes out of it for good, and how that is called off."""
+"""Expiry of archives: removes for good what is past `retain.archive`, after a tombstone, which can be
+lifted."""

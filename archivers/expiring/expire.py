@@ -1,4 +1,4 @@
-"""Ends what is past `retain.archive`, and lifts tombstones before they are due."""
+"""Removes what is past `retain.archive`, and lifts tombstones before they are due."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ AT_ONCE = 1000
 
 
 def expire_archive(context: ArchiveContext) -> ExpiryReport:
-    """Puts tombstones on what is past its time, and takes out what had one for long enough. Returns what was
-    done. Raises HaltedError where the archive is not what it was."""
+    """Puts tombstones on what is past `retain.archive`, and removes what has had one for long enough. Returns
+    what was done. Raises HaltedError where the archive is damaged."""
     has_expiry = context.to == "offline" and RetentionRule.of(context.policy, context.now) is not None
     if has_expiry and not context.state.is_recovered:
         recover(context)
@@ -54,7 +54,7 @@ def _run(context: ArchiveContext, *, writes: bool) -> ExpiryReport:
 
 def undelete(context: ArchiveContext, within: TimeRange = EVER) -> set[int]:
     """Lifts the tombstones on what touches the range. Returns the UTC days that were under them, since 1970.
-    Cut off, it is finished by the next one."""
+    If it is cut off, the next call finishes it."""
     receipts, days = context.receipts, set[int]()
     first, last = within.start_ms // DAY_MS, (within.end_ms - 1) // DAY_MS
     touching = {"$elemMatch": {"$gte": first, "$lte": last}}
@@ -75,7 +75,7 @@ def undelete(context: ArchiveContext, within: TimeRange = EVER) -> set[int]:
 
 
 def _lift(context: ArchiveContext, names: list[Any], session: ClientSession) -> None:
-    """Lifts tombstones in a transaction. What has gone meanwhile has none any more."""
+    """Lifts tombstones in a transaction, except of what has been removed meanwhile."""
     under_tombstone = {"_id": {"$in": names}, "tombstone.due": {"$exists": True}}
     update = {"$set": {"tombstone": lifted(context.now)}}
     context.receipts.collection.update_many(under_tombstone, update, session=session)

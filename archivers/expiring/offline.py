@@ -1,9 +1,8 @@
-"""The end of an offline archive: commits all of whose readings are past their time.
+"""Expiry of an offline archive: removes commits all of whose readings are past `retain.archive`.
 
 A tombstone is a part of the commit's receipt. When it is due, one transaction checks the holds and the
-tombstone again, lets the commit end, and records that. Then its files go, and its manifest stays as a link of
-the chain. After a crash in between, the next recovery removes the files.
-"""
+tombstone again, and records that the commit has ended. Then its files are deleted, and its manifest stays as
+a link of the chain. After a crash in between, the next recovery removes the files."""
 
 from __future__ import annotations
 
@@ -47,8 +46,7 @@ class OfflineExpiry:
     report: ExpiryReport = field(default_factory=ExpiryReport)
 
     def run(self) -> None:
-        """Puts tombstones on commits that are past their time, and takes out those whose tombstones are
-        due."""
+        """Puts tombstones on commits that are past their time, and removes those whose tombstones are due."""
         new, due = [], []
         for receipt in list(self._past()):
             amount = receipt["days"], receipt["buckets"], receipt["bytes"]
@@ -78,8 +76,8 @@ class OfflineExpiry:
 
     def _past(self) -> Sequence[Document]:
         """Returns the receipts of commits that are past their time, the oldest first, and some of those whose
-        originals may be live. Where originals stay for good, a commit is past that lies before all that is
-        live."""
+        originals may be live. Where originals are never deleted, only commits before the first live bucket
+        are past their time."""
         end, states = self.rule.end, ["closed"]
         if self.context.kept:
             live = self.context.source.earliest()
@@ -148,7 +146,8 @@ class OfflineExpiry:
         before: Sequence[Manifest],
         session: ClientSession,
     ) -> Literal["gone", "stays"] | list[str]:
-        """Returns, in the transaction, what has happened to the commit, or which holds keep it."""
+        """Decides, in the transaction, what happens to the commit, and records it. Returns the names of the
+        holds that keep it, if any do."""
         name = manifest.commit
         now = self._receipts.get(name, session) or {}
         states = ("closed", "open") if self.context.kept else ("closed",)

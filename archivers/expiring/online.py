@@ -1,4 +1,4 @@
-"""The end of an online archive: buckets whose last reading is past its time, a UTC day of them at a time.
+"""Expiry of an online archive: removes buckets whose last reading is past `retain.archive`, by UTC days.
 
 A day has one tombstone, a document among the receipts. When it is due, transactions of some buckets each
 check the holds and the tombstone again, delete, and record what went. What comes into a day meanwhile goes
@@ -61,7 +61,7 @@ class OnlineExpiry:
     report: ExpiryReport = field(default_factory=ExpiryReport)
 
     def run(self) -> None:
-        """Puts tombstones on days that are past their time, and takes out those whose tombstones are due."""
+        """Puts tombstones on days that are past their time, and removes those whose tombstones are due."""
         end = self._end
         if (first := self._archived.earliest_ending(FIRST_MS)) is None or first >= end:
             return
@@ -96,8 +96,8 @@ class OnlineExpiry:
 
     @property
     def _end(self) -> int:
-        """Returns before when buckets are past their time. Where originals stay for good, it lies before all
-        that is live."""
+        """Returns the instant (milliseconds) before which buckets are past their time. Where originals are
+        never deleted, it is at most the day of the first live bucket."""
         live = self.context.source.earliest() if self.context.kept else None
         return self.rule.end if live is None else min(self.rule.end, live // DAY_MS * DAY_MS)
 
@@ -134,7 +134,7 @@ class OnlineExpiry:
         return self._receipts.identity(f"tombstone-{day}")
 
     def _expire_day(self, day: int, tombstone: Document) -> None:
-        """Takes a day out, as far as nothing keeps its buckets."""
+        """Removes the buckets of a day, except those that a hold keeps or whose originals are live."""
         if held := tombstone.get("held"):
             self.report.held.update(dict(zip(held, tombstone["kept"], strict=True)))
             return
@@ -155,7 +155,7 @@ class OnlineExpiry:
             self._settle(day, kept)
 
     def _past(self, batch: Batch) -> Batch:
-        """Returns the buckets that end on a day by their fields, and all of which is past."""
+        """Returns the buckets whose last reading is past its time: their fields may name an earlier one."""
         decoded = decode(batch, self.context.policy)
         return batch.take(np.sort(decoded.units[decoded.last < self._end]))
 
@@ -252,7 +252,7 @@ class OnlineExpiry:
 
 
 def tombstones_of(receipts: Receipts, session: ClientSession | None = None) -> Iterator[Document]:
-    """Yields the tombstones of days, and what is left of lifted ones."""
+    """Yields the tombstones of days, also the records of lifted ones."""
     query = {"_id.policy": receipts.policy, "kind": TOMBSTONE}
     yield from receipts.collection.with_options(codec_options=CODEC).find(query, session=session)
 

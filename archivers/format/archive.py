@@ -61,8 +61,8 @@ class SectionBuckets(NamedTuple):
 
 
 class OfflineArchive(ArchivedCommits):
-    """The archive of one policy: its commits, what they hold, and how another one is made. Knows nothing of
-    what is live."""
+    """The archive of one policy: its commits, what they hold, and how another one is made. Does not know
+    which buckets are live."""
 
     def __init__(
         self,
@@ -214,8 +214,8 @@ class OfflineArchive(ArchivedCommits):
         return data
 
     def holds(self, manifest: Manifest, batch: Batch) -> bool:
-        """Returns whether a commit of one section, as its files lie in the store, holds this very batch.
-        Raises DamagedError where a file is missing, or differs from the manifest."""
+        """Returns whether a commit of one section, read back from the store, holds exactly this batch. Raises
+        DamagedError where a file is missing, or differs from the manifest."""
         read_back = self._read_back(_files(manifest, 0), manifest.archived_policy)
         return manifest.documents_sha256 == batch.digest and gives(*read_back, batch)
 
@@ -252,13 +252,14 @@ class OfflineArchive(ArchivedCommits):
             self.raise_missing(manifest.name)
 
     def drop(self, manifest: Manifest) -> None:
-        """Takes a commit out. The manifest goes before its files: a crash leaves files of no commit."""
+        """Removes a commit. Its manifest is moved first, so that a crash leaves files of no commit, never a
+        commit without files."""
         self.chain.drop(manifest)
         self.store.delete([file.key for file in manifest.files])
 
     def set_aside(self, commit: str, section: int, batch: Batch) -> None:
-        """Keeps buckets that are about to be taken out of a section of a commit, as BSON, where no reader of
-        the archive looks."""
+        """Keeps buckets that are about to be removed from a section of a commit, as BSON, under a key that no
+        reader of the archive reads."""
         key = superseded_key(self.policy.name, commit, section)
         self.store.put_bytes(key, batch.main.data + batch.extra.data)
 
@@ -287,8 +288,9 @@ class OfflineArchive(ArchivedCommits):
         """Removes what runs under older leases wrote and never committed. Returns whether that was all.
 
         A newer holder's files carry a higher fence, so a run that lost its lease can't take them away.
-        `known` tells which commits have a receipt: they were committed. `parts` are those that must be there:
-        while one is missing, a file that looks left over may be it. Raises DamagedError."""
+        `known` tells which commits have a receipt: they were committed. `parts` are the keys that must be
+        there: while one is missing, a file that seems left over may be that part, renamed. Raises
+        DamagedError."""
         found = [(key, commit) for key, commit in self.unlisted() if commit]
         left = [(key, commit.name) for key, commit in found if commit.fence < fence]
         for _, commit in sorted(known({name for _, name in left}).items()):

@@ -1,4 +1,4 @@
-"""The commits of an offline archive, and how to find those that hold something of a range."""
+"""Finds the commits of an offline archive, and those that may hold something of a range."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class CommitIndex(Protocol):
 
 
 def _without_unfinished(manifests: Sequence[Manifest], commits: Iterable[Commit]) -> list[Manifest]:
-    """Returns those of these commits without any that is not registered and replaces one that is: until the
-    receipts have changed hands, they alone tell what is live."""
+    """Returns these manifests without unregistered ones that replace a registered one: until the exchange is
+    recorded, only the receipts of the replaced commits say what is live."""
     registered = {it.name for it in commits if it.seal is not None}
     return [it for it in manifests if it.commit in registered or registered.isdisjoint(it.replaces)]
 
@@ -52,7 +52,7 @@ Listed = dict[str, list[Commit]]
 class ArchivedCommits:
     """The commits of one policy in a store, and how they are found.
 
-    With an index of what is registered, the store is asked for what came after it alone, once."""
+    With an index of what is registered, only commits after it are listed in the store, once."""
 
     def __init__(
         self,
@@ -83,8 +83,8 @@ class ArchivedCommits:
     @property
     def tail(self) -> list[Commit]:
         """Returns the commits in the store from the last registered one on, as listed when this is first
-        called. One that was not registered then may have been since; nothing that it holds had been deleted
-        by then."""
+        called. One that was not registered then may be by now; nothing that it holds had been deleted by
+        then."""
         name = self.policy.name
         if name not in self._listed:
             known = self.index.sequence() if self.index else 0
@@ -92,7 +92,7 @@ class ArchivedCommits:
         return self._listed[name]
 
     def refresh(self) -> None:
-        """Forgets the listing, since it is out of date."""
+        """Forgets the listing, so that the store is listed again."""
         self._listed.pop(self.policy.name, None)
 
     def at(self, index: CommitIndex) -> Self:
@@ -109,7 +109,7 @@ class ArchivedCommits:
         return known + [it for it in tail if not self._is_known(it)]
 
     def _is_known(self, commit: Commit) -> bool:
-        """Returns whether a commit of the tail is registered. One that is, and is not found for a range,
+        """Returns whether a commit of the tail is registered. If it is, and is not found for a range, it
         holds nothing of it, or has been replaced."""
         return self.index is not None and self.index.knows(commit)
 
@@ -135,7 +135,7 @@ class ArchivedCommits:
 
     def earliest(self, at_or_after_ms: int) -> int | None:
         """Returns an instant at or after the argument, so that nothing archived lies between the two; None
-        where nothing is later either. What is asked for doubles, until something is found."""
+        where nothing archived is later. Searches spans of doubling length."""
         at, width = at_or_after_ms, DAY_MS
         span: tuple[int, int] | None = None  # asked for where the first day holds nothing
         while True:

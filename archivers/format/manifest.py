@@ -1,4 +1,4 @@
-"""Manifests: what a commit of the offline archive holds. A commit is there once its manifest is.
+"""Manifests: what a commit of the offline archive holds. A commit exists once its manifest does.
 
 A commit is some buckets, archived together: one part a UTC day of their readings, one buckets file, one
 manifest. A large one has several sections of these, each of a size that fits into the memory of a run.
@@ -234,19 +234,20 @@ class Manifest(_Model):
         return Policy(name=self.policy, collection=self.collection, **self.layout)
 
     def may_hold(self, policy: Policy, *selectors: Selector) -> bool:
-        """Returns whether it may hold a series that a policy is asked for by one of these."""
+        """Returns whether it may hold a series that one of these selectors means under the policy."""
         return any(self.sections_with(policy, selectors))
 
     def sections_with(self, policy: Policy, selectors: Sequence[Selector]) -> list[bool]:
-        """Returns of each section whether it may hold a series that a policy is asked for by one of these."""
+        """Returns for each section whether it may hold a series that one of these selectors means under the
+        policy."""
         ours = layout_of(policy)
         tells = all(ours.get(key) == self.layout.get(key) for key in _OF_SERIES)  # as it was read then
         held = (it.series for it in self.sections)
         return [not tells or it is None or any(map(it.may_hold, selectors)) for it in held]
 
     def sections_of(self, policy: Policy, start_ms: int, end_ms: int, *selectors: Selector) -> list[bool]:
-        """Returns of each section whether it may hold something of [start, end), and, where any selectors are
-        given, a series that a policy is asked for by one of these."""
+        """Returns for each section whether it may hold something of [start, end), and, if there are
+        selectors, a series that one of them means under the policy."""
         by_series = self.sections_with(policy, selectors) if selectors else [True] * len(self.sections)
         return [a and it.touches(start_ms, end_ms) for a, it in zip(by_series, self.sections, strict=True)]
 
@@ -324,7 +325,7 @@ def _read(store: ObjectStore, policy: str, commit: str, key: str) -> Manifest:
 
 
 def _other_version(data: bytes) -> int | None:
-    """Returns the version of a manifest that is whole, where it is not the one that this release reads."""
+    """Returns the version of an undamaged manifest, if it is not the one that this release reads."""
     try:
         said = json.loads(data)
         version, seal = int(said["schema_version"]), said["sha256"]
@@ -334,8 +335,8 @@ def _other_version(data: bytes) -> int | None:
 
 
 def _foreign(manifest: Manifest) -> str | None:
-    """Returns a key that no run would have given a file of this commit; None without one. What a manifest
-    names is read, and deleted with it: whoever can write a manifest must not choose what."""
+    """Returns a key in it that no run would have given a file of this commit; None where there is none. What
+    a manifest names is read, and deleted with it: whoever can write a manifest must not choose what."""
     policy, commit, ours = manifest.policy, manifest.commit, list[str]()
     for number in range(len(manifest.sections)):
         days = (part.dt.isoformat() for part in manifest.parts_of(number))

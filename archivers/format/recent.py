@@ -1,4 +1,4 @@
-"""Caches what was read of an archive, since it may soon be needed again."""
+"""Caches of what was read last from an archive."""
 
 from __future__ import annotations
 

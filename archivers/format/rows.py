@@ -1,4 +1,4 @@
-"""Rows of a part: those of some series and of a range, and no more of the file than may hold them."""
+"""Reads the rows of a part that are of some series and a range, from the row groups that may hold them."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from buckets.packing.pack import Packed, pack
 
 
 class Maker(NamedTuple):
-    """Who archives, for names and manifests."""
+    """What names and manifests say of the run that archives: its database, fence and time."""
 
     database: str
     fence: int

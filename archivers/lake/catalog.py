@@ -156,8 +156,8 @@ class LakeTable:
         properties: Mapping[str, str],
     ) -> list[str]:
         """Makes one snapshot of all that changes, with new columns for these commits, if they have any.
-        Returns the URLs of files that no snapshot needs any more: they are to be deleted once it is noted
-        that the snapshot is there."""
+        Returns the URLs of files that no snapshot needs any more, to be deleted once the new snapshot is
+        recorded."""
         table = self.prepare(manifests)
         assert isinstance(table.io, StoreFiles)
         written = table.io.written
@@ -223,7 +223,8 @@ class LakeTable:
             ]
 
     def point(self, metadata: str) -> None:
-        """Writes which metadata is the last into a file with a fixed name, unless it says so already."""
+        """Writes the location of the last metadata into a file with a fixed name, unless it is there
+        already."""
         key = f"{lake_prefix(self._policy)}metadata/version-hint.text"
         last = metadata.rpartition("/")[2].removesuffix(".metadata.json").encode()
         with suppress(NotFound):

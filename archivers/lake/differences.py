@@ -18,8 +18,8 @@ _REMEDY = "run `bucketwise lake sync`"
 
 
 def differences(context: ArchiveContext, lake: Lake) -> Iterator[LakeDifference]:
-    """Yields what the next sync has to add or remove, and what it should have by now. A table that can't be
-    read is taken to be behind."""
+    """Yields what the next sync has to add or remove (`is_behind`), and what earlier syncs have missed. A
+    table that can't be read is taken to be behind."""
     archive = context.offline()
     if archive is None:
         return

@@ -49,7 +49,7 @@ def sync(context: ArchiveContext, lake: Lake, *, whole: bool = False) -> LakeRep
 
 @dataclass
 class _Changes:
-    """Changes to a table: commits of which it lacks parts, those that go, and those that it has already."""
+    """Changes to a table: the commits to add, those to remove, and those that it already has."""
 
     joining: list[Commit]
     leaving: list[Commit]
@@ -58,8 +58,8 @@ class _Changes:
     there: set[str] = field(default_factory=set)  # URLs of files that it has
 
     def portions(self) -> Iterator[list[Commit]]:
-        """Yields the commits that come in at once: all of them, where they may replace others. Nothing where
-        nothing changes; else a first portion, which may be empty."""
+        """Yields the commits to add with each snapshot: all at once, where they may replace others. Yields
+        nothing where nothing changes, and an empty portion where files are only removed."""
         if not (self.joining or self.leaving or self.removed or self.present):
             return
         size = max(1, len(self.joining)) if self.removed else _PORTION
@@ -75,7 +75,7 @@ class _Sync:
     records: LakeRecords
 
     def follow(self) -> LakeReport:
-        """Goes by what has changed since the last sync."""
+        """Applies what has changed since the last sync."""
         leaving = self.records.leaving()
         root = location(self.archive.store, "")
         removed: list[DataFile] = []
@@ -86,7 +86,7 @@ class _Sync:
         return self._apply(_Changes(self.records.lacking(), leaving, removed))
 
     def compare(self) -> LakeReport:
-        """Goes by all that the table lists, and all that the archive holds."""
+        """Compares all that the table lists with all that the archive holds, and applies the differences."""
         root, current = location(self.archive.store, ""), self.records.current()
         wanted = {root + key for _, keys in current for key in keys}
         listed: dict[str, DataFile] = {}

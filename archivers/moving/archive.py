@@ -45,8 +45,8 @@ class ArchiveOptions:
 
     @property
     def summary_updater(self) -> RolledUp:
-        """Returns the function that brings summaries up to date; where nothing is rolled up, they always
-        are."""
+        """Returns the function that brings summaries up to date; where nothing is rolled up, one that does
+        nothing."""
         return always if self.through is None else self.rolled_up
 
     def expired(self, context: ArchiveContext) -> tuple[int, int]:
@@ -61,7 +61,7 @@ class ArchiveOptions:
 
 
 def archive(context: ArchiveContext, options: ArchiveOptions) -> ArchiveReport:
-    """Archives the expired buckets. Returns what was done, and which stay for which reason."""
+    """Archives the expired buckets. Returns what was done, and how many buckets stay, by reason."""
     run = ArchiveRun.of(context, rolled_up=options.summary_updater)
     if run.to == "none":
         return run.report
@@ -81,7 +81,7 @@ def archive(context: ArchiveContext, options: ArchiveOptions) -> ArchiveReport:
 
 
 def plan_archive(context: ArchiveContext, options: ArchiveOptions) -> ArchiveReport:
-    """Returns what `archive` would do, and which buckets would stay for which reason. Changes nothing."""
+    """Returns what `archive` would do, and how many buckets would stay, by reason. Changes nothing."""
     run = ArchiveRun.of(context, rolled_up=options.summary_updater)
     if run.to == "none":
         return run.report
@@ -96,7 +96,7 @@ def plan_archive(context: ArchiveContext, options: ArchiveOptions) -> ArchiveRep
 
 
 def _report_not_due(run: ArchiveRun, options: ArchiveOptions) -> None:
-    """Reports when buckets that are not looked at would be."""
+    """Reports the buckets that are too young to be looked at, and until when."""
     start, end = options.expired(run)
     edge = max(end, min(run.expired_before, options.range.end_ms))
     if waiting := run.source.count_ending(max(start, end), edge):
@@ -109,8 +109,8 @@ def _report_not_due(run: ArchiveRun, options: ArchiveOptions) -> None:
 
 
 def recover(context: ArchiveContext) -> None:
-    """Finishes or undoes what a crash left, and sees that the archive is all there: before anything is rolled
-    up from it. Raises HaltedError where it is not."""
+    """Finishes or undoes what a crash left, and checks that the archive is complete, before anything is
+    rolled up from it. Raises HaltedError where it is not."""
     if context.to != "none":
         with closing(_archiver(ArchiveRun.of(context))) as archiver:
             archiver.recover()
@@ -144,7 +144,8 @@ def check_kind(database: Database[Document], policy: Policy) -> None:
 
 
 def _check_deletable(work: ArchiveRun) -> None:
-    """Raises BucketwiseError where a delete would be refused, or a transaction try it for minutes."""
+    """Raises BucketwiseError where MongoDB would refuse the deletes, some of them only after minutes of
+    retries."""
     if work.kept:
         return
     if what := work.source.undeletable():

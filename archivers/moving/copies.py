@@ -1,4 +1,4 @@
-"""Copies of buckets under way: made by a thread of this process, or by tasks in others.
+"""Copies of buckets that are being made, by threads of this process or by tasks in others.
 
 Nothing here writes to MongoDB, and no copy is part of the archive before the run that asked for it commits
 it. The files of a copy that was given up are cleared by a later run.
@@ -41,7 +41,7 @@ class Copies:
     def __init__(
         self, archive: OfflineArchive, maker: Maker, executor: Executor, check: Callable[[], None]
     ) -> None:
-        """`check` raises where the run must stop. A thread asks it too."""
+        """`check` raises where the run must stop. It is called from threads too."""
         self._archive = archive
         self._maker = maker
         self._executor = executor
@@ -54,8 +54,8 @@ class Copies:
 
     @property
     def max_pending(self) -> int:
-        """Returns how many copies may be under way while others are committed. What workers copy stays here
-        as well, to be compared with what they wrote."""
+        """Returns how many copies may be pending while others are committed. Buckets that workers copy are
+        held here as well, to be compared with what was written."""
         if not self._uses_workers:
             return MAX_PENDING
         return max(1, min(self._executor.workers, self._executor.memory // (2 * self._largest)))
@@ -73,15 +73,15 @@ class Copies:
             self._begun.append(_Begun(self._threads.submit(self._copy, buckets, types), _unchanged))
 
     def completed(self, pending: int) -> Iterator[Copied]:
-        """Yields the copies in the order in which they were begun, except the last `pending` of them. Raises
-        what copying raised."""
+        """Waits until at most `pending` copies are left, and yields the others in the order in which they
+        were begun. Raises what copying raised."""
         while len(self._begun) > pending:
             copy, accept = self._begun.popleft()
             yield accept(result_of(copy, self._check))
 
     def close(self) -> None:
-        """Gives up the copies under way. Raises HaltedError where one was not equal, which nobody has looked
-        at since the run ends for another reason."""
+        """Gives up pending copies. Raises HaltedError where one of them was not equal to its originals, since
+        the run may be ending for another reason and would not report it."""
         for begun in self._begun:
             begun.copy.cancel()
         self._threads.shutdown(cancel_futures=True)
@@ -94,7 +94,7 @@ class Copies:
         return self._archive.copy([buckets], types, self._maker, self._check)
 
     def _accept(self, buckets: BucketSet, types: dict[str, str], draft: Manifest | None) -> Copied:
-        """Reads a copy back here as well: what a worker says of its copy is not trusted."""
+        """Reads a worker's copy back in this process, without trusting the worker's own check."""
         if draft is None:  # a bucket has changed since it was read here
             return self._copy(buckets, types)
         for file in draft.files:
@@ -126,8 +126,8 @@ def copy_buckets(
     types: dict[str, str],
     maker: Maker,
 ) -> Manifest | None:
-    """Reads the buckets with these `_id`s, copies them, and verifies the copy, as a task. None, and nothing
-    is written, where they are not as the run has read them: `digest` is that of its batch."""
+    """Reads the buckets with these `_id`s, copies them, and verifies the copy, as a task. Returns None, and
+    writes nothing, where they are no longer as the run has read them. `digest`: of the run's batch."""
     found = Batch.concat(list(Source(connections.database, policy).by_raw_ids(raw_ids)))
     place = {raw_id: i for i, raw_id in enumerate(found.main.raw_ids)}
     if any(raw_id not in place for raw_id in raw_ids):

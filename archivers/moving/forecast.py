@@ -1,4 +1,4 @@
-"""Tells what a run would do, by an archiver that moves nothing."""
+"""Dry runs: archivers that move nothing, and count what a run would do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from buckets.decoding.decode import BucketSet
 
 
 class DryRun:
-    """An `Archiver` that moves nothing: asks the real one what stays, and counts what would go."""
+    """An `Archiver` that moves nothing: it asks the real one what stays, and counts what would go."""
 
     def __init__(self, work: ArchiveRun, archiver: Archiver) -> None:
         self._work = work

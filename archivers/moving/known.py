@@ -58,12 +58,12 @@ class KnownCopies:
 
     @property
     def _may_stay(self) -> bool:
-        """Returns whether copies may be followed by no delete, or by a late one."""
+        """Returns whether originals may stay after they are copied: for good, or for a grace."""
         return bool(self._work.kept or self._work.archive.grace)
 
     def held(self, batch: Batch, commits: Sequence[str]) -> KnownBuckets:
-        """Returns which buckets of a batch these commits hold, if all that they hold of it is unchanged.
-        Reports those as staying."""
+        """Returns which buckets of a batch these commits are known to hold. Only commits of which nothing in
+        the batch has changed are used. Reports the buckets as staying."""
         held = KnownBuckets(np.zeros(len(batch), dtype=np.bool_), set())
         if not self._may_stay or not commits:
             return held
@@ -91,7 +91,7 @@ class KnownCopies:
         return bool(live[same].all() and not np.isin(copies.ids[others], mine.ids).any())
 
     def note(self, archive: OfflineArchive, manifest: Manifest) -> None:
-        """Writes down the copies of a commit, for later runs."""
+        """Records fingerprints of the copies of a commit, for later runs."""
         if not self._may_stay:
             return
         found = [_Fingerprints.of(self._work, held.batch) for held in archive.sections(manifest)]
@@ -105,12 +105,13 @@ class KnownCopies:
         self._receipts.update(manifest.commit, {"$set": {"known": True}})
 
     def note_merged(self, archive: OfflineArchive, manifest: Manifest) -> None:
-        """Writes down the copies of a commit that has taken the place of others, if any original is live."""
+        """Records fingerprints of the copies of a commit that has replaced others, if any original is
+        live."""
         if self._may_stay and self._receipts.live(manifest.commit, manifest.buckets).any():
             self.note(archive, manifest)
 
     def forget(self, manifest: Manifest) -> None:
-        """Removes what is known of a commit's copies once nothing of it is live."""
+        """Removes the fingerprints of a commit's copies once none of its originals is live."""
         if self._may_stay:
             receipt = self._receipts.get(manifest.commit) or {}
             if receipt.get("known") and receipt.get("state") == "closed":

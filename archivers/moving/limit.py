@@ -16,9 +16,9 @@ Document = dict[str, Any]
 
 
 def delete_limit(run: ArchiveRun, start_ms: int, end_ms: int) -> DeleteLimit | None:
-    """Returns how many of the buckets that end in [start, end) the run would delete, and may; None where the
-    policy sets no limit, or deletes nothing. What turns out to stay, and is neither pinned nor known to be
-    quarantined, counts as due."""
+    """Returns how many of the buckets that end in [start, end) the run would delete, and how many it may;
+    None where the policy sets no limit, or deletes nothing. Buckets that will stay for reasons other than
+    pins and known quarantine are counted as well."""
     written, name = run.archive.max_delete, run.policy.collection
     if written is None or run.kept:
         return None
@@ -29,7 +29,7 @@ def delete_limit(run: ArchiveRun, start_ms: int, end_ms: int) -> DeleteLimit | N
 
 
 def _staying(run: ArchiveRun, start_ms: int, end_ms: int) -> int:
-    """Returns how many of these buckets stay though they have expired."""
+    """Returns how many of these buckets stay since they are pinned or quarantined."""
     pages = _pages(run)
     return sum(run.source.count_ending(start_ms, end_ms, {"_id": {"$in": ids}}) for ids in pages if ids)
 

@@ -80,8 +80,9 @@ class OfflineRun:
         return np.sort(np.concatenate(due))
 
     def _open(self, without: Collection[str] = ()) -> list[Manifest]:
-        """Returns the commits that may go and hold live buckets, the oldest first: where a bucket has moved
-        to another day, an older copy has to leave before a newer one is deleted on. `without`: names."""
+        """Returns the commits whose grace is over and that hold live buckets, the oldest first: where a
+        bucket has moved to another day, its older copy has to leave before it is deleted because of a newer
+        one. Leaves out those named in `without`."""
         open_ones = self._receipts.in_state("open", "offline")
         found = [commit_of(it) for it in open_ones if not self._work.in_grace(it["copied"])]
         others = (it for it in found if it is not None and it.name not in without)
@@ -93,8 +94,8 @@ class OfflineRun:
         return self._archive.misfit(series)
 
     def not_copied(self, batch: Batch, first_ms: int, last_ms: int) -> Indices:
-        """Returns the buckets that are not copied yet. Where one has changed since, takes its old copy
-        out."""
+        """Returns the buckets that are not copied yet. Where one has changed since it was copied, takes its
+        old copy out of the archive."""
         earlier = self._earlier(first_ms, last_ms)
         held = self._known.held(batch, [commit.name for commit in earlier])
         others = self._archive.manifests(
@@ -106,8 +107,7 @@ class OfflineRun:
         return found[~self._copied_in_this_run(batch, first_ms, last_ms)[found]]
 
     def _earlier(self, first_ms: int, last_ms: int) -> list[Commit]:
-        """Returns the commits that may hold something of the range, without those that this run has made from
-        what it read: they hold what was just read."""
+        """Returns the commits of earlier runs that may hold something of the range."""
         found = self._archive.within(first_ms, last_ms + 1)
         return [commit for commit in found if commit.name not in self._made]
 
@@ -128,10 +128,10 @@ class OfflineRun:
         return any(same_id(raw_id) in names for raw_id in copies)
 
     def _copied_in_this_run(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.bool_]:
-        """Returns the buckets that have grown since this run copied them, so that it meets them again: with a
-        second copy, what both hold would count twice. The first is taken out before they are deleted; where
-        that waits, or comes too late for this one, by the next run. Where they were read once more, and are
-        gone by now, the first one counts."""
+        """Returns the buckets that this run has copied already, and reads again since they have grown. A
+        second copy would count twice what both hold. The first copy is taken out when its commit is settled;
+        where deletes wait, or it is settled already, the next run does so. Where the bucket has been deleted
+        meanwhile, the first copy counts."""
         waiting, report = self._copied, self._work.report
         staying = waiting.staying(batch, first_ms, last_ms)
         met = staying | waiting.unsettled(batch, first_ms, last_ms)
@@ -165,9 +165,9 @@ class OfflineRun:
     def _outdated(
         self, copies: SectionBuckets, equal: list[int], policy: Policy, live: NDArray[np.bool_]
     ) -> set[int]:
-        """Returns the copies that live buckets equal, that had gone, and that the archive has later versions
-        of. What was written again as it was is now the last version: its copy is made anew, behind the
-        others. `equal`: the copies that are equal."""
+        """Returns the copies of deleted buckets that live ones equal, where the archive holds later versions
+        of them. A bucket that was written again as it once was is now the latest version, so it is copied
+        again, after the others. `equal`: the copies that are equal."""
         deleted = [i for i in equal if not live[copies.positions[i]]]
         if self._work.measured or not deleted:
             return set()
@@ -270,21 +270,22 @@ class OfflineRun:
         return outcome
 
     def _note_missed(self, manifest: Manifest, gone: Sequence[int]) -> None:
-        """Notes buckets that were read ahead and are gone by now, maybe after a change: their copies
-        count."""
+        """Notes buckets that somebody else has deleted since they were read, maybe after a change: their
+        copies count."""
         if gone and not self._work.measured:
             for missed in self._archive.buckets_at(manifest, np.sort(gone)):
                 self._copied.miss(missed.batch, as_ms(manifest.first), as_ms(manifest.last))
 
     def _keep_copies(self, manifest: Manifest, gone: list[int]) -> None:
-        """Copies whose buckets somebody else has deleted count from now on. Where they lie nothing may tell:
-        a bucket may have moved before. Until that is rolled up, the next run finds them again."""
+        """Records that the originals of these copies are gone, deleted by somebody else, once windows are
+        rolled up: a bucket may have moved before, to where nothing shows. Otherwise the next run finds these
+        copies again."""
         if self._is_rolled_up(manifest, force=True):
             self._registry.note_gone(manifest, gone)
 
     def _is_rolled_up(self, manifest: Manifest, *, force: bool = False) -> bool:
-        """Returns whether the windows of a commit are up to date. A live bucket may equal its copy, and have
-        been another when they were rolled up last."""
+        """Returns whether the windows of a commit are up to date. They may not be where a live bucket equals
+        its copy, but did not when they were rolled up last."""
         return self._work.rolled_up(as_ms(manifest.first), as_ms(manifest.last) + 1, force=force)
 
     def _amend(self, manifest: Manifest, leaving: Sequence[int]) -> None:
@@ -308,8 +309,8 @@ class OfflineRun:
 
 
 def _sections_to_compare(manifest: Manifest, span: tuple[int, int], live: NDArray[np.bool_]) -> list[bool]:
-    """Returns of each section of a commit whether it may hold copies of what lies in a span: also where the
-    original of some is live, since that may have moved there."""
+    """Returns for each section of a commit whether it may hold copies of buckets in a span. That includes
+    sections with live originals, which may have moved there."""
     edges = itertools.pairwise(manifest.edges)
     each = zip(manifest.sections, edges, strict=True)
     return [it.touches(*span) or bool(live[start:end].any()) for it, (start, end) in each]

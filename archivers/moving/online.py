@@ -110,8 +110,9 @@ class OnlineRun:
                         self._delete(receipt["_id"]["name"], piece, spans)
 
     def not_copied(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.int64]:
-        """Returns the buckets without an equal copy. Where another document has the `_id`, it may be a copy
-        of our own that is out of date, or an earlier version; else it is in the way, and is reported."""
+        """Returns the buckets without an equal copy. Where the archive has another document of the `_id`,
+        that may be an outdated copy or an earlier version; any other document is in the way, and is
+        reported."""
         del first_ms, last_ms  # copies are found by `_id`
         out: set[int] = set()
         self._ready.clear()
@@ -156,7 +157,8 @@ class OnlineRun:
         return {*waiting, *conflicts}
 
     def _sort(self, batch: Batch, late: list[int]) -> tuple[dict[int, str], list[int]]:
-        """Sorts buckets in whose way another document is: why some can't go, and which are copied already."""
+        """Sorts buckets whose `_id` another document has in the archive: why some can't be archived, and
+        which are copied already."""
         if self._work.measured:
             return dict.fromkeys(late, f"another document with this _id is in {self._target}"), []
         if not late:
@@ -171,8 +173,8 @@ class OnlineRun:
             yield same_id(batch.main.raw_id(i)), unit
 
     def _replace_copies(self, name: str, newer: Batch, session: ClientSession) -> None:
-        """Takes old copies back for new ones of the same buckets. Keeps those that the new one does not
-        contain: the bucket may have been deleted, and a late upsert have made the new one."""
+        """Removes old copies, for new ones of the same buckets. Keeps an old one that the new one does not
+        contain, as a version: the bucket may have been deleted, and written again by a late upsert."""
         ids = newer.main.ids
         older = in_order(newer, archived_source(self._work.database, self._work.policy, session).by_ids(ids))
         lacking = np.flatnonzero(lacks(self._work.policy, older, newer))
@@ -215,7 +217,8 @@ class OnlineRun:
             at += len(piece)
 
     def _move_late(self, late: Batch) -> None:
-        """Moves late buckets. A document that has come into the way since is for a later run to sort."""
+        """Moves late buckets. Where another document has got into the way since they were sorted, a later run
+        decides."""
         ready = [i for i, raw_id in enumerate(late.main.raw_ids) if raw_id in self._ready]
         self._work.report.change(len(late) - len(ready))
         late = late.take(np.array(ready, dtype=np.int64))
@@ -309,8 +312,9 @@ class OnlineRun:
         return len(outcome.changed)
 
     def _keep_copies(self, gone: Batch) -> None:
-        """Lets copies count whose originals somebody else has deleted. An original may have moved before, and
-        nothing tells where it was: the next run finds these copies again until that is rolled up."""
+        """Records that the originals of these copies are gone, deleted by somebody else, once windows are
+        rolled up: an original may have moved before, to where nothing shows. Otherwise the next run finds
+        these copies again."""
         spans = decode(gone, self._work.policy).spans()
         if not self._work.rolled_up(int(spans.min()), int(spans.max()) + 1, force=True):
             return
@@ -331,7 +335,8 @@ class OnlineRun:
     def _record(
         self, session: ClientSession, name: str, verified: Batch, outcome: Outcome, times: Document
     ) -> None:
-        """Records what went, in its transaction. Old copies go, unless their buckets don't contain them."""
+        """Records, in the transaction, what was deleted. Copies of changed buckets are removed if these
+        contain them."""
         self._work.check_limit(len(outcome.deleted))
         going = verified.take(np.array(outcome.deleted, dtype=np.int64))
         self._verify_copies(going, session)

@@ -1,4 +1,4 @@
-"""Which of the buckets that were read may go, and why the others stay."""
+"""Selects which of the buckets that were read may go, and reports why the others stay."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class Selection:
         return staying
 
     def _roll_up_pinned(self, changed: Batch, before: list[list[int]]) -> None:
-        """Rolls up pinned buckets that have changed; others are rolled up again on their way to the archive.
-        What was in their spans before may be gone."""
+        """Rolls up pinned buckets that have changed, with the spans that they covered `before`. Other buckets
+        are rolled up again before they are archived."""
         work, now = self._work, decode(changed, self._work.policy).spans().tolist()
         times = [time for span in (*before, *now) for time in span]
         if work.rolled_up(min(times), max(times) + 1):

@@ -92,7 +92,8 @@ class Sweep:
         self._archiver.finish()
 
     def _select(self) -> None:
-        """Decodes at once what makes a commit, as far as its size tells how many readings it holds."""
+        """Decodes and selects the buckets that were read, together: about as many as a commit holds, by their
+        size."""
         if (batch := self._filling.take_read()) is None:
             return
         self.sort(BucketSet(batch, self._work.policy))
@@ -145,9 +146,9 @@ class Sweep:
         return buckets.take(np.array(sorted(place.values())))
 
     def _as_rolled_up(self, batch: Batch, first: int, last: int) -> NDArray[np.int64]:
-        """Returns the buckets that are live as they were read, now that their windows are up to date. What
-        went before may be in no summary, and its events have been read: with a copy it would be archived and
-        not rolled up."""
+        """Returns the buckets that are still live as they were read, now that their windows are rolled up
+        again. One that has gone since may be in no summary, and its events have been read: a copy of it would
+        be archived without being rolled up."""
         work = self._work
         if work.measured:
             return measured(work.policy, batch, work.source, first, last + 1)

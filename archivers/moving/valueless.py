@@ -1,4 +1,5 @@
-"""Buckets that hold no finite number in a value field, on a whole day of a series that had some: they stay.
+"""Keeps buckets from the archive that hold no finite number in a value field, on a whole day of a series that
+had some.
 
 The application may have renamed the field, or put something else there. Once that is only in the archive,
 nobody would notice.
@@ -34,7 +35,7 @@ class EmptyDay(NamedTuple):
 
 
 class Days:
-    """The readings of some columns, at least one, by series and UTC day: a cell each."""
+    """The readings of some columns, at least one, in cells: one for each series and UTC day."""
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
@@ -88,7 +89,7 @@ class NumericCheck:
         return np.setdiff1d(np.arange(len(buckets)), staying)
 
     def _without_slotless(self, buckets: BucketSet, slotless: Integers) -> Integers:
-        """Returns the same where some buckets lack all of their slots, by their places in the columns."""
+        """Does the same where some buckets, given by their places in the columns, lack all of their slots."""
         columns, name = buckets.decoded.columns, self._work.policy.numeric_names[0]
         series = columns.bucket_series[slotless].tolist()
         days = (buckets.decoded.last[slotless] // DAY_MS).tolist()
@@ -100,7 +101,8 @@ class NumericCheck:
         return others[self.fitting(buckets.take(others))] if len(others) else others
 
     def _confirmed(self, columns: Columns, empty_days: list[EmptyDay]) -> list[EmptyDay]:
-        """Returns those of a whole day, of a series that had some: what lies here may be a part of both."""
+        """Returns the days without a number in summaries as well, of series that had some: what was read may
+        be a part of the day, and of the series."""
         keys = {it.series: series_key(columns.series[it.series]) for it in empty_days}
         had = self._summaries.fields_ever(
             {keys[it.series]: columns.series[it.series] for it in empty_days if not it.had_some}
@@ -116,7 +118,7 @@ class NumericCheck:
 
 def slotless_buckets(buckets: BucketSet) -> Integers:
     """Returns the buckets, by their places in the columns, that hold no reading and have none of the fields
-    in which slots would be: those have another name by now. Empty slots are not meant."""
+    in which slots would be: the fields may have been renamed. Buckets with empty slots are not among them."""
     decoded, places = buckets.decoded, containers(buckets.policy)
     if not places or len(decoded.columns.filled) == len(buckets):
         return np.zeros(0, dtype=np.int64)

@@ -55,10 +55,10 @@ class AuditReport:
 def audit(
     context: ArchiveContext, *, full: bool = False, drilled_every: timedelta | None = None
 ) -> AuditReport:
-    """Looks at one policy: at what is live and due; at all records of its archive, and that every part is
-    there; and reads the parts that have their turn, or all, once each: they have to give what was archived,
-    and what is archived, with what is live, the summaries. `drilled_every`: how long a day may go without a
-    drill; None: forever."""
+    """Audits one policy. Checks what is live and due, all records of its archive, and that every part is
+    there. Reads the parts that have their turn, or all, once each: the documents must be those that were
+    archived, and the summaries must equal a recomputation from archived and live readings. `drilled_every`:
+    how long a day may go without a drill; None: forever."""
     auditor = _Audit(context, rotation_of(None if full else context.policy.audit.sample))
     found = [*auditor.ttl(), *auditor.records()]
     try:
@@ -74,7 +74,8 @@ def audit(
 
 @dataclass
 class _Audit:
-    """An audit under way. The archive is read for the summaries; what they do not need of it, at last."""
+    """An audit in progress. The archive is read for the summaries first; then the parts in the sample that
+    they did not need."""
 
     context: ArchiveContext
     rotation: Rotation
@@ -130,14 +131,14 @@ class _Audit:
             )
 
     def parts(self) -> Iterator[Finding]:
-        """Reads what has its turn, and was not read for the summaries."""
+        """Reads the commits of the sample that were not read for the summaries."""
         commits = [it for it in self.sample.commits if it.name not in self.read]
         report, read = verify_commits(self.context, commits)
         self.read |= {it.commit.name for it in read}
         yield from self._bad(report)
 
     def drills(self, every: timedelta | None) -> Iterator[Finding]:
-        """Yields days without a recent drill. What was committed more recently than that is not late yet."""
+        """Yields days without a recent drill, except what was committed within that time."""
         if every is None or (archive := self.context.offline()) is None:
             return
         days = CommitDays(self.context.receipts).undrilled(self.context.now - every)
@@ -191,8 +192,8 @@ class _Audit:
                 )
 
     def _without_live(self, unread: Iterable[Span]) -> Iterator[Span]:
-        """Yields those of the days on which nothing is live: what is, may be late. Copies that are kept are
-        live beside the archive everywhere."""
+        """Yields the parts of these days on which nothing is live, since live readings may be late. Where
+        originals are never deleted, all are live, and the days are yielded whole."""
         for start, end in unread:
             while start < end:
                 live = None if self.context.kept else self.context.source.earliest(start)
@@ -231,7 +232,7 @@ class _Audit:
         yield from self._quarantined(report.quarantined)
 
     def ending(self) -> Iterator[Finding]:
-        """Yields what should have got a tombstone, or gone, a day ago."""
+        """Yields what should have got a tombstone, or been removed, a day ago."""
         report = plan_expiry(
             replace(self.context, now=self.context.now - SLACK, keys=self.context.keys.lenient())
         )
@@ -244,7 +245,7 @@ class _Audit:
             )
 
     def overflow(self) -> Iterator[Finding]:
-        """Yields overflow whose bucket is not there, and that no archive holds: it is in no summary. (Where a
+        """Yields overflow whose bucket is missing, and that no archive holds: it is in no summary. (Where a
         bucket was restored elsewhere, its overflow came back to where it was.)"""
         if self.policy.overflow is None:
             return
@@ -266,7 +267,7 @@ class _Audit:
             )
 
     def _due(self) -> ArchiveReport:
-        """Returns what an archive run would have taken a day ago, whatever is rolled up."""
+        """Returns how many buckets an archive run would have moved a day ago, whatever is rolled up."""
         context = replace(
             self.context,
             now=self.context.now - SLACK,

@@ -1,4 +1,4 @@
-"""What an audit reads of an archive, where it does not read all: by turns. Pure.
+"""Decides which commits an audit reads, where it does not read all: by turns. Pure.
 
 Each day on which commits begin has a turn. Audits go through the turns by their own day: they need no memory
 of earlier ones, and no right to write. The number of turns is a prime, so that audits at any regular interval
@@ -49,15 +49,15 @@ def rotation_of(share: float | None) -> Rotation:
 
 
 class Sample(NamedTuple):
-    """What an audit reads of an archive. `unread`: days on which something is archived, and nothing is
-    read."""
+    """What an audit reads of an archive. `unread`: spans of days on which something is archived, of which
+    nothing is read."""
 
     commits: Sequence[Commit]
     unread: Sequence[Span]  # milliseconds
 
 
 def sample(commits: Iterable[Commit], rotation: Rotation, now: datetime) -> Sample:
-    """Returns the commits that have their turn now: each with the day on which it begins."""
+    """Returns the commits that have their turn now, by the day on which each begins."""
     today, everything = as_ms(now) // DAY_MS, list(commits)
     read = [it for it in everything if rotation.has(day_number(it.first), today)]
     days = Spans(map(_days_of, read))

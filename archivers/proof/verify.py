@@ -1,4 +1,4 @@
-"""Verify: is the archive what was written? Every part, every manifest of the chain, every receipt."""
+"""Verifies that the archive is as it was written: every part, every manifest of the chain, every receipt."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from config.errors import HaltedError
 
 @dataclass(frozen=True)
 class Damage:
-    """Something that is not as it was written."""
+    """A file or record that is missing, or not as it was written."""
 
     code: str  # the code of a finding
     place: str  # the url of the file, or of the manifest; or what names a document
@@ -46,7 +46,7 @@ class VerifyReport:
 
 
 class Verified(NamedTuple):
-    """A commit of which nothing is amiss, and how many parts it has."""
+    """An undamaged commit, and how many parts it has."""
 
     commit: Commit
     parts: int
@@ -76,8 +76,9 @@ def verify(context: ArchiveContext, within: TimeRange = EVER) -> VerifyReport:
 
 
 def verify_records(context: ArchiveContext) -> Records:
-    """Verifies everything but the contents of commits' files: each has to be there, as long as its manifest
-    says. The store's files are listed once. Returns the commits as well, for `verify_commits` to read."""
+    """Verifies everything but the contents of commits' files: each has to be there, with the size that its
+    manifest gives. The store's files are listed once. Returns the commits as well, for `verify_commits` to
+    read."""
     report, archive = VerifyReport(), context.offline(context.keys)
     if archive is None:
         _verify_all(context, None, report)
@@ -98,7 +99,7 @@ def verify_records(context: ArchiveContext) -> Records:
 
 
 def verify_commits(context: ArchiveContext, commits: Sequence[Commit]) -> tuple[VerifyReport, list[Verified]]:
-    """Reads every file of some commits, as `verify` does. Returns those of which nothing is amiss as well."""
+    """Reads every file of some commits, as `verify` does. Also returns the undamaged ones."""
     report, archive = VerifyReport(), context.offline(context.keys)
     if archive is None:
         return report, []
@@ -123,8 +124,8 @@ def _verify_all(context: ArchiveContext, verifier: _Verifier | None, report: Ver
 
 @dataclass
 class _Verifier:
-    """Verifies an offline archive. Each manifest is read once, and `inspect` raises DamagedError where the
-    files that it names are amiss."""
+    """Verifies an offline archive. Each manifest is read once, and `inspect` raises DamagedError where its
+    files are missing or damaged."""
 
     context: ArchiveContext
     archive: OfflineArchive
@@ -146,7 +147,7 @@ class _Verifier:
             self.verify(commit)
 
     def verify_all(self) -> list[LastReceipt]:
-        """Returns the last receipts that the manifests of the chain tell of."""
+        """Returns the receipts that the manifests of the chain name."""
         receipts, archive = self.context.receipts, self.archive
         registered = receipts.all_registered()  # before the heads, which then lead to all of these
         archive.chain.expect({name: it.seal for name, it in registered.items()})
@@ -179,7 +180,8 @@ class _Verifier:
         return heads
 
     def _verify_chain(self, registered: dict[str, Commit], there: dict[str, Commit]) -> list[LastReceipt]:
-        """Returns the manifests of the chain that can be read, each with its commit if that is there."""
+        """Verifies the manifests of the chain, and the commits that are there. Returns the receipts that they
+        name."""
         archive, receipts, heads = self.archive, self.context.receipts, self._verify_heads()
         if heads is None:
             return []
@@ -202,7 +204,7 @@ class _Verifier:
         return named
 
     def _verify_checkpoint(self, heads: Heads) -> Checkpoint | None:
-        """Returns the last one, as far as it is as it was written."""
+        """Returns the last checkpoint; None where there is none, or it is damaged."""
         try:
             return last_checkpoint(self.context.receipts, self.archive, heads)
         except DamagedError as error:
