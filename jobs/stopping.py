@@ -27,16 +27,16 @@ class Stop:
 
     def ask(self) -> None:
         """Asks the process to stop at the next place where it may."""
-        self.policies_read = True
+        self.asked = True
 
     def wait(self) -> None:
         """Sleeps until asked, and up to a second more."""
-        while not self.policies_read:
+        while not self.asked:
             time.sleep(1)
 
     def check(self) -> None:
         """Raises InterruptedRun once asked."""
-        if self.policies_read:
+        if self.asked:
             raise InterruptedRun("interrupted: the current step was finished; it is safe to run again")
 
 
@@ -72,7 +72,7 @@ def signals_to(stop: Stop) -> Iterator[None]:
     ignored stays so, as `nohup` wants it."""
 
     def handle(_number: int, _frame: FrameType | None) -> None:
-        if stop.policies_read:
+        if stop.asked:
             if sys.stderr.isatty():
                 os.write(sys.stderr.fileno(), _SHOW_CURSOR)  # a progress bar had hidden it
             os._exit(InterruptedRun.exit_code)

@@ -83,10 +83,8 @@ def _register(context: ArchiveContext, archive: OfflineArchive, batches: Sequenc
     def step(session: ClientSession) -> None:
         for manifest, batch in zip(manifests, batches, strict=True):
             gone, count = np.zeros(manifest.buckets, dtype=np.bool_), manifest.buckets
-            facts, heads = (
-                {**facts_of(manifest), "at": context.now},
-                [heads_update(context.receipts, manifest)],
-            )
+            facts = {**facts_of(manifest), "at": context.now}
+            heads = [heads_update(context.receipts, manifest)]
             context.receipts.set_live(manifest.commit, gone, facts, session, count, heads)
             held_by = {"commit": manifest.commit, "manifest_sha256": manifest.sha256}
             units = [batch.unit(i) for i in range(count)]

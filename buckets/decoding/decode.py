@@ -99,13 +99,9 @@ class BucketSet:
         return self if batch is self.batch else BucketSet(batch, self.policy)
 
     @classmethod
-    def concat(cls, bucket_sets: Sequence[BucketSet]) -> BucketSet:
+    def concat(cls, sets: Sequence[BucketSet]) -> BucketSet:
         """Joins sets of one policy, at least one."""
-        return (
-            bucket_sets[0]
-            if len(bucket_sets) == 1
-            else cls(Batch.concat([it.batch for it in bucket_sets]), bucket_sets[0].policy)
-        )
+        return sets[0] if len(sets) == 1 else cls(Batch.concat([it.batch for it in sets]), sets[0].policy)
 
 
 def cells_of(readings: int, buckets: int, policy: Policy) -> int:

@@ -129,7 +129,7 @@ class Runner:
             results.append(self.run_one(policy))
             if self._shared is not None:
                 self._shared.leave_out(policy)
-            if self.stop.policies_read:
+            if self.stop.asked:
                 break
         return results
 

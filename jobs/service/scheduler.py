@@ -145,7 +145,7 @@ class Service:
 
     def _ask(self, task: Task) -> None:
         with self._turns[task.policy.name]:
-            if not self.stop.policies_read:
+            if not self.stop.asked:
                 self._do(task)
 
     def _do(self, task: Task) -> None:

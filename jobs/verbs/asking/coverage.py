@@ -39,9 +39,7 @@ class Form(StrEnum):
 
 
 ByWhat = Annotated[By, typer.Option("--by", help="A row per UTC day, or per hour.")]
-VersionHandling = Annotated[
-    Form, typer.Option("--format", help="Output format: a table with a strip, or CSV.")
-]
+How = Annotated[Form, typer.Option("--format", help="Output format: a table with a strip, or CSV.")]
 
 
 def coverage(
@@ -51,7 +49,7 @@ def coverage(
     until: Until = None,
     series: Series = None,
     by: ByWhat = By.day,
-    form: VersionHandling = Form.table,
+    form: How = Form.table,
 ) -> Report:
     """Show where each day is.
 

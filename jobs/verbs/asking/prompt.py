@@ -60,7 +60,7 @@ def _answer(call: Call, engine: Engine, answers: Answers, text: str) -> Report |
             return answers.found(text)
         return None
     except Exception as error:  # noqa: BLE001  # no traceback reaches a user
-        call.stop.policies_read = False  # of this statement alone
+        call.stop.asked = False  # of this statement alone
         report = failed(call.command, error, call.now, call.hosts)
         return Report(call.command, call.now, error=report.error, error_code=report.error_code)
 

@@ -37,7 +37,7 @@ Sql = Annotated[
     str | None,
     typer.Argument(metavar="SQL", help="One statement that reads. Default: what comes in on stdin."),
 ]
-VersionHandling = Annotated[
+How = Annotated[
     Format | None,
     typer.Option("--format", help="Output format. Default: that of FILE by its name, or a table."),
 ]
@@ -59,7 +59,7 @@ def query(
     call: Call,
     *,
     sql: Sql = None,
-    form: VersionHandling = None,
+    form: How = None,
     output: Output = None,
     explain: Explain = False,
     interactive: Interactive = False,

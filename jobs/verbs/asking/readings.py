@@ -33,7 +33,7 @@ EXAMPLES = [
 ]
 
 
-VersionHandling = Annotated[
+How = Annotated[
     Format, typer.Option("--format", help="Output format: CSV, JSON (one object per line) or Parquet.")
 ]
 Output = Annotated[
@@ -50,7 +50,7 @@ def readings(
     series: Series = None,
     since: Since = None,
     until: Until = None,
-    form: VersionHandling = Format.csv,
+    form: How = Format.csv,
     output: Output = None,
 ) -> Report:
     """Print the readings of a range.
