@@ -1,4 +1,4 @@
-"""One run that moves buckets, and what either archive does in it."""
+"""One archive run, and what an archive has to do in it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RolledUp(Protocol):
 
 
 def always(_start_ms: int, _end_ms: int, *, force: bool = False) -> bool:
-    """Satisfies `RolledUp` where nothing is rolled up: every summary is as it should be."""
+    """A `RolledUp` for policies without a roll-up: there is no summary to bring up to date."""
     del force
     return True
 
@@ -46,16 +46,16 @@ class ArchiveRun(ArchiveContext):
         return cls(**given, report=ArchiveReport(context.to), rolled_up=rolled_up)
 
     def check_limit(self, deletes: int) -> None:
-        """Raises HaltedError where so many further deletes are more than the policy allows: what was counted
-        beforehand may be less than what goes. Called in the transactions that delete."""
+        """Raises HaltedError where so many further deletes would exceed `max_delete`, since more buckets may
+        go than were counted beforehand. Called in the transactions that delete."""
         limit, deleted = self.report.limit, self.report.deleted
         if limit is not None and deleted + deletes > limit.most:
             message = limit.message_after(deleted)
             raise HaltedError(f"policy {self.policy.name}: this run stopped: {message}")
 
     def deletable(self, copies: Batch, start_ms: int, end_ms: int) -> tuple[Batch, NDArray[np.int64]]:
-        """Returns those of earlier runs' copies that end in [start, end), and whose originals neither pins,
-        holds nor roll-ups keep; and the spans of all copies."""
+        """Returns those of earlier runs' copies that end in [start, end) and whose originals may be deleted:
+        no pin or hold keeps them, and their windows are rolled up. Also returns the spans of all copies."""
         decoded = decode(copies, self.policy)
         due = decoded.units[(decoded.last >= start_ms) & (decoded.last < end_ms)]
         found = copies.take(np.sort(due))
@@ -67,10 +67,10 @@ class ArchiveRun(ArchiveContext):
 
 
 class Archiver(Protocol):
-    """One of the two archives, during a run."""
+    """An archive, offline or online, during a run."""
 
     def recover(self) -> None:
-        """Undoes or finishes what a crash left."""
+        """Finishes or undoes what a crash left."""
 
     def settle(self, start_ms: int, end_ms: int) -> None:
         """Deletes buckets that end in [start, end), were copied by earlier runs, and may go now."""

@@ -1,4 +1,4 @@
-"""Keeps summaries equal to what is live and archived, together."""
+"""Keeps summaries equal to a recomputation from live and archived readings."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def roll_up_all(context: ArchiveContext, options: RollupOptions = CATCH_UP) -> R
 
 
 def recompute(context: ArchiveContext, archived: ArchivedReader, unread: Sequence[Span]) -> RollupReport:
-    """Returns what a roll-up of all due windows would write, except in spans `unread` (milliseconds): there
-    summaries are taken as they stand. Writes nothing."""
+    """Returns what a roll-up of all due windows would write. Writes nothing. In the spans `unread`
+    (milliseconds) nothing is read, and summaries are taken to be right."""
     reader = slice_reader(context.executor, context.connections, context.policy, archived)
     return roll_up(
         replace(context, guard=dry),
@@ -61,15 +61,15 @@ class Upkeep:
 
     @cached_property
     def _readers(self) -> list[Watch]:
-        """Returns what watches the others; asked for with the first commit, so that a run without any does
-        not look."""
+        """Returns the watch on the other policies. It is created with the first commit, so that a run without
+        any does not need it."""
         database = self._context.database
         return [Watch(database, it, RECEIPTS, dry_run=self._dry_run) for it in self._reading_policies]
 
     def __call__(self, start_ms: int, end_ms: int, /, *, force: bool = False) -> bool:
-        """Returns whether every summary of what lies in the range is now what it should be. Those of other
-        policies are theirs to write: until they have, the buckets stay. `force`: even if nothing tells of a
-        change."""
+        """Rolls up the windows that the range touches, if they have changed. Returns whether every summary of
+        the range is up to date. Those of other policies are written by their own runs; until then, the
+        buckets stay. `force`: even where nothing shows a change."""
         check = self._context.check
         if any(it.has_changed(start_ms, end_ms, check, if_unknown=False) for it in self._readers):
             return False

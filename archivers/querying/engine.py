@@ -1,4 +1,5 @@
-"""DuckDB over the views of policies. It can read nothing else: no files, no network, no Python variables."""
+"""Runs SQL in DuckDB over the views of policies. It can read nothing else: no files, no network, no Python
+variables."""
 
 from __future__ import annotations
 
@@ -36,10 +37,9 @@ _SETTINGS = {
 
 
 class Engine:
-    """DuckDB with the views of some policies. Not for several threads.
+    """DuckDB with the views of some policies. Must not be used by several threads.
 
-    `memory`: bytes that DuckDB may take; beyond them it writes to a folder of its own, which goes with it.
-    """
+    `memory`: bytes that DuckDB may take; beyond them it writes to a temporary folder."""
 
     def __init__(self, contexts: Sequence[ArchiveContext], memory: int) -> None:
         self.views = {it.name: it for it in views_of(contexts)}
@@ -60,7 +60,7 @@ class Engine:
 
     @property
     def quarantined(self) -> dict[str, list[Quarantined]]:
-        """Returns the buckets that broke their model where readings were asked for, by policy."""
+        """Returns the buckets that broke their model where readings were read, by policy."""
         tables = [(self.views[name], it) for name, it in self._tables.items()]
         return {
             view.context.policy.name: list(it.quarantined.values())
@@ -70,12 +70,12 @@ class Engine:
 
     @property
     def policies_read(self) -> list[str]:
-        """Returns the policies that the last query read, in the order in which it did."""
+        """Returns the policies that the last query read, in order."""
         found = [self.views[scan.view].context.policy.name for scan in self.scan_log.scans]
         return list(dict.fromkeys(found))
 
     def create_views(self, views: Sequence[View]) -> None:
-        """Makes these views, unless they are there already."""
+        """Creates these views, unless they exist."""
         for view in views:
             if view.name not in self._tables:
                 self._create_view(view)
@@ -108,14 +108,14 @@ class Engine:
         return f"CREATE VIEW {quoted(name)} (\n{columns_text}\n);"
 
     def widen(self, misfit: Misfit) -> None:
-        """Makes the views of a policy anew, with columns that can hold the value that did not fit."""
+        """Creates the views of a policy again, with columns that can hold the value that did not fit."""
         self._types[misfit.policy] = misfit.types
         for name in [it for it in self._tables if self.views[it].context.policy.name == misfit.policy]:
             self._create_view(self.views[name])
 
     def prepare(self, sql: str) -> str:
-        """Returns the one statement that a text consists of, once the views that it names are there. Raises
-        UsageError where it is none that reads."""
+        """Returns the one statement that a text consists of, and creates the views that it names. Raises
+        UsageError where it isn't one statement that reads."""
         with self._errors_in_words():
             statements = self.connection.extract_statements(sql)
         if len(statements) != 1:
@@ -130,14 +130,14 @@ class Engine:
         return sql
 
     def views_named(self, sql: str) -> list[View]:
-        """Returns the views that a statement names; all, where it names none that can be seen."""
+        """Returns the views that a statement names; all views where none can be found in it."""
         words = {word.lower().strip('"') for word in re.findall(r'"[^"]+"|\w+', sql)}
         return [it for it in self.views.values() if it.name.lower() in words] or list(self.views.values())
 
     def run(self, sql: str, deliver: Callable[[pa.RecordBatchReader], Any]) -> Any:
-        """Returns what `deliver` makes of the rows of a statement, which come batch by batch.
+        """Runs a statement, and returns what `deliver` returns for its rows, which come in batches.
 
-        Raises UsageError with what DuckDB says, and whatever reading raises: among it Misfit."""
+        Raises UsageError with DuckDB's message, and whatever reading raises, such as Misfit."""
         self.scan_log.failure = None
         self.scan_log.scans.clear()
         statement = self.prepare(sql)

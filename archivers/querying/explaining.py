@@ -1,4 +1,4 @@
-"""What a query would read, without reading it."""
+"""Explains what a query would read, without reading it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from buckets.source import Source
 
 @dataclass(frozen=True)
 class ViewRead:
-    """One reading of a view. `parts` and `bytes` are of files of an offline archive that may hold some of it;
-    `live`: from when to when buckets are live, in milliseconds. None: does not apply."""
+    """One scan of a view. `parts` and `bytes`: of the files of an offline archive that may hold some of it.
+    `live`: the first and last time of live buckets, in milliseconds. None: does not apply."""
 
     scan: Scan
     view: View
@@ -28,8 +28,8 @@ class ViewRead:
 
 @dataclass(frozen=True)
 class Explained:
-    """What a statement would read. `unread`: views that are named, but how much of them is read depends on
-    what is found elsewhere."""
+    """What a statement would read. `unread`: views that it names, of which the amount that is read depends on
+    other results."""
 
     reads: Sequence[ViewRead]
     unread: Sequence[str]

@@ -1,4 +1,4 @@
-"""What has to be read for a filter of DuckDB: ranges of time, and series.
+"""Narrows what has to be read for a filter of DuckDB: to ranges of time, and series.
 
 Arrow decides that, as it decides which files of a data set to open: from a filter, and what is known of some
 rows ("`time` lies between these two instants"), it tells whether any of these may pass. The literals of the
@@ -67,13 +67,13 @@ def narrowed(filter_: pc.Expression | None, schema: pa.Schema, time: str, series
 
 
 class _RowTest:
-    """Tells which rows may pass a filter."""
+    """Decides which rows may pass a filter."""
 
     def __init__(self, filter_: pc.Expression, schema: pa.Schema) -> None:
         self._filter, self._schema = filter_, schema
 
     def among(self, known: Sequence[pc.Expression]) -> list[int]:
-        """Returns which of these may hold of a row that passes: their indices."""
+        """Returns the indices of those of these conditions under which a row may pass."""
         pieces = [
             _FORMAT.make_fragment(str(i), _NOWHERE, partition_expression=it) for i, it in enumerate(known)
         ]

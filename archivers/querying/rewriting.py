@@ -1,4 +1,4 @@
-"""Aggregates of readings that summaries can answer: the same query, over a level of summaries.
+"""Rewrites aggregates of readings that summaries can answer as the same query over a level of summaries.
 
 A statement is rewritten only if each of its parts is known to mean the same there. Sums may differ in their
 last digits, and summaries' statistics leave out numbers that are not finite.
@@ -51,7 +51,7 @@ class Rewritten:
 
 
 class _NotRewritable(Exception):
-    """A part of which it is not known what it would mean."""
+    """A part of a statement that has no known equivalent over summaries."""
 
 
 def rewritten(
@@ -84,7 +84,8 @@ def _levels(policy: Policy, span: Range) -> list[Level]:
 
 
 def _whole(context: ArchiveContext, span: Range) -> Iterator[Level]:
-    """Yields those levels whose summaries cover all readings, and no others: neither have expired."""
+    """Yields those levels whose summaries cover exactly these readings: neither readings nor summaries have
+    expired."""
     database, policy, start = context.database, context.policy, span[0]
     if start < (progress.ended_before(database, policy) or start):
         return

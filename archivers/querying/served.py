@@ -1,4 +1,4 @@
-"""Tables as DuckDB reads them: as data sets of Arrow, of which it asks for columns, with a filter."""
+"""Tables as DuckDB reads them: as Arrow data sets, from which it requests columns, with a filter."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Scan:
 @dataclass
 class ScanLog:
     """Records what happens while queries are executed: the latest scans, and the first failure. `is_dry`:
-    nothing is read, and what would be is recorded."""
+    scans are recorded, and nothing is read."""
 
     is_dry: bool = False
     scans: deque[Scan] = field(default_factory=lambda: deque(maxlen=1000))
@@ -38,8 +38,8 @@ class ScanLog:
 
 
 class ServedTable(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
-    """A table behind a view. DuckDB leaves the filter that it hands down to the scan, so the scan keeps to it
-    to the row; what the filter says of time and series is read alone."""
+    """A table behind a view. DuckDB relies on the scan for the filter that it hands down, so the scan applies
+    it to each row; only the times and series that may pass it are read."""
 
     def __init__(self, view: str, table: Table, log: ScanLog) -> None:
         self._view, self._table, self._log = view, table, log

@@ -1,4 +1,5 @@
-"""What DuckDB reads of a policy, as Arrow: its readings, its summaries of a level, and where its days are."""
+"""What DuckDB reads of a policy, as Arrow: its readings, the summaries of a level, and its coverage by
+day."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ class Table(Protocol):
     types: Types  # of the series columns
 
     def read(self, narrowed: Narrowed) -> Iterator[pa.Table]:
-        """Yields all rows in what it is narrowed to, and maybe others."""
+        """Yields all rows of the ranges and series that it is narrowed to, and maybe others."""
 
 
 class ReadingsTable:

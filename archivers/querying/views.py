@@ -22,7 +22,7 @@ def read_context(
     check: Check = lambda: None,
     progress: ProgressListener = no_progress,
 ) -> ArchiveContext:
-    """Returns the context of one who reads alone. `check` raises where to stop."""
+    """Returns a context for reading only. `check` raises where the query must stop."""
     return ArchiveContext(
         connections.database,
         policy,

@@ -197,7 +197,7 @@ def _put(
 
 
 def _nothing(policy: Policy, types: dict[str, str]) -> pa.Table:
-    """Returns no readings, in the columns that they would have."""
+    """Returns no rows, with the columns that readings would have."""
     kinds = types or dict.fromkeys(policy.series_names, "string")
     numbers = {name: np.zeros(0) for name in policy.value_names}
     flags = {name: np.zeros(0, dtype=np.bool_) for name in policy.value_names}

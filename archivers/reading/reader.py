@@ -1,4 +1,4 @@
-"""Archived buckets that are no longer live, as batches: the other half of every summary's readings."""
+"""Reads archived buckets that are no longer live. With the live ones, they make up every summary."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def archived_reader(connections: Connections, policy: Policy, listed: Listed | N
 
 
 class ArchivedReader:
-    """Reads one policy's archive, whichever it is. A policy that archives nothing gives nothing."""
+    """Reads one policy's archive, offline or online. Without an archive there is nothing to read."""
 
     def __init__(
         self,
@@ -66,8 +66,7 @@ class ArchivedReader:
     def batches(self, start_ms: int, end_ms: int) -> Iterator[Batch]:
         """Yields archived buckets that may hold a reading in [start, end) and are not live.
 
-        Where a bucket is live, it counts, and not its copy: its delete is still to come, or it was
-        restored."""
+        Where a bucket is live, it counts, and not its copy: it is not deleted yet, or it was restored."""
         if self._offline is not None:
             for manifest in self._commits_for(self._offline, RowFilter(start_ms, end_ms)):
                 yield from self._buckets(self._offline, manifest, RowFilter(start_ms, end_ms))
@@ -76,8 +75,8 @@ class ArchivedReader:
 
     def readings(self, row_filter: RowFilter, *, is_by_rows: bool) -> Iterator[Batch | Rows]:
         """Yields the archived readings of the range and series asked for, and maybe more. `is_by_rows`: as
-        rows of parts where these suffice. Unlike `batches`, also yields the readings of a bucket that was put
-        back by hand."""
+        rows of parts where these suffice. Unlike `batches`, also yields the readings of buckets that were put
+        back by hand, without a receipt."""
         if self._offline is None:
             yield from self._online(row_filter) if self._to == "online" else ()
             return
@@ -98,7 +97,8 @@ class ArchivedReader:
             yield from (it for it in parts if it.touches(row_filter.start, row_filter.end))
 
     def _rows_suffice(self, manifest: Manifest) -> bool:
-        """Returns whether the rows of a commit are what is archived of it, and not known to be live."""
+        """Returns whether the rows of a commit can be read in place of its buckets: they are exact, and none
+        is known to be live."""
         if not manifest.has_rows_of(self._policy):
             return False
         receipts = Receipts(self._database, self._policy.name)
@@ -115,7 +115,7 @@ class ArchivedReader:
             yield from self._not_live(batch, ours, row_filter)
 
     def take_read(self) -> set[str]:
-        """Returns the commits that were read whole since this was asked last."""
+        """Returns the commits that were read whole since the last call."""
         read, self._read = self._read, set()
         return read
 
@@ -143,8 +143,8 @@ class ArchivedReader:
         return earliest, latest + DAY_MS
 
     def superseded(self) -> Iterator[tuple[int, int]]:
-        """Yields [start, end) in milliseconds of archived copies that count again once their live bucket
-        goes. That one may have moved since it was restored."""
+        """Yields the span [start, end), in milliseconds, of archived copies that count again once their live
+        bucket goes, which may have moved since it was restored."""
         receipts = Receipts(self._database, self._policy.name)
         if self._offline is not None:
             for receipt in receipts.in_state("open", "offline"):
@@ -157,7 +157,8 @@ class ArchivedReader:
         return archived_source(self._database, self._policy, self._session)
 
     def _commits_for(self, archive: OfflineArchive, row_filter: RowFilter) -> Iterator[Manifest]:
-        """Yields the commits that may hold something of it. (Days with readings may lie before and after.)"""
+        """Yields the commits that may hold readings that pass the filter. (Days with readings may lie before
+        and after.)"""
         # Commits that reach into the next range are read last: they are cached when that range is read.
         for manifest in sorted(
             archive.manifests(row_filter.start, row_filter.end), key=lambda it: (it.first, it.last)
@@ -179,7 +180,7 @@ class ArchivedReader:
         self._note_read(manifest, sections)
 
     def _note_read(self, manifest: Manifest, sections: list[bool]) -> None:
-        """Notes a commit once each of its sections was read, in whatever ranges."""
+        """Notes that a commit was read, once each of its sections was."""
         before = self._partly.pop(manifest.commit, [False] * len(sections))
         read = [a or b for a, b in zip(before, sections, strict=True)]
         if all(read):
@@ -188,12 +189,12 @@ class ArchivedReader:
             self._partly[manifest.commit] = read
 
     def _sections_of(self, manifest: Manifest, row_filter: RowFilter) -> list[bool]:
-        """Returns of each section whether it may hold something of what is asked for."""
+        """Returns for each section whether it may hold readings that pass the filter."""
         return manifest.sections_of(self._policy, row_filter.start, row_filter.end, *row_filter.series)
 
     def _chosen(self, batch: Batch, row_filter: RowFilter) -> NDArray[np.int64]:
-        """Returns the buckets with a reading that is asked for, and those that break the policy's present
-        model."""
+        """Returns the buckets with a reading that passes the filter, and those that break the policy's
+        present model."""
         decoded = decode(batch, self._policy)
         columns = decoded.columns
         wanted = selected(columns.series, self._policy, *row_filter.series)[columns.series_of_readings]

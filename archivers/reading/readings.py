@@ -119,8 +119,8 @@ class Readings:
                 size = min(size + 1, len(_LENGTHS) - 1)
 
     def _next(self, at: int) -> int | None:
-        """Returns where there may be something at or after `at`. Live first: what goes away there has come
-        here."""
+        """Returns an instant at or after `at`, before which there is nothing. Looks at live buckets first:
+        one that is deleted then is found in the archive."""
         found = [Source(self._database, self.policy).earliest(at), self._archived.earliest(at)]
         return min((instant for instant in found if instant is not None), default=None)
 
@@ -129,8 +129,8 @@ class Readings:
         return at_one_instant(self._database, partial(self._read, start, end, limit))
 
     def _read(self, start: int, end: int, limit: int | None, session: ClientSession) -> _Slice | None:
-        """Reads rows of parts where these suffice. `_id`s may be needed for readings that tie: which comes
-        first, or whether they are of one bucket, which is live as it was archived."""
+        """Reads rows of parts where these suffice. Buckets are read where two readings have one series and
+        time: their `_id`s say which comes first, or that both are of one bucket, live and archived."""
         for is_by_rows in (True, False):
             held = self._read_all(
                 RowFilter(start, end, self.selectors), limit, session, is_by_rows=is_by_rows
@@ -245,14 +245,14 @@ class _Slice:
 
     @cached_property
     def _tied(self) -> NDArray[np.bool_]:
-        """Returns, in sequence, which tie with the next one, (n - 1,)."""
+        """Returns which readings, in sequence, have the series and time of the next one, (n - 1,)."""
         time, place = self.times[self._sequence], self._place[self._sequence]
         return np.asarray((np.diff(time) == 0) & (np.diff(place) == 0))
 
     @property
     def is_in_order(self) -> bool:
-        """Returns whether it is known which of readings that tie comes first: by their `_id`s, or since they
-        lie together in one part."""
+        """Returns whether the order of readings with one series and time is known: by their `_id`s, or since
+        they lie together in one part."""
         if all(len(part.orders) for part in self._parts):
             return True
         lengths = [len(part.time) for part in self._parts]

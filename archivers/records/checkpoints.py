@@ -1,4 +1,4 @@
-"""Finds the checkpoint that counts: the one that MongoDB names beside the heads of the chain."""
+"""Finds the valid checkpoint: the one that MongoDB names beside the heads of the chain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Offline commits by the UTC day on which they begin: which a compaction or a drill has still to look at."""
+"""Finds offline commits by the UTC day on which they begin: those that a compaction or a drill has yet to
+look at."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ class CommitDays:
         return sorted(int(it["_id"]) for it in found)
 
     def commits_of(self, day: int) -> list[Document]:
-        """Returns the receipts of the standing commits that begin on a UTC day."""
+        """Returns the receipts of current commits that begin on a UTC day."""
         query = {**self._receipts.current_query, "first_day": day}
         return list(self._receipts.collection.find(query, {"live": 0, "parts": 0}))
 
@@ -39,8 +40,8 @@ class CommitDays:
         self._receipts.collection.update_many(named, {"$set": {"compacted": True}})
 
     def drilled(self) -> dict[int, datetime | None]:
-        """Returns the UTC days on which standing commits begin, each with its oldest drill; None where one of
-        its commits had none yet."""
+        """Returns the UTC days on which current commits begin, each with its oldest drill; None where one of
+        its commits was never drilled."""
         return self._oldest({})
 
     def undrilled(self, since: datetime) -> dict[int, datetime | None]:

@@ -71,25 +71,24 @@ class Deletions:
             self.record_event("delete", facts, session)
 
     def record_event(self, kind: str, facts: Document, session: ClientSession) -> None:
-        """Records in a transaction a delete, or another event such as a hold."""
+        """Records a delete, or another event such as a hold, in its transaction."""
         last = last_receipt(self._receipts, session)
         self._append(session, kind, last.sequence + 1 if last else 1, last, facts)
 
     def record_end(self, facts: Document, session: ClientSession) -> None:
-        """Records, in the transaction that takes it out of the archive, what went for good by
-        `retain.archive`."""
+        """Records what `retain.archive` removes for good, in the transaction that does so."""
         named = {"collection": self._policy.collection, **facts, "policy_sha256": self._policy_text}
         self.record_event("expire", named, session)
 
     def is_behind(self, named: LastReceipt) -> bool:
-        """Returns whether the archive names a later receipt than there is: this database was restored from a
-        backup."""
+        """Returns whether the archive names a later receipt than the database has, which was then restored
+        from a backup."""
         last = last_receipt(self._receipts)
         return last is None or named.sequence > last.sequence
 
     def record_gap(self, named: LastReceipt, session: ClientSession) -> None:
-        """Writes a receipt which says that the receipts before it are lost. Numbers go on behind the last
-        that the archive names."""
+        """Writes a receipt which says that receipts before it are lost. Numbering continues after the last
+        one that the archive names."""
         last = last_receipt(self._receipts, session)
         facts = {"lost": {"after": last.sequence if last else 0, **named.model_dump()}}
         self._append(session, "gap", named.sequence + 1, last, facts)
@@ -121,7 +120,7 @@ class Deletions:
 
 
 def policy_text(policy: Policy) -> str:
-    """Returns the policy as receipts keep it: JSON, secrets hidden."""
+    """Returns the policy as receipts keep it: as JSON, with secrets hidden."""
     said = policy.model_dump(mode="json", exclude_none=True)
     return hide_secrets(json.dumps(said, ensure_ascii=False, sort_keys=True))
 
@@ -154,7 +153,8 @@ def unpacked_names(packed: bytes) -> Iterator[bytes]:
 
 
 def fingerprints(batch: Batch) -> Binary:
-    """Returns bytes that tell these archived buckets from others that may be put in their place."""
+    """Returns fingerprints of these archived buckets, which tell them from others that may be put in their
+    place."""
     return Binary(b"".join(fingerprint(batch, i) for i in range(len(batch))))
 
 
@@ -216,8 +216,8 @@ def last_of(found: Document | None) -> LastReceipt | None:
 
 
 def are_known(receipts: Receipts, moved: ReceiptFiles, named: Collection[LastReceipt]) -> bool:
-    """Returns whether these receipts, that manifests tell of, are there, or known to be lost. Raises
-    DamagedError where they should be in a file that is not as it was written."""
+    """Returns whether these receipts, which manifests name, are there or known to be lost. Raises
+    DamagedError where the file that should hold them is damaged."""
     gaps = [it["lost"] for it in receipts.gaps()]
     wanted = [it for it in named if not any(_is_lost(it, gap) for gap in gaps)]
     for at in range(0, len(wanted), _PAGE):

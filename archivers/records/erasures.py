@@ -52,7 +52,7 @@ class Erasures:
         return Begun(found["key"], found["series"], within, found["reason"], found["at"], counts)
 
     def begin(self, text: str, within: TimeRange, reason: str, now: datetime, session: ClientSession) -> None:
-        """Writes down that an erasure begins: what it is asked for is hashed."""
+        """Records that an erasure begins, with a hash of its request."""
         key = secrets.token_hex(32)
         document = {
             "_id": self._receipts.identity(NAME),
@@ -74,7 +74,7 @@ class Erasures:
             self._receipts.update(NAME, {"$inc": added}, session)
 
     def end(self, session: ClientSession) -> None:
-        """Removes the document, and with it the key."""
+        """Removes the record, and with it the key of the hash."""
         self._receipts.collection.delete_one({"_id": self._receipts.identity(NAME)}, session=session)
 
 

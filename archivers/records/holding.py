@@ -22,7 +22,7 @@ Document = dict[str, Any]
 
 class HoldWriter:
     """Places and releases the holds on one policy. `guard` makes its transactions conflict with those of a
-    run, so that either sees what the other did."""
+    run, so that each sees what the other has done."""
 
     def __init__(self, database: Database[Document], policy: str, deletions: Deletions, guard: Guard) -> None:
         self._database = database
@@ -32,8 +32,8 @@ class HoldWriter:
         self._holds = Holds(database, policy)
 
     def place(self, hold: Hold) -> bool:
-        """Returns whether it was placed; False where the very same one stands. Raises UsageError where
-        another one has its name."""
+        """Places a hold. Returns False where the same hold is already active. Raises UsageError where another
+        hold has its name."""
 
         def step(session: ClientSession) -> bool:
             before = self._named(hold.name, session)
@@ -51,7 +51,7 @@ class HoldWriter:
         return transaction(self._database, self._guard, step)
 
     def release(self, name: str, by: str) -> bool:
-        """Returns whether it stood. What it kept goes with the next run."""
+        """Releases a hold. Returns whether it was active. The next run may remove what it kept."""
 
         def step(session: ClientSession) -> bool:
             hold = self._named(name, session)

@@ -76,7 +76,7 @@ def differing_holds(
 
 
 class _Checker:
-    """Goes along the receipts."""
+    """Checks receipts one after the other."""
 
     def __init__(self, receipts: Receipts, keys: Keys) -> None:
         self._keys = keys
@@ -89,7 +89,7 @@ class _Checker:
         self.holds: dict[str, str] = {}  # those that are not released: name -> digest
 
     def check(self, receipt: Document, file: str | None) -> Iterator[DamagedError]:
-        """Says what is wrong with the next one."""
+        """Yields what is wrong with the next receipt."""
         place = _place(receipt, file)
         try:
             yield from self._read(receipt, place)
@@ -97,7 +97,7 @@ class _Checker:
             yield DamagedError("receipt-differs", place, "it does not have the form of a receipt", _REMEDY)
 
     def compare(self, receipt: Document) -> Iterator[DamagedError]:
-        """Says whether one that is in a file as well is the same in MongoDB."""
+        """Yields an error where a receipt in MongoDB differs from the one in a file."""
         if not seal_of(receipt) == receipt.get("sha256") == self.seals.get(receipt.get("sequence", 0)):
             yield DamagedError("receipt-differs", _place(receipt), "its file has another one", _REMEDY)
 

@@ -148,8 +148,8 @@ def move_old(
 
 
 def _oldest(receipts: Receipts, last: ReceiptFile | None, before: datetime) -> list[Document]:
-    """Returns the next receipts for one file, up to the first one that is not as it was written: that one
-    stays where an audit finds it."""
+    """Returns the next receipts for one file, up to the first damaged one, which stays in MongoDB, where an
+    audit finds it."""
     found: list[Document] = []
     number, seal = (last.last, last.sha256) if last else (0, None)
     is_due = any(it["at"] < before for it in receipts.numbered(number, {"at": {"$type": "date"}}, most=1))
@@ -162,7 +162,7 @@ def _oldest(receipts: Receipts, last: ReceiptFile | None, before: datetime) -> l
 
 
 def is_next(receipt: Document, number: int, seal: str | None) -> bool:
-    """Returns whether a receipt is as it was written, behind the one with this number and seal."""
+    """Returns whether a receipt is undamaged and follows the one with this number and seal."""
     follows = receipt.get("sequence") == number + 1 or receipt.get("kind") == "gap"
     return follows and receipt.get("previous") == seal and seal_of(receipt) == receipt.get("sha256")
 
@@ -232,7 +232,7 @@ def _moved_since(
 def numbered_for(
     receipts: Receipts, files: ReceiptFiles, after: int, commits: Sequence[str]
 ) -> Iterator[Document]:
-    """Yields the receipts behind this number that name one of these commits as what holds what went. Raises
+    """Yields the receipts after this number whose deleted buckets one of these commits holds. Raises
     DamagedError."""
     done = after
     for file in files.listed():

@@ -110,7 +110,8 @@ class Receipts:
         return UpdateOne({"_id": self.identity(name)}, update, upsert=True)
 
     def mark_dropped(self, name: str) -> None:
-        """Keeps only the number and seal of a commit that was dropped: it must not come back."""
+        """Reduces the receipt of a dropped commit to its number and seal, by which its return would be
+        recognized."""
         gone = dict.fromkeys(_OF_COMMITS, "")
         if (self.get(name) or {}).get("known"):
             self.drop_fingerprints(name)
@@ -124,7 +125,7 @@ class Receipts:
         return list(found.get("parts", ())) if found.get("state") not in (REPLACED, HELD) else []
 
     def drop_fingerprints(self, name: str) -> None:
-        """Removes what is known of a commit's copies. Empty ones stay."""
+        """Removes the fingerprints of a commit's copies. Their documents stay, empty."""
         low, high = (self.identity(f"copies-{name}{end}") for end in ("-", "."))
         gone = dict.fromkeys(("buckets", "ids"), "")
         self.collection.update_many({"_id": {"$gte": low, "$lt": high}}, {"$unset": gone})
@@ -135,7 +136,8 @@ class Receipts:
         return {it.name: it.seal for it in self._commits(query) if it.seal is not None}
 
     def knows(self, commit: Commit) -> bool:
-        """Returns whether a commit is registered or dropped. A dropped one may return with another number."""
+        """Returns whether a commit is registered, or was dropped. A dropped one may be made again under
+        another number."""
         wanted = {"kind": 1, "sequence": 1, "seal": 1}
         found = self.collection.find_one({"_id": self.identity(commit.name)}, wanted)
         if found is None or "seal" not in found:
@@ -190,7 +192,7 @@ class Receipts:
         yield from self.collection.with_options(codec_options=CODEC).find(wanted, limit=most).sort("_id")
 
     def gaps(self) -> Iterator[Document]:
-        """Yields the receipts which say that others were lost."""
+        """Yields the receipts which say that others are lost."""
         query = {"_id.policy": self.policy, "kind": "gap"}
         yield from self.collection.with_options(codec_options=CODEC).find(query).sort("_id")
 
@@ -204,7 +206,7 @@ class Receipts:
         return {document["_id"]["name"].removeprefix("policy-"): document["text"] for document in found}
 
     def owner(self) -> str:
-        """Returns a random id, made once, of this database: others may archive to the same place."""
+        """Returns a random id of this database, made once, since others may archive to the same place."""
         found = self.collection.find_one_and_update(
             {"_id": self.identity("owner")},
             {"$setOnInsert": {"kind": "owner", "owner": uuid.uuid4().hex}},
@@ -251,12 +253,13 @@ class Receipts:
 
     @property
     def _queryable(self) -> Collection[Document]:
-        """Gives the `_id`s in receipts as they can be queried."""
+        """Returns the collection with `_id`s decoded so that they can be used in queries."""
         return self.collection.with_options(codec_options=_AS_QUERIED)
 
     @property
     def current_query(self) -> Document:
-        """Returns the query for commits that must be there. One without a seal was restored unregistered."""
+        """Returns the query for current commits, which must be in the store. A receipt without a seal is of a
+        commit that was restored before it was registered."""
         whole = {"seal": {"$exists": True}, "state": {"$in": ["open", "closed"]}}
         return {"_id.policy": self.policy, "kind": "offline", **whole}
 

@@ -44,7 +44,7 @@ def make_due_checkpoint(run: ArchiveRun, archive: OfflineArchive) -> None:
 
 
 def is_due(heads: Heads) -> bool:
-    """Returns whether enough has come since the last checkpoint."""
+    """Returns whether enough manifests have come since the last checkpoint."""
     last = heads.checkpoint or CheckpointRecord(0, "", 0)
     return heads.sequence - last.sequence >= max(EVERY, last.commits // SHARE)
 
@@ -58,8 +58,9 @@ def is_gone(archive: OfflineArchive, record: CheckpointRecord | None) -> bool:
 
 
 def _proven(run: ArchiveRun, heads: Heads) -> Checkpoint | None:
-    """Returns a checkpoint for all that the chain is proven to lead to; None where manifests tell of receipts
-    that are not there: only they do, and nobody would read them again."""
+    """Returns a checkpoint for all commits that the chain has been verified to lead to. Returns None where
+    manifests name receipts that are missing: a checkpoint would keep them from being read again, and so from
+    being reported."""
     archive, receipts = run.offline(run.keys), run.receipts
     assert archive is not None
     registered = receipts.all_registered()
@@ -101,8 +102,8 @@ def _vouched(run: ArchiveRun, archive: OfflineArchive, heads: Heads) -> set[Link
 
 
 def drop_others(archive: OfflineArchive, checkpoint: Checkpoint) -> None:
-    """Removes earlier checkpoints, and what a run that was cut off has left. Removes none with a larger
-    number: if this run has lost its lease, it belongs to another."""
+    """Removes earlier checkpoints, and those left by interrupted runs. Leaves those with a larger number:
+    they may belong to a run that has taken over the lease."""
     end = checkpoint_key(archive.policy.name, checkpoint.sequence + 1, "")
     found = archive.store.list(checkpoints_prefix(archive.policy.name))
     archive.store.delete([it.key for it in found if it.key < end and it.key != checkpoint.key])

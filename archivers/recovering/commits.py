@@ -1,5 +1,4 @@
-"""What a run writes down of the commits of the offline archive: receipts and heads, and one commit that takes
-another's place."""
+"""Records commits of the offline archive in receipts and heads, and replaces commits by others."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ class CommitRegistry:
         self._maker = maker
 
     def transaction(self, step: Callable[[ClientSession], None]) -> None:
-        """Does a step in a transaction, which fails for a run that has lost its lease."""
+        """Runs a step in a transaction, which fails for a run that has lost its lease."""
         transaction(self._work.database, self._work.guard, step)
 
     def commit(self, copied: Copied) -> Manifest:
@@ -92,8 +91,8 @@ class CommitRegistry:
         )
 
     def amend(self, manifest: Manifest, leaving: Sequence[int], kept: Sequence[int] = ()) -> Manifest | None:
-        """Takes buckets out of a commit: a new one without them takes it over, if any stay. `kept`: those of
-        them that stay restorable, as versions that no longer count.
+        """Takes buckets out of a commit: a new commit without them replaces it, if any are left. `kept`:
+        those of them that stay restorable, as versions that no longer count.
 
         The exchange is done when the receipts say so. Until then, and until the old commit is dropped,
         readers of manifests skip the one that is replaced; recovery goes on, or back, after a crash. Only its
@@ -151,8 +150,7 @@ class CommitRegistry:
             self.drop_replaced(receipt)
 
     def drop_replaced(self, receipt: Document) -> None:
-        """Drops a commit that another one has taken over, or goes on where a crash has left that half-done:
-        from now on it waits for nothing."""
+        """Drops a replaced commit, or finishes that after a crash."""
         commit = commit_of(receipt)
         if "replaced_at" in receipt:
             self.receipts.update(receipt["_id"]["name"], {"$unset": {"replaced_at": ""}})
@@ -247,16 +245,15 @@ class CommitRegistry:
         return ChainPosition(heads.sequence + 1, heads.links, last_of(found.get(LAST)))
 
     def _facts(self, manifest: Manifest) -> dict[str, object]:
-        """Returns where the store keeps versions: also those of the files of a commit that was just made.
-        They stay in the receipt when the commit is dropped."""
+        """Returns the facts of a receipt. Where the store keeps object versions, they include those of the
+        files of a commit that was just made, which stay in the receipt when the commit is dropped."""
         known = self._archive.versions.get(manifest.commit, {})
         versions = [{"key": key, "version": version} for key, version in known.items()]
         return {**facts_of(manifest), "at": self._work.now, **({"versions": versions} if versions else {})}
 
 
 def _lifted(replaced: Sequence[Document]) -> Document:
-    """Returns the lifted tombstone of a successor: as long as `undelete` has lifted those of these
-    commits."""
+    """Returns the lifted tombstone of a successor: the one of these commits that stays lifted longest."""
     tombstones = [it["tombstone"] for it in replaced if "until" in it.get("tombstone", {})]
     return {"tombstone": max(tombstones, key=lambda it: it["until"])} if tombstones else {}
 

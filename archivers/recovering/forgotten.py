@@ -1,8 +1,7 @@
-"""Merges that this database has forgotten, since it was put back to an older state.
+"""Adopts merges that this database has forgotten, since it was restored to an older state.
 
-The commits that were merged are gone from the store, and a receipt may still name them as standing. All that
-they held is in the commit that took their place.
-"""
+The commits that were merged are gone from the store, and receipts may still name them as current. All that
+they held is in the commit that replaced them."""
 
 from __future__ import annotations
 
@@ -39,8 +38,8 @@ class ForgottenMerges:
         self._dropped = Superseded(archive.store, archive.policy.name)
 
     def finish(self, unknown: Sequence[Manifest], listed: dict[str, Commit]) -> None:
-        """Drops the rest of what was merged where a part is gone, though this database has not dropped it: a
-        run that it has forgotten was cut off while it dropped all."""
+        """Drops the rest of the merged commits where some are gone that this database has not dropped: a run
+        that it has forgotten was cut off while it dropped them."""
         ours = self._dropped_by_us() if any(it.replaces for it in unknown) else set()
         for manifest in unknown:
             gone = [name for name in manifest.replaces if name not in listed and name not in ours]
@@ -55,7 +54,7 @@ class ForgottenMerges:
         return {*receipts.dropped(), *(it["_id"]["name"] for it in receipts.replaced())}
 
     def adopt(self, unknown: Sequence[Manifest], listed: set[str]) -> None:
-        """Lets unregistered merged commits take the place of the commits that they were merged from."""
+        """Registers merged commits in place of the commits that they were merged from."""
         for manifest in sorted(unknown, key=lambda it: it.sequence):
             if not listed & set(manifest.replaces):
                 roots = self._roots(manifest)
@@ -97,8 +96,8 @@ class ForgottenMerges:
 
 
 def may_be_live(work: ArchiveRun, copied: Batch, *, is_forgotten: bool) -> NDArray[np.bool_]:
-    """Returns which buckets of a commit without a receipt may be live. What differs from one that was
-    forgotten is older than it, or another bucket: no newer version."""
+    """Returns which buckets of a commit without a receipt may be live. With a forgotten commit, a live bucket
+    that differs from its copy is an older one or another bucket, never a newer version."""
     live = np.ones(len(copied), dtype=np.bool_)
     if not work.measured:
         found = compare_all(work.database, work.policy, copied)

@@ -45,7 +45,7 @@ MONTH_MS = 30 * 24 * 3_600_000
 
 
 class Recovery:
-    """Before a run reads anything."""
+    """The recovery of a run, before it reads anything."""
 
     def __init__(self, work: ArchiveRun, archive: OfflineArchive, registry: CommitRegistry) -> None:
         self._work = work
@@ -54,7 +54,8 @@ class Recovery:
         self._receipts = registry.receipts
 
     def run(self) -> None:
-        """Raises HaltedError where the archive is not all there."""
+        """Finishes, undoes or adopts what earlier runs have left. Raises HaltedError where the archive is
+        incomplete."""
         heads = check_heads(self._receipts, self._archive)
         self._receipts.prepare()
         self._archive.claim(self._receipts.owner(), self._work.database.name)
@@ -76,14 +77,13 @@ class Recovery:
             move_old(self._receipts, files, before, self._registry.transaction)
 
     def _is_tail_known(self) -> bool:
-        """Returns whether the store holds nothing behind the last registered commit that is not
-        registered."""
+        """Returns whether the store holds no unregistered commit after the last registered one."""
         tail = [commit.name for commit in self._archive.tail]
         return self._receipts.registered(tail).keys() == set(tail)
 
     def _search_all(self, heads: list[Manifest]) -> bool:
-        """Returns whether nothing is left to be looked for: files may be of runs that this database has
-        forgotten, and whose fences are still to come again."""
+        """Lists all of the store, and adopts or removes what belongs to no commit. Returns whether nothing is
+        left: files may be of forgotten runs, whose fences this database has yet to reach again."""
         check_none_reappeared(self._receipts, self._archive)
         unknown = self._adopt_merges(self._listed())
         for forgotten in check_all_present(self._receipts, self._archive):
@@ -97,8 +97,8 @@ class Recovery:
         return {commit.name: commit for commit in self._archive.commits()}
 
     def _adopt_merges(self, listed: dict[str, Commit]) -> list[Manifest]:
-        """Adopts forgotten merges, before anything is dropped or missed: they tell where commits went.
-        Returns the manifests that had no receipt before."""
+        """Adopts forgotten merges, before anything is dropped or reported missing, since they explain where
+        commits went. Returns the manifests that had no receipt before."""
         merges = ForgottenMerges(self._work, self._archive, self._registry)
         unknown, heads = self._unknown(listed), read_heads(self._receipts)
         later = [it for it in unknown if heads is None or it.sequence > heads.sequence]
@@ -113,8 +113,8 @@ class Recovery:
         return [self._archive.manifest(listed[name]) for name in names]
 
     def _drop_replaced(self) -> None:
-        """Finishes exchanges: drops the replaced commits. What one of these took over before goes first: only
-        its manifest says so."""
+        """Finishes exchanges by dropping replaced commits, the oldest first: only the manifest of a later one
+        says what it replaced."""
         for receipt in self._without_held(self._droppable()):
             self._work.check()
             self._check_successor(receipt["replaced_by"])
@@ -159,14 +159,15 @@ class Recovery:
         return may_cover(hold, self._archive.manifest(commit), self._work.policy)
 
     def _check_successor(self, name: str | None) -> None:
-        """Raises DamagedError where what took a commit over is registered, and its manifest is gone."""
+        """Raises DamagedError where the commit that replaced another is registered, and its manifest is
+        gone."""
         for commit in self._receipts.registered([name] if name else []).values():
             if not self._archive.is_there(commit):
                 self._archive.raise_missing(commit)
 
     def _adopt_unknown(self, listed: dict[str, Commit], last: list[Manifest]) -> None:
         """Registers the commits that have no receipt, each after those that came before it; `last` are those
-        of the heads, and those that had none before. Where the archive names receipts that are not there,
+        of the heads, and those that had none before. Where the archive names receipts that are missing,
         writes one that says so."""
         manifests = self._unknown(listed)
         chain, heads = self._archive.chain, read_heads(self._receipts)
@@ -200,8 +201,8 @@ class Recovery:
         return manifest.fence >= self._work.fence or not self._work.run_is_known(*run)
 
     def _adopt(self, manifest: Manifest, is_covered: bool, is_forgotten: bool) -> None:
-        """Finds out which buckets of a commit are live, and takes out those that later runs have archived in
-        other commits."""
+        """Registers a commit with those of its buckets that are live, and takes out those that later runs
+        have archived in other commits."""
         copied = self._archive.sections(manifest)
         found = [may_be_live(self._work, it.batch, is_forgotten=is_forgotten) for it in copied]
         live = np.concatenate(found)
@@ -211,8 +212,9 @@ class Recovery:
             self._registry.amend(manifest, sorted([*equal, *newer]), newer)
 
     def _in_other_commits(self, manifest: Manifest) -> tuple[list[int], list[int]]:
-        """Returns the buckets of a commit that another one holds as they are, or, from a later run, in a
-        newer version: none was deleted because of this commit, so that it changed while it was live."""
+        """Returns the buckets of a commit that another one holds unchanged; and those that a later run has
+        archived in a newer version: nothing was deleted because of this commit, so these changed while they
+        were live."""
         others = self._archive.manifests(as_ms(manifest.first), as_ms(manifest.last) + 1)
         others = [other for other in others if other.commit != manifest.commit]
         known = self._receipts.registered(other.commit for other in others)

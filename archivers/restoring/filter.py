@@ -63,12 +63,12 @@ class RestoreFilter:
         return manifest.may_hold(self.policy, self.series)
 
     def sections_of(self, manifest: Manifest) -> list[bool]:
-        """Returns of each section of a commit whether it may hold any buckets that match."""
+        """Returns for each section of a commit whether it may hold any buckets that match."""
         return manifest.sections_of(self.policy, self.start, self.end, self.series)
 
     def of(self, found: ArchivedBuckets) -> Matched:
-        """Returns the matching buckets in the order of their `_id`s: they will lie together where they are
-        put."""
+        """Returns the matching buckets in the order of their `_id`s, so that they are written next to one
+        another."""
         batch, chosen, readings = found.bucket_set.batch, np.arange(len(found.bucket_set)), found.readings
         if found.span is None or found.span[0] < self.start or found.span[1] >= self.end or self.series:
             mine = self._matching(found.bucket_set)
@@ -87,7 +87,7 @@ class RestoreFilter:
         )
 
     def holds(self, versions: Sequence[Version]) -> list[bool]:
-        """Returns which of these are asked for."""
+        """Returns which of these versions match."""
         found = [False] * len(versions)
         for places, buckets in bucket_sets_of(versions):
             for i in buckets.decoded.units[self._matching(buckets)].tolist():

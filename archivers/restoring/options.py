@@ -25,10 +25,9 @@ class RestoreOptions:
     """The options of a restore.
 
     `within`: every bucket with a reading in it. `series`: only those of these series, fields as text. `to`:
-    the collection that they go to. `how`: what happens to several versions of a bucket. `pinned_until`: in
+    the collection that they go to. `how`: what to do with several versions of a bucket. `pinned_until`: in
     the source they are pinned, so that no run deletes or archives them before then; None: until they are
-    released.
-    """
+    released."""
 
     to: str
     within: TimeRange = EVER
@@ -38,7 +37,7 @@ class RestoreOptions:
 
 
 def check_request(context: ArchiveContext, options: RestoreOptions) -> None:
-    """Raises UsageError where a restore can't be what is asked for. Changes nothing."""
+    """Raises UsageError where a restore is not possible with these options. Changes nothing."""
     policy, how = context.policy, options.how
     check_selector(policy, options.series)
     if context.to == "none":

@@ -40,8 +40,9 @@ class PutResult(NamedTuple):
 
 
 def put(target: Target, piece: Batch, here: Indices, note: Note) -> PutResult:
-    """Inserts the documents that are absent, and the note, in one transaction. Mostly all are absent: looks
-    them up only once an insert fails. Leaves out buckets for which another document is in the way."""
+    """Inserts the documents that are absent, and the note, in one transaction. Usually all are absent, so
+    they are looked up only after an insert has failed. Leaves out buckets for which another document is in
+    the way."""
     database, policy = target.database, target.policy
     places: list[tuple[str, Docs, list[int]]] = [(target.to, piece.main, list(range(len(piece))))]
     blocked: set[int] = set()
@@ -115,13 +116,13 @@ def existing_in(
 
 
 def _is_there(error: BulkWriteError) -> bool:
-    """Returns whether a write failed since another document has the `_id`."""
+    """Returns whether a write failed because another document has the `_id`."""
     return any(it.get("code") == _DUPLICATE_KEY for it in (error.details or {}).get("writeErrors", ()))
 
 
 def put_measurements(database: Database[Document], policy: Policy, collection: str, documents: Docs) -> None:
-    """Inserts into a native time-series collection. It has no unique `_id`, so that what is there is looked
-    up first."""
+    """Inserts into a native time-series collection. Its `_id`s are not unique, so the documents that are
+    there already are looked up first."""
     decoded = decode(Batch.of(documents), policy)
     span = int(decoded.columns.time.min()), int(decoded.columns.time.max()) + 1
 

@@ -121,7 +121,7 @@ class _Restoring:
         self._report.pinned += len(piece) - len(blocked) if target.is_source else 0
 
     def _with_versions(self, piece: Batch, policy: Policy) -> list[int]:
-        """Returns the buckets of which there are other versions, for all that is in their way."""
+        """Returns the buckets that have other versions, whether or not anything is in their way."""
         histories = self._settling.histories
         held = histories.split(piece, policy) if self._filter.is_part else []
         if self._target.how.mode == Mode.merged:
@@ -129,7 +129,7 @@ class _Restoring:
         return sorted({*held, *histories.merged(piece, policy)})
 
     def _subtract(self, piece: Batch, leaving: list[int], policy: Policy) -> None:
-        """Takes these buckets out of the counts: they are counted where they are settled."""
+        """Takes these buckets out of the counts, since `VersionSettler` counts them."""
         if leaving:
             buckets = BucketSet(piece.take(np.array(leaving, dtype=np.int64)), policy)
             self._report.buckets -= len(buckets)
@@ -141,7 +141,8 @@ class _Restoring:
         self._settling.settle(self._check)
 
     def _were_counted(self, versions: Sequence[Version]) -> list[bool]:
-        """Returns which of the versions that stand in the target were put, or found there, by this run."""
+        """Returns which of these versions, which are in the target, this restore has counted: it put them or
+        found them there."""
         wanted = self._filter.holds(versions)
         passed = [
             it.commit is not None and it.position < self._passed.get(it.commit.commit, 0) for it in versions
@@ -165,7 +166,7 @@ class _Restoring:
 def _archived(
     context: ArchiveContext, options: RestoreOptions, records: RestoreRecords | None, wanted: RestoreFilter
 ) -> Iterator[ArchivedBuckets]:
-    """Gives all that may hold something of the range, and of the series."""
+    """Yields all archived buckets that may hold something of the range and the series."""
     database, policy = context.database, context.policy
     start, end = options.within.start_ms, options.within.end_ms
     if context.to == "online":
@@ -198,7 +199,7 @@ def _archived(
 def _superseded(
     context: ArchiveContext, options: RestoreOptions, records: RestoreRecords | None, wanted: RestoreFilter
 ) -> Iterator[ArchivedBuckets]:
-    """Gives versions that count no more: no commit may hold another one of their buckets."""
+    """Yields superseded versions, since no commit may hold another version of their buckets."""
     archive = context.offline()
     assert archive is not None
     within, histories = options.within, OfflineHistories(archive)

@@ -1,6 +1,6 @@
-"""Restored buckets of which the archive holds several versions.
+"""Restores buckets of which the archive holds several versions.
 
-Such a bucket shows by what stands in its way: a document with the same `_id`, which is another version of it,
+Such a bucket is recognized by the document in its way, which has the same `_id` and is another version of it,
 or some versions merged. Only such a document is ever replaced, and the transaction that does so compares it.
 """
 
@@ -39,7 +39,7 @@ IN_THE_WAY = "another document has the same _id, and was left unchanged. Restore
 
 @dataclass
 class Settled:
-    """What settling added: documents in the target, beyond those that were counted when they were put."""
+    """Counts of documents that settling added to the target, beyond those counted before."""
 
     buckets: int = 0
     readings: int = 0
@@ -70,7 +70,7 @@ class VersionSettler:
         histories: Callable[[], Histories],
         counted: Callable[[Sequence[Version]], list[bool]],
     ) -> None:
-        """`counted` tells which versions that stand were counted when they were put."""
+        """`counted` returns which versions in the target were counted when they were put there."""
         self._target = target
         self._make = histories
         self._counted = counted
@@ -85,7 +85,7 @@ class VersionSettler:
             self._waiting.append((blocked, policy))
 
     def is_known(self, batch: Batch) -> list[int]:
-        """Returns which buckets of a batch are settled already, since other versions of them were met."""
+        """Returns which buckets of a batch are settled already, with other versions of them."""
         return [i for i, main in enumerate(batch.main) if hash(main) in self._met] if self._met else []
 
     @cached_property
@@ -100,7 +100,7 @@ class VersionSettler:
         return count >= MAX_WAITING or sum(batch.size for batch, _ in self._waiting) >= MAX_WAITING_BYTES
 
     def settle(self, check: Callable[[], None]) -> None:
-        """Puts back each bucket as all its versions together say."""
+        """Restores each bucket from all of its versions."""
         waiting, self._waiting = self._waiting, []
         for batch, policy in waiting:
             for piece in chunks(batch):
@@ -177,8 +177,8 @@ class VersionSettler:
         self._met |= {hash(it.bucket.main[0]) for it in new} | {hash(_name(plan)) for plan in put}
 
     def _counted_before(self, put: list[Plan], existed: list[bytes | None]) -> list[Version]:
-        """Returns what stood in place of these and is counted already: as it was put, or as an earlier
-        settling left it."""
+        """Returns the documents in place of these that are counted already: when they were put, or by an
+        earlier settling."""
         settled, fresh = [], []
         for plan, main in zip(put, existed, strict=True):
             if hash(_name(plan)) in self._met:
@@ -218,5 +218,5 @@ def plan_of(history: History, known: list[Batch], fold: Fold, how: VersionHandli
 
 
 def _ending_with(last: Version, history: History) -> History:
-    """Returns the history with the version that counts behind the others: a superseded one may be younger."""
+    """Returns the history with the version that counts at its end: a superseded one may be newer."""
     return history._replace(versions=[*(it for it in history.versions if it is not last), last])

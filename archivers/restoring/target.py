@@ -27,7 +27,7 @@ class Mode(StrEnum):
 
 
 class VersionHandling(NamedTuple):
-    """The same, and where the older ones go."""
+    """What to do with several versions of a bucket, and where the older ones go."""
 
     mode: Mode = Mode.merged
     aside: str | None = None  # the collection of older ones; None: that of the others

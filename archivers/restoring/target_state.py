@@ -1,4 +1,4 @@
-"""What stands where restored buckets go, and what may take its place.
+"""What is in the target of a restore, and what may be replaced.
 
 Only a document that the archive holds as well is ever replaced: a version of the bucket, or a merge of some.
 """
@@ -37,7 +37,7 @@ class TargetState:
         self._aside = self._each(target.aside, [plan.aside for plan in plans])
 
     def fits(self, index: int) -> bool:
-        """Returns whether nothing but what the archive holds is in the way of a plan."""
+        """Returns whether all that is in the way of a plan is in the archive as well."""
         plan = self._plans[index]
         may_live = plan.known if self._target.is_source else [plan.final]
         live = self._live.get(same_id(plan.final.main.raw_id(0)))
@@ -49,7 +49,7 @@ class TargetState:
         )
 
     def replace(self, going: Sequence[int]) -> None:
-        """Puts what these plans say in place of what stands there."""
+        """Replaces what is in the target by the documents of these plans."""
         target = self._target
         existing = {target.to: [main for i in going if (main := self.mains[i]) is not None]}
         existing[target.aside] = existing.get(target.aside, []) + [it for i in going for it in self._aside[i]]
@@ -70,8 +70,8 @@ class TargetState:
         return existing_in(self._target.database, collection, Docs.of(documents), self._session)
 
     def _units(self) -> dict[bytes, bytes]:
-        """Returns the live buckets where there is overflow: an old one's overflow must not join what has
-        changed."""
+        """Returns the live buckets where the policy has overflow, since overflow of an old version must not
+        join a changed bucket."""
         if self._target.policy.overflow is None:
             return {}
         raw_ids = [plan.final.main.raw_id(0) for plan in self._plans]

@@ -1,4 +1,4 @@
-"""What every object store can do, and how it fails.
+"""The interface of object stores, and their errors.
 
 Keys are relative paths with `/`, under the store's URL: `ticks/data/dt=2018-06-30/a.parquet`.
 """
@@ -32,7 +32,7 @@ class StoreObject:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a probe found beyond write, read, list and delete, which a store must have."""
+    """Optional abilities of a store, as found by a probe. Write, read, list and delete are required."""
 
     conditional_put: bool  # `if_absent` holds against another writer too, by the store's own doing
 
@@ -57,7 +57,7 @@ class OlderVersions:
 
 
 class StoreError(BucketwiseError):
-    """The store refused or failed; what was asked did not happen."""
+    """The store refused or failed, and the operation had no effect."""
 
     def __init__(self, operation: str, place: str, reason: str, remedy: str = "") -> None:
         self.operation = operation
@@ -87,7 +87,7 @@ class Denied(StoreError):
 
 
 class OutcomeUnknown(StoreError):
-    """The reply was lost, and so was the answer to "is it there?". It may have happened."""
+    """The reply was lost, and it could not be found out whether the operation took effect."""
 
 
 class ObjectStore(Protocol):
@@ -177,7 +177,8 @@ class Rights:
 def probe_store(store: ObjectStore, rights: Rights, is_refused: Callable[[str], bool]) -> Capabilities:
     """Writes, reads, lists and deletes an object; `is_refused` tries a conditional write to its key.
 
-    A missing right does not end the probe, so that all are reported at once; any other error does."""
+    A missing right does not end the probe, so that all missing rights are reported at once; any other error
+    does."""
     key, data = f"{PROBE_PREFIX}{uuid4().hex}", b"bucketwise probe"
     missing: list[str] = []
     conditional = False

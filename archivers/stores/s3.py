@@ -110,7 +110,7 @@ class S3Store:
         storage_class: str | None = None,
         locked_from: datetime | None = None,
     ) -> None:
-        """Uploads an object. After a reply that was lost, finds out what the bucket holds."""
+        """Uploads an object. If the reply is lost, finds out what the bucket holds."""
         # Look first, for servers that ignore the condition.
         if if_absent and self.head(key) is not None:
             raise AlreadyExists("put", f"{self.url}/{key}", "it already exists")
@@ -258,8 +258,8 @@ class S3Store:
         return store_error(operation, f"{self.url}/{key}", error)
 
     def _resolve_put(self, key: str, error: Exception, data: bytes) -> None:
-        """Finds out after a put that gave an error whether it happened: returns if so, else raises what is
-        true."""
+        """Finds out after a failed put whether it took effect. Returns if it did; otherwise raises the error
+        that applies."""
         failed = self._error("put", key, error)
         if is_definite(error):
             raise failed from error

@@ -1,4 +1,4 @@
-"""Translates botocore's errors: which of ours it is, why, and how to fix it."""
+"""Translates botocore's errors into errors of the store, with reasons and remedies."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def is_definite(error: Exception) -> bool:
 
 
 def may_still_happen(error: Exception) -> bool:
-    """Returns whether the server may still carry it out: it, or a gateway before it, was too slow to
-    answer."""
+    """Returns whether the server may still carry the request out, since it, or a gateway before it, was too
+    slow to answer."""
     return isinstance(error, ReadTimeoutError) or http_status(error) == 504
 
 

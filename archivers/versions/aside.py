@@ -1,4 +1,4 @@
-"""Older versions of a bucket as documents beside it."""
+"""Older versions of a bucket, restored as documents of their own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def sha256_of(bucket: Batch) -> str:
 
 
 def set_aside(bucket: Batch, version: int) -> list[bytes]:
-    """Returns the documents of an older version under `_id`s of their own: all else in them is as it was."""
+    """Returns the documents of an older version under `_id`s of their own, otherwise unchanged."""
     identity = bucket.main.raw_id(0)
     facts = {"version": number(INT32, float(version)), "sha256": text(sha256_of(bucket))}
     main = _renamed(bucket.main[0], {"_id": identity, **facts})

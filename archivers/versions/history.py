@@ -48,7 +48,8 @@ class Version(NamedTuple):
 
 
 class History(NamedTuple):
-    """The versions of one bucket, the oldest first; and what the archive holds in their place."""
+    """The versions of one bucket, the oldest first; `merged`: the document that an online archive holds in
+    their place."""
 
     versions: list[Version]
     merged: Batch | None = None
@@ -60,7 +61,7 @@ class History(NamedTuple):
 
     @property
     def counting(self) -> History:
-        """Returns the history without superseded versions; where there are no others, with them."""
+        """Returns the history without superseded versions, or unchanged where all are superseded."""
         some = [it for it in self.versions if not it.is_superseded]
         return self._replace(versions=some or self.versions)
 
@@ -80,7 +81,7 @@ class Histories(Protocol):
 
 
 class _VersionFile(NamedTuple):
-    """Where versions lie: a commit, or a file of what left one."""
+    """A place of versions: a commit, or a file of versions that have left one."""
 
     name: str
     manifest: Manifest
@@ -93,12 +94,12 @@ class _VersionFile(NamedTuple):
 
 
 def _whole_span(days: set[Days]) -> tuple[int, int]:
-    """Returns the span from the first of these days to behind the last, in milliseconds."""
+    """Returns the span from the start of the first of these days to the end of the last, in milliseconds."""
     return min(first for first, _ in days) * DAY_MS, (max(last for _, last in days) + 1) * DAY_MS
 
 
 def _is_contained(version: Version, place: int, among: Sequence[Version]) -> bool:
-    """Returns whether a superseded version, at this place among all, holds nothing that others don't."""
+    """Returns whether a superseded version holds nothing beyond a later version, or one that counts."""
     return version.is_superseded and any(
         not lacks(other.policy, version.bucket, other.bucket)[0]
         for i, other in enumerate(among)
@@ -120,8 +121,8 @@ def _may_merge_with(buckets: Batch, policy: Policy) -> Test:
 
 
 class OfflineHistories:
-    """Finds histories in an offline archive. Commits lie in the order of time, and their age follows from the
-    chain."""
+    """Finds histories in an offline archive, among the commits of the days that a bucket touches. The chain
+    says which of two commits is older."""
 
     def __init__(self, archive: OfflineArchive) -> None:
         self._archive = archive
@@ -167,7 +168,8 @@ class OfflineHistories:
                     yield Version(bucket, policy, place.manifest, at, place.is_superseded)
 
     def merged(self, buckets: Batch, policy: Policy) -> list[int]:
-        """Returns the indices of buckets with superseded versions. Others show only when they meet."""
+        """Returns the indices of buckets with superseded versions. Other buckets with several versions are
+        found only when two of these are restored."""
         mine = id_names(buckets)
         found = [self._named(it) for it in self._superseded_around(self._days(policy, buckets.main))]
         some = np.flatnonzero(np.isin(mine, np.concatenate([mine[:0], *found]))).tolist()
@@ -208,7 +210,7 @@ class OfflineHistories:
 
     @cached_property
     def _removed(self) -> list[_VersionFile]:
-        """Returns all that has left commits, as these were when they were listed."""
+        """Returns the files of superseded versions, listed once."""
         found = self._superseded.around(FIRST_MS, LAST_MS)
         return [
             _VersionFile(key, it, partial(_only_section, read), is_superseded=True) for key, it, read in found
@@ -279,19 +281,19 @@ class OnlineHistories:
 
 
 def one_of(batch: Batch, index: int) -> Batch:
-    """Returns one bucket, apart from the others' memory."""
+    """Returns one bucket, as a batch that does not share memory with the others."""
     return batch.take(np.array([index], dtype=np.int64))
 
 
 class Fold(NamedTuple):
-    """One bucket's versions, laid one over the other."""
+    """One bucket's versions, merged one after the other."""
 
     stages: list[Batch]  # of the first version, of the first two, and so on
     fault: str | None  # why there are no more
 
 
 def folds(histories: Sequence[History]) -> list[Fold]:
-    """Returns each of these bucket's versions as one."""
+    """Merges the versions of each of these buckets."""
     versions = [history.versions for history in histories]
     stages = [[found[0].bucket] for found in versions]
     faults: dict[int, str] = {}
@@ -310,7 +312,8 @@ def folds(histories: Sequence[History]) -> list[Fold]:
 
 
 def some_merged(history: History, existing: bytes) -> Iterator[Batch]:
-    """Yields merges of its versions that hold what a document holds: a restore may have put one."""
+    """Yields merges of some of its versions that hold what the document holds, since a restore may have put
+    such a one there."""
     policy = history.last.policy
     there = Docs.of([existing, *(it.bucket.main[0] for it in history.versions)])
     whole, *parts = held_by(policy, there)
@@ -321,7 +324,8 @@ def some_merged(history: History, existing: bytes) -> Iterator[Batch]:
 
 
 def _choices(parts: Sequence[Held], whole: Held) -> Iterator[tuple[int, ...]]:
-    """Yields the sets of parts that, one laid over those before it, give the whole; the largest first."""
+    """Yields the sets of parts that give the whole when each is merged over those before it; the largest sets
+    first."""
     reach = list(itertools.accumulate((part.keys() for part in parts), lambda some, more: some | more))
     waiting: list[tuple[int, frozenset[Any], tuple[int, ...]]] = [(len(parts) - 1, frozenset(), ())]
     for _ in range(_MOST_STEPS):

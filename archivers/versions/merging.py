@@ -1,4 +1,4 @@
-"""Later versions of buckets in an online archive: merged with the archived ones, each version kept beside.
+"""Merges later versions of buckets into those that an online archive holds, and keeps each version.
 
 Both versions are written to the collection of versions and read back. Then, in one transaction, the late
 bucket is deleted if it still equals its copy, and the archived document becomes the merged one. Until then
@@ -34,7 +34,7 @@ from rollups.guarded import transaction
 
 
 class Sorted(NamedTuple):
-    """Late buckets, by index."""
+    """Late buckets that stay, by index."""
 
     waiting: list[int]  # copied, and not due yet
     faults: dict[int, str]  # can't be merged, and why
@@ -121,7 +121,8 @@ class Merging:
             self._merge(name, self._copies(name, late.main.ids))
 
     def _copy(self, name: str, late: Batch) -> None:
-        """Copies both versions, beside the archive. Copies of earlier states of these buckets go."""
+        """Copies the archived and the late version to the collection of versions, and removes copies of
+        earlier states of the late one."""
         work, ids = self._work, late.main.ids
         self.kept.make()
         archived, before = self._of_archive(late), work.receipts.open(ids, MERGING)
@@ -152,8 +153,8 @@ class Merging:
     def _entries(
         self, late: Batch, archived: Batch, versions: dict[bytes, list[KeptVersion]]
     ) -> list[tuple[int, Batch]]:
-        """Returns what has to be written, with numbers: of what is archived, what the versions don't give
-        already."""
+        """Returns the versions to write, with their numbers: the late ones, and archived ones that are not
+        kept yet."""
         held = self._are_known(archived, versions)
         entries: list[tuple[int, Batch]] = []
         for i, raw_id in enumerate(late.main.raw_ids):
@@ -164,14 +165,15 @@ class Merging:
         return entries
 
     def retire(self, newer: Batch, session: ClientSession) -> None:
-        """Lets these buckets take the place of archived ones: no version of these counts any more, and none
-        waits to be merged with them."""
+        """Replaces archived buckets by these: no version of the archived ones counts any more, and none waits
+        to be merged with them."""
         if len(newer):
             self.kept.retire(newer, session)
             self._work.receipts.pull(newer.main.ids, session, MERGING)
 
     def supersede(self, name: str, copies: Batch, session: ClientSession) -> None:
-        """Keeps archived buckets, which are about to be replaced by others that don't contain all of them."""
+        """Keeps archived buckets as versions, since they are about to be replaced by buckets that don't
+        contain all of them."""
         versions = self.kept.of(copies.main.ids, session)
         found = [versions.get(same_id(raw_id), []) for raw_id in copies.main.raw_ids]
         numbers = [held[-1].version + 1 if held else 1 for held in found]
@@ -179,7 +181,7 @@ class Merging:
         self.kept.put(name, entries, session, is_superseded=True)
 
     def not_keepable(self, newer: Batch, stale: Sequence[int]) -> dict[int, str]:
-        """Returns which old copies of these buckets can't make way for them, and why."""
+        """Returns which old copies of these buckets can't be replaced by them, and why."""
         live = newer.take(np.array(stale, dtype=np.int64))
         copies = self._of_archive(live)
         lacking = lacks(self._work.policy, copies, live)
@@ -193,7 +195,8 @@ class Merging:
     def containing(
         self, verified: Batch, changed: list[int], session: ClientSession
     ) -> tuple[list[int], Batch]:
-        """Returns which copies, of those whose buckets have changed, these contain; and these as they are."""
+        """Returns the indices of changed buckets that contain their copies, and these buckets as they are
+        now."""
         copies = verified.take(np.array(changed, dtype=np.int64))
         source = Source(self._work.database, self._work.policy, session=session)
         live = in_order(copies, source.by_raw_ids(copies.main.raw_ids) if changed else [])
@@ -202,8 +205,8 @@ class Merging:
         return [changed[i] for i in plain], live.take(plain)
 
     def _are_known(self, archived: Batch, versions: dict[bytes, list[KeptVersion]]) -> list[bool]:
-        """Returns for each archived bucket whether it is one of its versions that count, or all of these
-        merged."""
+        """Returns for each archived bucket whether it equals one of its kept versions that count, or all of
+        these merged."""
         found = [counting(versions.get(same_id(raw_id), [])) for raw_id in archived.main.raw_ids]
         several = [i for i, held in enumerate(found) if held]
         policy = self._work.policy
@@ -235,7 +238,7 @@ class Merging:
                     self._merge(name, piece)
 
     def _drop_lost(self, ids: Sequence[Any], copies: Batch) -> None:
-        """Takes buckets whose copies have gone out of the receipts."""
+        """Removes buckets from the receipts whose copies are gone."""
         there = {same_id(raw_id) for raw_id in copies.main.raw_ids}
         named = [bson.encode({"_id": it}, codec_options=LOSSLESS) for it in ids]
         lost = [

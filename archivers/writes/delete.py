@@ -45,13 +45,14 @@ Record = Callable[[ClientSession, Outcome], None]
 
 
 def same_id(raw_id: bytes) -> bytes:
-    """Returns bytes that are equal for `_id`s which are one to MongoDB, as 1 and 1.0 are. `raw_id`: of
-    `Docs.raw_id`."""
+    """Returns bytes that are equal for `_id`s that MongoDB takes for the same, such as 1 and 1.0. `raw_id`:
+    of `Docs.raw_id`."""
     return sort_key(raw_id[0], raw_id[1:]) if raw_id else raw_id
 
 
 def id_names(batch: Batch) -> NDArray[np.int64]:
-    """Returns a hash of each bucket's `_id`: equal, in one process, for those that are one to MongoDB."""
+    """Returns a hash of each bucket's `_id`, equal within one process for those that MongoDB takes for the
+    same."""
     return np.array([hash(same_id(raw_id)) for raw_id in batch.main.raw_ids], dtype=np.int64)
 
 
