@@ -50,7 +50,7 @@ class ArchiveState:
     `is_clean`: whatever earlier runs left half-done has been looked for."""
 
     is_clean: bool = False
-    is_recovered: bool = False  # nothing of a crash is left, as this run has seen
+    is_recovered: bool = False  # this run has finished or undone what a crash left
     listed: Listed = field(default_factory=dict)
 
 

@@ -46,8 +46,8 @@ class ArchiveRun(ArchiveContext):
         return cls(**given, report=ArchiveReport(context.to), rolled_up=rolled_up)
 
     def check_limit(self, deletes: int) -> None:
-        """Raises HaltedError where so many further deletes would exceed `max_delete`, since more buckets may
-        go than were counted beforehand. Called in the transactions that delete."""
+        """Raises HaltedError where these further deletes would exceed `max_delete`, since more buckets may go
+        than were counted beforehand. Called in the transactions that delete."""
         limit, deleted = self.report.limit, self.report.deleted
         if limit is not None and deleted + deletes > limit.most:
             message = limit.message_after(deleted)
@@ -60,7 +60,7 @@ class ArchiveRun(ArchiveContext):
         due = decoded.units[(decoded.last >= start_ms) & (decoded.last < end_ms)]
         found = copies.take(np.sort(due))
         found = found.take(self.movable(found))
-        spans = decoded.spans()  # a copy that equals its original now may not have in between
+        spans = decoded.spans()  # also of copies that stay: one may have differed from its original meanwhile
         if len(found) and not self.rolled_up(int(spans.min()), int(spans.max()) + 1):
             found = found.take(np.zeros(0, dtype=np.int64))
         return found, spans

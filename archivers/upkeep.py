@@ -77,7 +77,7 @@ class Upkeep:
             return True
         watch = self._watch = self._watch or Watch(self._context.database, self._context.policy, RECEIPTS)
         if force or watch.has_changed(start_ms, end_ms, check):
-            # Everything that has changed, where that is known: it may have been at another time before.
+            # All changes, where they are known: a bucket may have moved here from another time.
             tells_all = watch.has_bookmark and not force
             within = EVER if tells_all else TimeRange(as_date(start_ms), as_date(end_ms))
             report = roll_up_all(self._context, RollupOptions(within, is_cleared=self._is_cleared))

@@ -88,7 +88,7 @@ class _Compactor:
     archive: OfflineArchive
     report: CompactReport = field(default_factory=CompactReport)
     rewritten: int = 0  # bytes of BSON
-    done: float = 0.0  # the share of the days that were looked at
+    done: float = 0.0  # the share of the days that is done
 
     def run(self) -> None:
         for group in self.groups():
@@ -134,7 +134,7 @@ class _Compactor:
     def _fits_budget(self, group: Sequence[CommitInfo]) -> bool:
         size = sum(it.held.bytes for it in group)
         is_within = self.options.budget is None or self.rewritten + size <= self.options.budget
-        if is_within or not self.rewritten:  # else what is larger would never have its turn
+        if is_within or not self.rewritten:  # otherwise a larger one would never be merged
             self.rewritten += size
             return True
         return False

@@ -15,10 +15,10 @@ from buckets.fields.times import as_ms
 from config.policies import Policy
 from config.tables import USUAL_MEMORY
 
-#: A commit has at most about so many sections, each of the size of a commit that an archive run makes, and so
-#: many buckets: its receipt has a bit for each.
+#: The most sections of a commit, about, each of the size of a commit that an archive run makes, and the most
+#: buckets: its receipt has a bit for each.
 MAX_SECTIONS, MAX_BUCKETS = 32, 16_000_000
-#: From so many commits on, those of a day are merged though the day has not come to rest.
+#: With at least so many commits, a day is merged even if something was archived into it lately.
 MANY = 100
 
 
@@ -40,7 +40,7 @@ class CommitInfo:
     stored: int  # bytes in the store
     merge_key: str  # see `Manifest.merge_key`
     is_closed: bool  # none of its buckets is live
-    is_compacted: bool  # a compaction has looked at it when its day had come to rest
+    is_compacted: bool  # a compaction has made it, or seen it and left it as it is
     has_tombstone: bool  # it has or had a tombstone
     span: tuple[int, int]  # from its first reading until after its last, milliseconds
 

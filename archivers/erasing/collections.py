@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from pymongo.client_session import ClientSession
 
-from archivers.erasing.erasure import Erasure, Sorted
+from archivers.erasing.erasure import Erasure, Selected
 from archivers.erasing.work import ErasureWork, names_of
 from archivers.moving.online import archive_collections
 from archivers.records.receipts import MERGED, MERGING
@@ -25,7 +25,7 @@ from buckets.source import Source
 _MOST_PASSES = 10
 
 
-class Place(NamedTuple):
+class BucketPlace(NamedTuple):
     """A collection with buckets of a policy, and one with their overflow; `name` is that of its count."""
 
     name: str
@@ -33,16 +33,16 @@ class Place(NamedTuple):
     overflow: str | None
 
 
-def places_of(erasure: Erasure) -> list[Place]:
+def places_of(erasure: Erasure) -> list[BucketPlace]:
     """Returns where a policy's buckets lie in MongoDB."""
     policy = erasure.policy
-    found = [Place("live", policy.collection, policy.overflow.collection if policy.overflow else None)]
+    found = [BucketPlace("live", policy.collection, policy.overflow.collection if policy.overflow else None)]
     if policy.archive is not None and policy.archive.to == "online":
-        found.append(Place("online", *archive_collections(policy)))
+        found.append(BucketPlace("online", *archive_collections(policy)))
     return found
 
 
-def held_in(source: Source, erasure: Erasure) -> Iterator[tuple[Batch, Sorted]]:
+def held_in(source: Source, erasure: Erasure) -> Iterator[tuple[Batch, Selected]]:
     """Yields the documents that a collection may hold of the series, and which of them go. Without a range,
     the query names nothing but the series: the time of a bucket may be anything."""
     query, within = selector_query(erasure.policy, erasure.series), erasure.within
@@ -57,7 +57,7 @@ def held_in(source: Source, erasure: Erasure) -> Iterator[tuple[Batch, Sorted]]:
 class CollectionEraser:
     """Deletes in transactions, each of which looks at its buckets again as they are then."""
 
-    def __init__(self, work: ErasureWork, place: Place) -> None:
+    def __init__(self, work: ErasureWork, place: BucketPlace) -> None:
         self._work = work
         self._place = place
 
@@ -106,7 +106,7 @@ class CollectionEraser:
         return names, len(going)
 
 
-def kept_of(erasure: Erasure, versions: KeptVersions) -> Iterator[tuple[list[bytes], Sorted]]:
+def kept_of(erasure: Erasure, versions: KeptVersions) -> Iterator[tuple[list[bytes], Selected]]:
     """Yields the documents of each version beside the online archive that may be of the series, with what the
     bucket in them means."""
     for documents, bucket in versions.all():

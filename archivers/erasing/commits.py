@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from pymongo.client_session import ClientSession
 
-from archivers.erasing.erasure import Erasure, Sorted
+from archivers.erasing.erasure import Erasure, Selected
 from archivers.erasing.work import ErasureWork, names_of
 from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Manifest
@@ -25,11 +25,11 @@ from buckets.bson.types import first_at
 from buckets.models.shape import split
 
 
-class HeldCommit(NamedTuple):
+class AffectedCommit(NamedTuple):
     """A commit that holds something of the series."""
 
     manifest: Manifest
-    found: Sorted  # by positions in the commit
+    found: Selected  # by positions in the commit
     names: set[int]  # of those that go, see `names_of`
 
 
@@ -39,7 +39,7 @@ def _ignore(_going: Batch) -> None:
 
 def commits_of(
     archive: OfflineArchive, erasure: Erasure, visit: Callable[[Batch], None] = _ignore
-) -> Iterator[HeldCommit]:
+) -> Iterator[AffectedCommit]:
     """Yields the commits that hold something of the series in the range, or across its edges. `visit` is
     called with the buckets that go, section by section, since they may not fit into memory together."""
     within = erasure.within
@@ -55,8 +55,8 @@ def commits_of(
                 names |= names_of(leaving)
                 visit(leaving)
             if going or across:
-                found = Sorted(*(np.array(it, dtype=np.int64) for it in (going, across)))
-                yield HeldCommit(manifest, found, names)
+                found = Selected(*(np.array(it, dtype=np.int64) for it in (going, across)))
+                yield AffectedCommit(manifest, found, names)
 
 
 class CommitEraser:
@@ -80,7 +80,7 @@ class CommitEraser:
             self._work.check_not_held()  # and in the transactions again: one may be placed meanwhile
             self._work.forget(going)
 
-    def _rewrite(self, held: HeldCommit) -> None:
+    def _rewrite(self, held: AffectedCommit) -> None:
         work, manifest, count = self._work, held.manifest, len(held.found.going)
         noted = set[int]()
 
@@ -100,7 +100,7 @@ class CommitEraser:
 
 def superseded_files_of(
     kept: Superseded, erasure: Erasure
-) -> Iterator[tuple[SupersededFile, RemovedBuckets, Sorted]]:
+) -> Iterator[tuple[SupersededFile, RemovedBuckets, Selected]]:
     """Yields the files of superseded versions in the range, with what is in them."""
     within = erasure.within
     for file in kept.files():

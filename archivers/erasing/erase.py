@@ -23,7 +23,7 @@ from archivers.erasing.commits import (
     removed_files_of,
     superseded_files_of,
 )
-from archivers.erasing.erasure import Erasure, Sorted
+from archivers.erasing.erasure import Erasure, Selected
 from archivers.erasing.limits import check_edges, check_erasable
 from archivers.erasing.report import COUNTS, ErasureReport
 from archivers.erasing.search import remaining
@@ -74,7 +74,7 @@ def _erase_all(work: ErasureWork, *, is_cleared: bool) -> None:
     for place in places_of(work.erasure):
         CollectionEraser(work, place).run()
     _erase_archived(work)
-    CollectionEraser(work, places_of(work.erasure)[0]).run()  # what came in since
+    CollectionEraser(work, places_of(work.erasure)[0]).run()  # documents inserted since
     erase_summaries(work, is_cleared=is_cleared)
 
 
@@ -91,7 +91,7 @@ def _erase_archived(work: ErasureWork) -> None:
 def _end(work: ErasureWork, session: ClientSession) -> dict[str, int]:
     """Writes the receipt in place of the record of the beginning. Returns the counts."""
     begun = work.erasures.begun(session)
-    assert begun is not None  # written under the lease, which the transaction has seen to
+    assert begun is not None  # written under the lease, which this transaction checks
     counts = {name: begun.counts.get(name, 0) for name in COUNTS}
     facts = {
         "collection": work.context.policy.collection,
@@ -143,7 +143,7 @@ class _Counter:
         aside = removed_files_of(archive.store, self._erasure)
         self.counts["set_aside"] = sum(len(it.going) for it in aside)
 
-    def _add(self, place: str, names: set[int], found: Sorted) -> None:
+    def _add(self, place: str, names: set[int], found: Selected) -> None:
         self._context.check()
         self.counts.update({"buckets": len(names - self._met), place: len(found.going)})
         self._met |= names

@@ -25,7 +25,7 @@ from config.policies import Policy
 _LONGEST = 1000
 
 
-class Sorted(NamedTuple):
+class Selected(NamedTuple):
     """Indices of a batch: of buckets that go, and of those that hold something beyond the range as well, or
     whose time can't be read."""
 
@@ -51,17 +51,17 @@ class Erasure:
 
     @cached_property
     def matcher(self) -> TextMatcher:
-        """Returns a needle that finds the values wherever they stand as text."""
+        """Returns a matcher that finds the values wherever they occur as text."""
         return TextMatcher(self.series.values())
 
-    def sort(self, batch: Batch) -> Sorted:
+    def sort(self, batch: Batch) -> Selected:
         """Returns which buckets of a batch go: those of the series that lie in the range, broken or not."""
         found = sorted(self._spans(batch))
         start, end = self.within.start_ms, self.within.end_ms
         going = [i for i, first, stop in found if start <= first and stop <= end]
         touching = [i for i, first, stop in found if first < end and stop > start]
         across = np.setdiff1d(touching, going).astype(np.int64)
-        return Sorted(np.array(going, dtype=np.int64), across)
+        return Selected(np.array(going, dtype=np.int64), across)
 
     def _spans(self, batch: Batch) -> Iterator[tuple[int, int, int]]:
         """Yields the buckets of the series, each with [start, end) of what it holds. Where that can't be read

@@ -9,7 +9,7 @@ from pymongo.client_session import ClientSession
 
 from archivers.context import ArchiveContext
 from archivers.erasing.erasure import Erasure
-from archivers.records.erasures import Begun, Erasures
+from archivers.records.erasures import BegunErasure, Erasures
 from buckets.fields.times import as_text
 from config.errors import UsageError
 from config.policies import Policy
@@ -33,7 +33,9 @@ def holds_on(
     return found
 
 
-def check_erasable(context: ArchiveContext, erasure: Erasure, others: Sequence[Policy]) -> Begun | None:
+def check_erasable(
+    context: ArchiveContext, erasure: Erasure, others: Sequence[Policy]
+) -> BegunErasure | None:
     """Returns the erasure that has begun, if it is this one. Raises UsageError where another one has begun,
     where holds forbid it, or where nothing can be deleted from the collection."""
     begun = Erasures(context.receipts).begun()
@@ -59,7 +61,7 @@ def held_by(holds: Sequence[Hold]) -> str:
 
 
 def check_edges(across: int) -> None:
-    """Raises UsageError where so many buckets, at least one, hold something beyond the range as well."""
+    """Raises UsageError if any buckets (`across`: how many) hold something beyond the range as well."""
     if across:
         raise UsageError(
             f"--since, --until: {across:,} buckets of the series hold readings inside the range and "
@@ -68,7 +70,7 @@ def check_edges(across: int) -> None:
         )
 
 
-def _other(begun: Begun, erasure: Erasure) -> str:
+def _other(begun: BegunErasure, erasure: Erasure) -> str:
     ends = (("since", begun.within.since), ("until", begun.within.until))
     span_text = "".join(f", {name} {as_text(at)}" for name, at in ends if at is not None)
     return (

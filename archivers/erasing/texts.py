@@ -99,8 +99,8 @@ def _unpacked(document: dict[str, object]) -> dict[str, object]:
 
 
 def _entries(key: str, data: bytes) -> Iterator[object]:
-    """Yields what a file beside the parts holds: JSON, documents one behind the other, or receipts
-    compressed."""
+    """Yields what a file beside the parts holds: JSON, documents one after the other, or compressed
+    receipts."""
     if key.endswith(".json"):
         yield json.loads(data)
     elif key.endswith(".bson.gz"):

@@ -61,8 +61,9 @@ class ErasureWork:
             )
 
     def take(self, names: set[int], count: int, place: str, session: ClientSession) -> set[int]:
-        """Checks, in the transaction that destroys so many buckets in a place, that they may go, and counts
-        them. `names`: see `names_of`. Returns what to note once it is committed."""
+        """Checks, in the transaction that destroys buckets in a place, that they may go, and counts them.
+        `count`: how many go from that place. `names`: see `names_of`. Returns what to note once it is
+        committed."""
         self.check_not_held(session)
         new = names - self.counted
         self.erasures.count({"buckets": len(new), place: count}, session)

@@ -44,7 +44,7 @@ class Totals:
 
 
 @dataclass(frozen=True)
-class Rule:
+class PolicyRule:
     """What a policy does with its buckets up to `now` of the context. They are archived, and deleted, if
     their last reading is before these instants (milliseconds)."""
 
@@ -54,7 +54,7 @@ class Rule:
 
 
 @dataclass
-class Outcome:
+class RuleOutcome:
     """What happens to buckets under a rule. `total`: in the collection; `broken`: of those that were read,
     the ones that break their model."""
 
@@ -69,11 +69,11 @@ class Outcome:
         return max(0, self.total - self.deleted)
 
 
-def rule(context: ArchiveContext, readers: Sequence[Policy], present: datetime) -> Rule:
+def rule(context: ArchiveContext, readers: Sequence[Policy], present: datetime) -> PolicyRule:
     """Returns which buckets the policy has archived and deleted by the instant of the context, if it runs
     from now on. `readers`: other policies that roll up the collection."""
     archived = _archived_before(context, readers)
-    return Rule(context, archived, min(archived, _deleted_before(context, readers, present)))
+    return PolicyRule(context, archived, min(archived, _deleted_before(context, readers, present)))
 
 
 def _archived_before(context: ArchiveContext, readers: Sequence[Policy]) -> int:
@@ -117,10 +117,10 @@ def _copied_before(context: ArchiveContext) -> int:
     return max((end for page in pages for _, end in context.source.spans(page)), default=NEVER)
 
 
-def outcomes(rules: Sequence[Rule]) -> list[Outcome]:
+def outcomes(rules: Sequence[PolicyRule]) -> list[RuleOutcome]:
     """Returns the outcome of each rule. Reads the buckets that any of them archives; rules that decode
     buckets alike share one reading."""
-    found = [Outcome() for _ in rules]
+    found = [RuleOutcome() for _ in rules]
     until = max((it.archived_before for it in rules), default=NEVER)
     alike: dict[str, list[int]] = {}
     for i, it in enumerate(rules):
@@ -130,7 +130,7 @@ def outcomes(rules: Sequence[Rule]) -> list[Outcome]:
     return found
 
 
-def _outcomes_of(rules: Sequence[Rule], found: Sequence[Outcome], until: int) -> None:
+def _outcomes_of(rules: Sequence[PolicyRule], found: Sequence[RuleOutcome], until: int) -> None:
     context = rules[0].context
     source, policy = context.source, context.policy
     total = source.collection.count_documents({})

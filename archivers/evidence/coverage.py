@@ -60,9 +60,9 @@ class HeldCommit:
 @dataclass(frozen=True)
 class Row:
     """A day or hour. `live`, `archived`, `online` and `summarised` count readings, the others buckets; `held`
-    counts the holds that cover some of it. None: can't be told exactly. `readings`: each once, wherever it
-    is. `expires`: when the first tombstone on any of it is due. `live_bytes` and `online_bytes` are of BSON,
-    of buckets of all series that begin in the row; `archived_bytes` of files."""
+    counts the holds that cover some of it. None: not known exactly. `readings`: each once, wherever it is.
+    `expires`: when the first tombstone on any of it is due. `live_bytes` and `online_bytes` are of BSON, of
+    buckets of all series that begin in the row; `archived_bytes` of files."""
 
     start: int
     state: State

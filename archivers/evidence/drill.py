@@ -72,7 +72,7 @@ def drill(context: ArchiveContext, days: int, seed: int) -> list[DrilledDay]:
 def sample(
     drilled: Mapping[int, datetime | None], count: int, seed: int
 ) -> list[tuple[int, datetime | None]]:
-    """Returns so many days, each with its last drill: days never drilled first, then those whose last drill
+    """Returns `count` days, each with its last drill: days never drilled first, then those whose last drill
     is longest ago. Ties are broken at random, so that every day is drilled in time and no choice can be
     foreseen."""
     chance = random.Random(seed)

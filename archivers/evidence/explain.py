@@ -27,7 +27,7 @@ from rollups.holds import Hold, Holds
 
 
 @dataclass(frozen=True)
-class Question:
+class ExplainQuery:
     """The buckets that are asked about: the one with an `_id`, maybe known to lie on the day of an instant;
     or those that cover the instant, of some series."""
 
@@ -38,7 +38,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Explained:
+class ExplainedBucket:
     """A bucket. `series` is None where it has several, or breaks its model."""
 
     id: Any
@@ -53,15 +53,15 @@ class Explained:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ExplainResult:
     """What was found. `hour`: the coverage of the hour of an instant that no bucket covers."""
 
-    buckets: list[Explained]
+    buckets: list[ExplainedBucket]
     searched: Searched | None = None
     hour: str | None = None
 
 
-def explain(context: ArchiveContext, question: Question, through: int | None) -> Answer:
+def explain(context: ArchiveContext, question: ExplainQuery, through: int | None) -> ExplainResult:
     """Returns all that is known of a bucket. `through`: windows that end before it (milliseconds) are rolled
     up; None: none has to be. Raises UsageError where there is no such series, HaltedError where the archive
     is not all there."""
@@ -77,10 +77,10 @@ def explain(context: ArchiveContext, question: Question, through: int | None) ->
     buckets = [_explained(context, history, it, through) for it in found]
     buckets.sort(key=lambda it: (it.first is None, it.first or 0))
     hour = None if buckets or question.has_identity else _hour(context, question)
-    return Answer(buckets, finder.searched, hour)
+    return ExplainResult(buckets, finder.searched, hour)
 
 
-def _hour(context: ArchiveContext, question: Question) -> str:
+def _hour(context: ArchiveContext, question: ExplainQuery) -> str:
     assert question.at is not None
     within = TimeRange(as_date(question.at), as_date(question.at + 1))
     (row,) = coverage(context, CoverageQuery(within, question.series, HOUR))
@@ -89,7 +89,7 @@ def _hour(context: ArchiveContext, question: Question) -> str:
 
 def _explained(
     context: ArchiveContext, history: BucketHistory, found: FoundBucket, through: int | None
-) -> Explained:
+) -> ExplainedBucket:
     bucket, archived_by = found.latest
     policy = archived_by or context.policy
     decoded = decode(bucket, policy)
@@ -110,7 +110,7 @@ def _explained(
         hold=next(iter(holds), None),
     )
     columns = decoded.columns
-    return Explained(
+    return ExplainedBucket(
         id=bucket.main.legible_id(0),
         series=columns.series[columns.bucket_series[0]] if is_sound and not policy.sample_series else None,
         first=first,

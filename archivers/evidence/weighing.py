@@ -1,9 +1,8 @@
 """How many readings of each row are archived, and how many there are in all: decided from counts.
 
 Manifests count the readings of a commit by UTC day, of all series together. For an hour, or for some series,
-summaries tell, if those of the whole day agree with the manifests and with what is live. What can't be told
-exactly is None.
-"""
+summaries are used, if those of the whole day agree with the manifests and with what is live. What is not
+known exactly is None."""
 
 from __future__ import annotations
 
@@ -58,7 +57,7 @@ class Day:
         if not self._is_mixed and not self.copied:
             return None if archived is None else live + archived
         if not self._is_mixed and self.live_all == self.copied and (not self.closed or self._is_whole):
-            return live + self.closed  # the other copies are of live buckets
+            return live + self.closed  # all other copies are of live buckets
         most = live + archived if archived is not None else summarised
         return (
             summarised if self.is_summarised[row] and max(live, archived or 0) <= summarised <= most else None

@@ -30,7 +30,7 @@ from rollups.holds import Holds
 from rollups.progress import note_ended
 
 Document = dict[str, Any]
-#: Commits that get their tombstones in one transaction. Of those with live originals, so many are counted.
+#: Commits that get tombstones in one transaction; and the most commits with live originals that are counted.
 _AT_ONCE = 1000
 _PROJECTED = ("days", "buckets", "bytes", "first", "last", "tombstone", "state", "sequence", "seal")
 

@@ -73,7 +73,7 @@ class OfflineArchive(ArchivedCommits):
         listed: Listed | None = None,
     ) -> None:
         super().__init__(policy, store, index, keys, listed)
-        self._recent = Recent()  # at other instants as well
+        self._recent = Recent()  # shared by the archive at other instants
         self.versions: dict[str, dict[str, str]] = {}  # in the last commit: key of each file -> version
 
     def claim(self, owner: str, database: str) -> None:
@@ -88,7 +88,7 @@ class OfflineArchive(ArchivedCommits):
             with contextlib.suppress(AlreadyExists):
                 self.store.put_bytes(key, data, if_absent=True)
                 if self.store.get_bytes(key) != data:
-                    self.store.delete([key])  # ours, and damaged: it would stop every later run
+                    self.store.delete([key])  # written here, and damaged: every later run would halt at it
                     raise HaltedError(
                         f"{self.store.url}/{key}: read back, it is not what was written. "
                         "Nothing was changed. Look at the store, then run again"

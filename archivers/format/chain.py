@@ -81,7 +81,7 @@ class Chain:
         """Returns a manifest of the chain, whether its commit is there or was dropped. Raises
         DamagedError."""
         commit = commit_at(link.commit, link.sequence)
-        assert commit is not None  # the model has seen to that
+        assert commit is not None  # the model checks the name
         with contextlib.suppress(NotFound):
             manifest = self.manifest(commit)
             if manifest.sha256 == link.sha256:

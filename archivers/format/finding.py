@@ -45,7 +45,7 @@ def _without_unfinished(manifests: Sequence[Manifest], commits: Iterable[Commit]
     return [it for it in manifests if it.commit in registered or registered.isdisjoint(it.replaces)]
 
 
-#: Commits that were listed behind the registered ones, by policy.
+#: Commits that were listed after the registered ones, by policy.
 Listed = dict[str, list[Commit]]
 
 

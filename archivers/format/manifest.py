@@ -111,7 +111,8 @@ class LastReceipt(_Model):
 
 
 class Origin(_Model):
-    """Buckets of a commit that others have held before: so many, archived first in that commit.
+    """Buckets of a commit that others have held before: how many, and the commit in which they were archived
+    first.
 
     Which of two versions of a bucket is the later one follows from where each was archived first."""
 
@@ -193,7 +194,7 @@ class Manifest(_Model):
 
     @property
     def edges(self) -> list[int]:
-        """Returns the positions where sections begin, and behind the last of them."""
+        """Returns the positions where sections begin, and that after the end of the last one."""
         return list(itertools.accumulate((it.buckets for it in self.sections), initial=0))
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from archivers.format.manifest import Part, Section
 from buckets.bson.raw import Batch
 
-#: Bytes of documents that are cached beside those of the last section.
+#: Bytes of documents that are cached, besides those of the last section.
 _KEPT = 8_000_000
 #: Bytes of parts that are cached.
 _MOST_PARTS = 16 << 20

@@ -60,7 +60,7 @@ class Written(NamedTuple):
 @dataclass
 class CommitWriter:
     """Writes one commit, but for its manifest. `check` raises where the run must stop: it is called before
-    each file, since one that comes late would lie beside what a later run has copied."""
+    each file, since a file of a run that has lost its lease would be left next to those of a later run."""
 
     store: ObjectStore
     types: dict[str, str]  # of the series columns

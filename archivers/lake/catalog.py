@@ -108,7 +108,7 @@ class LakeTable:
             self._make_namespace(catalog)
             try:
                 catalog.register_table(self._name, state.metadata)
-            except FileNotFoundError:  # somebody has removed the table: it is made anew
+            except FileNotFoundError:  # somebody has removed the table: it is made again
                 catalog.drop_table(self._name)
         return catalog
 

@@ -30,7 +30,7 @@ from rollups.tasks import result_of
 MAX_PENDING = 1
 
 
-class _Begun(NamedTuple):
+class _PendingCopy(NamedTuple):
     copy: Future[Any]
     accept: Callable[[Any], Copied]  # of what it gives
 
@@ -49,7 +49,7 @@ class Copies:
         # Measurements of a native time-series collection can't be queried by `_id`.
         self._uses_workers = executor.workers > 1 and maker.timeseries is None
         self._threads = ThreadPoolExecutor(MAX_PENDING + 1, "bucketwise-copier")
-        self._begun: deque[_Begun] = deque()
+        self._pending: deque[_PendingCopy] = deque()
         self._largest = 1  # bytes of the buckets of one copy
 
     @property
@@ -68,24 +68,24 @@ class Copies:
             buckets.forget()
             given = buckets.batch.main.raw_ids, buckets.batch.digest, types, self._maker
             copy = self._executor.submit(copy_buckets, buckets.policy, *given)
-            self._begun.append(_Begun(copy, partial(self._accept, buckets, types)))
+            self._pending.append(_PendingCopy(copy, partial(self._accept, buckets, types)))
         else:  # no longer needs the buckets once they are copied
-            self._begun.append(_Begun(self._threads.submit(self._copy, buckets, types), _unchanged))
+            self._pending.append(_PendingCopy(self._threads.submit(self._copy, buckets, types), _unchanged))
 
     def completed(self, pending: int) -> Iterator[Copied]:
         """Waits until at most `pending` copies are left, and yields the others in the order in which they
         were begun. Raises what copying raised."""
-        while len(self._begun) > pending:
-            copy, accept = self._begun.popleft()
+        while len(self._pending) > pending:
+            copy, accept = self._pending.popleft()
             yield accept(result_of(copy, self._check))
 
     def close(self) -> None:
         """Gives up pending copies. Raises HaltedError where one of them was not equal to its originals, since
         the run may be ending for another reason and would not report it."""
-        for begun in self._begun:
+        for begun in self._pending:
             begun.copy.cancel()
         self._threads.shutdown(cancel_futures=True)
-        for begun in self._begun:
+        for begun in self._pending:
             done = begun.copy.done() and not begun.copy.cancelled()
             if done and isinstance(error := begun.copy.exception(), HaltedError):
                 raise error

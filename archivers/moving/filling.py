@@ -10,7 +10,7 @@ from buckets.decoding.decode import BucketSet
 from buckets.fields.times import DAY_MS
 from config.tables import USUAL_MEMORY
 
-#: A commit is closed at about so many readings, or bytes of BSON, with the default memory; with twice the
+#: A commit is closed at about this many readings, or bytes of BSON, with the default memory; with twice the
 #: memory, at twice as many. At fewer readings where these take more memory: see `BucketSet.cells`.
 MAX_READINGS = 900_000
 MAX_BYTES = 32_000_000

@@ -23,7 +23,7 @@ from archivers.report import NOT_ROLLED_UP
 from archivers.run import ArchiveRun
 from archivers.versions.history import OfflineHistories
 from archivers.versions.superseded import still_live
-from archivers.writes.delete import Outcome, chunks, guarded_delete, same_id, units
+from archivers.writes.delete import DeleteOutcome, chunks, guarded_delete, same_id, units
 from buckets.bson.raw import Batch
 from buckets.columns import Series
 from buckets.decoding.decode import BucketSet, decode
@@ -255,7 +255,7 @@ class OfflineRun:
         self._known.forget(manifest)
         return changed
 
-    def _delete_piece(self, manifest: Manifest, here: Positions, piece: Batch) -> Outcome:
+    def _delete_piece(self, manifest: Manifest, here: Positions, piece: Batch) -> DeleteOutcome:
         self._work.check()
         self._archive.check_present(manifest)
         outcome = guarded_delete(

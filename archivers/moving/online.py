@@ -19,7 +19,15 @@ from archivers.records.deletions import KEPT, fingerprints, packed_ids
 from archivers.run import ArchiveRun
 from archivers.versions.kept import MAX_BYTES
 from archivers.versions.merging import Merging
-from archivers.writes.delete import MAX_BUCKETS, Outcome, chunks, guarded_delete, in_order, same_id, units
+from archivers.writes.delete import (
+    MAX_BUCKETS,
+    DeleteOutcome,
+    chunks,
+    guarded_delete,
+    in_order,
+    same_id,
+    units,
+)
 from archivers.writes.inserts import insert_raw, make_packed
 from buckets.bson.raw import LOSSLESS, Batch
 from buckets.columns import Quarantined, Series
@@ -333,7 +341,7 @@ class OnlineRun:
         transaction(self._work.database, self._work.guard, step)
 
     def _record(
-        self, session: ClientSession, name: str, verified: Batch, outcome: Outcome, times: Document
+        self, session: ClientSession, name: str, verified: Batch, outcome: DeleteOutcome, times: Document
     ) -> None:
         """Records, in the transaction, what was deleted. Copies of changed buckets are removed if these
         contain them."""

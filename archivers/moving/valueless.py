@@ -34,7 +34,7 @@ class EmptyDay(NamedTuple):
     had_some: bool  # the same series, on another day
 
 
-class Days:
+class ReadingsByDay:
     """The readings of some columns, at least one, in cells: one for each series and UTC day."""
 
     def __init__(self, columns: Columns) -> None:
@@ -81,7 +81,7 @@ class NumericCheck:
             return self._without_slotless(buckets, slotless)
         if all((columns.kinds[name] == Kind.FINITE).all() for name in names):
             return np.arange(len(buckets))
-        days = Days(columns)
+        days = ReadingsByDay(columns)
         held = self._confirmed(columns, days.empty_days(names))
         staying = buckets.decoded.units[days.buckets(held)]
         reported = [Valueless(it.field, columns.series[it.series], it.day) for it in held]

@@ -16,7 +16,7 @@ from archivers.format.names import day
 from archivers.moving.archive import ArchiveOptions, plan_archive
 from archivers.proof.findings import Finding, Severity
 from archivers.proof.turns import Rotation, Sample, rotation_of, sample
-from archivers.proof.verify import Verified, VerifyReport, verify_commits, verify_records
+from archivers.proof.verify import IntactCommit, VerifyReport, verify_commits, verify_records
 from archivers.reading.reader import ArchivedReader, archived_reader
 from archivers.records.days import CommitDays
 from archivers.records.receipts import COLLECTION as RECEIPTS
@@ -43,8 +43,8 @@ MAX_ORPHANS = 10_000
 
 @dataclass(frozen=True)
 class AuditReport:
-    """The findings of an audit, and how much of an offline archive it read. `days`: audits on so many days in
-    a row read all."""
+    """The findings of an audit, and how much of an offline archive it read. `days`: the number of daily
+    audits that together read all."""
 
     findings: list[Finding]
     parts: int = 0
@@ -79,7 +79,7 @@ class _Audit:
 
     context: ArchiveContext
     rotation: Rotation
-    intact: list[Verified] = field(default_factory=list)  # commits of which all files are there
+    intact: list[IntactCommit] = field(default_factory=list)  # commits of which all files are there
     read: set[str] = field(default_factory=set)  # those of them that were read whole
 
     @property

@@ -45,19 +45,19 @@ class VerifyReport:
             self.bad.append(Damage(error.code, error.place, str(error)))
 
 
-class Verified(NamedTuple):
+class IntactCommit(NamedTuple):
     """An undamaged commit, and how many parts it has."""
 
     commit: Commit
     parts: int
 
 
-class Records(NamedTuple):
-    """What `verify_records` found: `current` are the commits of which nothing is amiss, `unlisted` the keys
-    of files that no manifest names."""
+class VerifiedRecords(NamedTuple):
+    """What `verify_records` found: `intact` are the undamaged commits, `unlisted` the keys of files that no
+    manifest names."""
 
     report: VerifyReport
-    intact: list[Verified]
+    intact: list[IntactCommit]
     unlisted: list[str]
 
 
@@ -75,14 +75,14 @@ def verify(context: ArchiveContext, within: TimeRange = EVER) -> VerifyReport:
     return report
 
 
-def verify_records(context: ArchiveContext) -> Records:
+def verify_records(context: ArchiveContext) -> VerifiedRecords:
     """Verifies everything but the contents of commits' files: each has to be there, with the size that its
     manifest gives. The store's files are listed once. Returns the commits as well, for `verify_commits` to
     read."""
     report, archive = VerifyReport(), context.offline(context.keys)
     if archive is None:
         _verify_all(context, None, report)
-        return Records(report, [], [])
+        return VerifiedRecords(report, [], [])
     sizes = archive.sizes()  # before the commits: what was committed since names its files
     named: set[str] = set()
 
@@ -95,10 +95,12 @@ def verify_records(context: ArchiveContext) -> Records:
     unread = [it for it in verifier.listed if it.name not in verifier.done]  # which may name more of them
     unlisted = [key for key, _ in archive.files_outside(sorted(sizes.keys() - named), unread)]
     there = [key for key in unlisted if archive.store.head(key) is not None]  # a run may have dropped some
-    return Records(report, list(verifier.done.values()), there)
+    return VerifiedRecords(report, list(verifier.done.values()), there)
 
 
-def verify_commits(context: ArchiveContext, commits: Sequence[Commit]) -> tuple[VerifyReport, list[Verified]]:
+def verify_commits(
+    context: ArchiveContext, commits: Sequence[Commit]
+) -> tuple[VerifyReport, list[IntactCommit]]:
     """Reads every file of some commits, as `verify` does. Also returns the undamaged ones."""
     report, archive = VerifyReport(), context.offline(context.keys)
     if archive is None:
@@ -136,7 +138,7 @@ class _Verifier:
     count: int = 0  # commits to look at; 0: not known
     listed: list[Commit] = field(default_factory=list)  # all that the store has
     seen: set[str] = field(default_factory=set)  # commits
-    done: dict[str, Verified] = field(default_factory=dict)  # those of them that are as they should be
+    done: dict[str, IntactCommit] = field(default_factory=dict)  # those of them that are as they should be
 
     def verify_range(self) -> None:
         self._verify_heads()
@@ -223,7 +225,7 @@ class _Verifier:
                 damage = error if isinstance(error, DamagedError) else _missing(self.archive, commit)
                 self.report.add(damage)
             return
-        self.done[commit.name] = Verified(commit, len(manifest.parts))
+        self.done[commit.name] = IntactCommit(commit, len(manifest.parts))
         self.report.parts += len(manifest.parts)
         self.report.readings += manifest.readings
         share = len(self.seen) / self.count if self.count else None

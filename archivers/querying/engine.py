@@ -56,7 +56,7 @@ class Engine:
 
     def __exit__(self, *_error: object) -> None:
         self.connection.close()
-        self._folder.cleanup()  # now
+        self._folder.cleanup()  # not only when it is collected
 
     @property
     def quarantined(self) -> dict[str, list[Quarantined]]:
@@ -154,10 +154,10 @@ class Engine:
             raise BucketwiseError(f"{message}. [work] memory says how much a query may take") from None
         except (duckdb.Error, pa.ArrowException, OSError, RuntimeError) as error:
             if isinstance(error, OSError) and not isinstance(error, pa.ArrowException) and error.errno:
-                raise  # of who writes the result
+                raise  # raised by the writer of the result
             if self.scan_log.failure:
                 raise self.scan_log.failure from None
-            self._check()  # interrupted
+            self._check()  # raises where the query was interrupted
             raise UsageError(str(error).strip()) from None
 
 

@@ -27,7 +27,7 @@ class ViewRead:
 
 
 @dataclass(frozen=True)
-class Explained:
+class ExplainedQuery:
     """What a statement would read. `unread`: views that it names, of which the amount that is read depends on
     other results."""
 
@@ -36,7 +36,7 @@ class Explained:
     rewritten: Rewritten | None
 
 
-def explain(engine: Engine, sql: str) -> Explained:
+def explain(engine: Engine, sql: str) -> ExplainedQuery:
     """Returns what a statement would read. Raises what `Engine.run` does, except errors of reading."""
     engine.scan_log.is_dry = True
     try:
@@ -49,7 +49,7 @@ def explain(engine: Engine, sql: str) -> Explained:
     found = None
     if len(reads) == 1 and reads[0].view.what == "readings":
         found = rewritten(engine.connection, sql, reads[0].view, scans[0].narrowed.ranges)
-    return Explained(reads, sorted(named - {it.view for it in scans}), found)
+    return ExplainedQuery(reads, sorted(named - {it.view for it in scans}), found)
 
 
 def _view_read(view: View, scan: Scan) -> ViewRead:

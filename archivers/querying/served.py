@@ -69,7 +69,7 @@ class ServedTable(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
                 passed = found if filter_ is None else found.filter(filter_)
                 yield from passed.select(names).to_batches(max_chunksize=_ROWS)
         except Exception as error:
-            # Of which DuckDB would tell the text alone.
+            # DuckDB would give its text alone.
             self._log.failure = self._log.failure or error
             raise
 

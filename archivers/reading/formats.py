@@ -138,7 +138,7 @@ class _Misfit(Exception):
 
 def _write_parquet(readings: Readings, file: IO[bytes], wrote: Wrote) -> int:
     """Writes the columns of the archive. Where a series does not fit, starts again with wider types."""
-    met: dict[tuple[type, ...], Series] = {}  # one of each kind is enough to know the types by
+    met: dict[tuple[type, ...], Series] = {}  # one series of each combination of types suffices
     types = readings.series_types()
     while True:
         try:

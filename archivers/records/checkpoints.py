@@ -35,7 +35,8 @@ def unreached(
     reached: set[Link],
 ) -> list[Commit]:
     """Returns the registered commits that neither the chain nor a checkpoint leads to. `reached`: as far as
-    the last checkpoint. A commit that had no receipt when that was made lies behind it unlisted."""
+    the last checkpoint. A commit that had no receipt when the checkpoint was made is older, and not listed in
+    it."""
     missing = [it for it in registered if link_of(it) not in reached and it.seal not in heads.lost]
     still = receipts.registered(it.name for it in missing)  # a concurrent run may have dropped some
     missing = [it for it in missing if still.get(it.name) == it]

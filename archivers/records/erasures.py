@@ -21,7 +21,7 @@ from buckets.fields.times import TimeRange
 NAME = "erasing"
 
 
-class Begun(NamedTuple):
+class BegunErasure(NamedTuple):
     """An erasure that has begun. `hashed` is the hash of its text under `key`."""
 
     key: str
@@ -42,14 +42,14 @@ class Erasures:
     def __init__(self, receipts: Receipts) -> None:
         self._receipts = receipts
 
-    def begun(self, session: ClientSession | None = None) -> Begun | None:
+    def begun(self, session: ClientSession | None = None) -> BegunErasure | None:
         """Returns the erasure that has begun; None where none has."""
         found = self._receipts.get(NAME, session)
         if found is None:
             return None
         within = TimeRange(found["since"], found["until"])
         counts = {str(name): int(count) for name, count in found["counts"].items()}
-        return Begun(found["key"], found["series"], within, found["reason"], found["at"], counts)
+        return BegunErasure(found["key"], found["series"], within, found["reason"], found["at"], counts)
 
     def begin(self, text: str, within: TimeRange, reason: str, now: datetime, session: ClientSession) -> None:
         """Records that an erasure begins, with a hash of its request."""

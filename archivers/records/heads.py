@@ -50,7 +50,7 @@ def link_of(commit: Commit) -> Link:
 def commit_of_link(link: Link) -> Commit:
     """Returns the commit whose manifest a link leads to."""
     commit = commit_at(link.commit, link.sequence, link.sha256)
-    assert commit is not None  # the model has seen to that
+    assert commit is not None  # the model checks the name
     return commit
 
 

@@ -1,4 +1,4 @@
-"""Checks receipts: each must be there as it was written, behind the one before; and holds against
+"""Checks receipts, each of which must be there, as it was written, after the one before; and holds against
 receipts."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _REMEDY = f"Restore {COLLECTION} from a backup, or find out who changed it"
 def check_deletions(
     receipts: Receipts, moved: ReceiptFiles, keys: Keys, known: Sequence[LastReceipt]
 ) -> Iterator[DamagedError]:
-    """Yields what is wrong with the receipts: each must be there as it was written, behind the one before,
+    """Yields what is wrong with the receipts: each must be there, as it was written, after the one before,
     and the archive must not name others. `known`: receipts that manifests name, which were there before this
     is called."""
     last = last_receipt(receipts)
@@ -32,7 +32,7 @@ def check_deletions(
             yield from checker.check(receipt, file)
         for receipt in moved.kept():
             yield from checker.compare(receipt)
-    except DamagedError as error:  # a file of old receipts: the ones behind it can't be checked against it
+    except DamagedError as error:  # a file of old receipts: later ones can't be checked against it
         yield error
         return
     yield from differing_holds(checker.holds, before, _digests(receipts))

@@ -29,7 +29,7 @@ Document = dict[str, Any]
 Step = Callable[[ClientSession], None]
 #: Receipts in one file, at most: some megabytes of BSON.
 MOST = 5000
-#: The seal comes last, and the signature behind it; neither is sealed.
+#: The seal comes last but one, and the signature last; neither is sealed.
 _UNSEALED = ("sha256", "signature")
 #: The receipt that names the files.
 MOVED = "moved"
@@ -71,7 +71,7 @@ class ReceiptFiles:
         return [ReceiptFile(**it) for it in found.get("files", ())]
 
     def place(self, file: ReceiptFile) -> str:
-        """Returns where the file lies, as people are told."""
+        """Returns the place of the file, for messages."""
         return f"{self._there.url}/{self._key(file)}"
 
     def read(self, file: ReceiptFile) -> list[Document]:
@@ -103,7 +103,7 @@ class ReceiptFiles:
             raise HaltedError(f"{self.place(file)}: the store returned other bytes than were written")
 
     def add(self, file: ReceiptFile, session: ClientSession) -> None:
-        """Puts a file behind the others."""
+        """Adds a file to the list, at its end."""
         update = {"$set": {"kind": MOVED}, "$push": {"files": file._asdict()}}
         self._receipts.update(MOVED, update, session)
 

@@ -185,8 +185,8 @@ class Receipts:
         yield from self._queryable.find(query, {"live": 0}).sort("_id")
 
     def numbered(self, after: int, query: Document | None = None, most: int = 0) -> Iterator[Document]:
-        """Yields the receipts of deletes, and other numbered ones, behind this number; `most` so many, if
-        not 0. `query` narrows it."""
+        """Yields the receipts of deletes, and other numbered ones, after this number; at most `most` of them,
+        if that is not 0. `query` narrows it."""
         low, high = self.identity(f"delete-{after:010d}"), self.identity("delete.")
         wanted = {"_id": {"$gt": low, "$lt": high}, **(query or {})}
         yield from self.collection.with_options(codec_options=CODEC).find(wanted, limit=most).sort("_id")

@@ -19,7 +19,7 @@ from archivers.records.receipts import HELD, REPLACED, Document, commit_of, fact
 from archivers.records.replaced import with_replaced
 from archivers.run import ArchiveRun
 from archivers.versions.superseded import Superseded
-from archivers.writes.delete import Outcome
+from archivers.writes.delete import DeleteOutcome
 from buckets.bson.raw import Batch
 from buckets.decoding.decode import BucketSet
 from config.errors import HaltedError
@@ -73,7 +73,7 @@ class CommitRegistry:
         here: NDArray[np.int64],
         piece: Batch,
         session: ClientSession,
-        outcome: Outcome,
+        outcome: DeleteOutcome,
     ) -> None:
         """Records, in the transaction of a delete, which of these buckets went. `here`: their positions in
         the commit."""
@@ -140,7 +140,7 @@ class CommitRegistry:
     def _drop_what_it_replaced(self, manifest: Manifest) -> None:
         mine, names = [], {manifest.commit}
         for receipt in sorted(self.receipts.replaced(), key=lambda it: it["sequence"], reverse=True):
-            if receipt["replaced_by"] in names:  # by it, or by what it replaced
+            if receipt["replaced_by"] in names:  # by this commit, or by one that it replaced
                 mine.append(receipt)
                 names.add(receipt["_id"]["name"])
         if mine:
@@ -157,12 +157,12 @@ class CommitRegistry:
         if commit is not None and self._archive.is_there(commit):
             self._archive.drop(self._archive.manifest(commit))
         if commit is not None and "ended" in receipt:
-            self._clear_beside(self._archive.chain.link(link_of(commit)), receipt["ended"])
+            self._clear_kept_versions(self._archive.chain.link(link_of(commit)), receipt["ended"])
         self.receipts.mark_dropped(receipt["_id"]["name"])
 
-    def _clear_beside(self, manifest: Manifest, end: datetime) -> None:
-        """Removes versions beside a commit that has ended, and beside those that it took over, unless they
-        may hold readings from that end on."""
+    def _clear_kept_versions(self, manifest: Manifest, end: datetime) -> None:
+        """Removes the kept versions of a commit that has ended, and of those that it replaced, unless they
+        may hold readings from `end` on."""
         aside = Superseded(self._archive.store, self._archive.policy.name)
         for it in with_replaced(self.receipts, self._archive, manifest):
             if it.last < end:
@@ -170,8 +170,8 @@ class CommitRegistry:
 
     def end(self, manifest: Manifest, end: datetime, session: ClientSession) -> None:
         """Records, in a transaction, that a commit is dropped next, with all that it took over, though
-        queries may still read it; see `Recovery` for what a crash leaves of that. `end`: the end of the
-        archive, behind its last reading."""
+        queries may still read it; see `Recovery` for what a crash leaves of that. `end`: the instant before
+        which the archive has ended."""
         theirs = {"_id.policy": self.receipts.policy, "kind": "offline", "replaced_by": manifest.commit}
         mine = {"state": REPLACED, "replaced_by": None, "ended": end}
         self.receipts.collection.update_many(

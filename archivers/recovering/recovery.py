@@ -40,7 +40,7 @@ from rollups.holds import Hold, Holds
 Document = dict[str, Any]
 _logger = logging.getLogger(__name__)
 
-#: Receipts are moved by spans of so many milliseconds, counted from 1970: few files, of some size.
+#: Receipts are moved by spans of this many milliseconds, counted from 1970, so that there are few files.
 MONTH_MS = 30 * 24 * 3_600_000
 
 

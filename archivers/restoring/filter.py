@@ -27,11 +27,11 @@ class ArchivedBuckets(NamedTuple):
     span: tuple[int, int] | None = None  # of first and last reading
     readings: int = 0
     commit: str | None = None
-    until: int = 0  # the position in the commit behind the last of them
+    until: int = 0  # the position in the commit after the last of them
     share: float | None = None  # how much of the archive has been read, with this; None: not known
 
 
-class Matched(NamedTuple):
+class MatchingBuckets(NamedTuple):
     """The archived buckets that match."""
 
     batch: Batch
@@ -66,7 +66,7 @@ class RestoreFilter:
         """Returns for each section of a commit whether it may hold any buckets that match."""
         return manifest.sections_of(self.policy, self.start, self.end, self.series)
 
-    def of(self, found: ArchivedBuckets) -> Matched:
+    def of(self, found: ArchivedBuckets) -> MatchingBuckets:
         """Returns the matching buckets in the order of their `_id`s, so that they are written next to one
         another."""
         batch, chosen, readings = found.bucket_set.batch, np.arange(len(found.bucket_set)), found.readings
@@ -75,7 +75,7 @@ class RestoreFilter:
             chosen = found.bucket_set.decoded.units[mine]
             readings = int(mine[found.bucket_set.decoded.columns.bucket].sum())
         chosen = chosen[batch.take(chosen).main.id_order()]
-        return Matched(
+        return MatchingBuckets(
             batch.take(chosen),
             found.bucket_set.policy,
             chosen,

@@ -14,7 +14,7 @@ from pymongo.client_session import ClientSession
 
 from archivers.context import ArchiveContext
 from archivers.moving.online import archived_source
-from archivers.restoring.filter import ArchivedBuckets, Matched, RestoreFilter
+from archivers.restoring.filter import ArchivedBuckets, MatchingBuckets, RestoreFilter
 from archivers.restoring.options import RestoreOptions, check_request
 from archivers.restoring.put import Indices, check_put, put, put_measurements
 from archivers.restoring.records import RestoreRecords
@@ -79,11 +79,11 @@ class _Restoring:
         self._report = RestoreReport()
         self._filter = wanted
         self._passed: dict[str, int] = {}  # how many buckets of each commit were looked at, from its first
-        self._last_check: Future[None] = run_now(lambda: None)  # reads back the piece before
+        self._last_check: Future[None] = run_now(lambda: None)  # reads back the previous piece
         histories = partial(_histories, context)
         self._settling = VersionSettler(target, histories, self._were_counted)
 
-    def restore(self, found: Iterable[Matched], reader: Executor) -> None:
+    def restore(self, found: Iterable[MatchingBuckets], reader: Executor) -> None:
         for wanted in found:
             at = 0
             for piece in chunks(wanted.batch):
@@ -101,7 +101,7 @@ class _Restoring:
                 self._settle()
         self._settle()
 
-    def _restore(self, wanted: Matched, piece: Batch, here: Indices, reader: Executor) -> None:
+    def _restore(self, wanted: MatchingBuckets, piece: Batch, here: Indices, reader: Executor) -> None:
         target = self._target
         if target.policy.model == "timeseries":
             put_measurements(target.database, target.policy, target.to, piece.main)

@@ -75,7 +75,7 @@ class VersionSettler:
         self._make = histories
         self._counted = counted
         self._waiting: list[tuple[Batch, Policy]] = []
-        self._met: set[int] = set()  # 8 bytes a version that is settled, and a bucket
+        self._met: set[int] = set()  # hashes of settled versions, and of their `_id`s: 8 bytes each
         self.report = Settled()
         self.blocked = Blocked()
 

@@ -36,7 +36,7 @@ __all__ = [
 
 
 def open_store(settings: Store) -> ObjectStore:
-    """Returns the store behind `url`, not connected to yet. Raises UsageError where it is no s3 or file
+    """Returns the store at `url`, without connecting to it. Raises UsageError where it is no s3 or file
     URL."""
     url = urlsplit(settings.url)
     if url.scheme == "file" and url.netloc in ("", "localhost") and url.path.strip("/"):

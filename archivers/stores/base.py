@@ -126,7 +126,7 @@ class ObjectStore(Protocol):
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[StoreObject]:
         """Yields the objects whose key starts with `prefix`, which need not end at a `/`, in order of their
-        keys; only those behind the key `after`."""
+        keys; only those after the key `after`."""
 
     def delete(self, keys: Iterable[str]) -> None:
         """Removes the objects. A key without an object is no error."""
@@ -140,7 +140,7 @@ class ObjectStore(Protocol):
     def clean_temporaries(self, before: datetime) -> int:
         """Removes what writes begun before that instant left unfinished. Returns how many there were.
 
-        For the owner of a lease: a slow writer elsewhere may still be at work on them."""
+        Only the owner of the lease may call it: a slow writer elsewhere may still be at work on them."""
 
     def probe(self) -> Capabilities:
         """Tries every right on a small object of our own. Raises Denied, which names those that are

@@ -139,7 +139,7 @@ class S3Store:
                 self.requests.count_retry()
             try:
                 reply = self._client.get_object(**self._where(key))
-            except FAILURES as error:  # tried as often as may be, inside
+            except FAILURES as error:  # after all retries
                 raise self._error("get", key, error) from error
             check_size(reply.get("ContentLength", size), size, f"{self.url}/{key}")
             try:
@@ -162,7 +162,7 @@ class S3Store:
         return StoreObject(key, found["ContentLength"], found["LastModified"], version)
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[StoreObject]:
-        """Yields the objects whose keys begin with `prefix` and come behind `after`, sorted by key."""
+        """Yields the objects whose keys begin with `prefix` and come after the key `after`, sorted by key."""
         where = {"StartAfter": self._prefix + after} if after else {}
         pages = self._client.get_paginator("list_objects_v2").paginate(
             Bucket=self._bucket, Prefix=self._prefix + prefix, **where
@@ -173,7 +173,7 @@ class S3Store:
                 for page in pages
                 for item in page.get("Contents", ())
                 if not item["Key"].endswith("/")  # a folder that a console made
-                and item["Key"] > self._prefix + after  # not everything that speaks S3 looks at it
+                and item["Key"] > self._prefix + after  # some servers that speak S3 ignore StartAfter
             ]
         except FAILURES as error:
             raise self._error("list", prefix, error) from error

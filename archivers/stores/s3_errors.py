@@ -51,9 +51,10 @@ def http_status(error: Exception) -> int | None:
 
 
 def is_definite(error: Exception) -> bool:
-    """Returns whether nothing can have happened: the first try was refused.
+    """Returns whether the request certainly had no effect: its first attempt was refused.
 
-    A refusal at a later try says nothing of the earlier ones, whose replies may have been lost."""
+    A later refusal does not show that: earlier attempts may have taken effect, and their replies been
+    lost."""
     status = http_status(error)
     if status is None or not isinstance(error, ClientError):
         return _is_unsendable(error) or isinstance(

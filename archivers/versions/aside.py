@@ -10,7 +10,7 @@ from buckets.versions.overlay import Typed, document_of, number, text
 
 
 def sha256_of(bucket: Batch) -> str:
-    """Returns the SHA-256 of a bucket's bytes, with those of its overflow behind it."""
+    """Returns the SHA-256 of a bucket's bytes, followed by those of its overflow."""
     return hashlib.sha256(bucket.unit(0)).hexdigest()
 
 

@@ -31,7 +31,7 @@ from buckets.versions.merge import merge
 from config.policies import Policy
 
 Document = dict[str, Any]
-Days = tuple[int, int]  # first and last, since 1970
+DaySpan = tuple[int, int]  # first and last, since 1970
 Test = Callable[[Manifest], list[bool]]  # of each section of a commit
 #: Steps, and merges, after which the search for what some versions give ends.
 _MOST_STEPS, _MOST_MERGED = 4096, 64
@@ -80,7 +80,7 @@ class Histories(Protocol):
         """Returns the indices of buckets of which a part of the archive may not hold all versions."""
 
 
-class _VersionFile(NamedTuple):
+class _VersionSource(NamedTuple):
     """A place of versions: a commit, or a file of versions that have left one."""
 
     name: str
@@ -88,12 +88,12 @@ class _VersionFile(NamedTuple):
     load: Callable[[list[bool]], Iterable[RemovedBuckets | SectionBuckets]]  # of sections; a file: where any
     is_superseded: bool = False
 
-    def touches(self, days: set[Days]) -> bool:
+    def touches(self, days: set[DaySpan]) -> bool:
         low, high = as_ms(self.manifest.first) // DAY_MS, as_ms(self.manifest.last) // DAY_MS
         return any(low <= last and high >= first for first, last in days)
 
 
-def _whole_span(days: set[Days]) -> tuple[int, int]:
+def _whole_span(days: set[DaySpan]) -> tuple[int, int]:
     """Returns the span from the start of the first of these days to the end of the last, in milliseconds."""
     return min(first for first, _ in days) * DAY_MS, (max(last for _, last in days) + 1) * DAY_MS
 
@@ -158,7 +158,7 @@ class OfflineHistories:
         return History([it for i, it in enumerate(found) if not _is_contained(it, i, found)])
 
     def _versions(
-        self, place: _VersionFile, which: list[bool], wanted: Collection[bytes]
+        self, place: _VersionSource, which: list[bool], wanted: Collection[bytes]
     ) -> Iterator[Version]:
         policy = place.manifest.archived_policy
         for held in place.load(which):
@@ -183,14 +183,14 @@ class OfflineHistories:
         names = [same_id(raw_id) for raw_id in buckets.main.raw_ids]
         return [i for i, name in enumerate(names) if len(found[name].versions) > 1]
 
-    def _days(self, policy: Policy, documents: Iterable[bytes]) -> set[Days]:
+    def _days(self, policy: Policy, documents: Iterable[bytes]) -> set[DaySpan]:
         """Returns the first and the last UTC day of each, as the policy reads it."""
         spans = (covered_span(policy, it) for it in documents)
         return {(span[0] // DAY_MS, (span[1] - 1) // DAY_MS) for span in spans if span is not None}
 
-    def _around(self, days: set[Days]) -> list[_VersionFile]:
+    def _around(self, days: set[DaySpan]) -> list[_VersionSource]:
         manifests = self._archive.manifests(*_whole_span(days)) if days else []
-        there = [_VersionFile(it.commit, it, partial(self._archive.sections, it)) for it in manifests]
+        there = [_VersionSource(it.commit, it, partial(self._archive.sections, it)) for it in manifests]
         return [it for it in there if it.touches(days)] + self._superseded_around(days)
 
     def superseded(self, batch: Batch, policy: Policy) -> list[int]:
@@ -202,21 +202,22 @@ class OfflineHistories:
         }
         return [i for i, raw_id in enumerate(batch.main.raw_ids) if batch.unit(i) in units[same_id(raw_id)]]
 
-    def _named(self, place: _VersionFile) -> NDArray[np.int64]:
+    def _named(self, place: _VersionSource) -> NDArray[np.int64]:
         """Returns the hashes of the `_id`s in a file of superseded versions, which is read once for them."""
         if place.name not in self._names:
             self._names[place.name] = np.concatenate([id_names(it.batch) for it in place.load([True])])
         return self._names[place.name]
 
     @cached_property
-    def _removed(self) -> list[_VersionFile]:
+    def _removed(self) -> list[_VersionSource]:
         """Returns the files of superseded versions, listed once."""
         found = self._superseded.around(FIRST_MS, LAST_MS)
         return [
-            _VersionFile(key, it, partial(_only_section, read), is_superseded=True) for key, it, read in found
+            _VersionSource(key, it, partial(_only_section, read), is_superseded=True)
+            for key, it, read in found
         ]
 
-    def _superseded_around(self, days: set[Days]) -> list[_VersionFile]:
+    def _superseded_around(self, days: set[DaySpan]) -> list[_VersionSource]:
         return [it for it in self._removed if it.touches(days)] if days else []
 
     def _age(self, version: Version) -> tuple[int, int, int]:
@@ -234,7 +235,8 @@ def _only_section(read: Callable[[], RemovedBuckets], which: list[bool]) -> list
 
 
 class OnlineHistories:
-    """Finds histories in an online archive, which holds versions merged, and each one beside it."""
+    """Finds histories in an online archive, which holds versions merged, and each version in a collection of
+    its own."""
 
     def __init__(self, database: Database[Document], policy: Policy, archived: Source) -> None:
         self._policy, self._archived = policy, archived

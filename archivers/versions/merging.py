@@ -21,7 +21,7 @@ from archivers.records.receipts import MERGED, MERGING
 from archivers.run import ArchiveRun
 from archivers.versions.history import History, Version, folds, one_of
 from archivers.versions.kept import KeptVersion, KeptVersions, counting, is_too_large
-from archivers.writes.delete import MAX_BUCKETS, Outcome, chunks, guarded_delete, in_order, same_id
+from archivers.writes.delete import MAX_BUCKETS, DeleteOutcome, chunks, guarded_delete, in_order, same_id
 from archivers.writes.inserts import insert_raw
 from buckets.bson.raw import LOSSLESS, Batch, Docs
 from buckets.decoding.decode import decode
@@ -33,7 +33,7 @@ from config.errors import HaltedError
 from rollups.guarded import transaction
 
 
-class Sorted(NamedTuple):
+class Staying(NamedTuple):
     """Late buckets that stay, by index."""
 
     waiting: list[int]  # copied, and not due yet
@@ -57,7 +57,7 @@ class Merging:
         self._target, self._overflow = places
         self.kept = KeptVersions(work.database, work.policy)
 
-    def sort(self, late: Batch) -> Sorted:
+    def sort(self, late: Batch) -> Staying:
         """Decides which late buckets go, and which stay. Changes nothing."""
         work, ids = self._work, late.main.ids
         archived, versions = self._of_archive(late), self.kept.of(ids)
@@ -78,7 +78,7 @@ class Merging:
                 is_equal = bool(copies) and copies[-1].bucket.unit(0) == late.unit(i)
                 if is_equal and work.waits(when):
                     waiting.append(i)
-        return Sorted(waiting, faults)
+        return Staying(waiting, faults)
 
     def _faults(self, late: Batch, archived: Batch) -> dict[int, str]:
         """Returns why some can't be merged with what is archived."""
@@ -262,7 +262,7 @@ class Merging:
         work.report.change(len(outcome.changed))
         self.roll_up_merged()
 
-    def _record(self, session: ClientSession, name: str, verified: Batch, outcome: Outcome) -> None:
+    def _record(self, session: ClientSession, name: str, verified: Batch, outcome: DeleteOutcome) -> None:
         """Replaces, in the delete's transaction, the archived buckets by the merged ones. Copies of what has
         changed, or was gone, are dropped."""
         work, ids = self._work, verified.main.ids

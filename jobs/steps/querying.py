@@ -26,7 +26,7 @@ from jobs.steps.working import LEFT_SOMETHING, quarantine_body
 
 if TYPE_CHECKING:
     from archivers.querying.engine import Engine
-    from archivers.querying.explaining import Explained, ViewRead
+    from archivers.querying.explaining import ExplainedQuery, ViewRead
 
 #: The rest of a report: its own keys, and what people see.
 Found = tuple[dict[str, Any], list[Any]]
@@ -138,7 +138,7 @@ def _write_table(reader: pa.RecordBatchReader, file: IO[bytes]) -> int:
     return min(len(rows), MOST_SHOWN)
 
 
-def _explained_body(found: Explained) -> dict[str, Any]:
+def _explained_body(found: ExplainedQuery) -> dict[str, Any]:
     summaries = None
     if (it := found.rewritten) is not None:
         through = None if it.through is None else as_date(it.through)
