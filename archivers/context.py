@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from archivers.format.archive import OfflineArchive
-from archivers.format.finding import Listed
+from archivers.format.commit_index import Listed
 from archivers.format.keys import UNSIGNED, Keys
 from archivers.records.deletions import Deletions
 from archivers.records.pins import Pins

@@ -74,7 +74,7 @@ class CollectionEraser:
     def _pass(self) -> int:
         deleted = 0
         for batch, found in held_in(self._source(), self._work.erasure):
-            for piece in chunks(batch.take(found.going)):
+            for piece in chunks(batch.take(found.erased)):
                 self._work.context.check()
                 if self._place.name == "online":
                     self._work.forget(piece)
@@ -88,14 +88,14 @@ class CollectionEraser:
         """Deletes buckets. One that has changed goes as it is now, if it is still of the series."""
         work, place = self._work, self._place
         now = Batch.concat([piece.slice(0, 0), *self._source(session).by_raw_ids(piece.main.raw_ids)])
-        going = now.take(work.erasure.sort(now).going)
-        if not len(going):
+        erased = now.take(work.erasure.sort(now).erased)
+        if not len(erased):
             return set(), 0
-        names = work.take(names_of(going), len(going), place.name, session)
-        ids = going.main.ids
+        names = work.take(names_of(erased), len(erased), place.name, session)
+        ids = erased.main.ids
         database, overflow = work.context.database, work.context.policy.overflow
         main = database.get_collection(place.collection, codec_options=LOSSLESS)
-        main.delete_many(named(going.main.raw_ids), session=session)
+        main.delete_many(named(erased.main.raw_ids), session=session)
         if place.overflow is not None and overflow is not None:
             extra = database.get_collection(place.overflow, codec_options=LOSSLESS)
             extra.delete_many({overflow.ref_field: {"$in": ids}}, session=session)
@@ -103,7 +103,7 @@ class CollectionEraser:
             work.release(ids, session)
         for state in ("copied", MERGING, MERGED) if place.name == "online" else ():
             work.context.receipts.pull(ids, session, state)
-        return names, len(going)
+        return names, len(erased)
 
 
 def kept_of(erasure: Erasure, versions: KeptVersions) -> Iterator[tuple[list[bytes], Selected]]:
@@ -123,7 +123,7 @@ class VersionsEraser:
     def run(self) -> None:
         """Deletes version by version."""
         for documents, found in kept_of(self._work.erasure, self._versions):
-            if len(found.going):
+            if len(found.erased):
                 self._work.context.check()
                 self._work.transaction(partial(self._delete, documents))
 

@@ -33,7 +33,7 @@ class AffectedCommit(NamedTuple):
     names: set[int]  # of those that go, see `names_of`
 
 
-def _ignore(_going: Batch) -> None:
+def _ignore(_to_erase: Batch) -> None:
     pass
 
 
@@ -46,16 +46,16 @@ def commits_of(
     for manifest in archive.manifests(within.start_ms, within.end_ms):
         which = manifest.sections_with(erasure.policy, [erasure.series])
         if any(which):
-            going, across, names = list[int](), list[int](), set[int]()
+            erased, across, names = list[int](), list[int](), set[int]()
             for held in archive.sections(manifest, which):
                 found = erasure.sort(held.batch)
-                going += held.positions[found.going].tolist()
+                erased += held.positions[found.erased].tolist()
                 across += held.positions[found.across].tolist()
-                leaving = held.batch.take(found.going)
+                leaving = held.batch.take(found.erased)
                 names |= names_of(leaving)
                 visit(leaving)
-            if going or across:
-                found = Selected(*(np.array(it, dtype=np.int64) for it in (going, across)))
+            if erased or across:
+                found = Selected(*(np.array(it, dtype=np.int64) for it in (erased, across)))
                 yield AffectedCommit(manifest, found, names)
 
 
@@ -70,18 +70,18 @@ class CommitEraser:
     def run(self) -> None:
         """Rewrites all commits that hold something of the series; drops those that hold nothing else."""
         for held in commits_of(self._archive, self._work.erasure, self._forget):
-            if len(held.found.going):
+            if len(held.found.erased):
                 self._rewrite(held)
         self._archive.refresh()
 
-    def _forget(self, going: Batch) -> None:
+    def _forget(self, erased: Batch) -> None:
         self._work.context.check()
-        if len(going):
+        if len(erased):
             self._work.check_not_held()  # and in the transactions again: one may be placed meanwhile
-            self._work.forget(going)
+            self._work.forget(erased)
 
     def _rewrite(self, held: AffectedCommit) -> None:
-        work, manifest, count = self._work, held.manifest, len(held.found.going)
+        work, manifest, count = self._work, held.manifest, len(held.found.erased)
         noted = set[int]()
 
         def record(session: ClientSession) -> None:
@@ -91,7 +91,7 @@ class CommitEraser:
 
         maker = Maker(manifest.database, work.context.fence, work.context.now, manifest.timeseries)
         registry = CommitRegistry(self._run, self._archive, maker)
-        successor = registry.erase(manifest, held.found.going.tolist(), record)
+        successor = registry.erase(manifest, held.found.erased.tolist(), record)
         if successor is not None:
             KnownCopies(self._run).note_merged(self._archive, successor)
         work.note(noted)
@@ -113,14 +113,14 @@ def erase_versions(work: ErasureWork, archive: OfflineArchive) -> None:
     """Rewrites the files of superseded versions. The new file is written before the old one is deleted."""
     kept = Superseded(archive.store, archive.policy.name)
     for file, left, found in list(superseded_files_of(kept, work.erasure)):
-        if len(found.going):
+        if len(found.erased):
             work.context.check()
             work.check_not_held()
-            staying = np.setdiff1d(np.arange(len(left.batch)), found.going)
+            staying = np.setdiff1d(np.arange(len(left.batch)), found.erased)
             if len(staying):
                 kept.put(file.commit.name, left.batch.take(staying), [left.positions[i] for i in staying])
             archive.store.delete([file.key])
-            work.count(versions=len(found.going))
+            work.count(versions=len(found.erased))
 
 
 class RemovedFile(NamedTuple):
@@ -129,7 +129,7 @@ class RemovedFile(NamedTuple):
 
     key: str
     documents: Docs | None
-    going: list[int]
+    erased: list[int]
 
 
 def removed_files_of(store: ObjectStore, erasure: Erasure) -> Iterator[RemovedFile]:
@@ -145,18 +145,18 @@ def removed_files_of(store: ObjectStore, erasure: Erasure) -> Iterator[RemovedFi
         except ValueError:
             yield RemovedFile(found.key, None, [])
             continue
-        if going := _going(documents, erasure):
-            yield RemovedFile(found.key, documents, going)
+        if erased := _to_erase(documents, erasure):
+            yield RemovedFile(found.key, documents, erased)
 
 
-def _going(documents: Docs, erasure: Erasure) -> list[int]:
-    going: list[int] = erasure.sort(Batch.of(documents)).going.tolist()
+def _to_erase(documents: Docs, erasure: Erasure) -> list[int]:
+    erased: list[int] = erasure.sort(Batch.of(documents)).erased.tolist()
     overflow = erasure.policy.overflow
     if overflow is not None:
-        names = {same_id(documents.raw_id(i)) for i in going}
+        names = {same_id(documents.raw_id(i)) for i in erased}
         refers_to = [same_id(first_at(it, split(overflow.ref_field))) for it in documents]
-        going = sorted({*going, *(i for i, name in enumerate(refers_to) if name and name in names)})
-    return going
+        erased = sorted({*erased, *(i for i, name in enumerate(refers_to) if name and name in names)})
+    return erased
 
 
 def erase_removed(work: ErasureWork, archive: OfflineArchive) -> None:
@@ -165,9 +165,9 @@ def erase_removed(work: ErasureWork, archive: OfflineArchive) -> None:
         if file.documents is not None:
             work.context.check()
             work.check_not_held()
-            staying = np.setdiff1d(np.arange(len(file.documents)), file.going)
+            staying = np.setdiff1d(np.arange(len(file.documents)), file.erased)
             if len(staying):
                 archive.chain.put(file.key, file.documents.take(staying).data)
             else:
                 archive.store.delete([file.key])
-            work.count(set_aside=len(file.going))
+            work.count(set_aside=len(file.erased))

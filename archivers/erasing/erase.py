@@ -113,7 +113,7 @@ class _Counter:
     def __init__(self, context: ArchiveContext, erasure: Erasure) -> None:
         self._context = context
         self._erasure = erasure
-        self._met: set[int] = set()
+        self._counted: set[int] = set()
         self.counts: Counter[str] = Counter()
         self.across = 0
 
@@ -122,10 +122,10 @@ class _Counter:
         for place in places_of(self._erasure):
             source = Source(self._context.database, self._context.policy, place.collection, place.overflow)
             for batch, found in held_in(source, self._erasure):
-                self._add(place.name, names_of(batch.take(found.going)), found)
+                self._add(place.name, names_of(batch.take(found.erased)), found)
         if self._context.to == "online":
             kept = KeptVersions(self._context.database, self._context.policy)
-            self.counts["versions"] += sum(len(found.going) for _, found in kept_of(self._erasure, kept))
+            self.counts["versions"] += sum(len(found.erased) for _, found in kept_of(self._erasure, kept))
         self._count_offline()
         self.counts["summaries"] = sum(len(it) for _, it in summaries_of(self._context, self._erasure))
 
@@ -135,16 +135,16 @@ class _Counter:
             return
         for held in commits_of(archive, self._erasure):
             self._add("archived", held.names, held.found)
-            self.counts["commits_rewritten"] += len(held.found.going) > 0
+            self.counts["commits_rewritten"] += len(held.found.erased) > 0
         kept = Superseded(archive.store, archive.policy.name)
         self.counts["versions"] += sum(
-            len(found.going) for _, _, found in superseded_files_of(kept, self._erasure)
+            len(found.erased) for _, _, found in superseded_files_of(kept, self._erasure)
         )
         aside = removed_files_of(archive.store, self._erasure)
-        self.counts["set_aside"] = sum(len(it.going) for it in aside)
+        self.counts["set_aside"] = sum(len(it.erased) for it in aside)
 
     def _add(self, place: str, names: set[int], found: Selected) -> None:
         self._context.check()
-        self.counts.update({"buckets": len(names - self._met), place: len(found.going)})
-        self._met |= names
+        self.counts.update({"buckets": len(names - self._counted), place: len(found.erased)})
+        self._counted |= names
         self.across += len(found.across)

@@ -29,7 +29,7 @@ class Selected(NamedTuple):
     """Indices of a batch: of buckets that go, and of those that hold something beyond the range as well, or
     whose time can't be read."""
 
-    going: NDArray[np.int64]
+    erased: NDArray[np.int64]
     across: NDArray[np.int64]
 
 
@@ -58,10 +58,10 @@ class Erasure:
         """Returns which buckets of a batch go: those of the series that lie in the range, broken or not."""
         found = sorted(self._spans(batch))
         start, end = self.within.start_ms, self.within.end_ms
-        going = [i for i, first, stop in found if start <= first and stop <= end]
+        erased = [i for i, first, stop in found if start <= first and stop <= end]
         touching = [i for i, first, stop in found if first < end and stop > start]
-        across = np.setdiff1d(touching, going).astype(np.int64)
-        return Selected(np.array(going, dtype=np.int64), across)
+        across = np.setdiff1d(touching, erased).astype(np.int64)
+        return Selected(np.array(erased, dtype=np.int64), across)
 
     def _spans(self, batch: Batch) -> Iterator[tuple[int, int, int]]:
         """Yields the buckets of the series, each with [start, end) of what it holds. Where that can't be read

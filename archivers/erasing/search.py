@@ -43,12 +43,12 @@ def _by_series(context: ArchiveContext, erasure: Erasure, *, is_own: bool) -> It
     for place in places_of(erasure)[not is_own :]:
         source = Source(context.database, erasure.policy, place.collection, place.overflow)
         found = [it for _, it in held_in(source, erasure)]
-        yield from counted(place.collection, "buckets are of the series", sum(len(it.going) for it in found))
+        yield from counted(place.collection, "buckets are of the series", sum(len(it.erased) for it in found))
         yield from counted(place.collection, _ACROSS, sum(len(it.across) for it in found))
     archive = erasure.policy.archive
     if archive is not None and archive.to == "online":
         kept = KeptVersions(context.database, erasure.policy)
-        count = sum(len(found.going) for _, found in kept_of(erasure, kept))
+        count = sum(len(found.erased) for _, found in kept_of(erasure, kept))
         yield from counted(kept.name, _VERSIONS, count)
     for collection, some in summaries_of(context, erasure, is_within=True):
         yield from counted(collection.name, "summaries are of the series", len(some))
@@ -60,12 +60,12 @@ def _by_series(context: ArchiveContext, erasure: Erasure, *, is_own: bool) -> It
 def _in_archive(archive: OfflineArchive, erasure: Erasure) -> Iterator[Remaining]:
     for held in commits_of(archive, erasure):
         place = archive.place(held.manifest.name)
-        yield from counted(place, "buckets of the commit are of the series", len(held.found.going))
+        yield from counted(place, "buckets of the commit are of the series", len(held.found.erased))
         yield from counted(place, _ACROSS, len(held.found.across))
     for file, _, found in superseded_files_of(Superseded(archive.store, erasure.policy.name), erasure):
-        yield from counted(f"{archive.store.url}/{file.key}", _VERSIONS, len(found.going))
+        yield from counted(f"{archive.store.url}/{file.key}", _VERSIONS, len(found.erased))
     for aside in removed_files_of(archive.store, erasure):
         place = f"{archive.store.url}/{aside.key}"
         if aside.documents is None:
             yield Remaining(place, _UNREADABLE, True)
-        yield from counted(place, "documents are of the series", len(aside.going))
+        yield from counted(place, "documents are of the series", len(aside.erased))

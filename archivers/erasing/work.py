@@ -77,10 +77,10 @@ class ErasureWork:
         """Counts what was erased without a transaction of its own."""
         self.transaction(lambda session: self.erasures.count(counts, session))
 
-    def forget(self, going: Batch) -> None:
+    def forget(self, erased: Batch) -> None:
         """Removes, before archived buckets go, what else refers to the `_id`s of those that are not live:
         pins, records of the quarantine, and overflow that a restore into another collection has put back."""
-        for piece in chunks(going):
+        for piece in chunks(erased):
             there = {same_id(it) for it in self.context.source.present(piece.main.ids)}
             names = enumerate(piece.main.raw_ids)
             gone = [piece.main.decode_id(i) for i, raw_id in names if same_id(raw_id) not in there]

@@ -46,7 +46,7 @@ class SortedBuckets:
     """Buckets that are past their time: those that go, those that a hold keeps (and which hold), and those
     that are live as well."""
 
-    going: NDArray[np.int64]
+    removable: NDArray[np.int64]
     held: Counter[str]
     live: int
 
@@ -147,9 +147,9 @@ class OnlineExpiry:
                 found = self._expire_piece(day, piece)
                 kept += found.held
                 self.report.live += found.live
-                stays |= bool(found.live) or len(found.going) + found.held.total() < len(piece)
-                if len(found.going):
-                    self.report.expired.add([day], len(found.going), piece.take(found.going).size)
+                stays |= bool(found.live) or len(found.removable) + found.held.total() < len(piece)
+                if len(found.removable):
+                    self.report.expired.add([day], len(found.removable), piece.take(found.removable).size)
         self.report.held += kept
         if self.writes and not stays:
             self._settle(day, kept)
@@ -166,7 +166,7 @@ class OnlineExpiry:
         step = partial(self._delete, day, piece)
         found = transaction(self.context.database, self.context.guard, step)
         self.context.spend(len(piece), piece.size)
-        self.context.progress("expired buckets", len(found.going))
+        self.context.progress("expired buckets", len(found.removable))
         return found
 
     def _sort(self, piece: Batch, session: ClientSession | None) -> SortedBuckets:
@@ -178,8 +178,8 @@ class OnlineExpiry:
             for state in ("copied", MERGING):
                 live |= self._receipts.open(piece.main.ids, state, session).keys()
         is_live = [i for i, raw_id in enumerate(piece.main.raw_ids) if raw_id in live and i not in held]
-        going = np.setdiff1d(np.arange(len(piece)), [*held, *is_live])
-        return SortedBuckets(going, Counter(hold.name for hold in held.values()), len(is_live))
+        removable = np.setdiff1d(np.arange(len(piece)), [*held, *is_live])
+        return SortedBuckets(removable, Counter(hold.name for hold in held.values()), len(is_live))
 
     def _covered(self, piece: Batch, holds: Sequence[Hold], session: ClientSession | None) -> dict[int, Hold]:
         """Returns the holds that cover buckets, or any of their versions, which go with them."""
@@ -205,33 +205,33 @@ class OnlineExpiry:
         if has_changed or not tombstone or self.rule.stage(tombstone) != "due":
             return SortedBuckets(nothing, Counter(), 0)
         found = self._sort(piece, session)
-        if len(found.going):
-            self._remove(piece.take(found.going), tombstone["at"], session)
+        if len(found.removable):
+            self._remove(piece.take(found.removable), tombstone["at"], session)
             # This conflicts with a transaction that lifts the tombstone meanwhile.
-            counted = {"$inc": {"expired": len(found.going)}}
+            counted = {"$inc": {"expired": len(found.removable)}}
             self._receipts.collection.update_one({"_id": identity}, counted, session=session)
         return found
 
-    def _remove(self, going: Batch, placed: datetime, session: ClientSession) -> None:
-        database, ids = self.context.database, going.main.ids
+    def _remove(self, removable: Batch, placed: datetime, session: ClientSession) -> None:
+        database, ids = self.context.database, removable.main.ids
         target, overflow = archive_collections(self.context.policy)
-        for name, documents in ((target, going.main), (overflow, going.extra)):
+        for name, documents in ((target, removable.main), (overflow, removable.extra)):
             if name is not None and len(documents):
                 collection = database.get_collection(name, codec_options=LOSSLESS)
                 collection.delete_many(named(documents.raw_ids), session=session)
         self._versions.clear(ids, session)
         if self.context.kept:
             self._receipts.pull(ids, session)
-        decoded = decode(going, self.context.policy)
+        decoded = decode(removable, self.context.policy)
         spans = decoded.spans()
         facts = {
             "into": target,
             "first": as_date(int(spans.min())),
             "last": as_date(int(spans.max())),
-            "buckets": len(going),
+            "buckets": len(removable),
             "readings": len(decoded.columns.time),
             "ids": packed_ids(ids),
-            "documents_sha256": sha256(b"".join(map(going.unit, range(len(going))))).hexdigest(),
+            "documents_sha256": sha256(b"".join(map(removable.unit, range(len(removable))))).hexdigest(),
             "tombstone_at": placed,
         }
         self.context.deletions.record_end(facts, session)

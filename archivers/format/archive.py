@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from archivers.format import parquet
 from archivers.format.chain import ChainPosition
-from archivers.format.finding import ArchivedCommits, CommitIndex, Listed
+from archivers.format.commit_index import ArchivedCommits, CommitIndex, Listed
 from archivers.format.keys import Keys
 from archivers.format.manifest import DamagedError, Manifest, Part
 from archivers.format.names import (

@@ -9,7 +9,7 @@ from typing import Any
 from pymongo.database import Database
 
 from archivers.context import ArchiveContext, offline_archive
-from archivers.moving.forecast import DryRun, OfflineDryRun
+from archivers.moving.dry_run import DryRun, OfflineDryRun
 from archivers.moving.limit import delete_limit
 from archivers.moving.offline import OfflineRun
 from archivers.moving.online import OnlineRun

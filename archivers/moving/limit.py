@@ -38,12 +38,12 @@ def _pages(run: ArchiveRun) -> Iterator[list[Any]]:
     """Yields the `_id`s of pinned and of quarantined buckets, each once, some at a time."""
     records = Quarantine(run.database, run.policy, run.now).recorded()
     broken = (it["_id"]["id"] for it in records)
-    met: set[int] = set()
+    seen: set[int] = set()
     page: list[Any] = []
     for identity in chain(chain.from_iterable(run.pins.pages()), broken):
         name = hash_of(identity)
-        if name not in met:
-            met.add(name)
+        if name not in seen:
+            seen.add(name)
             page.append(identity)
         if len(page) == MAX_BUCKETS:
             yield page

@@ -13,9 +13,9 @@ from archivers.format.archive import Positions, SectionBuckets
 from archivers.format.manifest import Manifest
 from archivers.format.names import Commit
 from archivers.format.writing import Maker
+from archivers.moving.copied import CopiedBuckets
 from archivers.moving.copies import Copies
 from archivers.moving.known import KnownCopies
-from archivers.moving.waiting import CopiedBuckets
 from archivers.records.receipts import commit_of
 from archivers.recovering.commits import CommitRegistry
 from archivers.recovering.recovery import Recovery
@@ -290,15 +290,15 @@ class OfflineRun:
 
     def _amend(self, manifest: Manifest, leaving: Sequence[int]) -> None:
         """Takes changed buckets out of a commit. Those that are gone by now stay, and count."""
-        going, gone = list[int](), list[int]()
+        still_there, gone = list[int](), list[int]()
         for held in self._archive.buckets_at(manifest, np.sort(leaving)):
             live = still_live(self._work.source, held.batch)
-            going += held.positions[live].tolist()
+            still_there += held.positions[live].tolist()
             gone += np.delete(held.positions, live).tolist()
         self._note_missed(manifest, gone)
-        if not going:
+        if not still_there:
             return
-        successor = self._registry.amend(manifest, going, going)
+        successor = self._registry.amend(manifest, still_there, still_there)
         if successor is not None and manifest.commit in self._made:
             self._made.add(successor.commit)
 

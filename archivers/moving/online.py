@@ -112,8 +112,8 @@ class OnlineRun:
                 continue
             for at in range(0, len(receipt["ids"]), MAX_BUCKETS):
                 for copies in self._archived.by_ids(receipt["ids"][at : at + MAX_BUCKETS]):
-                    going, spans = self._work.deletable(copies, start_ms, end_ms)
-                    for piece in chunks(going):
+                    deletable, spans = self._work.deletable(copies, start_ms, end_ms)
+                    for piece in chunks(deletable):
                         # this run finds the newer ones
                         self._delete(receipt["_id"]["name"], piece, spans)
 
@@ -346,16 +346,16 @@ class OnlineRun:
         """Records, in the transaction, what was deleted. Copies of changed buckets are removed if these
         contain them."""
         self._work.check_limit(len(outcome.deleted))
-        going = verified.take(np.array(outcome.deleted, dtype=np.int64))
-        self._verify_copies(going, session)
+        deleted = verified.take(np.array(outcome.deleted, dtype=np.int64))
+        self._verify_copies(deleted, session)
         old, changed = self._merging.containing(verified, outcome.changed, session)
         self._forget(changed, session)
         update = {"$set": {"at": self._work.now}, "$inc": {"deleted": len(outcome.deleted)}}
         self._receipts.update(name, update, session)
         self._work.deletions.record(
             session,
-            [going.unit(i) for i in range(len(going))],
-            {"ids": packed_ids(going.main.ids), "fingerprints": fingerprints(going), **times},
+            [deleted.unit(i) for i in range(len(deleted))],
+            {"ids": packed_ids(deleted.main.ids), "fingerprints": fingerprints(deleted), **times},
             {"collection": self._target, "overflow": self._overflow},
         )
         settled = sorted({*outcome.deleted, *old})

@@ -15,7 +15,7 @@ from archivers.format.manifest import DamagedError
 from archivers.format.names import day
 from archivers.moving.archive import ArchiveOptions, plan_archive
 from archivers.proof.findings import Finding, Severity
-from archivers.proof.turns import Rotation, Sample, rotation_of, sample
+from archivers.proof.rotation import Rotation, Sample, rotation_of, sample
 from archivers.proof.verify import IntactCommit, VerifyReport, verify_commits, verify_records
 from archivers.reading.reader import ArchivedReader, archived_reader
 from archivers.records.days import CommitDays

@@ -12,7 +12,7 @@ from pymongo.database import Database
 
 from archivers.context import offline_archive
 from archivers.format.archive import OfflineArchive
-from archivers.format.finding import Listed
+from archivers.format.commit_index import Listed
 from archivers.format.manifest import Manifest, Part
 from archivers.format.rows import RowFilter
 from archivers.moving.online import archived_source

@@ -182,8 +182,8 @@ def _exchange(
 ) -> None:
     """Replaces receipts of deletes by the file; other numbered ones stay as well."""
     files.add(file, session)
-    going = [it["_id"] for it in documents if it["kind"] == "delete"]
-    if receipts.remove(going, session) != len(going):
+    moved = [it["_id"] for it in documents if it["kind"] == "delete"]
+    if receipts.remove(moved, session) != len(moved):
         raise HaltedError(
             f"policy {receipts.policy}: receipts of deletes disappeared while they were being moved to the "
             "store. Nothing was removed. Find out who removes them from bucketwise_receipts, and run again"

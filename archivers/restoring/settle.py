@@ -75,7 +75,7 @@ class VersionSettler:
         self._make = histories
         self._counted = counted
         self._waiting: list[tuple[Batch, Policy]] = []
-        self._met: set[int] = set()  # hashes of settled versions, and of their `_id`s: 8 bytes each
+        self._settled: set[int] = set()  # hashes of settled versions, and of their `_id`s: 8 bytes each
         self.report = Settled()
         self.blocked = Blocked()
 
@@ -86,7 +86,9 @@ class VersionSettler:
 
     def is_known(self, batch: Batch) -> list[int]:
         """Returns which buckets of a batch are settled already, with other versions of them."""
-        return [i for i, main in enumerate(batch.main) if hash(main) in self._met] if self._met else []
+        return (
+            [i for i, main in enumerate(batch.main) if hash(main) in self._settled] if self._settled else []
+        )
 
     @cached_property
     def histories(self) -> Histories:
@@ -166,22 +168,24 @@ class VersionSettler:
     def _count(self, put: list[Plan], existed: list[bytes | None]) -> None:
         final = [Version(plan.final, plan.history.last.policy) for plan in put]
         before = self._counted_before(put, existed)
-        known = sum(hash(_name(plan)) in self._met for plan in put)
-        new = [it for plan in put for it in plan.history.versions if hash(it.bucket.main[0]) not in self._met]
+        known = sum(hash(_name(plan)) in self._settled for plan in put)
+        new = [
+            it for plan in put for it in plan.history.versions if hash(it.bucket.main[0]) not in self._settled
+        ]
         report = self.report
         report.buckets += len(final) - len(before)
         report.readings += readings_of(final) - readings_of(before)
         report.overflow += _overflow_of(final) - _overflow_of(before)
         report.versions += len(new) - (len(put) - known)
         report.pinned += len(final) - len(before) if self._target.is_source else 0
-        self._met |= {hash(it.bucket.main[0]) for it in new} | {hash(_name(plan)) for plan in put}
+        self._settled |= {hash(it.bucket.main[0]) for it in new} | {hash(_name(plan)) for plan in put}
 
     def _counted_before(self, put: list[Plan], existed: list[bytes | None]) -> list[Version]:
         """Returns the documents in place of these that are counted already: when they were put, or by an
         earlier settling."""
         settled, fresh = [], []
         for plan, main in zip(put, existed, strict=True):
-            if hash(_name(plan)) in self._met:
+            if hash(_name(plan)) in self._settled:
                 policy = plan.history.last.policy
                 settled += [Version(it, policy) for it in plan.known if it.main[0] == main][:1]
             else:

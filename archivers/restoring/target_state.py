@@ -48,21 +48,23 @@ class TargetState:
             and set(self._aside[index]) <= set(plan.aside)
         )
 
-    def replace(self, going: Sequence[int]) -> None:
+    def replace(self, indices: Sequence[int]) -> None:
         """Replaces what is in the target by the documents of these plans."""
         target = self._target
-        existing = {target.to: [main for i in going if (main := self.mains[i]) is not None]}
-        existing[target.aside] = existing.get(target.aside, []) + [it for i in going for it in self._aside[i]]
+        existing = {target.to: [main for i in indices if (main := self.mains[i]) is not None]}
+        existing[target.aside] = existing.get(target.aside, []) + [
+            it for i in indices for it in self._aside[i]
+        ]
         if target.policy.overflow is not None:
-            existing[target.policy.overflow.collection] = [it for i in going for it in self._extra[i]]
-        for collection, documents in documents_of(target, [self._plans[i] for i in going]):
+            existing[target.policy.overflow.collection] = [it for i in indices for it in self._extra[i]]
+        for collection, documents in documents_of(target, [self._plans[i] for i in indices]):
             self._change(collection, existing[collection], list(documents))
 
     def _change(self, collection: str, existing: list[bytes], wanted: list[bytes]) -> None:
-        going, new = set(existing) - set(wanted), set(wanted) - set(existing)
-        if going:
+        obsolete, new = set(existing) - set(wanted), set(wanted) - set(existing)
+        if obsolete:
             place = self._target.database.get_collection(collection, codec_options=LOSSLESS)
-            place.delete_many(named(Docs.of(list(going)).raw_ids), session=self._session)
+            place.delete_many(named(Docs.of(list(obsolete)).raw_ids), session=self._session)
         fresh = Docs.of([it for it in wanted if it in new])
         insert_raw(self._target.database, collection, fresh, self._session)
 

@@ -300,9 +300,9 @@ def folds(histories: Sequence[History]) -> list[Fold]:
     stages = [[found[0].bucket] for found in versions]
     faults: dict[int, str] = {}
     for level in range(1, max(map(len, versions), default=0)):
-        going = [i for i, found in enumerate(versions) if len(found) > level and i not in faults]
-        for policy in dict.fromkeys(versions[i][-1].policy for i in going):
-            mine = [i for i in going if versions[i][-1].policy == policy]
+        pending = [i for i, found in enumerate(versions) if len(found) > level and i not in faults]
+        for policy in dict.fromkeys(versions[i][-1].policy for i in pending):
+            mine = [i for i in pending if versions[i][-1].policy == policy]
             newer = Batch.concat([versions[i][level].bucket for i in mine])
             merged = merge(policy, Batch.concat([stages[i][-1] for i in mine]), newer)
             for place, i in enumerate(mine):

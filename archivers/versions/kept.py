@@ -105,15 +105,15 @@ class KeptVersions:
         """Replaces the versions of these buckets that count by the buckets themselves: versions that they
         contain whole are deleted, and the rest are superseded."""
         versions = self.of(newer.main.ids, session)
-        going: list[UpdateMany | DeleteMany] = []
+        writes: list[UpdateMany | DeleteMany] = []
         for i, raw_id in enumerate(newer.main.raw_ids):
             for it in counting(versions.get(same_id(raw_id), [])):
                 mine = {"_id._id": newer.main.decode_id(i), "_id.version": it.version}
                 is_lacking = lacks(self._policy, it.bucket, newer.slice(i, i + 1))[0]
                 superseded = UpdateMany(mine, {"$set": {"superseded": True}})
-                going.append(superseded if is_lacking else DeleteMany(mine))
-        if going:
-            self._collection.bulk_write(going, session=session)
+                writes.append(superseded if is_lacking else DeleteMany(mine))
+        if writes:
+            self._collection.bulk_write(writes, session=session)
 
     def all(self) -> Iterator[tuple[list[bytes], Batch]]:
         """Yields all versions of all buckets, each with its documents in the collection and the bucket that

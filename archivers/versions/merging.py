@@ -233,8 +233,8 @@ class Merging:
                 copies = self._copies(name, ids)
                 if len(copies) < len(ids):
                     self._drop_lost(ids, copies)
-                going, _ = work.deletable(copies, start_ms, end_ms)
-                for piece in chunks(going):
+                deletable, _ = work.deletable(copies, start_ms, end_ms)
+                for piece in chunks(deletable):
                     self._merge(name, piece)
 
     def _drop_lost(self, ids: Sequence[Any], copies: Batch) -> None:
@@ -267,21 +267,21 @@ class Merging:
         changed, or was gone, are dropped."""
         work, ids = self._work, verified.main.ids
         work.check_limit(len(outcome.deleted))
-        going = verified.take(np.array(outcome.deleted, dtype=np.int64))
+        deleted = verified.take(np.array(outcome.deleted, dtype=np.int64))
         others = [ids[i] for i in (*outcome.changed, *outcome.gone)]
         if others:
             self.kept.drop(others, session, name)
         work.receipts.pull(ids, session, MERGING)
-        if not len(going):
+        if not len(deleted):
             return
-        merged = self._replace(session, name, going)
-        hidden = [it for it, is_hiding in zip(going.main.ids, merged.hides, strict=True) if is_hiding]
-        spans = decode(going, work.policy).spans()
-        gone = going.main.ids
+        merged = self._replace(session, name, deleted)
+        hidden = [it for it, is_hiding in zip(deleted.main.ids, merged.hides, strict=True) if is_hiding]
+        spans = decode(deleted, work.policy).spans()
+        gone = deleted.main.ids
         times = {"first": as_date(int(spans.min())), "last": as_date(int(spans.max()))}
         work.deletions.record(
             session,
-            [going.unit(i) for i in range(len(going))],
+            [deleted.unit(i) for i in range(len(deleted))],
             {"ids": packed_ids(gone), "fingerprints": fingerprints(merged.batch), **times},
             {"collection": self.kept.name, "merged_into": self._target},
         )
@@ -289,14 +289,14 @@ class Merging:
             facts = {"kind": "online", "state": MERGED, "ids": hidden, "copied": work.now}
             work.receipts.update(f"merged-{name}", {"$set": facts}, session)
 
-    def _replace(self, session: ClientSession, name: str, going: Batch) -> Merged:
+    def _replace(self, session: ClientSession, name: str, late: Batch) -> Merged:
         """Returns what is archived now."""
-        work, ids = self._work, going.main.ids
-        archived, versions = self._of_archive(going, session), self.kept.of(ids, session)
+        work, ids = self._work, late.main.ids
+        archived, versions = self._of_archive(late, session), self.kept.of(ids, session)
         before = {key: found[:-1] for key, found in versions.items()}
-        merged = merge(work.policy, archived, going)
+        merged = merge(work.policy, archived, late)
         copied = {found[-1].bucket.unit(0) for found in versions.values() if found[-1].by == name}
-        is_kept = all(going.unit(i) in copied for i in range(len(going)))
+        is_kept = all(late.unit(i) in copied for i in range(len(late)))
         if merged.faults or not is_kept or not all(self._are_known(archived, before)):
             raise HaltedError(
                 f"policy {work.policy.name}: what {self._target} or {self.kept.name} holds of buckets has "

@@ -153,14 +153,14 @@ def _delete(
 ) -> None:
     if not indices:
         return
-    going = batch.take(np.array(indices, dtype=np.int64))
+    chosen = batch.take(np.array(indices, dtype=np.int64))
     source = database.get_collection(policy.collection, codec_options=LOSSLESS)
-    gone = source.delete_many(named(going.main.raw_ids), session=session)
-    _check_all_gone(policy, gone.deleted_count, len(going), "buckets")
-    if len(going.extra) and policy.overflow is not None:
+    gone = source.delete_many(named(chosen.main.raw_ids), session=session)
+    _check_all_gone(policy, gone.deleted_count, len(chosen), "buckets")
+    if len(chosen.extra) and policy.overflow is not None:
         overflow = database.get_collection(policy.overflow.collection, codec_options=LOSSLESS)
-        gone = overflow.delete_many(named(going.extra.raw_ids), session=session)
-        _check_all_gone(policy, gone.deleted_count, len(going.extra), "overflow documents")
+        gone = overflow.delete_many(named(chosen.extra.raw_ids), session=session)
+        _check_all_gone(policy, gone.deleted_count, len(chosen.extra), "overflow documents")
 
 
 def _check_all_gone(policy: Policy, gone: int, verified: int, what: str) -> None:

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymongo.database import Database
 
+from archivers.moving import copied as copied_buckets
 from archivers.moving import filling, sweep
 from archivers.moving import offline as offline_run
-from archivers.moving import waiting as waiting_buckets
 from buckets.bson.raw import Batch, Docs
 from config.tables import Store
 from tests.archivers.builders import DAY0, LATER, Case, encode, samples
@@ -61,7 +61,7 @@ def test_a_bucket_that_grows_after_its_copy(
 
     monkeypatch.setattr(sweep, "prefetch", lambda days, *_: days)  # the next day is read once it has grown
     monkeypatch.setattr(filling, "MAX_READINGS", 4)
-    monkeypatch.setattr(waiting_buckets, "MOST_IN_MEMORY", in_memory)
+    monkeypatch.setattr(copied_buckets, "MOST_IN_MEMORY", in_memory)
     monkeypatch.setattr(sweep.Sweep, "flush", flush)
     report = cycle.run()
     monkeypatch.setattr(sweep.Sweep, "flush", inner)
@@ -131,7 +131,7 @@ def test_no_folder_for_names_that_wait(
 ) -> None:
     """The run fails, and the next one does the work."""
     cycle = Cycle(database, samples("dates").with_archive(delete=False), file_store).load()
-    monkeypatch.setattr(waiting_buckets, "MOST_IN_MEMORY", 1)
+    monkeypatch.setattr(copied_buckets, "MOST_IN_MEMORY", 1)
     with monkeypatch.context() as patch:
         patch.setattr("tempfile.tempdir", "/nowhere")
         with pytest.raises(FileNotFoundError, match="/nowhere"):
@@ -150,8 +150,8 @@ def test_names_that_wait(data: st.DataObject, in_memory: int) -> None:
         st.lists(st.tuples(span, st.lists(ids, min_size=1, max_size=20, unique=True)), max_size=6)
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(waiting_buckets, "MOST_IN_MEMORY", in_memory)
-        waiting = waiting_buckets.CopiedBuckets()
+        patch.setattr(copied_buckets, "MOST_IN_MEMORY", in_memory)
+        waiting = copied_buckets.CopiedBuckets()
     stay, settled = data.draw(st.lists(st.booleans(), min_size=6, max_size=6)), 0
     with closing(waiting):
         for number, ((first, last), names) in enumerate(copies):

@@ -13,7 +13,7 @@ from pymongo.database import Database
 
 from archivers.format.names import day_number
 from archivers.moving import filling
-from archivers.proof.turns import rotation_of
+from archivers.proof.rotation import rotation_of
 from archivers.stores import ObjectStore, open_store
 from buckets.fields.times import DAY_MS, as_ms
 from config.amounts import Share

@@ -1,4 +1,4 @@
-"""Buckets that a run has copied, and that are still in the source."""
+"""Keeps track of the buckets that a run has copied and that are still in the source."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archivers.format.names import Commit, day_number
-from archivers.proof.turns import ALL, rotation_of, sample
+from archivers.proof.rotation import ALL, rotation_of, sample
 from buckets.fields.times import DAY_MS
 
 TODAY = datetime(2026, 11, 25, 3, 30, tzinfo=UTC)

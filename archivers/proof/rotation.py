@@ -1,4 +1,4 @@
-"""Decides which commits an audit reads, where it does not read all: by turns. Pure.
+"""Decides which commits an audit reads, where it does not read all: in rotation, by days. Pure.
 
 Each day on which commits begin has a turn. Audits go through the turns by their own day: they need no memory
 of earlier ones, and no right to write. The number of turns is a prime, so that audits at any regular interval
