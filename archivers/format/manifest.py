@@ -111,8 +111,7 @@ class LastReceipt(_Model):
 
 
 class Origin(_Model):
-    """Buckets of a commit that others have held before: how many, and the commit in which they were archived
-    first.
+    """Buckets of a commit that other commits held before: their number, and where they were archived first.
 
     Which of two versions of a bucket is the later one follows from where each was archived first."""
 
@@ -235,20 +234,19 @@ class Manifest(_Model):
         return Policy(name=self.policy, collection=self.collection, **self.layout)
 
     def may_hold(self, policy: Policy, *selectors: Selector) -> bool:
-        """Returns whether it may hold a series that one of these selectors means under the policy."""
+        """Returns whether it may hold a series that one of these selectors of the policy names."""
         return any(self.sections_with(policy, selectors))
 
     def sections_with(self, policy: Policy, selectors: Sequence[Selector]) -> list[bool]:
-        """Returns for each section whether it may hold a series that one of these selectors means under the
-        policy."""
+        """Returns for each section whether it may hold a series that one of these selectors names."""
         ours = layout_of(policy)
-        tells = all(ours.get(key) == self.layout.get(key) for key in _OF_SERIES)  # as it was read then
+        is_alike = all(ours.get(key) == self.layout.get(key) for key in _OF_SERIES)  # as it was read then
         held = (it.series for it in self.sections)
-        return [not tells or it is None or any(map(it.may_hold, selectors)) for it in held]
+        return [not is_alike or it is None or any(map(it.may_hold, selectors)) for it in held]
 
     def sections_of(self, policy: Policy, start_ms: int, end_ms: int, *selectors: Selector) -> list[bool]:
         """Returns for each section whether it may hold something of [start, end), and, if there are
-        selectors, a series that one of them means under the policy."""
+        selectors, a series that one of them names."""
         by_series = self.sections_with(policy, selectors) if selectors else [True] * len(self.sections)
         return [a and it.touches(start_ms, end_ms) for a, it in zip(by_series, self.sections, strict=True)]
 

@@ -23,7 +23,7 @@ from archivers.report import NOT_ROLLED_UP
 from archivers.run import ArchiveRun
 from archivers.versions.history import OfflineHistories
 from archivers.versions.superseded import still_live
-from archivers.writes.delete import DeleteOutcome, chunks, guarded_delete, same_id, units
+from archivers.writes.delete import Outcome, chunks, guarded_delete, same_id, units
 from buckets.bson.raw import Batch
 from buckets.columns import Series
 from buckets.decoding.decode import BucketSet, decode
@@ -255,7 +255,7 @@ class OfflineRun:
         self._known.forget(manifest)
         return changed
 
-    def _delete_piece(self, manifest: Manifest, here: Positions, piece: Batch) -> DeleteOutcome:
+    def _delete_piece(self, manifest: Manifest, here: Positions, piece: Batch) -> Outcome:
         self._work.check()
         self._archive.check_present(manifest)
         outcome = guarded_delete(
@@ -277,9 +277,8 @@ class OfflineRun:
                 self._copied.miss(missed.batch, as_ms(manifest.first), as_ms(manifest.last))
 
     def _keep_copies(self, manifest: Manifest, gone: list[int]) -> None:
-        """Records that the originals of these copies are gone, deleted by somebody else, once windows are
-        rolled up: a bucket may have moved before, to where nothing shows. Otherwise the next run finds these
-        copies again."""
+        """Records that somebody else has deleted the originals of these copies, once windows are rolled up:
+        an original may have moved before. Until then the next run finds these copies again."""
         if self._is_rolled_up(manifest, force=True):
             self._registry.note_gone(manifest, gone)
 

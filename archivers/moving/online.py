@@ -19,15 +19,7 @@ from archivers.records.deletions import KEPT, fingerprints, packed_ids
 from archivers.run import ArchiveRun
 from archivers.versions.kept import MAX_BYTES
 from archivers.versions.merging import Merging
-from archivers.writes.delete import (
-    MAX_BUCKETS,
-    DeleteOutcome,
-    chunks,
-    guarded_delete,
-    in_order,
-    same_id,
-    units,
-)
+from archivers.writes.delete import MAX_BUCKETS, Outcome, chunks, guarded_delete, in_order, same_id, units
 from archivers.writes.inserts import insert_raw, make_packed
 from buckets.bson.raw import LOSSLESS, Batch
 from buckets.columns import Quarantined, Series
@@ -118,9 +110,8 @@ class OnlineRun:
                         self._delete(receipt["_id"]["name"], piece, spans)
 
     def not_copied(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.int64]:
-        """Returns the buckets without an equal copy. Where the archive has another document of the `_id`,
-        that may be an outdated copy or an earlier version; any other document is in the way, and is
-        reported."""
+        """Returns the buckets without an equal copy. Another document with the `_id` may be an outdated copy
+        or an earlier version; any other is in the way, and is reported."""
         del first_ms, last_ms  # copies are found by `_id`
         out: set[int] = set()
         self._ready.clear()
@@ -165,8 +156,8 @@ class OnlineRun:
         return {*waiting, *conflicts}
 
     def _sort(self, batch: Batch, late: list[int]) -> tuple[dict[int, str], list[int]]:
-        """Sorts buckets whose `_id` another document has in the archive: why some can't be archived, and
-        which are copied already."""
+        """Sorts buckets whose `_id` is taken in the archive: why some can't go, and which are copied
+        already."""
         if self._work.measured:
             return dict.fromkeys(late, f"another document with this _id is in {self._target}"), []
         if not late:
@@ -225,8 +216,7 @@ class OnlineRun:
             at += len(piece)
 
     def _move_late(self, late: Batch) -> None:
-        """Moves late buckets. Where another document has got into the way since they were sorted, a later run
-        decides."""
+        """Moves late buckets. If another document has come into the way since, a later run decides."""
         ready = [i for i, raw_id in enumerate(late.main.raw_ids) if raw_id in self._ready]
         self._work.report.change(len(late) - len(ready))
         late = late.take(np.array(ready, dtype=np.int64))
@@ -320,9 +310,8 @@ class OnlineRun:
         return len(outcome.changed)
 
     def _keep_copies(self, gone: Batch) -> None:
-        """Records that the originals of these copies are gone, deleted by somebody else, once windows are
-        rolled up: an original may have moved before, to where nothing shows. Otherwise the next run finds
-        these copies again."""
+        """Records that somebody else has deleted the originals of these copies, once windows are rolled up:
+        an original may have moved before. Until then the next run finds these copies again."""
         spans = decode(gone, self._work.policy).spans()
         if not self._work.rolled_up(int(spans.min()), int(spans.max()) + 1, force=True):
             return
@@ -341,10 +330,9 @@ class OnlineRun:
         transaction(self._work.database, self._work.guard, step)
 
     def _record(
-        self, session: ClientSession, name: str, verified: Batch, outcome: DeleteOutcome, times: Document
+        self, session: ClientSession, name: str, verified: Batch, outcome: Outcome, times: Document
     ) -> None:
-        """Records, in the transaction, what was deleted. Copies of changed buckets are removed if these
-        contain them."""
+        """Records what was deleted, in its transaction. Removes copies that a changed bucket contains."""
         self._work.check_limit(len(outcome.deleted))
         deleted = verified.take(np.array(outcome.deleted, dtype=np.int64))
         self._verify_copies(deleted, session)

@@ -23,7 +23,7 @@ class CommitDays:
     def to_compact(self, first: int, last: int, committed_by: datetime | None) -> list[int]:
         """Returns the days, from the first to the last, on which commits begin that no compaction has looked
         at, and that were made by an instant; None: on which any begin."""
-        query: Document = {**self._receipts.current_query, "first_day": {"$gte": first, "$lte": last}}
+        query: Document = {**self._receipts.is_current, "first_day": {"$gte": first, "$lte": last}}
         if committed_by is not None:
             query |= {"compacted": False, "committed": {"$lte": committed_by}}
         found = self._receipts.collection.aggregate([{"$match": query}, {"$group": {"_id": "$first_day"}}])
@@ -31,7 +31,7 @@ class CommitDays:
 
     def commits_of(self, day: int) -> list[Document]:
         """Returns the receipts of current commits that begin on a UTC day."""
-        query = {**self._receipts.current_query, "first_day": day}
+        query = {**self._receipts.is_current, "first_day": day}
         return list(self._receipts.collection.find(query, {"live": 0, "parts": 0}))
 
     def note_compacted(self, names: Sequence[str]) -> None:
@@ -53,7 +53,7 @@ class CommitDays:
     def _oldest(self, query: Document) -> dict[int, datetime | None]:
         oldest = {"$min": {"$ifNull": ["$drilled", bson.MinKey()]}}
         group = {"$group": {"_id": "$first_day", "oldest": oldest}}
-        stages = [{"$match": {**self._receipts.current_query, **query}}, group]
+        stages = [{"$match": {**self._receipts.is_current, **query}}, group]
         found = self._receipts.collection.aggregate(stages)
         return {int(it["_id"]): it["oldest"] if isinstance(it["oldest"], datetime) else None for it in found}
 

@@ -95,5 +95,5 @@ def _note_released(receipts: Receipts, hold: Hold, session: ClientSession) -> No
     held = {"_id.policy": receipts.policy, "kind": "offline", "state": HELD}
     receipts.collection.update_many(held, {"$set": {"state": REPLACED}}, session=session)
     days = {"$gte": within.start_ms // DAY_MS, "$lte": (within.end_ms - 1) // DAY_MS}
-    looked_at = {**receipts.current_query, "first_day": days, "compacted": True}
+    looked_at = {**receipts.is_current, "first_day": days, "compacted": True}
     receipts.collection.update_many(looked_at, {"$set": {"compacted": False}}, session=session)

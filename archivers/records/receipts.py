@@ -110,8 +110,7 @@ class Receipts:
         return UpdateOne({"_id": self.identity(name)}, update, upsert=True)
 
     def mark_dropped(self, name: str) -> None:
-        """Reduces the receipt of a dropped commit to its number and seal, by which its return would be
-        recognized."""
+        """Reduces the receipt of a dropped commit to what recognizes it: its number and seal."""
         gone = dict.fromkeys(_OF_COMMITS, "")
         if (self.get(name) or {}).get("known"):
             self.drop_fingerprints(name)
@@ -136,8 +135,8 @@ class Receipts:
         return {it.name: it.seal for it in self._commits(query) if it.seal is not None}
 
     def knows(self, commit: Commit) -> bool:
-        """Returns whether a commit is registered, or was dropped. A dropped one may be made again under
-        another number."""
+        """Returns whether a commit is registered or dropped. A dropped one may be made again, with another
+        number."""
         wanted = {"kind": 1, "sequence": 1, "seal": 1}
         found = self.collection.find_one({"_id": self.identity(commit.name)}, wanted)
         if found is None or "seal" not in found:
@@ -224,31 +223,29 @@ class Receipts:
 
     def commits(self) -> Iterator[Commit]:
         """Yields the offline commits that must be there, by their receipts."""
-        return self._commits(self.current_query)
+        return self._commits(self.is_current)
 
     def current(self, names: Sequence[str]) -> set[str]:
         """Returns those of these commits that must be there."""
         wanted = {"_id": {"$in": [self.identity(name) for name in names]}}
-        return {it.name for it in self._commits({**self.current_query, **wanted})}
+        return {it.name for it in self._commits({**self.is_current, **wanted})}
 
     def within(self, first: int, last: int, session: ClientSession | None = None) -> list[Commit]:
-        """Returns the commits in `current_query` with readings from day first to last (UTC, since 1970)."""
+        """Returns the commits in `is_current` with readings from day first to last (UTC, since 1970)."""
         days = {"$elemMatch": {"$gte": first, "$lte": last}}
-        return sorted(
-            self._commits({**self.current_query, "days": days}, session), key=lambda it: it.sequence
-        )
+        return sorted(self._commits({**self.is_current, "days": days}, session), key=lambda it: it.sequence)
 
     def span(self, session: ClientSession | None = None) -> tuple[int, int] | None:
         """Returns the first and last UTC day of the commits that must be there; None where there are none."""
         days: list[int] = []  # from both ends: a run may make the first commit between the two queries
         for order in (ASCENDING, DESCENDING):
-            found = self.collection.find(self.current_query, {"days": 1}, session=session).sort("days", order)
+            found = self.collection.find(self.is_current, {"days": 1}, session=session).sort("days", order)
             days += [day for it in found.limit(1) for day in it["days"]]
         return (min(days), max(days)) if days else None
 
     def parts(self) -> Iterator[str]:
         """Yields the keys of the parts of commits that must be there."""
-        for found in self.collection.find(self.current_query, {"parts": 1}):
+        for found in self.collection.find(self.is_current, {"parts": 1}):
             yield from found["parts"]
 
     @property
@@ -257,9 +254,9 @@ class Receipts:
         return self.collection.with_options(codec_options=_AS_QUERIED)
 
     @property
-    def current_query(self) -> Document:
-        """Returns the query for current commits, which must be in the store. A receipt without a seal is of a
-        commit that was restored before it was registered."""
+    def is_current(self) -> Document:
+        """Returns the query for current commits, which must be in the store. One without a seal was restored
+        before it was registered."""
         whole = {"seal": {"$exists": True}, "state": {"$in": ["open", "closed"]}}
         return {"_id.policy": self.policy, "kind": "offline", **whole}
 

@@ -19,7 +19,7 @@ from archivers.records.receipts import HELD, REPLACED, Document, commit_of, fact
 from archivers.records.replaced import with_replaced
 from archivers.run import ArchiveRun
 from archivers.versions.superseded import Superseded
-from archivers.writes.delete import DeleteOutcome
+from archivers.writes.delete import Outcome
 from buckets.bson.raw import Batch
 from buckets.decoding.decode import BucketSet
 from config.errors import HaltedError
@@ -73,7 +73,7 @@ class CommitRegistry:
         here: NDArray[np.int64],
         piece: Batch,
         session: ClientSession,
-        outcome: DeleteOutcome,
+        outcome: Outcome,
     ) -> None:
         """Records, in the transaction of a delete, which of these buckets went. `here`: their positions in
         the commit."""

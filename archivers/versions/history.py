@@ -48,8 +48,7 @@ class Version(NamedTuple):
 
 
 class History(NamedTuple):
-    """The versions of one bucket, the oldest first; `merged`: the document that an online archive holds in
-    their place."""
+    """The versions of one bucket, the oldest first. `merged`: what an online archive holds in their place."""
 
     versions: list[Version]
     merged: Batch | None = None
@@ -80,7 +79,7 @@ class Histories(Protocol):
         """Returns the indices of buckets of which a part of the archive may not hold all versions."""
 
 
-class _VersionSource(NamedTuple):
+class _Versions(NamedTuple):
     """A place of versions: a commit, or a file of versions that have left one."""
 
     name: str
@@ -157,9 +156,7 @@ class OfflineHistories:
         found = sorted([it for it in versions if not it.is_superseded] + others, key=self._age)
         return History([it for i, it in enumerate(found) if not _is_contained(it, i, found)])
 
-    def _versions(
-        self, place: _VersionSource, which: list[bool], wanted: Collection[bytes]
-    ) -> Iterator[Version]:
+    def _versions(self, place: _Versions, which: list[bool], wanted: Collection[bytes]) -> Iterator[Version]:
         policy = place.manifest.archived_policy
         for held in place.load(which):
             for i, raw_id in enumerate(held.batch.main.raw_ids):
@@ -168,8 +165,8 @@ class OfflineHistories:
                     yield Version(bucket, policy, place.manifest, at, place.is_superseded)
 
     def merged(self, buckets: Batch, policy: Policy) -> list[int]:
-        """Returns the indices of buckets with superseded versions. Other buckets with several versions are
-        found only when two of these are restored."""
+        """Returns the indices of buckets with superseded versions. Others are found when two of these
+        meet."""
         mine = id_names(buckets)
         found = [self._named(it) for it in self._superseded_around(self._days(policy, buckets.main))]
         some = np.flatnonzero(np.isin(mine, np.concatenate([mine[:0], *found]))).tolist()
@@ -188,9 +185,9 @@ class OfflineHistories:
         spans = (covered_span(policy, it) for it in documents)
         return {(span[0] // DAY_MS, (span[1] - 1) // DAY_MS) for span in spans if span is not None}
 
-    def _around(self, days: set[DaySpan]) -> list[_VersionSource]:
+    def _around(self, days: set[DaySpan]) -> list[_Versions]:
         manifests = self._archive.manifests(*_whole_span(days)) if days else []
-        there = [_VersionSource(it.commit, it, partial(self._archive.sections, it)) for it in manifests]
+        there = [_Versions(it.commit, it, partial(self._archive.sections, it)) for it in manifests]
         return [it for it in there if it.touches(days)] + self._superseded_around(days)
 
     def superseded(self, batch: Batch, policy: Policy) -> list[int]:
@@ -202,22 +199,21 @@ class OfflineHistories:
         }
         return [i for i, raw_id in enumerate(batch.main.raw_ids) if batch.unit(i) in units[same_id(raw_id)]]
 
-    def _named(self, place: _VersionSource) -> NDArray[np.int64]:
+    def _named(self, place: _Versions) -> NDArray[np.int64]:
         """Returns the hashes of the `_id`s in a file of superseded versions, which is read once for them."""
         if place.name not in self._names:
             self._names[place.name] = np.concatenate([id_names(it.batch) for it in place.load([True])])
         return self._names[place.name]
 
     @cached_property
-    def _removed(self) -> list[_VersionSource]:
+    def _removed(self) -> list[_Versions]:
         """Returns the files of superseded versions, listed once."""
         found = self._superseded.around(FIRST_MS, LAST_MS)
         return [
-            _VersionSource(key, it, partial(_only_section, read), is_superseded=True)
-            for key, it, read in found
+            _Versions(key, it, partial(_only_section, read), is_superseded=True) for key, it, read in found
         ]
 
-    def _superseded_around(self, days: set[DaySpan]) -> list[_VersionSource]:
+    def _superseded_around(self, days: set[DaySpan]) -> list[_Versions]:
         return [it for it in self._removed if it.touches(days)] if days else []
 
     def _age(self, version: Version) -> tuple[int, int, int]:
@@ -235,8 +231,7 @@ def _only_section(read: Callable[[], RemovedBuckets], which: list[bool]) -> list
 
 
 class OnlineHistories:
-    """Finds histories in an online archive, which holds versions merged, and each version in a collection of
-    its own."""
+    """Finds histories in an online archive, which holds buckets merged, and their versions apart."""
 
     def __init__(self, database: Database[Document], policy: Policy, archived: Source) -> None:
         self._policy, self._archived = policy, archived
@@ -314,8 +309,7 @@ def folds(histories: Sequence[History]) -> list[Fold]:
 
 
 def some_merged(history: History, existing: bytes) -> Iterator[Batch]:
-    """Yields merges of some of its versions that hold what the document holds, since a restore may have put
-    such a one there."""
+    """Yields merges of some versions that hold what a document holds: a restore may have put one there."""
     policy = history.last.policy
     there = Docs.of([existing, *(it.bucket.main[0] for it in history.versions)])
     whole, *parts = held_by(policy, there)
@@ -326,8 +320,7 @@ def some_merged(history: History, existing: bytes) -> Iterator[Batch]:
 
 
 def _choices(parts: Sequence[Held], whole: Held) -> Iterator[tuple[int, ...]]:
-    """Yields the sets of parts that give the whole when each is merged over those before it; the largest sets
-    first."""
+    """Yields the sets of parts that, each merged over those before it, give the whole; the largest first."""
     reach = list(itertools.accumulate((part.keys() for part in parts), lambda some, more: some | more))
     waiting: list[tuple[int, frozenset[Any], tuple[int, ...]]] = [(len(parts) - 1, frozenset(), ())]
     for _ in range(_MOST_STEPS):

@@ -21,7 +21,7 @@ from archivers.records.receipts import MERGED, MERGING
 from archivers.run import ArchiveRun
 from archivers.versions.history import History, Version, folds, one_of
 from archivers.versions.kept import KeptVersion, KeptVersions, counting, is_too_large
-from archivers.writes.delete import MAX_BUCKETS, DeleteOutcome, chunks, guarded_delete, in_order, same_id
+from archivers.writes.delete import MAX_BUCKETS, Outcome, chunks, guarded_delete, in_order, same_id
 from archivers.writes.inserts import insert_raw
 from buckets.bson.raw import LOSSLESS, Batch, Docs
 from buckets.decoding.decode import decode
@@ -262,7 +262,7 @@ class Merging:
         work.report.change(len(outcome.changed))
         self.roll_up_merged()
 
-    def _record(self, session: ClientSession, name: str, verified: Batch, outcome: DeleteOutcome) -> None:
+    def _record(self, session: ClientSession, name: str, verified: Batch, outcome: Outcome) -> None:
         """Replaces, in the delete's transaction, the archived buckets by the merged ones. Copies of what has
         changed, or was gone, are dropped."""
         work, ids = self._work, verified.main.ids

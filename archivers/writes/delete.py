@@ -33,7 +33,7 @@ MAX_BYTES = 8 << 20
 Document = dict[str, Any]
 
 
-class DeleteOutcome(NamedTuple):
+class Outcome(NamedTuple):
     """Indices of the buckets of a batch that were deleted, that had changed, and that were gone already."""
 
     deleted: list[int]
@@ -41,7 +41,7 @@ class DeleteOutcome(NamedTuple):
     gone: list[int]
 
 
-Record = Callable[[ClientSession, DeleteOutcome], None]
+Record = Callable[[ClientSession, Outcome], None]
 
 
 def same_id(raw_id: bytes) -> bytes:
@@ -98,7 +98,7 @@ def in_order(wanted: Batch, found: Iterable[Batch]) -> Batch:
 
 def guarded_delete(
     database: Database[Document], policy: Policy, verified: Batch, guard: Guard, record: Record
-) -> DeleteOutcome:
+) -> Outcome:
     """Deletes from the source the buckets that equal `verified`: what the copy was proven to give, as it was
     read back.
 
@@ -106,7 +106,7 @@ def guarded_delete(
     BucketwiseError where a hold freezes any of it."""
     holds = Holds(database, policy.name)
 
-    def step(session: ClientSession) -> DeleteOutcome:
+    def step(session: ClientSession) -> Outcome:
         if frozen := holds.active(session, frozen=True):
             check_none_frozen(decode(verified, policy), policy, frozen)
         outcome = compare(database, policy, verified, session)
@@ -119,16 +119,16 @@ def guarded_delete(
 
 def compare(
     database: Database[Document], policy: Policy, verified: Batch, session: ClientSession | None = None
-) -> DeleteOutcome:
+) -> Outcome:
     """Returns which buckets of the batch are live as verified, live but changed, or gone. Deletes nothing."""
     source = Source(database, policy, session=session)
     found = Batch.concat(list(source.by_raw_ids(verified.main.raw_ids)))
     place = {raw_id: i for i, raw_id in enumerate(found.main.raw_ids)}
     order = [place[raw_id] for raw_id in verified.main.raw_ids if raw_id in place]
     if len(order) == len(verified) and found.take(np.array(order, dtype=np.int64)).equals(verified):
-        return DeleteOutcome(list(range(len(verified))), [], [])
+        return Outcome(list(range(len(verified))), [], [])
     live = {raw_id: found.unit(i) for raw_id, i in place.items()}
-    outcome = DeleteOutcome([], [], [])
+    outcome = Outcome([], [], [])
     for i in range(len(verified)):
         now = live.get(verified.main.raw_id(i))
         if now is None:
@@ -138,9 +138,9 @@ def compare(
     return outcome
 
 
-def compare_all(database: Database[Document], policy: Policy, batch: Batch) -> DeleteOutcome:
+def compare_all(database: Database[Document], policy: Policy, batch: Batch) -> Outcome:
     """Compares a batch of any size, piece by piece, as `compare` does."""
-    whole, at = DeleteOutcome([], [], []), 0
+    whole, at = Outcome([], [], []), 0
     for piece in chunks(batch):
         for every, some in zip(whole, compare(database, policy, piece), strict=True):
             every += [at + i for i in some]
