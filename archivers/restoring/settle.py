@@ -75,6 +75,7 @@ class Settling:
         self._make = histories
         self._counted = counted
         self._waiting: list[tuple[Batch, Policy]] = []
+        self._buckets = self._bytes = 0  # of those that wait
         self._met: set[int] = set()  # 8 bytes a version that is settled, and a bucket
         self.report = Settled()
         self.blocked = Blocked()
@@ -83,6 +84,8 @@ class Settling:
         """Adds buckets that were blocked. `policy`: the one under which they were archived."""
         if len(blocked):
             self._waiting.append((blocked, policy))
+            self._buckets += len(blocked)
+            self._bytes += blocked.size
 
     def met(self, batch: Batch) -> list[int]:
         """Returns which buckets of a batch are settled already, since other versions of them were met."""
@@ -96,12 +99,12 @@ class Settling:
     @property
     def is_full(self) -> bool:
         """Returns whether as many buckets wait as are settled together."""
-        count = sum(len(batch) for batch, _ in self._waiting)
-        return count >= MAX_WAITING or sum(batch.size for batch, _ in self._waiting) >= MAX_WAITING_BYTES
+        return self._buckets >= MAX_WAITING or self._bytes >= MAX_WAITING_BYTES
 
     def settle(self, check: Callable[[], None]) -> None:
         """Puts back each bucket as all its versions together say."""
         waiting, self._waiting = self._waiting, []
+        self._buckets = self._bytes = 0
         for batch, policy in waiting:
             for piece in chunks(batch):
                 check()
