@@ -75,6 +75,7 @@ class VersionSettler:
         self._make = histories
         self._counted = counted
         self._waiting: list[tuple[Batch, Policy]] = []
+        self._buckets = self._bytes = 0  # of those that wait
         self._settled: set[int] = set()  # hashes of settled versions, and of their `_id`s: 8 bytes each
         self.report = Settled()
         self.blocked = Blocked()
@@ -83,6 +84,8 @@ class VersionSettler:
         """Adds buckets that were blocked. `policy`: the one under which they were archived."""
         if len(blocked):
             self._waiting.append((blocked, policy))
+            self._buckets += len(blocked)
+            self._bytes += blocked.size
 
     def is_known(self, batch: Batch) -> list[int]:
         """Returns which buckets of a batch are settled already, with other versions of them."""
@@ -98,12 +101,12 @@ class VersionSettler:
     @property
     def is_full(self) -> bool:
         """Returns whether as many buckets wait as are settled together."""
-        count = sum(len(batch) for batch, _ in self._waiting)
-        return count >= MAX_WAITING or sum(batch.size for batch, _ in self._waiting) >= MAX_WAITING_BYTES
+        return self._buckets >= MAX_WAITING or self._bytes >= MAX_WAITING_BYTES
 
     def settle(self, check: Callable[[], None]) -> None:
         """Restores each bucket from all of its versions."""
         waiting, self._waiting = self._waiting, []
+        self._buckets = self._bytes = 0
         for batch, policy in waiting:
             for piece in chunks(batch):
                 check()
