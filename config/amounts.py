@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from config.problems import InvalidValueError
 
-SIZE_MEND = 'write a whole number and a unit in quotes: "400MB", "2GB"'
+SIZE_REMEDY = 'write a whole number and a unit in quotes: "400MB", "2GB"'
 _SIZE = re.compile(r"([1-9][0-9]{0,5})(MB|GB)")
 _SIZE_UNITS = {"MB": 10**6, "GB": 10**9}
 
@@ -16,7 +16,7 @@ def parse_size(text: str) -> int:
     """Returns the size in bytes. Raises InvalidValueError."""
     found = _SIZE.fullmatch(text)
     if found is None:
-        raise InvalidValueError("it is not a size", SIZE_MEND)
+        raise InvalidValueError("it is not a size", SIZE_REMEDY)
     return int(found[1]) * _SIZE_UNITS[found[2]]
 
 
@@ -26,7 +26,7 @@ def format_size(size: int) -> str:
     return f"{size // _SIZE_UNITS[unit]}{unit}"
 
 
-SHARE_MEND = 'write a percentage in quotes, such as "10%"'
+SHARE_REMEDY = 'write a percentage in quotes, such as "10%"'
 _SHARE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,6})?)%")
 #: With less, a part would wait for its turn for years.
 _LEAST = Decimal("0.1")
@@ -46,13 +46,13 @@ def parse_share(text: str) -> Share:
     """Returns the share that a percentage names. Raises InvalidValueError."""
     percent = percent_of(text)
     if percent is None:
-        raise InvalidValueError("it is not a share", SHARE_MEND)
+        raise InvalidValueError("it is not a share", SHARE_REMEDY)
     if not _LEAST <= percent <= 100:
-        raise InvalidValueError(f"it is not from {_LEAST}% to 100%", SHARE_MEND)
+        raise InvalidValueError(f"it is not from {_LEAST}% to 100%", SHARE_REMEDY)
     return Share(percent / 100)
 
 
-_LIMIT_MEND = 'write a share of the collection in quotes, such as "20%", or a whole number of buckets'
+_LIMIT_REMEDY = 'write a share of the collection in quotes, such as "20%", or a whole number of buckets'
 _WHOLE = 100
 
 
@@ -63,9 +63,9 @@ def check_limit(value: object) -> None:
     elif isinstance(value, str) and (percent := percent_of(value)) is not None:
         is_sound = 0 < percent <= _WHOLE
     else:
-        raise InvalidValueError("it is neither a share nor a whole number", _LIMIT_MEND)
+        raise InvalidValueError("it is neither a share nor a whole number", _LIMIT_REMEDY)
     if not is_sound:
-        raise InvalidValueError("it must be above zero, and at most 100%", _LIMIT_MEND)
+        raise InvalidValueError("it must be above zero, and at most 100%", _LIMIT_REMEDY)
 
 
 def at_most(limit: int | str, total: int) -> int:

@@ -24,7 +24,7 @@ _VALUE = "(?:[0-9]{1,4}|[a-z]{3})"
 _TERM = re.compile(rf"(?:\*|{_VALUE}-{_VALUE})(?:/[0-9]{{1,4}})?|{_VALUE}", re.IGNORECASE | re.ASCII)
 _UNTIL_SUNDAY = re.compile(r"\b(?!sun-|0+-)(\w+)-(?:sun|0+)\b", re.IGNORECASE)
 _STEP_IN_ONE_VALUE = re.compile(r"\b(\w+)-\1/[0-9]+", re.IGNORECASE)
-_MEND = 'write five fields, such as "15 2 * * *" (02:15 UTC daily), or @hourly, @daily, @weekly, @monthly'
+_REMEDY = 'write five fields, such as "15 2 * * *" (02:15 UTC daily), or @hourly, @daily, @weekly, @monthly'
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,11 @@ def parse_cron(text: str) -> Cron:
     words = text.split()
     if len(words) == 1 and words[0].startswith("@"):
         if words[0] not in _ALIASES:
-            raise InvalidValueError(f"there is no {words[0]}; there are {', '.join(_ALIASES)}", _MEND)
+            raise InvalidValueError(f"there is no {words[0]}; there are {', '.join(_ALIASES)}", _REMEDY)
         words = _ALIASES[words[0]].split()
     if len(words) != len(_FIELDS):
         message = f"it has {len(words)} fields, and cron has 5: minute, hour, day, month, weekday"
-        raise InvalidValueError(message, _MEND)
+        raise InvalidValueError(message, _REMEDY)
     # Two things that cron accepts, and `cronsim` doesn't: `fri-sun`, and a step in a range of one value.
     words[4] = _UNTIL_SUNDAY.sub(r"\1-7", words[4])
     words = [_STEP_IN_ONE_VALUE.sub(r"\1", word) for word in words]
@@ -81,5 +81,5 @@ def _check_term(term: str, position: int) -> None:
     raise InvalidValueError(
         f"the {name} cannot be `{term}`: it takes {values}, lists (`1,3`), ranges that ascend (`1-5`),"
         " and steps of 1 or more through a range (`*/5`, `1-5/2`)",
-        _MEND,
+        _REMEDY,
     )

@@ -12,7 +12,7 @@ _SECONDS = {"y": 31_536_000, "w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s"
 _SHAPE = re.compile(r"([0-9]{1,15})([smhdwy])")
 #: Going back from now by more than this would leave the calendar.
 LONGEST = timedelta(days=36_500)
-MEND = 'write a whole number and one unit: "90s", "10m", "36h", "30d", "12w", "7y", or "forever"'
+REMEDY = 'write a whole number and one unit: "90s", "10m", "36h", "30d", "12w", "7y", or "forever"'
 
 
 def parse_duration(text: str) -> timedelta | None:
@@ -20,11 +20,11 @@ def parse_duration(text: str) -> timedelta | None:
     if text == "forever":
         return None
     if not (shape := _SHAPE.fullmatch(text)):
-        raise InvalidValueError("it is not a duration", MEND)
+        raise InvalidValueError("it is not a duration", REMEDY)
     seconds = int(shape[1]) * _SECONDS[shape[2]]
     if seconds > LONGEST.total_seconds():
         message = f'it is longer than {LONGEST.days} days; for no limit, write "forever"'
-        raise InvalidValueError(message, MEND)
+        raise InvalidValueError(message, REMEDY)
     return timedelta(seconds=seconds)
 
 

@@ -27,15 +27,15 @@ class Fault(NamedTuple):
     """What is wrong with one value, and how to fix it."""
 
     message: str
-    mend: str
+    remedy: str
 
 
 class InvalidValueError(ValueError):
     """A text is not what it has to be."""
 
-    def __init__(self, message: str, mend: str) -> None:
+    def __init__(self, message: str, remedy: str) -> None:
         super().__init__(message)
-        self.fault = Fault(message, mend)
+        self.fault = Fault(message, remedy)
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Problem:
     key: str  # dotted; empty where the whole file is meant
     value: str | None  # as written, secrets hidden; None where there is none
     message: str
-    mend: str
+    remedy: str
     line: int | None = None  # from 1
 
     def __str__(self) -> str:
@@ -54,7 +54,7 @@ class Problem:
         lines = [f"{place}: {self.key}" if self.key else place]
         if self.value is not None:
             lines.append(f"  value: {self.value}")
-        return "\n".join([*lines, f"  error: {self.message}", f"  fix:   {self.mend}"])
+        return "\n".join([*lines, f"  error: {self.message}", f"  fix:   {self.remedy}"])
 
 
 class ConfigError(BucketwiseError):
@@ -70,7 +70,11 @@ class ConfigError(BucketwiseError):
 
     def as_dicts(self) -> list[dict[str, Any]]:
         """Returns the problems for machines: file, key, value, message, mend and line of each."""
-        return [asdict(problem) for problem in self.problems]
+        renamed = {"remedy": "mend"}
+        return [
+            {renamed.get(key, key): value for key, value in asdict(problem).items()}
+            for problem in self.problems
+        ]
 
 
 def dotted(key: Key) -> str:
@@ -116,7 +120,7 @@ class Report:
                     key=dotted(key),
                     value=self._at(key, meant) if value is _AS_WRITTEN else self.quote(value),
                     message=fault.message,
-                    mend=fault.mend,
+                    remedy=fault.remedy,
                     line=None if variable else self._line(key),
                 )
             )

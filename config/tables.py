@@ -83,7 +83,7 @@ class Notify(Table):
     on: List[Literal["failed", "halted", "late"]] = ("failed", "halted", "late")
 
     @property
-    def tells_late(self) -> bool:
+    def notifies_late(self) -> bool:
         """Returns whether missed firings are reported."""
         return self.url is not None and "late" in self.on
 

@@ -14,11 +14,11 @@ _RATE = re.compile(r"([1-9][0-9]{0,8}) ?(buckets|KB|MB|GB)/s")
 _BYTES = {"KB": 10**3, "MB": 10**6, "GB": 10**9}
 #: The least rate a second: with less, a commit would take days.
 _LEAST_BUCKETS, _LEAST_BYTES = 100, 100_000
-_RATE_MEND = 'write buckets or bytes a second, such as "5000 buckets/s" or "20MB/s", or "unlimited"'
+_RATE_REMEDY = 'write buckets or bytes a second, such as "5000 buckets/s" or "20MB/s", or "unlimited"'
 _WINDOW = re.compile(
     r"([01][0-9]|2[0-3]):([0-5][0-9])-(?:([01][0-9]|2[0-3]):([0-5][0-9])|(24):(00))(?: (\S+))?"
 )
-_WINDOW_MEND = (
+_WINDOW_REMEDY = (
     'write two times of day from 00:00 to 24:00 and a zone: "01:00-05:00 Europe/Berlin", or "always"'
 )
 _MINUTE, _DAY_MINUTES = timedelta(minutes=1), 1440
@@ -39,11 +39,11 @@ def parse_rate(text: str) -> Rate | None:
     if text == "unlimited":
         return None
     if not (found := _RATE.fullmatch(text)):
-        raise InvalidValueError("it is not a rate", _RATE_MEND)
+        raise InvalidValueError("it is not a rate", _RATE_REMEDY)
     is_bytes = found[2] in _BYTES
     rate = Rate(int(found[1]) * _BYTES.get(found[2], 1), is_bytes)
     if rate.amount < (_LEAST_BYTES if is_bytes else _LEAST_BUCKETS):
-        raise InvalidValueError("it is less than 100 buckets or 100KB a second", _RATE_MEND)
+        raise InvalidValueError("it is less than 100 buckets or 100KB a second", _RATE_REMEDY)
     return rate
 
 
@@ -84,12 +84,12 @@ def parse_window(text: str) -> Window | None:
     if text == "always":
         return None
     if not (found := _WINDOW.fullmatch(text)):
-        raise InvalidValueError("it is not a window of time", _WINDOW_MEND)
+        raise InvalidValueError("it is not a window of time", _WINDOW_REMEDY)
     zone = found[7] or "UTC"
     if not is_zone(zone):
-        raise InvalidValueError(f"there is no time zone {zone}", _WINDOW_MEND)
+        raise InvalidValueError(f"there is no time zone {zone}", _WINDOW_REMEDY)
     start = int(found[1]) * 60 + int(found[2])
     end = int(found[3] or found[5]) * 60 + int(found[4] or found[6])
     if start == end:
-        raise InvalidValueError("it ends when it begins, so it never opens", _WINDOW_MEND)
+        raise InvalidValueError("it ends when it begins, so it never opens", _WINDOW_REMEDY)
     return Window(start, end, zone)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, SecretStr
 from pydantic_core import PydanticKnownError
 
-from config.amounts import SHARE_MEND, check_limit, parse_share, parse_size
+from config.amounts import SHARE_REMEDY, check_limit, parse_share, parse_size
 from config.amounts import Share as ParsedShare
 from config.cron import parse_cron
 from config.durations import parse_duration
@@ -35,7 +35,7 @@ def _share(value: Any) -> Any:
     if isinstance(value, str):
         return parse_share(value)
     if not isinstance(value, ParsedShare):
-        raise InvalidValueError("it is not a share", SHARE_MEND)
+        raise InvalidValueError("it is not a share", SHARE_REMEDY)
     return value
 
 

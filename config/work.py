@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from config.amounts import SIZE_MEND, format_size
+from config.amounts import SIZE_REMEDY, format_size
 from config.problems import Fault, Report
 from config.tables import Workers
 
@@ -12,7 +12,7 @@ from config.tables import Workers
 SCHEMES = {"dask": "tcp", "tls": "tls"}
 MOST_WORKERS = 256
 LEAST_MEMORY = 50_000_000
-EXECUTOR_MEND = 'write the scheduler\'s address: "dask://host:8786", or "tls://host:8786" for TLS'
+EXECUTOR_REMEDY = 'write the scheduler\'s address: "dask://host:8786", or "tls://host:8786" for TLS'
 BOTH = "workers are processes on this machine, an executor is a cluster: use one of the two"
 
 
@@ -38,10 +38,10 @@ def check_work(work: Workers, report: Report) -> None:
         fault = Fault(f"it must be between 1 and {MOST_WORKERS}", "write the number of worker processes")
         report.add(("work", "workers"), fault)
     if work.executor is not None and (message := executor_fault(work.executor)):
-        report.add(("work", "executor"), Fault(message, EXECUTOR_MEND))
+        report.add(("work", "executor"), Fault(message, EXECUTOR_REMEDY))
     if work.executor is not None and work.workers > 1:
         fault = Fault(BOTH, "remove one of the two")
         report.add(("work", "executor"), fault, rests_on=[("work", "workers")])
     if work.memory < LEAST_MEMORY:
-        fault = Fault(f"less than {format_size(LEAST_MEMORY)} is too little to work with", SIZE_MEND)
+        fault = Fault(f"less than {format_size(LEAST_MEMORY)} is too little to work with", SIZE_REMEDY)
         report.add(("work", "memory"), fault)

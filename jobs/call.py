@@ -19,7 +19,7 @@ from archivers.tasks import Connections, Executor
 from config.errors import UsageError
 from config.loading.load import load
 from config.policies import Policy, Settings
-from config.work import BOTH, EXECUTOR_MEND, executor_fault
+from config.work import BOTH, EXECUTOR_REMEDY, executor_fault
 from jobs import connect
 from jobs.connect import Document
 from jobs.execution import cluster
@@ -90,7 +90,7 @@ class Call:
         """Returns a new display of progress on stderr."""
         return Progress(quiet=self.quiet)
 
-    def staff(
+    def open_executor(
         self, count: int | None, executor: str | None
     ) -> Callable[[Connections], AbstractContextManager[Executor]]:
         """Returns what executes tasks: as the options --workers and --executor say, else the settings. Raises
@@ -100,7 +100,7 @@ class Call:
             raise UsageError(f"--workers {count} and --executor {executor}: {BOTH}")
         if executor is not None:
             if fault := executor_fault(executor):
-                raise UsageError(f"--executor {executor}: {fault}; {EXECUTOR_MEND}")
+                raise UsageError(f"--executor {executor}: {fault}; {EXECUTOR_REMEDY}")
             work = work.model_copy(update={"executor": executor, "workers": 1})
         elif count is not None:
             work = work.model_copy(update={"executor": None, "workers": count})

@@ -16,7 +16,7 @@ import typer
 from config.errors import UsageError
 from jobs import clock, logs
 from jobs.execute import emit, failed
-from jobs.failures import tell_of_thread
+from jobs.failures import log_thread_error
 from jobs.options import Config, Json, Logs, Names, Now, Quiet, Yes, command, common
 from jobs.output import streams
 from jobs.stopping import settle
@@ -53,7 +53,7 @@ def main() -> None:
     named = program(*_named(sys.argv[1:]))
     heap.freeze()
     streams.secure()
-    threading.excepthook = tell_of_thread
+    threading.excepthook = log_thread_error
     code = _run(named, sys.argv[1:])
     settle(code)
     sys.exit(code)
@@ -110,7 +110,7 @@ def _refuse(message: str, arguments: list[str]) -> int:
     verb = next((argument for argument in arguments if argument in VERBS), None)
     hint = f"See: {NAME} {verb} --help" if verb else f"See: {NAME} --help"
     report = failed(verb, UsageError(f"{message} {hint}"), clock.current())
-    logs.configure(form=logs.asked_for(arguments), verb=verb)
+    logs.configure(form=logs.requested_format(arguments), verb=verb)
     emit(report, as_json="--json" in arguments)
     return report.exit_code
 

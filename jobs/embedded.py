@@ -202,8 +202,8 @@ def _died(mongod: Mongod) -> Exception:
     if "Address already in use" in mongod.log.read_text(errors="replace"):  # a backtrace may follow it
         return _PortTakenError()
     if "error while loading shared libraries" in lines:
-        mend = "On Debian and Ubuntu run: apt-get install libcurl4 libssl3 liblzma5"
-        return EmbeddedMongodError(f"the embedded mongod lacks a library of the system: {lines}\n{mend}")
+        remedy = "On Debian and Ubuntu run: apt-get install libcurl4 libssl3 liblzma5"
+        return EmbeddedMongodError(f"the embedded mongod lacks a library of the system: {lines}\n{remedy}")
     code = mongod.process.returncode
     return EmbeddedMongodError(
         f"the embedded mongod ended at its start with code {code}. Its last lines:\n{lines}"

@@ -14,7 +14,7 @@ from jobs import clock, logs
 from jobs.call import Call
 from jobs.failures import explain
 from jobs.output.report import Report, Result
-from jobs.output.streams import abandon, print_tables
+from jobs.output.streams import discard_buffer, print_tables
 from jobs.service import metrics_file
 from jobs.service.notify import Notifier
 from jobs.stopping import Stop, settle, signals_to
@@ -99,9 +99,9 @@ def emit(report: Report, *, as_json: bool) -> None:
     try:
         _print(report, as_json=as_json)
     except BrokenPipeError:  # who reads has enough: `head`, for one
-        abandon(sys.stdout)
+        discard_buffer(sys.stdout)
     except OSError as error:
-        abandon(sys.stdout)
+        discard_buffer(sys.stdout)
         report.error = f"the result could not be written to stdout: {error.strerror}. What was done is kept"
         report.error_code = 1
     failed = [it.policy for it in report.results if it.error is not None]

@@ -29,7 +29,7 @@ _AGAIN = "It is safe to run again"
 _NO_THREAD = "can't start new thread"  # a plain RuntimeError
 _NO_ROOM = f". Free some space on this machine's disk; TMPDIR says where temporary files go. {_AGAIN}"
 _TOO_MANY_FILES = f". Raise the limit of open files (ulimit -n). {_AGAIN}"
-_MENDS = {
+_REMEDIES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), _NO_ROOM),
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), _TOO_MANY_FILES),
 }
@@ -85,8 +85,8 @@ def explain(error: BaseException, hosts: str = "") -> Failure:
         return Failure(1, f"this machine gave no more memory or threads. Give this process more. {_AGAIN}")
     if isinstance(error, OSError):
         place = f" {error.filename}" if error.filename else ""
-        mend = _MENDS.get(number or 0, "")
-        return Failure(1, _one_line(f"the system refused{place}: {error.strerror or error}{mend}"))
+        remedy = _REMEDIES.get(number or 0, "")
+        return Failure(1, _one_line(f"the system refused{place}: {error.strerror or error}{remedy}"))
     return Failure(
         1,
         _one_line(f"unexpected error: {type(error).__name__}: {error}")
@@ -95,7 +95,7 @@ def explain(error: BaseException, hosts: str = "") -> Failure:
     )
 
 
-def tell_of_thread(ended: threading.ExceptHookArgs) -> None:
+def log_thread_error(ended: threading.ExceptHookArgs) -> None:
     """Logs the error of a background thread instead of its traceback. What needs the thread fails by
     itself."""
     if ended.exc_value is not None:
@@ -119,7 +119,7 @@ def _of_mongodb(error: PyMongoError, hosts: str) -> str:
         return f"lost the connection to {where}: {said}. {_AGAIN}"
     if isinstance(error, OperationFailure):
         if number == _UNAUTHORIZED and (refused := _REFUSED_COMMAND.search(said)):
-            return f"{where} refused: {_lacking(refused)}. `bucketwise check` tells which rights are missing"
+            return f"{where} refused: {_refusal(refused)}. `bucketwise check` tells which rights are missing"
         name = details.get("codeName", "")
         code = " ".join(str(part) for part in (number, name) if part not in (None, ""))
         return f"{where} refused: {said}" + (f" ({code})" if code else "")
@@ -133,7 +133,7 @@ def _details(error: PyMongoError) -> Mapping[str, Any]:
     return inner[0] if inner else details
 
 
-def _lacking(refused: re.Match[str]) -> str:
+def _refusal(refused: re.Match[str]) -> str:
     """Returns the server's refusal without the command's arguments: the server quotes it whole, filters and
     all."""
     place = ".".join(filter(None, refused.group("database", "collection")))

@@ -62,7 +62,7 @@ def is_json() -> bool:
     return _FORMAT is LogFormat.json
 
 
-def asked_for(arguments: Sequence[str]) -> LogFormat:
+def requested_format(arguments: Sequence[str]) -> LogFormat:
     """Returns the format that a command line asks for which could not be read."""
     words = [os.environ.get(VARIABLE, ""), *(it.removeprefix(f"{OPTION}=") for it in arguments)]
     return LogFormat.json if LogFormat.json in words else LogFormat.text

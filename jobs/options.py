@@ -49,7 +49,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Answer yes to all prompt
 
 def _check_metrics_file(path: Path | None) -> Path | None:
     if path is not None and (fault := metrics_file_fault(str(path))):
-        raise typer.BadParameter(f"{path}: {fault.message}; {fault.mend}.")
+        raise typer.BadParameter(f"{path}: {fault.message}; {fault.remedy}.")
     return path
 
 
@@ -118,7 +118,9 @@ _NO_THROTTLE = inspect.Parameter(
 _ONCE = ("allow_large", "restart")
 
 
-def _as_typed(own: Sequence[inspect.Parameter], given: Mapping[str, Any]) -> tuple[str, ...] | None:
+def _arguments_to_repeat(
+    own: Sequence[inspect.Parameter], given: Mapping[str, Any]
+) -> tuple[str, ...] | None:
     """Returns the options and arguments of a verb, to be typed again; None where they name series, which may
     be personal and are kept nowhere else. Leaves out those in `_ONCE`."""
     if given.get("series"):
@@ -156,7 +158,7 @@ def command(verb: Callable[..., Report], name: str) -> Callable[..., int]:
             merged["is_measured"] = not given.get("dry_run")
         if throttled:
             merged["no_throttle"] = given.pop("no_throttle")
-        merged["arguments"] = _as_typed(own, given)
+        merged["arguments"] = _arguments_to_repeat(own, given)
         return execute(name, merged, functools.partial(verb, **given))
 
     taken = (context, *own, *measured, *throttled, *_COMMON)

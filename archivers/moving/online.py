@@ -28,7 +28,7 @@ from buckets.fields.selectors import extended_json
 from buckets.fields.times import as_date
 from buckets.models.covered import first_and_last, sample_index
 from buckets.source import Source
-from buckets.versions.held import lacks
+from buckets.versions.readings import lacks
 from config.checks.targets import overflow_archive
 from config.errors import HaltedError
 from config.policies import Policy

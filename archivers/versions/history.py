@@ -26,8 +26,8 @@ from buckets.decoding.decode import BucketSet
 from buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, as_ms
 from buckets.models.covered import covered_span
 from buckets.source import Source
-from buckets.versions.held import Held, held_by, lacks
 from buckets.versions.merge import merge
+from buckets.versions.readings import Held, held_by, lacks
 from config.policies import Policy
 
 Document = dict[str, Any]

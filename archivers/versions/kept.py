@@ -26,8 +26,8 @@ from buckets.bson.queries import named
 from buckets.bson.raw import LOSSLESS, Batch, Docs
 from buckets.bson.types import BINARY, BOOL, DOCUMENT, INT32
 from buckets.fields.selectors import extended_json
-from buckets.versions.held import lacks
 from buckets.versions.overlay import Typed, document_of, number, text
+from buckets.versions.readings import lacks
 from config.checks.targets import versions_archive
 from config.policies import Policy
 

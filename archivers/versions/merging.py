@@ -27,8 +27,8 @@ from buckets.bson.raw import LOSSLESS, Batch, Docs
 from buckets.decoding.decode import decode
 from buckets.fields.times import as_date
 from buckets.source import Source
-from buckets.versions.held import lacks
 from buckets.versions.merge import Merged, merge
+from buckets.versions.readings import lacks
 from config.errors import HaltedError
 from rollups.guarded import transaction
 

@@ -57,7 +57,7 @@ def _parse(part: str, text: str) -> ShardKey:
         if how not in ("1", "hashed") or not path:
             path, how = name.strip(), "1"
         if fault := field_fault(path):
-            raise UsageError(f"--shard-keys {text}: {path}: {fault.message}; {fault.mend}")
+            raise UsageError(f"--shard-keys {text}: {path}: {fault.message}; {fault.remedy}")
         fields.append((path, how == "hashed"))
     if len({path for path, _ in fields}) < len(fields):
         raise UsageError(f"--shard-keys {text}: {part} names a field twice. Name each once")

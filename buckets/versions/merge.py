@@ -22,8 +22,8 @@ from buckets.fields.timeforms import own_form
 from buckets.fields.times import PER_SECOND
 from buckets.models.covered import covered
 from buckets.models.shape import split
-from buckets.versions.held import Holdings, Key, faults_of
 from buckets.versions.overlay import Overlay, Typed, Unmergeable, array_of, number, with_field
+from buckets.versions.readings import Holdings, Key, faults_of
 from config.policies import Policy
 
 #: A writer's sum may differ from ours by rounding.

@@ -12,7 +12,7 @@ from config.zones import is_zone
 
 _HOUR = timedelta(hours=1)
 _SHORTEST = timedelta(seconds=1)
-_MEND = 'write a length that divides an hour, such as "1s", "10s", "1m", "15m" or "1h"'
+_REMEDY = 'write a length that divides an hour, such as "1s", "10s", "1m", "15m" or "1h"'
 
 
 def check_completeness(policy: Policy, report: Report) -> None:
@@ -27,13 +27,13 @@ def check_completeness(policy: Policy, report: Report) -> None:
         )
         report.add(expected, fault, rests_on=[(*at, "rollup")])
     if interval is not None and (interval < _SHORTEST or _HOUR % interval):
-        report.broken(expected, Fault("an hour is not a whole number of these intervals", _MEND))
+        report.broken(expected, Fault("an hour is not a whole number of these intervals", _REMEDY))
     elif interval is not None and policy.rollup is not None and policy.rollup.has_days:
         zone = policy.rollup.timezone
         if _cuts(interval, zone):
             message = f"days in {zone} begin in the middle of such an interval"
-            mend = 'write one that divides a quarter of an hour, such as "1m", "5m" or "15m"'
-            report.add(expected, Fault(message, mend), rests_on=[(*at, "rollup", "timezone")])
+            remedy = 'write one that divides a quarter of an hour, such as "1m", "5m" or "15m"'
+            report.add(expected, Fault(message, remedy), rests_on=[(*at, "rollup", "timezone")])
     if hole is not None and interval is None:
         fault = Fault("holes are found by expected_interval, which is not set", "add `expected_interval`")
         report.add(allowed, fault, rests_on=[expected])

@@ -65,8 +65,8 @@ def _check_nonnumeric(policy: Policy, at: Key, report: Report) -> None:
     for name in policy.nonnumeric_ok:
         if name not in known:
             near = nearest(name, known)
-            mend = f"did you mean `{near}`?" if near else "name fields of value_fields only"
-            fault = Fault(f"{report.quote(name)} is not in value_fields", mend)
+            remedy = f"did you mean `{near}`?" if near else "name fields of value_fields only"
+            fault = Fault(f"{report.quote(name)} is not in value_fields", remedy)
             report.add((*at, "nonnumeric_ok"), fault, value=name, rests_on=[(*at, "value_fields")])
 
 
@@ -83,9 +83,9 @@ def _check_model(policy: Policy, at: Key, report: Report) -> None:
         elif key not in (*required, *optional) and key in policy.model_fields_set:
             models = [it for it in _REQUIRED if key in (*_REQUIRED[it], *_OPTIONAL[it])]
             fits = " and ".join(f'"{it}"' for it in models)
-            mend = f"remove it; it goes with {fits}"
+            remedy = f"remove it; it goes with {fits}"
             report.add(
-                (*at, key), Fault(f'it does not go with model "{policy.model}"', mend), rests_on=[model]
+                (*at, key), Fault(f'it does not go with model "{policy.model}"', remedy), rests_on=[model]
             )
 
 

@@ -52,21 +52,21 @@ def check_store(store: Store, report: Report) -> None:
 
 def _uri_fault(uri: str) -> Fault | None:
     if not uri.startswith(("mongodb://", "mongodb+srv://")):
-        mend = 'write "mongodb://host:27017/?replicaSet=rs0" or "mongodb+srv://…"'
-        return Fault("does not start with mongodb:// or mongodb+srv://", mend)
+        remedy = 'write "mongodb://host:27017/?replicaSet=rs0" or "mongodb+srv://…"'
+        return Fault("does not start with mongodb:// or mongodb+srv://", remedy)
     before, _, options = uri.partition("?")
     parts = {"user, password or hosts": before, "options": uri}
     if uri.startswith("mongodb+srv://"):  # the driver would ask the DNS
         parts = {"user, password or host": before.replace("mongodb+srv://", "mongodb://")}
-    mend = "write mongodb://user:password@host:port/?option=value"
+    remedy = "write mongodb://user:password@host:port/?option=value"
     for what, part in parts.items():
         try:
             parse_uri(part, warn=False)
         except (PyMongoError, ValueError, OSError) as error:
             if what != "options" or "@" in options:  # the driver's words could hold a part of the password
-                mend += "; in user and password write @ as %40, : as %3A, / as %2F, ? as %3F, % as %25"
-                return Fault(f"the driver cannot parse its {what}", mend)
-            return Fault(f"the driver rejects its {_refused_option(options)}: {error}", mend)
+                remedy += "; in user and password write @ as %40, : as %3A, / as %2F, ? as %3F, % as %25"
+                return Fault(f"the driver cannot parse its {what}", remedy)
+            return Fault(f"the driver rejects its {_refused_option(options)}: {error}", remedy)
     return None
 
 
@@ -91,8 +91,8 @@ def _url_faults(url: str) -> Iterator[Fault]:
     elif scheme == "file" and (place or not slash):
         yield Fault("a file:// URL must be absolute", 'write three slashes: "file:///var/lib/bucketwise"')
     elif scheme == "s3" and not _is_bucket(place):
-        mend = "a bucket name has 3 to 63 lower-case letters, digits, dots and hyphens"
-        yield Fault("not a valid S3 bucket name", mend)
+        remedy = "a bucket name has 3 to 63 lower-case letters, digits, dots and hyphens"
+        yield Fault("not a valid S3 bucket name", remedy)
     if re.search(r"[?#%\\\x00-\x1f\x7f]", rest):
         yield Fault("contains ?, #, %, \\ or a control character", "leave them out")
     if scheme == "file" and slash and not prefix:
@@ -117,18 +117,18 @@ def _prefix_faults(parts: list[str]) -> Iterator[Fault]:
 
 
 def _endpoint_fault(url: str) -> Fault | None:
-    mend = 'write "https://host" or "http://host:port"'
+    remedy = 'write "https://host" or "http://host:port"'
     try:
         parts: SplitResult = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError:
-        return Fault("not a valid URL", mend)
+        return Fault("not a valid URL", remedy)
     if parts.username is not None or "@" in url:
         return _CREDENTIALS
     if parts.scheme not in ("http", "https") or not host:
-        return Fault("not an http:// or https:// URL", mend)
+        return Fault("not an http:// or https:// URL", remedy)
     if parts.query or parts.fragment or re.search(r"\s", url):
-        return Fault("contains more than scheme, host, port and path", mend)
+        return Fault("contains more than scheme, host, port and path", remedy)
     return None
 
 
@@ -180,5 +180,5 @@ def check_storage_class(policy: Policy, store: Store | None, report: Report) -> 
     elif named not in CLASSES:
         near = nearest(named, CLASSES)
         choices = " or ".join(f'"{it}"' for it in CLASSES)
-        mend = f'did you mean "{near}"? It may be {choices}' if near else f"write {choices}"
-        report.add(key, Fault("it is not a storage class", mend))
+        remedy = f'did you mean "{near}"? It may be {choices}' if near else f"write {choices}"
+        report.add(key, Fault("it is not a storage class", remedy))

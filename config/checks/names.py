@@ -26,8 +26,8 @@ def database_fault(name: str) -> Fault | None:
         return Fault("this database is MongoDB's own", "name the database that holds the collections")
     if re.fullmatch(r"[^\x00-\x20/\\.\"$*<>:|?]+", name) and len(name.encode()) <= 63:
         return None
-    mend = 'use 1 to 63 bytes without blanks and without / \\ . " $ * < > : | ?'
-    return Fault("it is not a valid MongoDB database name", mend)
+    remedy = 'use 1 to 63 bytes without blanks and without / \\ . " $ * < > : | ?'
+    return Fault("it is not a valid MongoDB database name", remedy)
 
 
 def collection_fault(name: str, database: str) -> Fault | None:
@@ -47,8 +47,8 @@ def collection_fault(name: str, database: str) -> Fault | None:
             "`bucketwise_` collections are reserved for bucketwise's own records", "name another collection"
         )
     if len(f"{database}.{name}".encode()) > _LONGEST_NAMESPACE:
-        mend = f"keep database and collection within {_LONGEST_NAMESPACE} bytes together"
-        return Fault("the name is too long for MongoDB", mend)
+        remedy = f"keep database and collection within {_LONGEST_NAMESPACE} bytes together"
+        return Fault("the name is too long for MongoDB", remedy)
     return None
 
 

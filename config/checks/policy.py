@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from datetime import timedelta
 
+from config.checks.archive_retention import check_archive_retention
 from config.checks.completeness import check_completeness
-from config.checks.ending import check_ending
 from config.checks.fields import check_fields
 from config.checks.names import policy_fault
 from config.checks.settings import SHORTEST
@@ -37,7 +37,7 @@ def check_policy(policy: Policy, has_store: bool, report: Report) -> None:
     _check_archive(policy, at, has_store, report)
     _check_audit(policy, at, report)
     _check_retain(policy, at, report)
-    check_ending(policy, report)
+    check_archive_retention(policy, report)
 
 
 def _check_rollup(rollup: Rollup, at: Key, report: Report) -> None:
@@ -50,14 +50,14 @@ def _check_rollup(rollup: Rollup, at: Key, report: Report) -> None:
     _check_levels(rollup, at, report)
     if not is_zone(rollup.timezone):
         near = nearest(rollup.timezone, sorted(zones()))
-        mend = f'did you mean "{near}"?' if near else 'write a name such as "UTC" or "Europe/Berlin"'
-        report.add((*at, "timezone"), Fault("it is not an IANA time zone", mend))
+        remedy = f'did you mean "{near}"?' if near else 'write a name such as "UTC" or "Europe/Berlin"'
+        report.add((*at, "timezone"), Fault("it is not an IANA time zone", remedy))
     if rollup.recheck == _NOTHING:
         report.add((*at, "recheck"), _ABOVE_ZERO)
     for number, count in Counter(rollup.percentiles).items():
         if not 0 < number < 100:
-            mend = "write numbers such as 50, 95 or 99.9; `min` and `max` are in every summary anyway"
-            fault = Fault(f"{number:g} is not above 0 and below 100", mend)
+            remedy = "write numbers such as 50, 95 or 99.9; `min` and `max` are in every summary anyway"
+            fault = Fault(f"{number:g} is not above 0 and below 100", remedy)
             report.add((*at, "percentiles"), fault)
         elif count > 1:
             report.add(

@@ -12,7 +12,7 @@ from config.tables import PolicyRedis, Redis
 #: Windows of a series: all of them are written at once.
 MOST = 10_000
 _AT: Key = ("publish", "redis")
-_MEND = 'write "redis://host:6379/0", "rediss://host:6379/0" or "unix:///path?db=0"'
+_REMEDY = 'write "redis://host:6379/0", "rediss://host:6379/0" or "unix:///path?db=0"'
 _TLS = {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname"}
 _LATEST = {"latest_hours": "hourly", "latest_days": "daily"}
 
@@ -36,10 +36,10 @@ def check_publish(settings: Settings, report: Report) -> None:
 
 def _check_redis(redis: Redis, report: Report) -> None:
     if message := _url_fault(redis.url.get_secret_value()):
-        report.add((*_AT, "url"), Fault(message, _MEND))
+        report.add((*_AT, "url"), Fault(message, _REMEDY))
     if not re.fullmatch(r"[A-Za-z0-9_.:/-]{1,100}", redis.prefix):
-        mend = "use 1 to 100 letters, digits and `_ . : / -`"
-        report.add((*_AT, "prefix"), Fault("every key begins with it", mend))
+        remedy = "use 1 to 100 letters, digits and `_ . : / -`"
+        report.add((*_AT, "prefix"), Fault("every key begins with it", remedy))
 
 
 def _check_policy(policy: Policy, own: PolicyRedis, redis: Redis | None, report: Report) -> None:
@@ -75,8 +75,8 @@ def _check_secondary(field: str | None, names: set[str], at: Key, report: Report
     if field is not None and field not in names:
         near = nearest(field, names)
         known = ", ".join(sorted(names)) or "none"
-        mend = f'did you mean "{near}"?' if near else f"write one of the series fields: {known}"
-        report.add((*at, "secondary"), Fault("it is not a series field", mend))
+        remedy = f'did you mean "{near}"?' if near else f"write one of the series fields: {known}"
+        report.add((*at, "secondary"), Fault("it is not a series field", remedy))
 
 
 def _url_fault(url: str) -> str | None:

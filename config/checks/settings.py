@@ -56,8 +56,8 @@ def check_lake(settings: Settings, report: Report) -> None:
     if not _NAME.fullmatch(lake.catalog):
         report.add(("lake", "catalog"), Fault("it is not a valid catalog name", _NAMED))
     if lake.namespace is not None and not all(map(_NAME.fullmatch, lake.namespace.split("."))):
-        mend = f"{_NAMED}; a dot between a namespace and one inside it"
-        report.add(("lake", "namespace"), Fault("it is not a valid namespace name", mend))
+        remedy = f"{_NAMED}; a dot between a namespace and one inside it"
+        report.add(("lake", "namespace"), Fault("it is not a valid namespace name", remedy))
     if lake.catalog == OWN_CATALOG and lake.properties:
         fault = Fault(
             f"the catalog `{OWN_CATALOG}` is kept in MongoDB, and has no properties",
@@ -82,21 +82,21 @@ def check_metrics_file(top: TopLevel, report: Report) -> None:
 def metrics_file_fault(path: str) -> Fault | None:
     """Returns what is wrong with the name; None where nothing is."""
     if not path.endswith(".prom") or PurePath(path).name == ".prom":
-        mend = f'node_exporter reads such files only; write "{EXAMPLE}"'
-        return Fault("its name does not end with .prom", mend)
+        remedy = f'node_exporter reads such files only; write "{EXAMPLE}"'
+        return Fault("its name does not end with .prom", remedy)
     if not path.isprintable():
         return Fault("it contains a control character", f'write a path such as "{EXAMPLE}"')
     return None
 
 
-_MEND = 'write "https://host/path", as the monitoring service shows it'
+_REMEDY = 'write "https://host/path", as the monitoring service shows it'
 
 
 def check_notify(notify: Notify, report: Report) -> None:
     """Reports URLs that can't be called, and a `notify.on` without a `notify.url`. Connects to nothing."""
     for key, url in notify.urls.items():
         if message := _url_fault(url.get_secret_value()):
-            report.add(("notify", key), Fault(message, _MEND))
+            report.add(("notify", key), Fault(message, _REMEDY))
     if notify.url is None and notify.on != Notify().on:
         fault = Fault("nothing is sent without `notify.url`", "add `url`, or remove `on`")
         report.add(("notify", "on"), fault, rests_on=[("notify", "url")])

@@ -77,8 +77,8 @@ def _check_stars(policy: Policy, at: Key, report: Report) -> None:
     for path in policy.series_fields:
         is_in_sample = has_samples and _is_starred(path) and path.startswith(f"{array}.*.")
         if "*" in path.split(".") and not is_in_sample:
-            mend = f'write such as "{array or "samples"}.*.sensor", with samples that are documents'
-            fault = Fault("`*` stands for each sample of samples_field", mend)
+            remedy = f'write such as "{array or "samples"}.*.sensor", with samples that are documents'
+            fault = Fault("`*` stands for each sample of samples_field", remedy)
             report.add((*at, "series_fields"), fault, value=path, rests_on=[(*at, "model")])
 
 

@@ -86,11 +86,11 @@ def _expand_text(text: str, environ: Mapping[str, str], key: Key, report: Report
         if found[1]:
             return found[1]
         if not found[2]:
-            mend = "write `${NAME}` with a name of letters, digits and `_`; a literal `${` is written `$${`"
-            faults.append(Fault("`${` is not followed by the name of an environment variable", mend))
+            remedy = "write `${NAME}` with a name of letters, digits and `_`; a literal `${` is written `$${`"
+            faults.append(Fault("`${` is not followed by the name of an environment variable", remedy))
         elif found[2] not in environ:
-            mend = f"set {found[2]} in the environment, or write the value here"
-            faults.append(Fault(f"the environment variable {found[2]} is not set", mend))
+            remedy = f"set {found[2]} in the environment, or write the value here"
+            faults.append(Fault(f"the environment variable {found[2]} is not set", remedy))
         else:
             return environ[found[2]]
         return ""

@@ -108,8 +108,8 @@ def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        mend = f"name it with --config or {PATH_VARIABLE}, or put {DEFAULT_PATH} into the working directory"
-        fault = Fault("there is no such file", mend)
+        remedy = f"name it with --config or {PATH_VARIABLE}, or put {DEFAULT_PATH} into the working directory"
+        fault = Fault("there is no such file", remedy)
     except OSError as error:
         fault = Fault(f"it cannot be read: {error.strerror}", "make it a file that this user may read")
     except UnicodeDecodeError as error:
@@ -123,8 +123,8 @@ def _parse(text: str, path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         at_line = re.search(r"\(at line ([0-9]+), ", str(error))
         line = int(at_line[1]) if at_line else len(text.splitlines()) or 1
-        mend = "fix the syntax there; text goes in quotes, table names in [ ]"
-        fault = Fault(f"it is not valid TOML: {error}", mend)
+        remedy = "fix the syntax there; text goes in quotes, table names in [ ]"
+        fault = Fault(f"it is not valid TOML: {error}", remedy)
     raise ConfigError([Problem(str(path), "", None, *fault, line=line)])
 
 
@@ -140,8 +140,8 @@ def _settings(document: dict[str, Any], path: Path, report: Report, *, needs_pol
         if (table := _table({name: table}, key, report)) is not None:
             policies[name] = read_table(Policy, table, key, report, name=name)
     if not policies and needs_policies:
-        mend = "add [policies.NAME] for each collection to manage"
-        report.add(("policies",), Fault("there is no policy", mend))
+        remedy = "add [policies.NAME] for each collection to manage"
+        report.add(("policies",), Fault("there is no policy", remedy))
     tables = {name: (model, _table(document, (name,), report)) for name, model in _TABLES.items()}
     read = {
         name: None if table is None and name in _OPTIONAL else read_table(model, table or {}, (name,), report)

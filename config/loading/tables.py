@@ -24,7 +24,7 @@ _WANTED = {
     "float_type": ("a number", "write a number, without quotes"),
     "tuple_type": ("a list", 'write a list: ["…", "…"]'),
     "dict_type": ("a table", 'write a table: {field = "…"}'),
-    "time_delta_type": ("a duration", durations.MEND),
+    "time_delta_type": ("a duration", durations.REMEDY),
 }
 _FOUND = {
     **{str: "text", bool: "true or false", list: "a list", dict: "a table"},
@@ -68,8 +68,8 @@ def _read_inner(
         numbered = enumerate(value, start=1)
         values[name] = tuple(read_table(model, item, (*at, str(number)), report) for number, item in numbered)
     else:
-        mend = f"write [[{dotted(at)}]], and the keys of each below"
-        report.broken(at, Fault("it has to be a list of tables", mend))
+        remedy = f"write [[{dotted(at)}]], and the keys of each below"
+        report.broken(at, Fault("it has to be a list of tables", remedy))
         del values[name]
 
 
@@ -80,8 +80,8 @@ def known_keys(table: dict[str, Any], known: Iterable[str], key: Key, report: Re
     kept = {name: value for name, value in table.items() if name in known}
     for name in [it for it in table if it not in known]:
         near = nearest(name, known)
-        mend = f"did you mean `{near}`?" if near else f"known keys here: {', '.join(known)}"
-        report.unknown((*key, name), Fault("there is no such key", mend))
+        remedy = f"did you mean `{near}`?" if near else f"known keys here: {', '.join(known)}"
+        report.unknown((*key, name), Fault("there is no such key", remedy))
         if near and near not in kept:
             kept[near] = table[name]
             report.misspelt((*key, near), name)
@@ -106,7 +106,7 @@ def _tell(detail: ErrorDetails, key: Key, report: Report) -> None:
     elif inside:
         at = (*at, str(inside[0]))
         if isinstance(detail["input"], dict):
-            fault = fault._replace(mend='put a dotted field in quotes: {"a.b" = "sum_ab"}')
+            fault = fault._replace(remedy='put a dotted field in quotes: {"a.b" = "sum_ab"}')
     report.broken(at, fault)
 
 
@@ -124,18 +124,18 @@ def _in_words(detail: ErrorDetails, at: Key) -> Fault:
         return _no_choice(value, re.findall("'([^']*)'", context["expected"]))
     if kind == "time_delta_type" and value is None:
         return Fault("this cannot last forever", 'write a duration that ends, such as "10m" or "2d"')
-    wanted, mend = _WANTED.get(kind, _WANTED["string_type"])
+    wanted, remedy = _WANTED.get(kind, _WANTED["string_type"])
     found = _FOUND.get(type(value), "a date or time")
     if found == wanted:
         return Fault("it is too large", "write a smaller number")
-    return Fault(f"it is {found}, and has to be {wanted}", mend)
+    return Fault(f"it is {found}, and has to be {wanted}", remedy)
 
 
 def _no_choice(text: str, choices: list[str]) -> Fault:
     near = nearest(text, choices)
     options = " or ".join(f'"{it}"' for it in choices)
-    mend = f'did you mean "{near}"? It may be {options}' if near else f"write {options}"
-    return Fault("it is not one of the choices", mend)
+    remedy = f'did you mean "{near}"? It may be {options}' if near else f"write {options}"
+    return Fault("it is not one of the choices", remedy)
 
 
 def _take_out(values: dict[str, Any], place: tuple[int | str, ...]) -> None:

@@ -23,7 +23,7 @@ from jobs.advising.summaries import from_summaries
 from jobs.advising.text import advice_lines, advice_page
 from jobs.call import Call
 from jobs.output.report import Report
-from jobs.output.streams import appearing
+from jobs.output.streams import write_atomically
 
 Body = dict[str, Any]
 
@@ -67,7 +67,7 @@ def advise_on(call: Call, name: str, options: Options) -> Report:
             body["candidates"].append(_with_archive(body, hot))
     report = Report(call.command, call.now, [], advice_lines(body), None, 0, body)
     if options.html is not None:
-        with appearing(options.html) as file:
+        with write_atomically(options.html) as file:
             file.write(advice_page(report.plain()).encode())
     return report
 

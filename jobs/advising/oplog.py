@@ -30,7 +30,7 @@ _UNAUTHORIZED = 13
 
 
 def by_oplog(subject: Subject, policy: Policy) -> Arrival:
-    """Looks at the newest entries of the oplog. Where it can't, `told` says why."""
+    """Looks at the newest entries of the oplog. Where it can't, the basis says why."""
     if subject.kind == "timeseries":
         return _none("the oplog tells of a native time series in MongoDB's own buckets")
     (listed,) = subject.database.list_collections(filter={"name": policy.collection})

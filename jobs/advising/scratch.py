@@ -43,7 +43,7 @@ def scratch_database(database: Database[Document], name: str | None) -> Iterator
     with ExitStack() as held:
         if name is not None:
             if fault := database_fault(name):
-                raise UsageError(f"--scratch {name}: {fault.message}; {fault.mend}")
+                raise UsageError(f"--scratch {name}: {fault.message}; {fault.remedy}")
             yield held.enter_context(_beside(database.client[name]))
             return
         try:

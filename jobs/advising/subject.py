@@ -13,7 +13,7 @@ from config.errors import UsageError
 from config.policies import Policy
 from jobs.call import Call
 from jobs.init.draft import policy_names
-from jobs.init.look import Looker
+from jobs.init.inspector import Inspector
 
 Document = dict[str, Any]
 
@@ -37,7 +37,7 @@ def subject_of(call: Call, database: Database[Document], name: str) -> Subject:
     """Looks at a collection: by the policy of the file that is for it, else by what its documents hold.
 
     Raises UsageError where there is no such collection, or no readings in it that bucketwise understands."""
-    looker = Looker(database)
+    looker = Inspector(database)
     looker.wanted([name])
     kind = looker.listed[name]["type"]
     if kind == "view":

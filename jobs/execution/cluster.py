@@ -15,7 +15,7 @@ from archivers.tasks import Task
 from config.errors import BucketwiseError, UsageError
 from config.work import SCHEMES
 from jobs import clock
-from jobs.execution.worker import Outcome, Where, do
+from jobs.execution.worker import Outcome, WorkerSettings, do
 from rollups.tasks import settle
 
 P = ParamSpec("P")
@@ -55,7 +55,7 @@ def check_client(url: str) -> None:
 
 
 @contextmanager
-def cluster(url: str, where: Where, memory: int) -> Iterator[DaskExecutor]:
+def cluster(url: str, where: WorkerSettings, memory: int) -> Iterator[DaskExecutor]:
     """Yields an executor on a dask cluster. Raises BucketwiseError where no scheduler with workers
     answers."""
     library, parts = distributed(), urlsplit(url)
@@ -83,7 +83,7 @@ class DaskExecutor:
 
     url: str
     client: Any
-    where: Where
+    where: WorkerSettings
     memory: int
     workers: int = 2
     _seen_at: float = 0.0

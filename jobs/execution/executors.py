@@ -10,7 +10,7 @@ from config.policies import Settings
 from config.tables import USUAL_MEMORY
 from jobs.execution.cluster import cluster
 from jobs.execution.processes import ProcessExecutor
-from jobs.execution.worker import Where
+from jobs.execution.worker import WorkerSettings
 
 
 @contextmanager
@@ -25,10 +25,10 @@ def executor_for(settings: Settings, connections: Connections) -> Iterator[Execu
     cluster can't be reached."""
     work = settings.work
     if work.executor is not None:
-        with cluster(work.executor, Where.of(settings), work.memory) as found:
+        with cluster(work.executor, WorkerSettings.of(settings), work.memory) as found:
             yield found
     elif work.workers > 1:
-        with closing(ProcessExecutor(work.workers, work.memory, Where.of(settings))) as processes:
+        with closing(ProcessExecutor(work.workers, work.memory, WorkerSettings.of(settings))) as processes:
             yield processes
     else:
         yield LocalExecutor(connections, memory=work.memory)

@@ -14,7 +14,7 @@ from typing import ParamSpec, TypeVar, cast
 
 from archivers.tasks import Task
 from config.errors import BucketwiseError
-from jobs.execution.worker import Outcome, Where, do, serve
+from jobs.execution.worker import Outcome, WorkerSettings, do, serve
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -35,7 +35,7 @@ class _Worker:
     pipe: Connection
 
     @classmethod
-    def start(cls, where: Where, parent: Connection) -> _Worker:
+    def start(cls, where: WorkerSettings, parent: Connection) -> _Worker:
         ours, theirs = _CONTEXT.Pipe()
         with theirs:
             process = _CONTEXT.Process(target=serve, args=(where, theirs, parent), daemon=True)
@@ -64,7 +64,7 @@ class ProcessExecutor:
 
     workers: int
     memory: int
-    where: Where
+    where: WorkerSettings
     _idle: LifoQueue[_Worker | None] = field(default_factory=LifoQueue)  # None: to be started
     _started: list[_Worker] = field(default_factory=list)
     _is_closed: bool = False

@@ -32,7 +32,7 @@ _VERSIONS = f"bucketwise {VERSION} with {WRITTEN_BY}"
 
 
 @dataclass(frozen=True)
-class Where:
+class WorkerSettings:
     """All that a worker has to know. Its text hides the password. It lacks the signing key: only the run
     signs."""
 
@@ -41,7 +41,7 @@ class Where:
     version: str
 
     @classmethod
-    def of(cls, settings: Settings) -> Where:
+    def of(cls, settings: Settings) -> WorkerSettings:
         """Returns what a worker needs of the settings, without signing keys."""
         store = settings.store and settings.store.model_copy(update={"signing_key": ()})
         return cls(settings.mongodb, store, _VERSIONS)
@@ -55,7 +55,7 @@ class Outcome(Generic[T]):
     error: BucketwiseError | None = None
 
     @classmethod
-    def of_error(cls, error: Exception, where: Where) -> Outcome[T]:
+    def of_error(cls, error: Exception, where: WorkerSettings) -> Outcome[T]:
         """Puts the error into words here: an exception of another library need not be fit to travel, and
         might say more than it may."""
         if isinstance(error, BucketwiseError):
@@ -72,7 +72,7 @@ class Outcome(Generic[T]):
         return cast(T, self.value)
 
 
-def do(where: Where, task: Callable[..., T], *plain: Any, **named: Any) -> Outcome[T]:
+def do(where: WorkerSettings, task: Callable[..., T], *plain: Any, **named: Any) -> Outcome[T]:
     """Does a task: this is what a worker calls."""
     try:
         if where.version != _VERSIONS:
@@ -86,13 +86,13 @@ def do(where: Where, task: Callable[..., T], *plain: Any, **named: Any) -> Outco
 
 
 @lru_cache(maxsize=4)
-def _connections(where: Where) -> Connections:
+def _connections(where: WorkerSettings) -> Connections:
     database = connect.connect(where.mongodb)[where.mongodb.database]
     store = None if where.store is None else open_store(where.store)
     return Connections(database, store, partial(fence_of, database))
 
 
-def serve(where: Where, calls: Connection, parent: Connection) -> None:
+def serve(where: WorkerSettings, calls: Connection, parent: Connection) -> None:
     """Executes the tasks that come over `calls`, one after another, until the process is told to leave."""
     enter(parent)
     try:
@@ -115,7 +115,7 @@ def enter(parent: Connection) -> None:
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave)
-    sys.unraisablehook = _leave_from_where_nothing_is_raised
+    sys.unraisablehook = _exit_if_unraisable
     threading.Thread(target=_leave_with, args=[parent], name="parent", daemon=True).start()
 
 
@@ -124,7 +124,7 @@ def _leave(*_: object) -> None:
     raise SystemExit(1)
 
 
-def _leave_from_where_nothing_is_raised(found: sys.UnraisableHookArgs) -> None:
+def _exit_if_unraisable(found: sys.UnraisableHookArgs) -> None:
     """Ends the process where an exception could not: in an object's `__del__`, for one, the worker would
     report the exit and work on."""
     if issubclass(found.exc_type, SystemExit):

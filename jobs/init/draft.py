@@ -57,9 +57,9 @@ def drafted(guess: Guess, database: str, taken: Collection[str]) -> Guess:
         return replace(guess, policy=whole)
     without = guess.policy.model_copy(update={"archive": archive, "local_offset_field": None})
     if _problems(without, database):
-        return Guess(guess.collection, reasons=[f"{_told(it)}" for it in problems])
+        return Guess(guess.collection, reasons=[f"{_sentence(it)}" for it in problems])
     for it in problems:
-        guess.notes.ask("rollup", f"There is no roll-up: {_told(it)}")
+        guess.notes.ask("rollup", f"There is no roll-up: {_sentence(it)}")
     return replace(guess, policy=without)
 
 
@@ -82,9 +82,9 @@ def _problems(policy: Policy, database: str) -> list[Problem]:
     return report.problems
 
 
-def _told(problem: Problem) -> str:
+def _sentence(problem: Problem) -> str:
     value = f" {problem.value}" if problem.value else ""
-    return f"{problem.key}{value}: {problem.message}; {problem.mend}"
+    return f"{problem.key}{value}: {problem.message}; {problem.remedy}"
 
 
 def reason(guess: Guess) -> str:

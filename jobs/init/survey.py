@@ -25,7 +25,7 @@ from jobs import connect
 from jobs.call import Call
 from jobs.clock import iso
 from jobs.init.draft import drafted, policy_names, without_overflows
-from jobs.init.look import Looker
+from jobs.init.inspector import Inspector
 from jobs.init.report import guess_body, init_tables
 from jobs.init.text import config_text
 from jobs.output.report import Report, Result
@@ -42,19 +42,19 @@ def mongodb_at(call: Call, uri: str) -> MongoDB:
     problems = Problems("", {}, {}, {})
     expanded = expand({"mongodb": {"uri": uri}}, os.environ, {}, problems)
     if problems.problems:
-        raise UsageError(f"URI: {problems.problems[0].message}; {problems.problems[0].mend}")
+        raise UsageError(f"URI: {problems.problems[0].message}; {problems.problems[0].remedy}")
     uri = expanded["mongodb"]["uri"]
     path = uri.partition("://")[2].partition("?")[0].rpartition("@")[2].partition("/")[2]
     mongodb = MongoDB(uri=SecretStr(uri), database=unquote(path))
     check_mongodb(mongodb, problems)
     wrong = {it.key: it for it in problems.problems}
     if found := wrong.get("mongodb.uri"):
-        raise UsageError(f"URI: {found.message}; {found.mend}")
+        raise UsageError(f"URI: {found.message}; {found.remedy}")
     call.hosts = connect.hosts(mongodb)
     if not mongodb.database:
         raise UsageError(f"URI: it names no database; {_FORM}. {_databases(mongodb)}")
     if found := wrong.get("mongodb.database"):
-        raise UsageError(f"URI: database {mongodb.database!r}: {found.message}; {found.mend}")
+        raise UsageError(f"URI: database {mongodb.database!r}: {found.message}; {found.remedy}")
     return mongodb
 
 
@@ -115,7 +115,7 @@ def survey(call: Call, mongodb: MongoDB, names: Sequence[str], output: Path | No
 
 
 def _guesses(call: Call, database: Database[Document], names: Sequence[str]) -> list[Guess]:
-    looker = Looker(database)
+    looker = Inspector(database)
     wanted = looker.wanted(names)
     called = policy_names(wanted)
     guesses = []

@@ -19,21 +19,21 @@ from rich.text import Text
 def secure() -> None:
     """Makes sure that both streams exist, and that a failing write to stderr raises nothing."""
     if sys.stdout is None:
-        sys.stdout = _nowhere()
-    sys.stderr = _Forgiving(sys.stderr or _nowhere())
+        sys.stdout = _null_stream()
+    sys.stderr = _ErrorIgnoringStream(sys.stderr or _null_stream())
 
 
-def abandon(stream: TextIO) -> None:
+def discard_buffer(stream: TextIO) -> None:
     """Discards what is left in a stream's buffer: Python would try to write it at its end."""
     with Path(os.devnull).open("wb") as nowhere:
         os.dup2(nowhere.fileno(), stream.fileno())
 
 
-def _nowhere() -> TextIO:
+def _null_stream() -> TextIO:
     return Path(os.devnull).open("w")
 
 
-class _Forgiving:
+class _ErrorIgnoringStream:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
@@ -41,7 +41,7 @@ class _Forgiving:
         try:
             return self._stream.write(text)
         except OSError:
-            abandon(self._stream)
+            discard_buffer(self._stream)
             return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
@@ -52,14 +52,14 @@ class _Forgiving:
         try:
             self._stream.flush()
         except OSError:
-            abandon(self._stream)
+            discard_buffer(self._stream)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
 
 @contextmanager
-def appearing(path: Path) -> Iterator[IO[bytes]]:
+def write_atomically(path: Path) -> Iterator[IO[bytes]]:
     """Yields a file that gets its name once it is whole. A link, a pipe or a device is written as it is."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
         with path.open("wb") as file:

@@ -126,7 +126,7 @@ class Lease:
         document = self._ask()
         if self._pausable and (pause := document.get("paused")):
             raise self._paused(pause)
-        if document["holder"] != self.holder and machine.surely_gone(document["host"]):
+        if document["holder"] != self.holder and machine.is_known_dead(document["host"]):
             # The same holder as in the reply, and not one that came after it.
             dead = [document["holder"], document["fence"]]
             document = self._ask({"$eq": [["$holder", "$fence"], dead]})

@@ -271,7 +271,7 @@ class Ledger:
         return Run(outcome=outcome, runs=_runs_of(document), since=_since(document), **stored)
 
     def _is_alive(self, document: Document) -> bool:
-        if machine.surely_gone(document["host"]):
+        if machine.is_known_dead(document["host"]):
             return False
         held = {"_id": document["policy"], "holder": document["holder"], "fence": document["fence"]}
         unexpired = {"$expr": {"$gt": ["$expires_at", "$$NOW"]}}

@@ -33,7 +33,7 @@ def this_user() -> str:
     return f"{name}@{socket.gethostname()}"
 
 
-def surely_gone(host: Host) -> bool:
+def is_known_dead(host: Host) -> bool:
     """Is `host` a process of this very machine and pid namespace that no longer runs?
 
     False wherever that can't be known: a lease is then waited for until it expires.

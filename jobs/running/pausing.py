@@ -15,7 +15,7 @@ from pymongo.errors import DuplicateKeyError
 from archivers.proof.findings import Finding
 from jobs import clock
 from jobs.running.lease import COLLECTION
-from jobs.running.turn import Done, Step, Turn
+from jobs.running.turn import Step, StepResult, Turn
 from rollups.guarded import majority
 
 Document = dict[str, Any]
@@ -26,7 +26,7 @@ PAUSABLE = ("run", "rollup", "archive", "compact")
 def pause_step(reason: str, by: str) -> Step:
     """Returns the step that pauses a policy. One that is paused already stays so, for its own reason."""
 
-    def do(turn: Turn) -> Done:
+    def do(turn: Turn) -> StepResult:
         pause = {"reason": {"$literal": reason}, "since": turn.context.now, "by": {"$literal": by}}
         kept = {
             "holder": {"$ifNull": ["$holder", None]},
@@ -41,7 +41,7 @@ def pause_step(reason: str, by: str) -> Step:
             before = put()
         except DuplicateKeyError:  # a run made the document meanwhile
             before = put()
-        return Done({"changed": not (before or {}).get("paused"), **pauses(turn)})
+        return StepResult({"changed": not (before or {}).get("paused"), **pauses(turn)})
 
     return Step("pause", do, by_present=True)
 
@@ -49,11 +49,11 @@ def pause_step(reason: str, by: str) -> Step:
 def resume_step(reason: str | None, by: str) -> Step:
     """Returns the step that ends a policy's pause."""
 
-    def do(turn: Turn) -> Done:
+    def do(turn: Turn) -> StepResult:
         end = {"paused": None, "resumed": {"reason": reason, "at": turn.context.now, "by": by}}
         is_paused = {"_id": turn.policy.name, "paused": {"$ne": None}}
         found = _leases(turn).update_one(is_paused, {"$set": end})
-        return Done({"changed": bool(found.modified_count), **pauses(turn)})
+        return StepResult({"changed": bool(found.modified_count), **pauses(turn)})
 
     return Step("resume", do, by_present=True)
 

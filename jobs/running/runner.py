@@ -34,7 +34,7 @@ from jobs.running.lateness import missed_since
 from jobs.running.lease import Lease
 from jobs.running.ledger import COMPLETED, SCHEDULED, Ledger
 from jobs.running.pausing import PAUSABLE
-from jobs.running.throttle import Gate
+from jobs.running.throttle import Throttler
 from jobs.running.turn import Document, Follower, Step, Turn
 from jobs.stopping import Stop
 from rollups.changes.shared import SharedChanges
@@ -42,7 +42,7 @@ from rollups.context import no_limit, no_listener
 from rollups.guarded import dry
 
 #: Opens the executor for one policy's turn.
-Staff = Callable[[Connections], AbstractContextManager[Executor]]
+OpenExecutor = Callable[[Connections], AbstractContextManager[Executor]]
 #: Seconds after which a shared read of the changes of several policies is continued.
 _FRESH_S = 60
 #: … and for which a run may go on after its steps once its window is over, to publish what it has written.
@@ -58,7 +58,7 @@ class RunOptions:
 
     within: TimeRange = EVER
     dry_run: bool = False
-    staff: Staff | None = None
+    open_executor: OpenExecutor | None = None
     allow_large: bool = False
     followers: Sequence[Follower] = ()
 
@@ -82,7 +82,7 @@ class Runner:
     known: Sequence[Policy] = ()  # all policies of the file
     memory: int = USUAL_MEMORY  # of this process, where nobody else does the tasks
     keep: timedelta | None = None  # entries of the ledger; None: forever
-    tells_late: bool = False  # whether a firing was missed before
+    notifies_late: bool = False  # whether a firing was missed before
     is_measured: bool = False  # for metrics
     is_throttled: bool = True  # by what policies say
     begun: float = field(default_factory=clock.steady)
@@ -115,7 +115,7 @@ class Runner:
             known=tuple(call.settings.policies.values()),
             memory=call.settings.work.memory,
             keep=call.settings.ledger.keep,
-            tells_late=call.command == SCHEDULED and call.settings.notify.tells_late,
+            notifies_late=call.command == SCHEDULED and call.settings.notify.notifies_late,
             is_measured=call.metrics_file is not None,
             is_throttled=not call.no_throttle,
         )
@@ -165,8 +165,8 @@ class Runner:
                 clock.check_skew(self.now, self._server_now)
             result.late_since = self._late_since(policy)
             if (gate := self._gate(policy)) is not None:
-                gate.see_window(self._present())
-            with self._staff(Connections(self.database, self.store)) as executor:
+                gate.check_window(self._present())
+            with self._open_executor(Connections(self.database, self.store)) as executor:
                 if self.options.dry_run:
                     self._read_on()
                     self._do(result, self._turn(policy, None, executor))
@@ -188,7 +188,7 @@ class Runner:
         return result
 
     def _late_since(self, policy: Policy) -> datetime | None:
-        if not self.tells_late or policy.schedule is None:
+        if not self.notifies_late or policy.schedule is None:
             return None
         completed = Ledger(self.database).last_completed(policy.name, SCHEDULED)
         return missed_since(policy.schedule, completed, self.now, policy.throttle.window)
@@ -206,10 +206,10 @@ class Runner:
         """Returns the server's clock, asked once at the start: all policies share the `now` of the first."""
         return clock.of_server(self.database)
 
-    def _gate(self, policy: Policy) -> Gate | None:
+    def _gate(self, policy: Policy) -> Throttler | None:
         if not self.is_throttled or self.options.dry_run or self.verb not in PAUSABLE:
             return None
-        return Gate(policy.throttle, Members(self.database).lag, clock.steady())
+        return Throttler(policy.throttle, Members(self.database).lag, clock.steady())
 
     def _may_work(self, policy: Policy) -> bool:
         gate = self._gate(policy)
@@ -218,7 +218,7 @@ class Runner:
     def _present(self) -> datetime:
         return self.now + timedelta(seconds=clock.steady() - self.begun)
 
-    def _do_recorded(self, result: Result, lease: Lease, turn: Turn, gate: Gate | None) -> None:
+    def _do_recorded(self, result: Result, lease: Lease, turn: Turn, gate: Throttler | None) -> None:
         ledger = Ledger(self.database)
         entry = ledger.start(self.run, self.verb, turn.policy.name, self.now, lease, self.arguments)
         try:
@@ -264,11 +264,11 @@ class Runner:
         result.body.update({} if body is None else {name: body})
 
     @property
-    def _staff(self) -> Staff:
-        return self.options.staff or partial(local, memory=self.memory)
+    def _open_executor(self) -> OpenExecutor:
+        return self.options.open_executor or partial(local, memory=self.memory)
 
     def _turn(
-        self, policy: Policy, lease: Lease | None, executor: Executor, gate: Gate | None = None
+        self, policy: Policy, lease: Lease | None, executor: Executor, gate: Throttler | None = None
     ) -> Turn:
         """Returns a policy's turn; without a lease it can't write."""
 
@@ -290,7 +290,7 @@ class Runner:
             self.now,
             dry if lease is None else lease.guard,
             check,
-            self.progress if gate is None else gate.noting(self.progress),
+            self.progress if gate is None else gate.counting_progress(self.progress),
             spend=no_limit if gate is None else gate.spend,
             store=self.store,
             executor=executor,

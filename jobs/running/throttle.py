@@ -38,10 +38,10 @@ class Wait(NamedTuple):
 
 
 #: Takes the reason for which a run waits; None once it goes on.
-Teller = Callable[[str | None], None]
+OnWait = Callable[[str | None], None]
 
 
-class Gate:
+class Throttler:
     """Holds one run of one policy to its limits. `now` are seconds of a steady clock. The window may be over
     until `finish_by`."""
 
@@ -71,7 +71,7 @@ class Gate:
         """Returns how long to wait, and why; None: go on. `at`: the run's present. Raises WindowOverError,
         and BucketwiseError where a secondary stays behind for too long."""
         if now >= self.finish_by:
-            self.see_window(at)
+            self.check_window(at)
         if now < self._paid_at:
             return Wait(self._paid_at - now, f"max_rate is {self._limits.max_rate}")
         if (behind := self._wait_for_secondaries(now)) is not None:
@@ -83,7 +83,7 @@ class Gate:
         """Returns when the window opens; None: it is open."""
         return None if self._window is None else self._window.closed_until(at)
 
-    def see_window(self, at: datetime) -> None:
+    def check_window(self, at: datetime) -> None:
         """Raises WindowOverError where it is closed."""
         if (opens := self.opens(at)) is not None:
             raise WindowOverError(f"the window {self._limits.window} is over", opens)
@@ -109,7 +109,7 @@ class Gate:
             raise BucketwiseError(f"{reason}: waited for {minutes} minutes. It is safe to run again")
         return Wait(self._asked_at + _BETWEEN_ASKS - now, reason)
 
-    def noting(self, progress: ProgressListener) -> ProgressListener:
+    def counting_progress(self, progress: ProgressListener) -> ProgressListener:
         """Returns a progress function that also counts progress as work."""
 
         def report(what: str, count: int, share: float | None = None, /) -> None:
@@ -118,7 +118,7 @@ class Gate:
 
         return report
 
-    def check(self, may_go_on: Callable[[], None], present: Callable[[], datetime], tell: Teller) -> None:
+    def check(self, may_go_on: Callable[[], None], present: Callable[[], datetime], tell: OnWait) -> None:
         """Waits as long as the limits ask for. `may_go_on` raises meanwhile where the run must stop.
         `present` is the run's own. `tell` is told why it waits. Raises what `wait` does."""
         if threading.get_ident() != self._thread:  # those that copy wait for the run in any case

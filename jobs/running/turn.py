@@ -39,7 +39,7 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class Done:
+class StepResult:
     """The result of a step: its part of the JSON, and its exit code: 0, or that of its findings."""
 
     body: Document
@@ -57,7 +57,7 @@ class Step:
     for all that has changed since it was done last."""
 
     name: str
-    do: Callable[[Turn], Done]
+    do: Callable[[Turn], StepResult]
     by_present: bool = False
     follows_changes: bool = False
 

@@ -38,7 +38,7 @@ Body = dict[str, Any]
 
 
 @dataclass
-class Looked:
+class LastAnswer:
     """The last answer of MongoDB, and when. `failing`: since when it gives none, and why."""
 
     at: datetime | None = None
@@ -58,7 +58,7 @@ class Board:
     place: Callable[[Policy], Result]
     config: Path | None
     metrics_file: Path | None
-    _looked: Looked = field(default_factory=Looked)
+    _last_answer: LastAnswer = field(default_factory=LastAnswer)
     #: By policy: when it was looked at, after which run, and what was seen.
     _places: dict[str, tuple[datetime, str | None, Body]] = field(default_factory=dict)
     _look: threading.Thread | None = None
@@ -74,16 +74,19 @@ class Board:
 
     def _page(self) -> tuple[str, str]:
         self._refresh()
-        looked, now = self._looked, clock.current()
-        seen = {it.name: self._seen(it, looked) for it in self.policies}
+        last_answer, now = self._last_answer, clock.current()
+        seen = {it.name: self._seen(it, last_answer) for it in self.policies}
         policies = [self._policy(it, seen[it.name], now) for it in self.policies]
-        runs = sorted((run for _, runs in looked.latest.values() for run in runs), key=lambda it: it.started)
+        runs = sorted(
+            (run for _, runs in last_answer.latest.values() for run in runs), key=lambda it: it.started
+        )
         body = {
             "version": VERSION,
             "database": self.database.name,
             "hosts": self.service.hosts,
-            "looked": looked.at,
-            "failing": looked.failing and {"since": looked.failing[0], "why": looked.failing[1]},
+            "looked": last_answer.at,
+            "failing": last_answer.failing
+            and {"since": last_answer.failing[0], "why": last_answer.failing[1]},
             "alive": self.service.is_alive(),
             "states": sorted(
                 policies, key=lambda it: [one["severity"] for one in it["troubles"]][:1] or ["z"]
@@ -99,24 +102,28 @@ class Board:
             is_idle = self._look is None or not self._look.is_alive()
             if is_idle and clock.steady() - self._asked >= FRESH:
                 self._asked = clock.steady()
-                self._look = threading.Thread(target=self._look_anew, name="page", daemon=True)
+                self._look = threading.Thread(target=self._ask_mongodb, name="page", daemon=True)
                 self._look.start()
             look = self._look
-        if look is not None and self._looked.failing is None:
+        if look is not None and self._last_answer.failing is None:
             look.join(WAIT)
 
-    def _look_anew(self) -> None:
+    def _ask_mongodb(self) -> None:
         names = [it.name for it in self.policies]
         try:
             with pymongo.timeout(PATIENCE):
                 latest = Ledger(self.database).latest(names, _RUNS_OF_EACH)
                 repeats = failed(self.database, names, self.config)
-            self._looked = Looked(clock.current(), latest, repeats, self._audits())
+            self._last_answer = LastAnswer(clock.current(), latest, repeats, self._audits())
         except Exception as error:  # noqa: BLE001  # the page says so
-            since = self._looked.failing[0] if self._looked.failing else clock.current()
+            since = self._last_answer.failing[0] if self._last_answer.failing else clock.current()
             why = explain(error, self.service.hosts).message
-            self._looked = Looked(
-                self._looked.at, self._looked.latest, self._looked.failed, self._looked.audits, (since, why)
+            self._last_answer = LastAnswer(
+                self._last_answer.at,
+                self._last_answer.latest,
+                self._last_answer.failed,
+                self._last_answer.audits,
+                (since, why),
             )
             return
         for policy in self.policies:
@@ -139,16 +146,16 @@ class Board:
             metrics.restore(self.metrics_file.read_text(encoding="utf-8"))
         return metrics.audits()
 
-    def _seen(self, policy: Policy, looked: Looked) -> PolicyState:
-        paused, runs = looked.latest.get(policy.name, (None, []))
+    def _seen(self, policy: Policy, last_answer: LastAnswer) -> PolicyState:
+        paused, runs = last_answer.latest.get(policy.name, (None, []))
         place = self._places[policy.name][2] if policy.name in self._places else {}
         is_in_hand = policy.name in self.service.in_hand or any(it.outcome == RUNNING for it in runs)
         return PolicyState(
             paused,
             runs,
             place,
-            looked.failed.get(policy.name, ()),
-            looked.audits.get(policy.name, {}),
+            last_answer.failed.get(policy.name, ()),
+            last_answer.audits.get(policy.name, {}),
             self.service.ended.get(policy.name),
             is_in_hand,
         )

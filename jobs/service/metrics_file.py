@@ -28,7 +28,7 @@ def add(file: Path, verb: str, results: Sequence[Result]) -> str | None:
     it."""
     try:
         path = file.resolve()
-        with _alone_in(path.parent):
+        with _folder_lock(path.parent):
             metrics, mode = Metrics(), _MODE
             if path.exists():
                 found = path.stat()
@@ -40,8 +40,8 @@ def add(file: Path, verb: str, results: Sequence[Result]) -> str | None:
                 metrics.record(verb, result)
             _replace(path, metrics.text(), mode)
     except ValueError as error:
-        mend = "bucketwise overwrites nothing else: move it away, or name another"
-        return _complaint(file, f"it contains something other than metrics of bucketwise ({error}). {mend}")
+        remedy = "bucketwise overwrites nothing else: move it away, or name another"
+        return _complaint(file, f"it contains something other than metrics of bucketwise ({error}). {remedy}")
     except OSError as error:
         return _complaint(file, error.strerror or str(error))
     return None
@@ -52,7 +52,7 @@ def _complaint(file: Path, reason: str) -> str:
 
 
 @contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
+def _folder_lock(folder: Path) -> Iterator[None]:
     """Keeps other runs from writing metrics into the folder inside the block. Raises OSError; TimeoutError
     after a while."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -78,7 +78,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Hand:
+class TaskRun:
     """A run under way."""
 
     task: Task
@@ -95,7 +95,7 @@ class Service:
     stop: Stop
     hosts: str
     notifier: Notifier = field(default_factory=lambda: Notifier(Notify(), log.warning))
-    in_hand: dict[str, Hand] = field(default_factory=dict)  # by policy
+    in_hand: dict[str, TaskRun] = field(default_factory=dict)  # by policy
     ended: dict[str, tuple[datetime, Result]] = field(default_factory=dict)  # the last run of each, by policy
     _scheduler: Any = None  # once it serves
     _beat: float = field(default_factory=clock.steady)
@@ -162,7 +162,7 @@ class Service:
             if is_due():
                 self.notifier.started()
                 runner = task.runner_at(now)
-                self.in_hand[task.policy.name] = Hand(task, now, runner.progress)
+                self.in_hand[task.policy.name] = TaskRun(task, now, runner.progress)
                 result = runner.run_if(task.policy, is_due)
         except Exception as error:  # noqa: BLE001  # the service outlives whatever one turn meets
             failure = explain(error, self.hosts)

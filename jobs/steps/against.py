@@ -17,8 +17,8 @@ from config.durations import format_duration
 from config.errors import BucketwiseError, UsageError
 from config.policies import Policy, Settings
 from jobs.connect import hosts
-from jobs.running.turn import Done, Step, Turn
-from jobs.steps.fit import see_fit, stop_for
+from jobs.running.turn import Step, StepResult, Turn
+from jobs.steps.fit import check_fit, require_fit
 from jobs.steps.irreversible import irreversible
 
 Body = dict[str, Any]
@@ -85,7 +85,7 @@ def _stops(turn: Turn) -> list[str]:
     try:
         check_kind(context.database, context.policy)
         if context.to != "none":
-            stop_for(see_fit(turn), context.policy)
+            require_fit(check_fit(turn), context.policy)
     except BucketwiseError as error:
         return [str(error)]
     return []
@@ -94,55 +94,58 @@ def _stops(turn: Turn) -> list[str]:
 def against_step(today: Settings, other: Settings) -> Step:
     """Returns the step that compares what a policy does by two files."""
 
-    def do(turn: Turn) -> Done:
+    def do(turn: Turn) -> StepResult:
         sides = [_Side.of(it, turn) for it in (today, other)]
         found = iter(outcomes([it for side in sides if side for it in side.rules]))
-        fared = [[next(found) for _ in side.rules] if side else [] for side in sides]
+        by_side = [[next(found) for _ in side.rules] if side else [] for side in sides]
         mine, theirs = (side.policy if side else None for side in sides)
         body: Body = {
             "only_in": "against" if mine is None else "today" if theirs is None else None,
             "changed": _changed(mine, theirs),
-            **{key: _compared(sides, fared, place) for place, key in enumerate(INSTANTS)},
+            **{key: _compared(sides, by_side, place) for place, key in enumerate(INSTANTS)},
             "anew": None,
             "dropped": {},
-            "stops": dict(zip(FILES, map(_all_stops, sides, fared), strict=True)),
+            "stops": dict(zip(FILES, map(_all_stops, sides, by_side), strict=True)),
         }
         if mine is not None and theirs is not None:
             context = replace(turn.context, policy=mine)
-            body |= {"anew": _anew_body(rollup_impact(context, theirs)), "dropped": dropped(context, theirs)}
-        return Done(body | {"irreversible": irreversible(turn.policy.name, body)})
+            body |= {
+                "anew": _recomputed_body(rollup_impact(context, theirs)),
+                "dropped": dropped(context, theirs),
+            }
+        return StepResult(body | {"irreversible": irreversible(turn.policy.name, body)})
 
     return Step("against", do, by_present=True)
 
 
-def _all_stops(side: _Side | None, fared: Sequence[RuleOutcome]) -> list[str]:
+def _all_stops(side: _Side | None, found: Sequence[RuleOutcome]) -> list[str]:
     """Returns what stops a run, with the limit on deletes, which a run may be allowed to exceed."""
     if side is None or side.policy.archive is None:
         return []
-    written, present = side.policy.archive.max_delete, fared[0]
+    written, present = side.policy.archive.max_delete, found[0]
     limit = DeleteLimit(side.policy.collection, written or 0, present.deleted, present.total)
     return [*side.stops, *([limit.message] if written is not None and limit.is_exceeded else [])]
 
 
-def _compared(sides: Sequence[_Side | None], fared: Sequence[Sequence[RuleOutcome]], place: int) -> Body:
+def _compared(sides: Sequence[_Side | None], by_side: Sequence[Sequence[RuleOutcome]], place: int) -> Body:
     """Returns what both files have done by one instant, and the difference."""
     today, against = (
-        _outcome_body(side, outcomes[place], place) if side else _NOTHING
-        for side, outcomes in zip(sides, fared, strict=True)
+        _outcome_body(side, found[place], place) if side else _NOTHING
+        for side, found in zip(sides, by_side, strict=True)
     )
     return {"today": today, "against": against, "difference": _difference(today, against)}
 
 
-def _outcome_body(side: _Side, fared: RuleOutcome, place: int) -> Body:
-    archived = fared.archived
+def _outcome_body(side: _Side, outcome: RuleOutcome, place: int) -> Body:
+    archived = outcome.archived
     return {
         "archived": archived.buckets,
-        "deleted": fared.deleted,
-        "kept": fared.kept,
+        "deleted": outcome.deleted,
+        "kept": outcome.kept,
         "bytes": archived.bytes,
         "readings": archived.readings,
         "days": len(archived.days),
-        "quarantined": fared.broken,
+        "quarantined": outcome.broken,
         "summaries": {} if side.stops else expired_summaries(side.rules[place].context),
     }
 
@@ -157,7 +160,7 @@ def _difference(today: Body, against: Body) -> Body:
     }
 
 
-def _anew_body(it: RollupImpact | None) -> Body | None:
+def _recomputed_body(it: RollupImpact | None) -> Body | None:
     if it is None:
         return None
     return {

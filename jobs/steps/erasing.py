@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from archivers.erasing.erase import ErasureFacts, erase, plan_erasure
 from archivers.erasing.erasure import Erasure
 from config.policies import Policy
-from jobs.running.turn import Done, Step, Turn
-from jobs.steps.publish import Publishing, once_published
+from jobs.running.turn import Step, StepResult, Turn
+from jobs.steps.publish import Publishing, remaining_in_redis
 from jobs.steps.working import LEFT_SOMETHING, check_archived, prepare
 
 
@@ -16,7 +16,7 @@ def erase_step(erasure: Erasure, others: Sequence[Policy], publishing: Publishin
     """Returns the step that erases, or counts what it would erase. `others`: policies that read the same
     collection. `publishing`: what has published summaries elsewhere."""
 
-    def do(turn: Turn) -> Done:
+    def do(turn: Turn) -> StepResult:
         if turn.dry_run:
             check_archived(turn)
             report = plan_erasure(turn.context, erasure, others)
@@ -25,10 +25,10 @@ def erase_step(erasure: Erasure, others: Sequence[Policy], publishing: Publishin
             turn.context.listener("", (), ())  # summaries are about to go
             report = erase(turn.context, erasure, ErasureFacts(others, turn.is_archived_by_another))
             report.remaining[:0] = (
-                publishing.forget(turn, erasure.series) if publishing else once_published(turn)
+                publishing.forget(turn, erasure.series) if publishing else remaining_in_redis(turn)
             )
         remaining = [it._asdict() for it in report.remaining]
         body = {**report.counts, "dry_run": turn.dry_run, "remaining": remaining}
-        return Done(body, LEFT_SOMETHING if report.is_found and not turn.dry_run else 0)
+        return StepResult(body, LEFT_SOMETHING if report.is_found and not turn.dry_run else 0)
 
     return Step("erase", do)

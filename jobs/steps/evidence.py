@@ -15,7 +15,7 @@ from buckets.fields.times import DAY_MS, as_date
 from config.errors import HaltedError
 from config.policies import Policy
 from jobs.running.ledger import Ledger
-from jobs.running.turn import Done, Step, Turn, pick
+from jobs.running.turn import Step, StepResult, Turn, pick
 from jobs.steps.holds import hold_body
 from jobs.steps.working import LEFT_SOMETHING, archivable_through
 from rollups.calendar.windows import HOUR
@@ -29,10 +29,10 @@ STEPS = {"day": DAY_MS, "hour": HOUR}
 def coverage_step(series: Selector, by: str) -> Step:
     """Returns the step that tells where each row of the turn's range is."""
 
-    def do(turn: Turn) -> Done:
+    def do(turn: Turn) -> StepResult:
         rows = coverage(turn.context, CoverageQuery(turn.within, series, STEPS[by]))
         states = Counter(row.state for row in rows)
-        return Done({"by": by, "days": [_row_body(row, by) for row in rows], "states": dict(states)})
+        return StepResult({"by": by, "days": [_row_body(row, by) for row in rows], "states": dict(states)})
 
     return Step("coverage", do)
 
@@ -65,7 +65,7 @@ def _commit_body(commit: HeldCommit) -> Body:
 def drill_step(days: int, seed: int) -> Step:
     """Returns the step that proves a sample of archived days restorable."""
 
-    def do(turn: Turn) -> Done:
+    def do(turn: Turn) -> StepResult:
         found = drill(turn.context, days, seed)
         buckets, equal = sum(it.buckets for it in found), sum(it.equal for it in found)
         body = {
@@ -78,8 +78,8 @@ def drill_step(days: int, seed: int) -> Step:
             "drilled": [_day_body(it) for it in found],
         }
         if equal != buckets:
-            return Done(body, HaltedError.exit_code)
-        return Done(body, LEFT_SOMETHING if body["summaries_differing"] else 0)
+            return StepResult(body, HaltedError.exit_code)
+        return StepResult(body, LEFT_SOMETHING if body["summaries_differing"] else 0)
 
     return Step("drill", do)
 
@@ -92,11 +92,11 @@ def _day_body(found: DrilledDay) -> Body:
 def explain_step(question: ExplainQuery) -> Step:
     """Returns the step that tells what happens to a bucket, or to those of an instant."""
 
-    def do(turn: Turn) -> Done:
+    def do(turn: Turn) -> StepResult:
         answer = explain(turn.context, question, archivable_through(turn))
         fences = {it.fence for bucket in answer.buckets for it in bucket.history if it.fence is not None}
         runs = Ledger(turn.context.database).under(turn.policy.name, fences)
-        return Done(_answer_body(answer, turn.policy, runs))
+        return StepResult(_answer_body(answer, turn.policy, runs))
 
     return Step("explain", do)
 

@@ -19,13 +19,13 @@ from rollups.progress import is_fit_proven, note_fit
 Body = dict[str, Any]
 
 
-def archives(turn: Turn) -> bool:
+def archives_now(turn: Turn) -> bool:
     """Returns whether this turn comes to archive."""
     archive = turn.policy.archive
     return archive is not None and archive.to != "none" and "archive" in turn.steps
 
 
-def see_fit(turn: Turn) -> Body | None:
+def check_fit(turn: Turn) -> Body | None:
     """Returns the fit; None where the policy has shown that it fits. Reads a sample."""
     policy = turn.policy
     if not turn.dry_run and is_fit_proven(turn.context.database, policy):
@@ -37,7 +37,7 @@ def see_fit(turn: Turn) -> Body | None:
     return fit_body(fit, policy, found)
 
 
-def stop_for(fit: Body | None, policy: Policy) -> None:
+def require_fit(fit: Body | None, policy: Policy) -> None:
     """Raises BucketwiseError where the policy does not fit: nothing may go."""
     if reasons := "; ".join(it["message"] for it in misfits_of(fit)):
         raise BucketwiseError(f"policy {policy.name}: {reasons}. Nothing was archived or deleted")
@@ -48,7 +48,7 @@ def misfits_of(fit: Body | None) -> list[Body]:
     return [it for it in (fit["misfits"] if fit else []) if it["code"] in STOPPING]
 
 
-def said(fit: Body | None) -> Body:
+def step_body(fit: Body | None) -> Body:
     """Returns a step's part of the JSON."""
     return {} if fit is None else {"fit": fit}
 

@@ -11,7 +11,7 @@ from archivers.records.holding import HoldWriter
 from config.errors import UsageError
 from config.policies import Policy
 from jobs.running.lease import touching
-from jobs.running.turn import Document, Done, Step, Turn, pick
+from jobs.running.turn import Document, Step, StepResult, Turn, pick
 from rollups.holds import Hold, Holds
 
 Body = dict[str, Any]
@@ -20,9 +20,9 @@ Body = dict[str, Any]
 def place_step(hold: Hold) -> Step:
     """Returns the step that places a hold."""
 
-    def do(turn: Turn) -> Done:
+    def do(turn: Turn) -> StepResult:
         placed = _holding(turn).place(hold)
-        return Done({"placed": placed, **_list(turn)})
+        return StepResult({"placed": placed, **_list(turn)})
 
     return Step("hold", do, by_present=True)
 
@@ -30,15 +30,15 @@ def place_step(hold: Hold) -> Step:
 def release_step(name: str, by: str) -> Step:
     """Returns the step that releases a hold."""
 
-    def do(turn: Turn) -> Done:
+    def do(turn: Turn) -> StepResult:
         released = _holding(turn).release(name, by)
-        return Done({"released": released, **_list(turn)})
+        return StepResult({"released": released, **_list(turn)})
 
     return Step("hold", do, by_present=True)
 
 
-def _listed(turn: Turn) -> Done:
-    return Done(_list(turn))
+def _listed(turn: Turn) -> StepResult:
+    return StepResult(_list(turn))
 
 
 LIST = Step("hold", _listed)
@@ -65,7 +65,7 @@ def hold_body(hold: Hold) -> Body:
     }
 
 
-def standing_on(database: Database[Document], policies: Sequence[Policy], name: str) -> list[Policy]:
+def policies_with_hold(database: Database[Document], policies: Sequence[Policy], name: str) -> list[Policy]:
     """Returns the policies on which a hold of this name stands. Raises UsageError where there are none."""
     standing = {it.name: [hold.name for hold in Holds(database, it.name).active()] for it in policies}
     found = [it for it in policies if name in standing[it.name]]

@@ -11,7 +11,7 @@ from archivers.lake.report import LakeReport
 from archivers.proof.findings import Finding
 from config.errors import UsageError
 from config.tables import Lake
-from jobs.running.turn import Done, Follower, Step, Turn
+from jobs.running.turn import Follower, Step, StepResult, Turn
 from jobs.steps.working import prepare
 
 Body = dict[str, Any]
@@ -32,9 +32,9 @@ def installed() -> Iterator[None]:
 def sync_step(lake: Lake) -> Step:
     """Returns the step that compares a table with its archive, and registers what it lacks."""
 
-    def do(turn: Turn) -> Done:
+    def do(turn: Turn) -> StepResult:
         prepare(turn)
-        return Done(_body(_sync(turn.context, lake, whole=True)))
+        return StepResult(_body(_sync(turn.context, lake, whole=True)))
 
     return Step("lake sync", do)
 

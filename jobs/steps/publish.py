@@ -15,7 +15,7 @@ from buckets.fields.selectors import Selector
 from config.policies import Policy, Settings
 from config.tables import Redis
 from jobs import clock
-from jobs.running.turn import Done, Follower, Step, Turn
+from jobs.running.turn import Follower, Step, StepResult, Turn
 from jobs.steps.redis_link import Link, LinkError, shown
 from rollups.context import SummaryListener, no_listener
 from rollups.publishing.publish import Publisher, PublishError
@@ -57,10 +57,10 @@ class Publishing:
     def step(self, *, everything: bool) -> Step:
         """Returns the step of the verb."""
 
-        def do(turn: Turn) -> Done:
+        def do(turn: Turn) -> StepResult:
             if self.redis_of(turn.policy) is None:
-                return Done({"keys": 0})
-            return Done({"keys": self._with(turn, lambda it: it.publish(everything=everything))})
+                return StepResult({"keys": 0})
+            return StepResult({"keys": self._with(turn, lambda it: it.publish(everything=everything))})
 
         return Step(self.name, do)
 
@@ -68,7 +68,7 @@ class Publishing:
         """Removes an erased series. Returns what remains, if Redis can't be reached."""
         redis = self.redis_of(turn.policy)
         if redis is None:
-            return once_published(turn)
+            return remaining_in_redis(turn)
         try:
             self._with(turn, lambda it: it.forget(selector), _PATIENCE)
         except PublishError as error:
@@ -115,7 +115,7 @@ def published(settings: Settings) -> tuple[Follower, ...]:
     return () if (found := publishing(settings)) is None else (found.follower(),)
 
 
-def once_published(turn: Turn) -> list[Remaining]:
+def remaining_in_redis(turn: Turn) -> list[Remaining]:
     """Returns what may remain in Redis of a policy that is no longer published."""
     state = PublishStates(turn.context.database, turn.policy).load()
     if state.expires is None or state.expires <= clock.current():

@@ -19,9 +19,9 @@ from jobs.call import Call
 from jobs.output.progress import Progress
 from jobs.output.report import Report, Result
 from jobs.output.rows import MOST_SHOWN, Format, explained_lines, rows_of, shown, write
-from jobs.output.streams import abandon, appearing, print_tables
+from jobs.output.streams import discard_buffer, print_tables, write_atomically
 from jobs.output.text.cells import printable
-from jobs.output.text.tables import tell_quarantined
+from jobs.output.text.tables import report_quarantined
 from jobs.steps.working import LEFT_SOMETHING, quarantine_body
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Answers:
                     raise
                 self._engine.widen(misfit)
         results = self._results()
-        tell_quarantined(results)
+        report_quarantined(results)
         return Report(self._call.command, self._call.now, results, tables, extra=extra)
 
     def explained(self, sql: str) -> Report:
@@ -94,7 +94,7 @@ class Answers:
 
     def _to_file(self, reader: pa.RecordBatchReader) -> Found:
         assert self._output is not None
-        with appearing(self._output.resolve()) as file:
+        with write_atomically(self._output.resolve()) as file:
             if self._form is Format.table:
                 count = _write_table(reader, file)
             else:
@@ -115,7 +115,7 @@ class Answers:
                     self._has_written = True
             sys.stdout.buffer.flush()
         except BrokenPipeError:
-            abandon(sys.stdout)  # who reads has enough: `head`, for one
+            discard_buffer(sys.stdout)  # who reads has enough: `head`, for one
         return {}, []
 
 

@@ -16,20 +16,20 @@ from buckets.fields.times import DAY_MS, FIRST_MS, as_date, as_ms
 from jobs.running.gauges import gauges
 from jobs.running.ledger import Ledger, Repeat
 from jobs.running.pausing import pauses
-from jobs.running.turn import Document, Done, Step, Turn
+from jobs.running.turn import Document, Step, StepResult, Turn
 from rollups.progress import NO_GATE, load, rolled_up_through
 from rollups.rolling import quarantine
 
 LAST_RUNS = 5
 
 
-def _status(turn: Turn) -> Done:
+def _status(turn: Turn) -> StepResult:
     runs = [asdict(run) for run in Ledger(turn.context.database).last_runs(turn.policy.name, LAST_RUNS)]
     through = rolled_up_through(turn.context.database, turn.policy)
     archived = archived_reader(turn.context.connections, turn.policy).span()
     pinned, pinned_until = turn.context.pins.count_and_next_end()
     reached = load(turn.context.database, turn.policy).through
-    return Done(
+    return StepResult(
         {
             "rolled_up_through": None if through in (None, NO_GATE) else as_date(through),
             "levels": {name: as_date(end) for name, end in reached.items()},
@@ -44,11 +44,11 @@ def _status(turn: Turn) -> Done:
     )
 
 
-def _place(turn: Turn) -> Done:
+def _place(turn: Turn) -> StepResult:
     """Returns where a policy stands. Takes a few commands, each of which reads one document where there is an
     index; makes no request to the store."""
     through = rolled_up_through(turn.context.database, turn.policy)
-    return Done(
+    return StepResult(
         {
             "rolled_up_through": None if through in (None, NO_GATE) else as_date(through),
             "archived_through": _archived_through(turn),
@@ -87,9 +87,9 @@ Body = dict[str, Any]
 def failed_step(config: Path | None) -> Step:
     """Returns the step that lists them. `config`: that of --config, which the commands have as well."""
 
-    def do(turn: Turn) -> Done:
+    def do(turn: Turn) -> StepResult:
         name = turn.policy.name
-        return Done({"failed": failed(turn.context.database, [name], config).get(name, [])})
+        return StepResult({"failed": failed(turn.context.database, [name], config).get(name, [])})
 
     return Step("failed", do)
 

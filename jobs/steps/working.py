@@ -33,10 +33,10 @@ from jobs import clock
 from jobs.running import lease, ledger
 from jobs.running.lag import lag_findings
 from jobs.running.pausing import pause_findings
-from jobs.running.turn import Done, Step, Turn, pick
-from jobs.steps.audited import evidence_body
-from jobs.steps.ending import ARCHIVE_EXPIRY
-from jobs.steps.fit import archives, fit_body, misfits_of, said, see_fit, stop_for, valueless
+from jobs.running.turn import Step, StepResult, Turn, pick
+from jobs.steps.archive_expiry import ARCHIVE_EXPIRY
+from jobs.steps.audit_evidence import evidence_body
+from jobs.steps.fit import archives_now, check_fit, fit_body, misfits_of, require_fit, step_body, valueless
 from jobs.steps.publish import Publishing
 from rollups import progress as rollup_progress
 from rollups.calendar.due import Calendar
@@ -92,7 +92,7 @@ def backfill_step(length: timedelta, *, restart: bool) -> Step:
     """Returns the step that rolls up the turn's range in slices of a length. Unless it is to `restart`, it
     goes on where an earlier call was cut off."""
 
-    def do(turn: Turn) -> Done:
+    def do(turn: Turn) -> StepResult:
         span = turn.within.start_ms, turn.within.end_ms
         slice_ms = length // timedelta(milliseconds=1)
         backfill = Backfill(turn.context.database, turn.policy, span, slice_ms, restart=restart)
@@ -105,7 +105,7 @@ def backfill_step(length: timedelta, *, restart: bool) -> Step:
     return Step(ROLLUP.name, do, by_present=True)
 
 
-def _roll_up(turn: Turn, reached: Callable[[int], None] = no_report) -> Done:
+def _roll_up(turn: Turn, reached: Callable[[int], None] = no_report) -> StepResult:
     prepare(turn)
     report = roll_up_all(
         turn.context,
@@ -126,9 +126,9 @@ def _roll_up(turn: Turn, reached: Callable[[int], None] = no_report) -> Done:
         **_late_body(report.late),
         **quarantine_body(report.quarantined, report.quarantined_total),
     }
-    fit = None if archives(turn) or turn.policy.rollup is None else see_fit(turn)
+    fit = None if archives_now(turn) or turn.policy.rollup is None else check_fit(turn)
     is_left = report.quarantined_total or empty or misfits_of(fit)
-    return Done(body | said(fit), LEFT_SOMETHING if is_left else 0)
+    return StepResult(body | step_body(fit), LEFT_SOMETHING if is_left else 0)
 
 
 def _by_level(report: RollupReport) -> Body:
@@ -144,21 +144,21 @@ def _late_body(late: Late | None) -> Body:
     return {"late": {"mode": late.mode, "events": late.events, "reason": late.reason}}
 
 
-def _archive(turn: Turn) -> Done:
+def _archive(turn: Turn) -> StepResult:
     context = turn.context
     if context.policy.archive is None:
-        return Done(_archive_body(ArchiveReport("none"), context.policy, 0))
+        return StepResult(_archive_body(ArchiveReport("none"), context.policy, 0))
     check_archived(turn)
-    fit = see_fit(turn) if archives(turn) else None
-    stop_for(fit, context.policy)
+    fit = check_fit(turn) if archives_now(turn) else None
+    require_fit(fit, context.policy)
     upkeep = Upkeep(context, turn.readers, is_cleared=turn.is_archived_by_another, dry_run=turn.dry_run)
     options = ArchiveOptions(turn.within, archivable_through(turn), upkeep, turn.allow_large)
     report = plan_archive(context, options) if turn.dry_run else archive(context, options)
     stays = bool(report.quarantined or report.changed or report.valueless)
     limit = report.limit if turn.dry_run else None
-    body = _archive_body(report, context.policy, upkeep.written) | said(fit) | _limit_body(limit)
+    body = _archive_body(report, context.policy, upkeep.written) | step_body(fit) | _limit_body(limit)
     would_stop = limit is not None and limit.is_exceeded
-    return Done(body, HaltedError.exit_code if would_stop else LEFT_SOMETHING if stays else 0)
+    return StepResult(body, HaltedError.exit_code if would_stop else LEFT_SOMETHING if stays else 0)
 
 
 def archivable_through(turn: Turn) -> int | None:
@@ -202,31 +202,31 @@ def quarantine_body(found: list[Quarantined], total: int) -> Body:
     return {"quarantined": total, "quarantine": named}
 
 
-def _compact(turn: Turn) -> Done:
+def _compact(turn: Turn) -> StepResult:
     """Merges, as a step of a run, what has come to rest, within the budget."""
     archive, now = turn.policy.archive, turn.context.now
     if archive is None or archive.compact.after is None:
-        return Done(asdict(CompactReport()))
+        return StepResult(asdict(CompactReport()))
     options = CompactOptions(turn.within, now - archive.compact.after, archive.compact.budget)
     return _compact_as_asked(turn, options)
 
 
-def _compact_all(turn: Turn) -> Done:
+def _compact_all(turn: Turn) -> StepResult:
     """Merges, as a verb, all that lies in the range."""
     return _compact_as_asked(turn, CompactOptions(turn.within))
 
 
-def _compact_as_asked(turn: Turn, options: CompactOptions) -> Done:
+def _compact_as_asked(turn: Turn, options: CompactOptions) -> StepResult:
     check_archived(turn)
     act = plan_compaction if turn.dry_run else compact
-    return Done(asdict(act(turn.context, options)))
+    return StepResult(asdict(act(turn.context, options)))
 
 
-def _expire(turn: Turn) -> Done:
+def _expire(turn: Turn) -> StepResult:
     context = turn.context
     act = count_expired if turn.dry_run else expire_summaries
     report = act(context)
-    return Done({"hourly": 0, "daily": 0, **report.gone, **held_body(report.held)})
+    return StepResult({"hourly": 0, "daily": 0, **report.gone, **held_body(report.held)})
 
 
 def held_body(held: Mapping[str, int]) -> Body:
@@ -234,43 +234,45 @@ def held_body(held: Mapping[str, int]) -> Body:
     return {"held": dict(sorted(held.items()))} if held else {}
 
 
-def _verify(turn: Turn) -> Done:
+def _verify(turn: Turn) -> StepResult:
     report = verify(turn.context, turn.within)
     damage = [pick(it, "code", "place", "message") for it in report.bad]
     body = {"parts": report.parts, "readings": report.readings, "bad": len(damage), "damage": damage}
-    return Done(body, HaltedError.exit_code if damage else 0)
+    return StepResult(body, HaltedError.exit_code if damage else 0)
 
 
-def _sign(turn: Turn) -> Done:
+def _sign(turn: Turn) -> StepResult:
     keys = turn.context.keys
     prepare(turn, keys.lenient())
     report = sign(turn.context)
-    return Done({"key": keys.first, "manifests": report.manifests, "receipts": report.receipts})
+    return StepResult({"key": keys.first, "manifests": report.manifests, "receipts": report.receipts})
 
 
-def _receipts(turn: Turn) -> Done:
+def _receipts(turn: Turn) -> StepResult:
     receipts, moved = turn.context.receipts, turn.context.receipt_files
-    return Done({"deletes": list(legible(receipts, moved, *turn.within)), "policies": receipts.policies()})
+    return StepResult(
+        {"deletes": list(legible(receipts, moved, *turn.within)), "policies": receipts.policies()}
+    )
 
 
 def restore_step(options: RestoreOptions) -> Step:
     """Returns the step that restores what is asked for; the range is that of the turn."""
 
-    def do(turn: Turn) -> Done:
+    def do(turn: Turn) -> StepResult:
         report = restore(turn.context, replace(options, within=turn.within))
         counts = {"buckets": report.buckets, "readings": report.readings, "overflow": report.overflow}
         until = options.pinned_until if report.pinned else None
         pinned = {"pinned": report.pinned, "pinned_until": until}
-        return Done({"to": options.to, **counts, "versions": report.versions, **pinned})
+        return StepResult({"to": options.to, **counts, "versions": report.versions, **pinned})
 
     return Step("restore", do, by_present=options.pinned_until is not None)
 
 
-def _unpin(turn: Turn) -> Done:
-    return Done({"buckets": unpin(turn.context, turn.within)})
+def _unpin(turn: Turn) -> StepResult:
+    return StepResult({"buckets": unpin(turn.context, turn.within)})
 
 
-def nothing_else(_turn: Turn) -> list[Finding]:
+def no_findings(_turn: Turn) -> list[Finding]:
     """Finds nothing."""
     return []
 
@@ -281,13 +283,13 @@ def audit_step(
     evidence: bool = False,
     drilled_every: timedelta | None = None,
     publishing: Publishing | None = None,
-    beside: Callable[[Turn], list[Finding]] = nothing_else,
+    beside: Callable[[Turn], list[Finding]] = no_findings,
 ) -> Step:
     """Returns the step that audits. `full`: all parts, whatever the policy says. `evidence`: also reports
     where each day is, how much there is, and how it is proven. `drilled_every`: how long a day may go without
     a drill; None: forever. `publishing`: publishes summaries elsewhere. `beside`: finds further problems."""
 
-    def do(turn: Turn) -> Done:
+    def do(turn: Turn) -> StepResult:
         report = audit(turn.context, full=full, drilled_every=drilled_every)
         published = publishing.findings(turn) if publishing else []
         done = _findings([*pause_findings(turn), *report.findings, *published, *beside(turn)], NOT_KEPT)
@@ -295,23 +297,25 @@ def audit_step(
         for it in done.body["findings"]:
             it["remedy"] = REMEDIES[it["code"]]
         proof = evidence_body(turn.context) if evidence else {}
-        return Done({**done.body, **read, **proof}, done.exit_code)
+        return StepResult({**done.body, **read, **proof}, done.exit_code)
 
     return Step("audit", do, by_present=True)
 
 
-def _check(turn: Turn) -> Done:
+def _check(turn: Turn) -> StepResult:
     checked = check(turn.context.database, turn.policy, OWN_COLLECTIONS)
     may_look = all(it.place != lease.COLLECTION for it in checked.findings)  # else a right is missing there
     paused = pause_findings(turn) if may_look else []
     done = _findings([*paused, *lag_findings(turn), *checked.findings], FAILED)
     fit = None if checked.fit is None else fit_body(checked.fit, turn.policy, checked.misfits)
-    return Done({**done.body, "fit": fit}, done.exit_code)
+    return StepResult({**done.body, "fit": fit}, done.exit_code)
 
 
-def _findings(found: Iterable[Any], code: int) -> Done:
+def _findings(found: Iterable[Any], code: int) -> StepResult:
     findings = [finding_body(it) for it in found]
-    return Done({"findings": findings}, code if any(it["severity"] == "error" for it in findings) else 0)
+    return StepResult(
+        {"findings": findings}, code if any(it["severity"] == "error" for it in findings) else 0
+    )
 
 
 def finding_body(found: Any) -> Body:

@@ -25,8 +25,8 @@ from buckets.source import Source
 from config.errors import BucketwiseError
 from config.policies import Policy
 from rollups import progress
+from rollups.changes.collector import ChangeCollector, Changed
 from rollups.changes.events import EventReader, projection, transaction_of
-from rollups.changes.gathering import ChangeCollector, Changed
 
 Document = dict[str, Any]
 Token = Mapping[str, Any]

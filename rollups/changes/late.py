@@ -15,8 +15,8 @@ from config.policies import Policy
 from rollups.calendar.due import Calendar, Spans, widened
 from rollups.calendar.levels import Span, base_levels, levels_of
 from rollups.calendar.windows import HIGHEST
+from rollups.changes.collector import Changed, flat
 from rollups.changes.drain import LostError, UnavailableError
-from rollups.changes.gathering import Changed, flat
 from rollups.changes.reach import may_stream, new_from, rolled_up_to
 from rollups.changes.stream import Stream, collections_of
 from rollups.context import RunContext

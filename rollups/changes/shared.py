@@ -14,8 +14,8 @@ from buckets.bson.raw import TOLERANT
 from buckets.source import Source
 from config.errors import BucketwiseError
 from config.policies import Policy
+from rollups.changes.collector import Changed
 from rollups.changes.drain import Drain, Followed, LostError, UnavailableError
-from rollups.changes.gathering import Changed
 from rollups.changes.reach import may_stream, rolled_up_to
 from rollups.progress import Progress, load_all
 

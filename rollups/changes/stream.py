@@ -8,8 +8,8 @@ from typing import Any
 from buckets.bson.raw import TOLERANT
 from buckets.source import Source
 from config.policies import Policy
+from rollups.changes.collector import Changed
 from rollups.changes.drain import Drain, Followed, Token, UnavailableError, open_stream, read_step
-from rollups.changes.gathering import Changed
 
 Document = dict[str, Any]
 

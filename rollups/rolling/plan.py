@@ -16,7 +16,7 @@ from rollups.calendar.due import Calendar, Spans
 from rollups.calendar.levels import Span
 from rollups.calendar.parts import StandingSummaries
 from rollups.calendar.windows import HIGHEST, LOWEST
-from rollups.changes.gathering import Changed
+from rollups.changes.collector import Changed
 from rollups.changes.late import Late, LateFinder
 from rollups.changes.stream import Stream
 from rollups.context import RunContext

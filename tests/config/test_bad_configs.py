@@ -191,5 +191,5 @@ def test_any_value_anywhere_is_taken_or_refused(odd: str, tmp_path: Path) -> Non
             load(path, {})
         except ConfigError as error:
             refusals += 1
-            assert all(problem.message and problem.mend for problem in error.problems)
+            assert all(problem.message and problem.remedy for problem in error.problems)
     assert refusals > len(lines) / 2

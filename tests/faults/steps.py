@@ -47,7 +47,7 @@ _COMPACTS = (*_MERGES, "nothing to do")
 
 _REMODELS, _RESUMES = ("remodelled", "remodelled natively"), ("remodelled further",)
 _MARK, _REMODEL = "jobs.remodelling.bookmark:Bookmark.", "jobs.remodelling.remodel:Remodel."
-_LOOKS = "jobs.init.look:Looker."
+_LOOKS = "jobs.init.inspector:Inspector."
 _HOLD, _HELD = ("hold",), ("held",)
 _BURIES, _LIFTS = ("tombstones", "tombstones online"), ("undelete", "undelete online")
 _ENDS = ("expired archive", "expired archive s3", "expired archive online")

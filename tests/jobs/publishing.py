@@ -18,7 +18,7 @@ from pymongo.database import Database
 from config.policies import Policy, Rollup, Settings
 from config.tables import MongoDB, Publish, Redis, Throttle
 from jobs.output.report import Result
-from jobs.running.turn import Done, Step
+from jobs.running.turn import Step, StepResult
 from jobs.steps.publish import Publishing
 from jobs.steps.working import ROLLUP
 from tests.jobs.counting import Counts, run_counted
@@ -103,7 +103,7 @@ class Stage:
 
     def behind(self) -> list[str]:
         """What an audit finds."""
-        look = Step("look", lambda turn: Done({"found": self.publishing.findings(turn)}))
+        look = Step("look", lambda turn: StepResult({"found": self.publishing.findings(turn)}))
         found = self.run(steps=(look,))[0].body["found"]
         assert {(it.code, it.policy, it.severity) for it in found} <= {("publish-behind", "ticks", "warning")}
         return [it.message for it in found]

@@ -22,7 +22,7 @@ from jobs.output.text.cells import (
     printable,
     table_of,
 )
-from jobs.output.text.working import ending_lines
+from jobs.output.text.working import archive_expiry_lines
 from rollups.calendar.levels import ROWS
 from rollups.summaries.documents import percentile_key
 
@@ -87,7 +87,7 @@ def run_tables(results: Sequence[Result]) -> list[RenderableType]:
         _archive_table(results),
         *([table_of_verb("compact", results)] if is_compacted else []),
         table_of("Expired summaries", results, *levels, step="expiry"),
-        *ending_lines(results),
+        *archive_expiry_lines(results),
         *_held_lines(results),
         *_leftovers(results),
         *fit_lines(results),
@@ -241,7 +241,7 @@ def _series(it: Body) -> str:
     return printable(" ".join(f"{name}={value}" for name, value in it["series"].items()) or "all")
 
 
-def tell_quarantined(results: Sequence[Result]) -> None:
+def report_quarantined(results: Sequence[Result]) -> None:
     """Reports quarantined buckets on stderr, since stdout has the readings."""
     for body in (result.body for result in results if result.body.get("quarantined")):
         for it in body["quarantine"][:_MOST_QUARANTINED]:

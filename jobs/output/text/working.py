@@ -21,7 +21,7 @@ _ENDED = {
 }
 
 
-def ending_lines(results: Sequence[Result]) -> Iterator[Text]:
+def archive_expiry_lines(results: Sequence[Result]) -> Iterator[Text]:
     """Yields what a run did at the end of each policy's archive, if anything."""
     for result in results:
         body = result.body.get("archive_expiry", {})

@@ -18,10 +18,10 @@ from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.options import Since, Until
 from jobs.output.report import Report
-from jobs.output.streams import abandon, appearing
-from jobs.output.text.tables import readings_tables, tell_quarantined
+from jobs.output.streams import discard_buffer, write_atomically
+from jobs.output.text.tables import readings_tables, report_quarantined
 from jobs.running.runner import RunOptions, perform
-from jobs.running.turn import Done, Step, Turn
+from jobs.running.turn import Step, StepResult, Turn
 from jobs.selection import Series, one_policy, parse_series
 from jobs.steps.working import LEFT_SOMETHING, quarantine_body
 from rollups.context import ProgressListener
@@ -64,7 +64,7 @@ def readings(
     _check(call, form, output)
     policy = one_policy(call)
 
-    def do(turn: Turn) -> Done:
+    def do(turn: Turn) -> StepResult:
         context = turn.context
         found = Readings(
             context.database,
@@ -82,14 +82,14 @@ def readings(
             "readings": count,
         }
         quarantine = quarantine_body(found.quarantined, found.quarantined_total)
-        return Done({**body, **quarantine}, LEFT_SOMETHING if found.quarantined_total else 0)
+        return StepResult({**body, **quarantine}, LEFT_SOMETHING if found.quarantined_total else 0)
 
     if output is None and sys.stdout.isatty():
         call = replace(call, quiet=True)  # a moving bar among the readings
     # It changes nothing, so it needs no lease: dry.
     results = perform(call, [Step("readings", do)], RunOptions(dry_run=True), policies=[policy])
     if output is None:
-        tell_quarantined(results)
+        report_quarantined(results)
     return Report(call.command, call.now, results, [] if output is None else readings_tables(results))
 
 
@@ -119,7 +119,7 @@ def _deliver(found: Readings, form: Format, output: Path | None, progress: Progr
         progress("readings", more)
 
     if output is not None:
-        with appearing(output.resolve()) as file:
+        with write_atomically(output.resolve()) as file:
             return write(found, form, file, wrote)
     try:
         if form is Format.parquet:
@@ -131,5 +131,5 @@ def _deliver(found: Readings, form: Format, output: Path | None, progress: Progr
             count = write(found, form, sys.stdout.buffer, wrote)
         sys.stdout.buffer.flush()
     except BrokenPipeError:
-        abandon(sys.stdout)  # who reads has enough: `head`, for one
+        discard_buffer(sys.stdout)  # who reads has enough: `head`, for one
     return count

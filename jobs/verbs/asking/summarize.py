@@ -15,7 +15,7 @@ from jobs.clock import parse_range
 from jobs.output.report import Report
 from jobs.output.text.tables import summarize_tables
 from jobs.running.runner import RunOptions, perform
-from jobs.running.turn import Done, Step, Turn
+from jobs.running.turn import Step, StepResult, Turn
 from jobs.selection import Series, one_policy, parse_series
 from rollups.answers.summarize import Answer, Question
 from rollups.answers.summarize import summarize as summarize_range
@@ -76,14 +76,14 @@ def summarize(
     asked = parse_series(series)
     policy = one_policy(call)
 
-    def do(turn: Turn) -> Done:
+    def do(turn: Turn) -> StepResult:
         assert within.since is not None
         assert within.until is not None
         question = Question(within.since, within.until, asked, percents, by_series=by is By.series)
         context = turn.context
         answer = summarize_range(context.database, policy, context.now, question, context.check)
         through = rolled_up_through(context.database, policy)
-        return Done(_body(answer, through, by), 0 if answer.is_complete else INCOMPLETE)
+        return StepResult(_body(answer, through, by), 0 if answer.is_complete else INCOMPLETE)
 
     # It changes nothing, so it needs no lease: dry.
     results = perform(call, [Step("summarize", do)], RunOptions(dry_run=True), policies=[policy])

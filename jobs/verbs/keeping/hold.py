@@ -21,7 +21,7 @@ from jobs.output.text.keeping import holds_table
 from jobs.running.machine import this_user
 from jobs.running.runner import Runner, RunOptions
 from jobs.selection import Series, parse_series
-from jobs.steps.holds import LIST, place_step, release_step, standing_on
+from jobs.steps.holds import LIST, place_step, policies_with_hold, release_step
 from rollups.holds import Hold
 
 EXAMPLES = [
@@ -100,7 +100,7 @@ def hold(
         step = release_step(_checked(action, name), this_user())
     with call.database() as database:
         if action is Action.release:
-            policies = standing_on(database, policies, _checked(action, name))
+            policies = policies_with_hold(database, policies, _checked(action, name))
         # A hold must not have to wait for a run to end, so it takes no lease.
         results = Runner.of(call, database, [step], RunOptions(dry_run=True)).run_all(policies)
     return Report(call.command, call.now, results, [holds_table(results)])

@@ -8,7 +8,7 @@ from jobs.options import Since, Until
 from jobs.output.report import Report
 from jobs.output.text.working import undelete_lines
 from jobs.running.runner import RunOptions, perform
-from jobs.steps.ending import UNDELETE
+from jobs.steps.archive_expiry import UNDELETE
 
 EXAMPLES = [
     "bucketwise undelete -p ticks",

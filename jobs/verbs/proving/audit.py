@@ -16,7 +16,7 @@ from jobs.output.page.render import audit_page
 from jobs.output.page.settings import policy_toml
 from jobs.output.page.words import words
 from jobs.output.report import Report
-from jobs.output.streams import appearing
+from jobs.output.streams import write_atomically
 from jobs.output.text.tables import findings_table, parts_lines
 from jobs.running.machine import this_user
 from jobs.running.runner import RunOptions, perform
@@ -52,8 +52,8 @@ def audit(
     """
     if html is not None and not html.parent.is_dir():
         raise UsageError(f"--html {html}: there is no folder {html.parent}")
-    policies, staff = call.policies, call.staff(workers, executor)
-    options = RunOptions(dry_run=True, staff=staff)
+    policies, open_executor = call.policies, call.open_executor(workers, executor)
+    options = RunOptions(dry_run=True, open_executor=open_executor)
     step = audit_step(
         full=full,
         evidence=call.json or html is not None,
@@ -70,7 +70,7 @@ def audit(
     tables = [findings_table("Audit", findings), *parts_lines(results)]
     report = Report(call.command, call.now, results, tables, extra=_circumstances(call))
     if html is not None:
-        with appearing(html) as file:
+        with write_atomically(html) as file:
             file.write(audit_page(report.plain()).encode())
     return report
 

@@ -107,7 +107,7 @@ def _pinned_until(call: Call, policy: Policy, to: str, keep_for: str) -> datetim
         span = parse_duration(keep_for)
         return None if span is None else call.now + span
     except InvalidValueError as error:
-        raise UsageError(f"--keep-for {keep_for}: {error}; {error.fault.mend}") from None
+        raise UsageError(f"--keep-for {keep_for}: {error}; {error.fault.remedy}") from None
     except OverflowError:
         raise UsageError(f"--keep-for {keep_for}: that is after the year 9999") from None
 

@@ -40,8 +40,8 @@ def archive(
     They are copied, verified, committed, and only then deleted.
     """
     within = parse_range(since, until)
-    staff = call.staff(workers, executor)
+    open_executor = call.open_executor(workers, executor)
     followers = (*registering(call.settings.lake), *published(call.settings))
-    results = perform(call, [ARCHIVE], RunOptions(within, dry_run, staff, allow_large, followers))
+    results = perform(call, [ARCHIVE], RunOptions(within, dry_run, open_executor, allow_large, followers))
     lines = [*lake_lines(results), *publish_lines(results), *pause_lines(results)]
     return Report(call.command, call.now, results, [*archive_tables(results), *lines])

@@ -42,8 +42,8 @@ def plan(
         if workers is not None or executor is not None:
             raise UsageError("--against: it takes neither --workers nor --executor")
         return _compare(call, against)
-    staff = call.staff(workers, executor)
-    results = perform(call, RUN, RunOptions(dry_run=True, staff=staff))
+    open_executor = call.open_executor(workers, executor)
+    results = perform(call, RUN, RunOptions(dry_run=True, open_executor=open_executor))
     return Report(call.command, call.now, results, run_tables(results))
 
 

@@ -45,7 +45,7 @@ def remodel(call: Call, name: Name, *, to: To, into: Into, dry_run: DryRun = Fal
         raise UsageError(f"--to {to}: there is no such model. There are: {known}, and samples-N up to 10000")
     call.needs_policies = False
     if fault := collection_fault(into, call.settings.mongodb.database):
-        raise UsageError(f"--into {into}: {fault.message}; {fault.mend}")
+        raise UsageError(f"--into {into}: {fault.message}; {fault.remedy}")
     if key := reserved(call.settings.policies.values()).get(into):
         raise UsageError(f"--into {into}: {key} is this collection. Name another one")
     return remodel_collection(call, name, model, into, dry_run=dry_run)

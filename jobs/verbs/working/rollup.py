@@ -60,8 +60,8 @@ def rollup(
     if restart and slices is None:
         raise UsageError("--restart: give --slices as well; without it each call starts again")
     step = ROLLUP if slices is None else backfill_step(_length(slices, within), restart=restart)
-    staff = call.staff(workers, executor)
-    options = RunOptions(within, staff=staff, followers=published(call.settings))
+    open_executor = call.open_executor(workers, executor)
+    options = RunOptions(within, open_executor=open_executor, followers=published(call.settings))
     results = perform(call, [step], options)
     notes = [*publish_lines(results), *pause_lines(results)]
     tables = [*rollup_tables(results), *_resumed(results), *notes]
@@ -73,7 +73,7 @@ def _length(slices: str, within: TimeRange) -> timedelta:
     try:
         length = parse_duration(slices)
     except InvalidValueError as error:
-        raise UsageError(f"--slices {slices}: {error.fault.message}; {error.fault.mend}") from None
+        raise UsageError(f"--slices {slices}: {error.fault.message}; {error.fault.remedy}") from None
     if not length:
         raise UsageError(f"--slices {slices}: a slice has an end; give its length, such as 30d")
     if within.since is None or within.until is None:

@@ -27,9 +27,9 @@ def run(
 
     For every policy, or those named: the entry for cron.
     """
-    staff = call.staff(workers, executor)
+    open_executor = call.open_executor(workers, executor)
     followers = (*registering(call.settings.lake), *published(call.settings))
-    options = RunOptions(staff=staff, allow_large=allow_large, followers=followers)
+    options = RunOptions(open_executor=open_executor, allow_large=allow_large, followers=followers)
     results = perform(call, RUN, options)
     lines = [*lake_lines(results), *publish_lines(results), *pause_lines(results)]
     return Report(call.command, call.now, results, [*run_tables(results), *lines])

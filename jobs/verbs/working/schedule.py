@@ -85,11 +85,11 @@ def schedule(
         raise UsageError("--now: schedule follows the clock; use `bucketwise run --now` for another instant")
     runs, drills = _scheduled(call)
     file = metrics_file or call.settings.metrics_file
-    counted = _Counted(
+    counted = _TurnCounter(
         Metrics(), file, {it.name: Counter() for it in call.policies if it in (*runs, *drills)}
     )
     options = RunOptions(
-        staff=call.staff(workers, executor),
+        open_executor=call.open_executor(workers, executor),
         followers=(*registering(call.settings.lake), *published(call.settings)),
     )
     with call.database() as database:
@@ -118,7 +118,7 @@ def schedule(
 
 
 @dataclass(frozen=True)
-class _Counted:
+class _TurnCounter:
     """The turns that a schedule has done, counted by policy, and told to the metrics and to their file."""
 
     metrics: Metrics
@@ -175,7 +175,7 @@ class _Runners:
             keys=call.keys,
             known=tuple(call.settings.policies.values()),
             keep=call.settings.ledger.keep,
-            tells_late=verb == SCHEDULED and call.settings.notify.tells_late,
+            notifies_late=verb == SCHEDULED and call.settings.notify.notifies_late,
             is_measured=self.is_measured,
         )
 

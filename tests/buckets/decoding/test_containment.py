@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buckets.bson.raw import Batch
-from buckets.versions.held import lacks
+from buckets.versions.readings import lacks
 from config.policies import Overflow, Policy
 from tests.archivers.builders import encode
 from tests.buckets.decoding.test_versions import HOUR, SAMPLES, SLOTS, Document, one, policy, samples

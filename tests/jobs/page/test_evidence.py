@@ -13,8 +13,8 @@ from bson.raw_bson import RawBSONDocument
 from archivers.stores import open_store
 from config.loading.load import load
 from config.policies import Policy
-from jobs.running.turn import Done, Step
-from jobs.steps.audited import evidence_body
+from jobs.running.turn import Step, StepResult
+from jobs.steps.audit_evidence import evidence_body
 from tests.acceptance.readings import NAB, as_slots
 from tests.jobs.asking.test_coverage import POLICY
 from tests.jobs.counting import CountingStore, run_counted
@@ -141,7 +141,7 @@ def test_evidence_reads_no_part(place: Place, mongodb_uri: str) -> None:
     assert settings.store is not None
     store: Any = _Named(open_store(settings.store))
     policy: Policy = settings.policies["ticks"]
-    step = Step("evidence", lambda turn: Done(evidence_body(turn.context)))
+    step = Step("evidence", lambda turn: StepResult(evidence_body(turn.context)))
     now = datetime.fromisoformat(NOW)
     found, counts = run_counted(
         mongodb_uri,

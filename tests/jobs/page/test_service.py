@@ -24,7 +24,7 @@ from jobs.output.progress import Progress
 from jobs.output.report import Result
 from jobs.running.ledger import COLLECTION, Run
 from jobs.service.metrics import Metrics
-from jobs.service.scheduler import Hand
+from jobs.service.scheduler import TaskRun
 from jobs.service.troubles import PolicyState, troubles
 from tests.jobs.counting import Counts, ticks_policy
 from tests.jobs.page.browser import Browser
@@ -111,7 +111,7 @@ def test_a_pause_and_how_it_ends(place: Place, it: ServedTable) -> None:
 def test_a_run_in_hand_here_and_elsewhere(place: Place, it: ServedTable) -> None:
     place("run", now=None)
     progress, (task, *_) = Progress(quiet=True), it.board.service.tasks
-    it.board.service.in_hand["ticks"] = Hand(task, NOW, progress)
+    it.board.service.in_hand["ticks"] = TaskRun(task, NOW, progress)
     with progress.step("ticks: rollup"):
         progress("rolled-up readings", 3600, 0.5)
         page = it.page()

@@ -268,7 +268,7 @@ def test_of_two_who_find_the_holder_gone_one_gets_it(database: Db, monkeypatch: 
             others.append(Lease(database, "ticks").__enter__())
             return True
 
-        monkeypatch.setattr(machine, "surely_gone", look)
+        monkeypatch.setattr(machine, "is_known_dead", look)
         with pytest.raises(LeaseHeldError), Lease(database, "ticks"):
             pytest.fail("taken from one who lives")
         (other,) = others
@@ -291,7 +291,7 @@ def test_a_holder_elsewhere_is_waited_for(database: Db, elsewhere: dict[str, Any
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:
         ended.wait()
     gone = machine.this_process() | {"pid": ended.pid}
-    assert machine.surely_gone(gone)
+    assert machine.is_known_dead(gone)
     with Lease(database, "ticks"):
         database[lease.COLLECTION].update_one({}, {"$set": {"host": gone | elsewhere}})
         with pytest.raises(LeaseHeldError), Lease(database, "ticks"):
@@ -300,5 +300,5 @@ def test_a_holder_elsewhere_is_waited_for(database: Db, elsewhere: dict[str, Any
 
 def test_a_pid_used_again_is_another_process() -> None:
     here = machine.this_process()
-    assert not machine.surely_gone(here)
-    assert machine.surely_gone(here | {"pid_started": here["pid_started"] - 1})
+    assert not machine.is_known_dead(here)
+    assert machine.is_known_dead(here | {"pid_started": here["pid_started"] - 1})

@@ -17,7 +17,7 @@ from jobs.running.lease import Lease
 from jobs.running.ledger import COLLECTION as RUNS
 from jobs.running.ledger import Ledger
 from jobs.running.runner import Runner
-from jobs.running.turn import Done, Step, Turn
+from jobs.running.turn import Step, StepResult, Turn
 from jobs.service import scheduler
 from jobs.service.scheduler import Service, Task
 from jobs.steps.working import ROLLUP, RUN
@@ -156,7 +156,7 @@ def _renew(monkeypatch: pytest.MonkeyPatch) -> None:
 def _meanwhile(place: Place, monkeypatch: pytest.MonkeyPatch) -> Step:
     """A step in which the policy is paused."""
 
-    def do(turn: Turn) -> Done:
+    def do(turn: Turn) -> StepResult:
         pause(place)
         _renew(monkeypatch)
         turn.context.check()

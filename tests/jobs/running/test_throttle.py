@@ -23,8 +23,8 @@ from jobs.running.lag import Lag, furthest
 from jobs.running.ledger import COLLECTION as RUNS
 from jobs.running.ledger import Ledger
 from jobs.running.runner import Runner
-from jobs.running.throttle import LONGEST_WAIT, Gate
-from jobs.running.turn import Done, Step, Turn
+from jobs.running.throttle import LONGEST_WAIT, Throttler
+from jobs.running.turn import Step, StepResult, Turn
 from jobs.service.scheduler import Service, Task
 from jobs.steps.working import ROLLUP, RUN
 from jobs.stopping import Stop
@@ -51,7 +51,7 @@ def throttled(place: Place, *keys: str, of_ticks: str = "") -> None:
 def test_no_piece_goes_faster_than_its_rate(rate: int, pieces: list[tuple[int, float, float]]) -> None:
     """And none waits that took as long as it may."""
     now = 1000.0
-    gate = Gate(Throttle(max_rate=f"{rate} buckets/s"), lambda: None, now)
+    gate = Throttler(Throttle(max_rate=f"{rate} buckets/s"), lambda: None, now)
     assert gate.wait(now, NOON) is None
     for buckets, before, after in pieces:
         begun, now = now, now + before
@@ -66,7 +66,7 @@ def test_no_piece_goes_faster_than_its_rate(rate: int, pieces: list[tuple[int, f
 
 
 def test_a_rate_may_count_bytes() -> None:
-    gate = Gate(Throttle(max_rate="2MB/s"), lambda: None, 0.0)
+    gate = Throttler(Throttle(max_rate="2MB/s"), lambda: None, 0.0)
     gate.spend(1_000_000, 3_000_000)
     wait = gate.wait(1.0, NOON)
     assert wait is not None
@@ -84,9 +84,9 @@ class Secondaries:
         return Lag("db2:27017", self.lags.pop(0) if self.lags else 0.0)
 
 
-def lag_gate(*lags: float | None) -> tuple[Gate, Secondaries]:
+def lag_gate(*lags: float | None) -> tuple[Throttler, Secondaries]:
     ask = Secondaries(*lags)
-    return Gate(Throttle(max_lag=timedelta(seconds=10)), ask, 0.0), ask
+    return Throttler(Throttle(max_lag=timedelta(seconds=10)), ask, 0.0), ask
 
 
 def test_a_run_waits_until_no_secondary_is_behind() -> None:
@@ -150,7 +150,7 @@ def test_who_is_the_furthest_behind(members: list[Document], config: Any, lag: L
 
 
 def test_a_gate_closes_at_the_end_of_the_window() -> None:
-    gate = Gate(Throttle(window="10:00-12:00"), lambda: None, 0.0)
+    gate = Throttler(Throttle(window="10:00-12:00"), lambda: None, 0.0)
     assert gate.wait(0.0, NOON - timedelta(seconds=1)) is None
     with pytest.raises(WindowOverError) as caught:
         gate.wait(0.0, NOON)
@@ -207,7 +207,7 @@ def test_a_run_at_work_ends_with_the_window(place: Place, monkeypatch: pytest.Mo
     """What it has done stands, the ledger says that it was not all, and the next run does the rest."""
     throttled(place, OPEN)
 
-    def do(turn: Turn) -> Done:
+    def do(turn: Turn) -> StepResult:
         later = clock.steady() + 3700
         monkeypatch.setattr("jobs.clock.steady", lambda: later)
         turn.context.check()

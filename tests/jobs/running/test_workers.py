@@ -39,7 +39,7 @@ from config.loading.load import load
 from config.policies import Settings
 from config.problems import ConfigError, Problem
 from jobs.execution.processes import ProcessExecutor
-from jobs.execution.worker import Outcome, Where, do
+from jobs.execution.worker import Outcome, WorkerSettings, do
 from jobs.failures import explain
 from rollups.rolling.slices import SliceRequest
 from rollups.tasks import result_of, run_now
@@ -301,7 +301,7 @@ def _nothing() -> None:
 
 def test_a_task_that_kills_its_workers_is_given_up(empty: Place) -> None:
     """And the next one finds a living worker. What is under way when all ends is ended."""
-    pool = ProcessExecutor(2, 0, Where.of(_settings(empty)))
+    pool = ProcessExecutor(2, 0, WorkerSettings.of(_settings(empty)))
     with pytest.raises(BucketwiseError, match=r"3 times.*safe to run again") as found:
         result_of(pool.submit(_die), _nothing)
     assert found.value.exit_code == 1
@@ -316,7 +316,7 @@ def test_a_worker_that_is_asked_to_stop_in_a_finalizer(
     empty: Place, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """It leaves, and says nothing."""
-    pool = ProcessExecutor(2, 0, Where.of(_settings(empty)))
+    pool = ProcessExecutor(2, 0, WorkerSettings.of(_settings(empty)))
     with pytest.raises(BucketwiseError, match="3 times"):
         result_of(pool.submit(_stop_in_a_finalizer), _nothing)
     pool.close()
@@ -326,7 +326,7 @@ def test_a_worker_that_is_asked_to_stop_in_a_finalizer(
 @pytest.mark.skipif(sys.platform != "linux", reason="how much waits in a pipe is asked as Linux answers it")
 def test_a_worker_that_is_killed_while_it_answers(empty: Place) -> None:
     """Half of an answer is none, and the others work on."""
-    with closing(ProcessExecutor(2, 0, Where.of(_settings(empty)))) as executor:
+    with closing(ProcessExecutor(2, 0, WorkerSettings.of(_settings(empty)))) as executor:
         with pytest.raises(BucketwiseError, match=r"3 times.*safe to run again"):
             result_of(executor.submit(_die_while_it_answers), _nothing)
         waiting = executor.submit(_wait)
@@ -358,7 +358,7 @@ def test_workers_and_what_they_are_forked_from_are_killed_at_any_instant(empty: 
     """Each task is done all the same, and its answer is its own."""
     dice, is_over = random.Random(7), threading.Event()
     killer = threading.Thread(target=_kill_some, args=[dice, is_over])
-    with closing(ProcessExecutor(3, 0, Where.of(_settings(empty)))) as executor:
+    with closing(ProcessExecutor(3, 0, WorkerSettings.of(_settings(empty)))) as executor:
         futures = [executor.submit(_slow_echo, i, dice.uniform(0, 0.03)) for i in range(150)]
         result_of(futures[0], _nothing)
         killer.start()
@@ -377,7 +377,7 @@ def test_workers_and_what_they_are_forked_from_are_killed_at_any_instant(empty: 
 
 def test_workers_are_closed_while_tasks_are_handed_to_them(empty: Place) -> None:
     """None of the tasks is left in the air."""
-    executor = ProcessExecutor(2, 0, Where.of(_settings(empty)))
+    executor = ProcessExecutor(2, 0, WorkerSettings.of(_settings(empty)))
     futures = [executor.submit(_slow_echo, i, 0.01) for i in range(50)]
     result_of(futures[3], _nothing)
     workers = workers_of(os.getpid())
@@ -389,7 +389,7 @@ def test_workers_are_closed_while_tasks_are_handed_to_them(empty: Place) -> None
 
 def test_a_worker_that_does_not_leave_is_killed(empty: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jobs.execution.processes.SECONDS_TO_LEAVE", 0.2)
-    executor = ProcessExecutor(1, 0, Where.of(_settings(empty)))
+    executor = ProcessExecutor(1, 0, WorkerSettings.of(_settings(empty)))
     pid = result_of(executor.submit(_pid), _nothing)
     stuck = executor.submit(_wait)
     os.kill(pid, signal.SIGSTOP)
@@ -399,7 +399,7 @@ def test_a_worker_that_does_not_leave_is_killed(empty: Place, monkeypatch: pytes
 
 
 def test_what_can_not_travel_is_told(empty: Place) -> None:
-    with closing(ProcessExecutor(1, 0, Where.of(_settings(empty)))) as executor:
+    with closing(ProcessExecutor(1, 0, WorkerSettings.of(_settings(empty)))) as executor:
         with pytest.raises(BucketwiseError, match="pickle"):
             result_of(executor.submit(_lock), _nothing)
         assert is_alive(result_of(executor.submit(_pid), _nothing))
@@ -411,7 +411,7 @@ def _lock(_: Connections) -> object:
 
 def test_threads_that_a_machine_does_not_give(empty: Place) -> None:
     """To try again would be no help."""
-    executor, size = ProcessExecutor(1, 0, Where.of(_settings(empty))), threading.stack_size(1 << 46)
+    executor, size = ProcessExecutor(1, 0, WorkerSettings.of(_settings(empty))), threading.stack_size(1 << 46)
     try:
         with pytest.raises(RuntimeError, match="can't start new thread") as found:
             executor.submit(_pid)
@@ -434,8 +434,8 @@ def test_a_worker_that_sees_another_place_is_refused(empty: Place) -> None:
     for what, mongodb in elsewhere.items():
         url = (empty.folder / ("store" if "other c" in what else "not")).as_uri()
         store = settings.store and settings.store.model_copy(update={"url": url})
-        where = Where.of(settings.model_copy(update={"mongodb": mongodb, "store": store}))
-        here = Where.of(settings)
+        where = WorkerSettings.of(settings.model_copy(update={"mongodb": mongodb, "store": store}))
+        here = WorkerSettings.of(settings)
         for place, is_right in ((here, True), (where, False)):
             opened = _opened_here(empty, settings)
             reader = slice_reader(_Travelling(place), opened, policy, archived_reader(opened, policy))
@@ -455,7 +455,7 @@ def _opened_here(place: Place, settings: Settings) -> Connections:
 class _Travelling:
     """Does tasks as a worker would: what is asked, and what comes of it, are pickled on the way."""
 
-    where: Where
+    where: WorkerSettings
     workers: int = 2
     memory: int = 10**9
 
@@ -505,7 +505,7 @@ def test_errors_travel(error: BucketwiseError) -> None:
     ids=lambda it: type(it).__name__,
 )
 def test_what_fails_in_a_worker_is_told_as_in_one_process(error: Exception, empty: Place) -> None:
-    where = Where.of(_settings(empty))
+    where = WorkerSettings.of(_settings(empty))
 
     def fail(_: Connections) -> None:
         raise error
@@ -524,8 +524,8 @@ def test_arrow_takes_memory_from_the_system_in_a_worker_too() -> None:
 
 
 def test_a_worker_of_another_version_is_refused(empty: Place) -> None:
-    where = Where.of(_settings(empty))
-    told = do(Where(where.mongodb, where.store, "0.0.1"), _pid)
+    where = WorkerSettings.of(_settings(empty))
+    told = do(WorkerSettings(where.mongodb, where.store, "0.0.1"), _pid)
     assert "install the same versions everywhere" in str(told.error)
 
 
@@ -534,7 +534,7 @@ def test_a_worker_gets_no_signing_key_and_shows_no_password(empty: Place) -> Non
     empty.config.write_text(config)
     uri = empty.uri.replace("mongodb://", "mongodb://user:Pass7Secret@")
     settings = load(empty.config, {"MONGODB_URI": uri, "KEY": "Key7Secret" * 4})
-    where = Where.of(settings)
+    where = WorkerSettings.of(settings)
     assert "7Secret" not in repr(where)
     assert b"Pass7Secret" in pickle.dumps(where) and b"Key7Secret" not in pickle.dumps(where)
 

@@ -230,7 +230,7 @@ def test_what_failed_is_asked_for_again_soon(place: Place, mongodb_uri: str) -> 
     """A view where summaries go: the run fails, and the next ask comes long before the next firing."""
     place.database.command("create", "ticks_daily", viewOn="iot", pipeline=[])
     policy = load(place.config, {"MONGODB_URI": mongodb_uri}).policies["ticks"]
-    stop, asked_for = Stop(), list[datetime]()
+    stop, requested_format = Stop(), list[datetime]()
 
     def look(result: Result) -> None:
         assert result.exit_code == 1
@@ -238,7 +238,7 @@ def test_what_failed_is_asked_for_again_soon(place: Place, mongodb_uri: str) -> 
     class Looking(Service):
         def _ask_again(self, task: Task, at: datetime) -> None:
             super()._ask_again(task, at)
-            asked_for.append(self._scheduler.get_job(task.name).next_run_time)
+            requested_format.append(self._scheduler.get_job(task.name).next_run_time)
             stop.ask()
 
     def runner_at(at: datetime) -> Runner:
@@ -246,7 +246,7 @@ def test_what_failed_is_asked_for_again_soon(place: Place, mongodb_uri: str) -> 
 
     task = Task(policy, parse_cron(policy.schedule or ""), runner_at, look)
     Looking([task], Ledger(place.database), stop, "").serve()
-    (next_time,) = asked_for
+    (next_time,) = requested_format
     assert timedelta(0) < next_time - clock.current() <= scheduler.AGAIN
 
 

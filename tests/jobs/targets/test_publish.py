@@ -13,7 +13,7 @@ import redis
 
 from config.errors import InterruptedRun
 from jobs import clock
-from jobs.running.turn import Done, Step, Turn
+from jobs.running.turn import Step, StepResult, Turn
 from jobs.steps.redis_link import Link
 from jobs.steps.working import ROLLUP
 from rollups.publishing import publish as publishing
@@ -86,7 +86,7 @@ def test_a_run_that_its_window_ends_publishes_what_it_wrote(
     late, steady = [0.0], clock.steady
     monkeypatch.setattr("jobs.clock.steady", lambda: steady() + late[0])
 
-    def end(turn: Turn) -> Done:
+    def end(turn: Turn) -> StepResult:
         late[0] += 3600
         turn.context.check()
         raise AssertionError("the run went on")

@@ -13,7 +13,7 @@ import pytest
 from pymongo import MongoClient
 
 from config.loading.load import settings_in
-from jobs.init.look import Looker
+from jobs.init.inspector import Inspector
 from tests.archivers import builders
 from tests.jobs.command import CommandLine, Ran
 from tests.jobs.counting import Counts
@@ -320,7 +320,7 @@ def test_it_costs_the_same_however_large_a_collection_is(database: Db, mongodb_u
 def _cost(uri: str, name: str) -> tuple[dict[str, int], int]:
     counts = Counts()
     with MongoClient[Document](uri, tz_aware=True, event_listeners=[counts]) as client:
-        looker = Looker(client[name])
+        looker = Inspector(client[name])
         for number, collection in enumerate(looker.wanted([])):
             assert looker.look(collection, f"p{number}", is_named=False).policy is not None
     return {it: count for it, count in counts.commands.items() if it != "endSessions"}, counts.documents

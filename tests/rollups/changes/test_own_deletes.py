@@ -13,7 +13,7 @@ from pymongo.client_session import ClientSession
 
 from buckets.source import Source
 from rollups.changes import drain as streams
-from rollups.changes.gathering import Changed
+from rollups.changes.collector import Changed
 from rollups.changes.stream import Stream
 from tests.rollups.changes.test_stream import FIRST, HOUR, reading, readings
 from tests.rollups.conftest import Bench

@@ -26,7 +26,7 @@ from config.errors import BucketwiseError, InterruptedRun
 from config.policies import Policy
 from rollups.calendar.windows import to_ms
 from rollups.changes import late
-from rollups.changes.gathering import Changed
+from rollups.changes.collector import Changed
 from rollups.changes.late import Watch
 from rollups.changes.stream import Stream
 from rollups.rolling import rollup

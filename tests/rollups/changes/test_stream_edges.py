@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from buckets.source import Source
-from rollups.changes.gathering import ChangeCollector
+from rollups.changes.collector import ChangeCollector
 from rollups.changes.stream import Stream
 from rollups.progress import load as loaded
 from tests.rollups.changes.test_stream import (

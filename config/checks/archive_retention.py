@@ -12,7 +12,7 @@ from config.problems import Fault, Key, Report
 SHORTEST_GRACE = timedelta(days=1)
 
 
-def check_ending(policy: Policy, report: Report) -> None:
+def check_archive_retention(policy: Policy, report: Report) -> None:
     """Reports a `retain.archive` or `retain.archive_grace` that is too short or contradicts the policy."""
     if policy.retain is None:
         return

@@ -31,7 +31,7 @@ _UNAUTHORIZED = 13
 
 
 @dataclass
-class Looker:
+class Inspector:
     """Looks at the collections of a database, each once."""
 
     database: Database[Document]
