@@ -14,9 +14,9 @@ from archivers.tasks import LocalExecutor
 from buckets.fields.times import EVER, TimeRange, as_date
 from config.policies import Policy
 from rollups.calendar.levels import Span
-from rollups.changes.late import Watch
+from rollups.changes.late import ChangeWatch
 from rollups.context import no_progress
-from rollups.guarded import dry
+from rollups.guarded import dry_run_guard
 from rollups.rolling.options import CATCH_UP, Archived, RollupOptions, RollupReport
 from rollups.rolling.rollup import roll_up
 
@@ -37,8 +37,8 @@ def recompute(context: ArchiveContext, archived: ArchivedReader, unread: Sequenc
     (milliseconds) nothing is read, and summaries are taken to be right."""
     reader = slice_reader(context.executor, context.connections, context.policy, archived)
     return roll_up(
-        replace(context, guard=dry),
-        RollupOptions(whole=True, resting=unread, dry_run=True),
+        replace(context, guard=dry_run_guard),
+        RollupOptions(whole=True, trusted_spans=unread, dry_run=True),
         Archived(reader, RECEIPTS, archived.span(), earliest=archived.earliest),
     )
 
@@ -48,23 +48,28 @@ class Upkeep:
     roll-up."""
 
     def __init__(
-        self, context: ArchiveContext, readers: Sequence[Policy], *, is_cleared: bool, dry_run: bool = False
+        self,
+        context: ArchiveContext,
+        readers: Sequence[Policy],
+        *,
+        is_deleted_early: bool,
+        dry_run: bool = False,
     ) -> None:
         """`readers`: other policies that roll up the same collection."""
         here = LocalExecutor(context.connections, memory=context.executor.memory)
         self._context = replace(context, progress=no_progress, executor=here)
-        self._is_cleared = is_cleared
+        self._is_cleared = is_deleted_early
         self._dry_run = dry_run
         self._reading_policies = readers
-        self._watch: Watch | None = None
+        self._watch: ChangeWatch | None = None
         self.written = 0
 
     @cached_property
-    def _readers(self) -> list[Watch]:
+    def _readers(self) -> list[ChangeWatch]:
         """Returns the watch on the other policies. It is created with the first commit, so that a run without
         any does not need it."""
         database = self._context.database
-        return [Watch(database, it, RECEIPTS, dry_run=self._dry_run) for it in self._reading_policies]
+        return [ChangeWatch(database, it, RECEIPTS, dry_run=self._dry_run) for it in self._reading_policies]
 
     def __call__(self, start_ms: int, end_ms: int, /, *, force: bool = False) -> bool:
         """Rolls up the windows that the range touches, if they have changed. Returns whether every summary of
@@ -75,12 +80,14 @@ class Upkeep:
             return False
         if self._dry_run:
             return True
-        watch = self._watch = self._watch or Watch(self._context.database, self._context.policy, RECEIPTS)
+        watch = self._watch = self._watch or ChangeWatch(
+            self._context.database, self._context.policy, RECEIPTS
+        )
         if force or watch.has_changed(start_ms, end_ms, check):
             # All changes, where they are known: a bucket may have moved here from another time.
             tells_all = watch.has_bookmark and not force
             within = EVER if tells_all else TimeRange(as_date(start_ms), as_date(end_ms))
-            report = roll_up_all(self._context, RollupOptions(within, is_cleared=self._is_cleared))
+            report = roll_up_all(self._context, RollupOptions(within, is_deleted_early=self._is_cleared))
             self.written += report.written
             self._watch = None  # the next one begins where this roll-up has read to
         return True

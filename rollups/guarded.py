@@ -24,7 +24,7 @@ def majority(database: Database[Document]) -> WriteConcern:
     return WriteConcern("majority", database.write_concern.document.get("wtimeout"))
 
 
-def dry(_session: ClientSession) -> NoReturn:
+def dry_run_guard(_session: ClientSession) -> NoReturn:
     """Stands in for a guard in a dry run, which has no transactions: always raises."""
     raise HaltedError("a dry run was about to write; it was stopped and nothing was changed")
 

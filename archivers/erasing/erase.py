@@ -38,11 +38,11 @@ from config.policies import Policy
 
 @dataclass(frozen=True)
 class ErasureFacts:
-    """Other facts that matter to an erasure. `others`: policies that read the same collection. `is_cleared`:
-    something removes raw data that is in no archive of this policy."""
+    """Other facts that matter to an erasure. `others`: policies that read the same collection.
+    `is_deleted_early`: something removes raw data that is in no archive of this policy."""
 
     others: Sequence[Policy] = ()
-    is_cleared: bool = False
+    is_deleted_early: bool = False
 
 
 def plan_erasure(context: ArchiveContext, erasure: Erasure, others: Sequence[Policy]) -> ErasureReport:
@@ -65,17 +65,17 @@ def erase(context: ArchiveContext, erasure: Erasure, facts: ErasureFacts) -> Era
             plan_erasure(context, erasure, facts.others)  # which raises where the range cuts buckets
         request = erasure.text, erasure.within, erasure.reason, context.now
         work.transaction(lambda session: work.erasures.begin(*request, session))
-    _erase_all(work, is_cleared=facts.is_cleared)
+    _erase_all(work, is_deleted_early=facts.is_deleted_early)
     left = list(remaining(context, erasure, facts.others))
     return ErasureReport(work.transaction(lambda session: _end(work, session)), left)
 
 
-def _erase_all(work: ErasureWork, *, is_cleared: bool) -> None:
+def _erase_all(work: ErasureWork, *, is_deleted_early: bool) -> None:
     for place in places_of(work.erasure):
         CollectionEraser(work, place).run()
     _erase_archived(work)
     CollectionEraser(work, places_of(work.erasure)[0]).run()  # documents inserted since
-    erase_summaries(work, is_cleared=is_cleared)
+    erase_summaries(work, is_deleted_early=is_deleted_early)
 
 
 def _erase_archived(work: ErasureWork) -> None:

@@ -61,14 +61,14 @@ def _is_of(document: bytes, erasure: Erasure) -> bool:
     return all(series_text(values[name]) == text for name, text in erasure.series.items())
 
 
-def erase_summaries(work: ErasureWork, *, is_cleared: bool) -> None:
+def erase_summaries(work: ErasureWork, *, is_deleted_early: bool) -> None:
     """Deletes the summaries of all windows that touch the range, then rolls up those at its edges again, from
-    what is left. `is_cleared`: something removes raw data that is in no archive of this policy."""
+    what is left. `is_deleted_early`: something removes raw data that is in no archive of this policy."""
     for collection, raw_ids in summaries_of(work.context, work.erasure):
         work.context.check()
         work.transaction(partial(_delete, work, collection, raw_ids))
     for edge in _edges(work.erasure.within):
-        roll_up_all(work.context, RollupOptions(edge, is_cleared=is_cleared))
+        roll_up_all(work.context, RollupOptions(edge, is_deleted_early=is_deleted_early))
 
 
 def _delete(

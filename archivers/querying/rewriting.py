@@ -22,7 +22,7 @@ from buckets.fields.times import FIRST_MS, LAST_MS
 from buckets.source import Source
 from config.policies import Policy
 from rollups import progress
-from rollups.calendar.levels import ROWS, Level, levels_of
+from rollups.calendar.levels import LEVEL_RULES, Level, levels_of
 
 Node = dict[str, Any]
 #: Aggregate -> the expression that computes it from summaries.
@@ -36,7 +36,7 @@ _OF_VALUES = {
 }
 _COUNT = 'coalesce(sum("count"), 0)'
 #: Levels whose whole windows make up each unit, in UTC.
-_FINE = ROWS["daily"].parts
+_FINE = LEVEL_RULES["daily"].parts
 _UNITS = {"hour": _FINE, **dict.fromkeys(("day", "week", "month", "quarter", "year"), ("daily", *_FINE))}
 
 

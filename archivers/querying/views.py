@@ -12,7 +12,7 @@ from archivers.tasks import Connections, LocalExecutor
 from config.errors import UsageError
 from config.policies import LevelName, Policy
 from rollups.context import Check, ProgressListener, no_progress
-from rollups.guarded import dry
+from rollups.guarded import dry_run_guard
 
 
 def read_context(
@@ -27,7 +27,7 @@ def read_context(
         connections.database,
         policy,
         now,
-        dry,
+        dry_run_guard,
         check,
         progress,
         store=connections.store,

@@ -197,7 +197,7 @@ class Ledger:
             self._runs.update_one({"_id": entry}, {"$set": both}, session=session)
             self._runs.delete_one({"_id": before["_id"]}, session=session)
 
-        transaction(self._database, _unguarded, step)
+        transaction(self._database, _no_guard, step)
 
     def _before(self, own: Document, session: ClientSession) -> Document | None:
         earlier = {"policy": own["policy"], "fence": {"$lt": own["fence"]}}
@@ -278,7 +278,7 @@ class Ledger:
         return self._database[lease.COLLECTION].find_one(held | unexpired) is not None
 
 
-def _unguarded(_session: ClientSession) -> None:
+def _no_guard(_session: ClientSession) -> None:
     """Stands in for a guard: a run records how it ended even where it has lost its lease."""
 
 

@@ -39,7 +39,7 @@ from jobs.running.turn import Document, Follower, Step, Turn
 from jobs.stopping import Stop
 from rollups.changes.shared import SharedChanges
 from rollups.context import no_limit, no_listener
-from rollups.guarded import dry
+from rollups.guarded import dry_run_guard
 
 #: Opens the executor for one policy's turn.
 OpenExecutor = Callable[[Connections], AbstractContextManager[Executor]]
@@ -288,7 +288,7 @@ class Runner:
             self.database,
             policy,
             self.now,
-            dry if lease is None else lease.guard,
+            dry_run_guard if lease is None else lease.guard,
             check,
             self.progress if gate is None else gate.counting_progress(self.progress),
             spend=no_limit if gate is None else gate.spend,

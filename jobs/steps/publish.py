@@ -84,7 +84,7 @@ class Publishing:
         if redis is None:
             return []
         try:
-            if (why := self._with(turn, lambda it: it.behind(), _PATIENCE)) is None:
+            if (why := self._with(turn, lambda it: it.backlog_reason(), _PATIENCE)) is None:
                 return []
             message = f"{why}: run `bucketwise publish`"
         except PublishError as error:

@@ -41,7 +41,7 @@ from jobs.steps.publish import Publishing
 from rollups import progress as rollup_progress
 from rollups.calendar.due import Calendar
 from rollups.calendar.levels import base_levels, levels_of
-from rollups.changes.late import Late
+from rollups.changes.late import LateSpans
 from rollups.holds import COLLECTION as HOLDS
 from rollups.progress import rolled_up_through
 from rollups.rolling import quarantine
@@ -111,7 +111,7 @@ def _roll_up(turn: Turn, reached: Callable[[int], None] = no_report) -> StepResu
         turn.context,
         RollupOptions(
             turn.within,
-            is_cleared=turn.is_archived_by_another,
+            is_deleted_early=turn.is_archived_by_another,
             dry_run=turn.dry_run,
             shared=turn.shared,
             reached=reached,
@@ -137,7 +137,7 @@ def _by_level(report: RollupReport) -> Body:
     return {level: {"written": it.written, "unchanged": it.unchanged} for level, it in counts.items()}
 
 
-def _late_body(late: Late | None) -> Body:
+def _late_body(late: LateSpans | None) -> Body:
     """Returns how late readings were looked for as JSON; nothing where a range was asked for."""
     if late is None:
         return {}
@@ -151,7 +151,7 @@ def _archive(turn: Turn) -> StepResult:
     check_archived(turn)
     fit = check_fit(turn) if archives_now(turn) else None
     require_fit(fit, context.policy)
-    upkeep = Upkeep(context, turn.readers, is_cleared=turn.is_archived_by_another, dry_run=turn.dry_run)
+    upkeep = Upkeep(context, turn.readers, is_deleted_early=turn.is_archived_by_another, dry_run=turn.dry_run)
     options = ArchiveOptions(turn.within, archivable_through(turn), upkeep, turn.allow_large)
     report = plan_archive(context, options) if turn.dry_run else archive(context, options)
     stays = bool(report.quarantined or report.changed or report.valueless)

@@ -25,7 +25,7 @@ from config.errors import BucketwiseError, UsageError
 from config.policies import Policy
 from rollups import progress
 from rollups.calendar.levels import Level, Span, aligned_levels
-from rollups.calendar.tiling import Piece, Tiling, instant, standing_windows, tile
+from rollups.calendar.tiling import TilingPiece, Tiling, existing_windows, instant, tile
 from rollups.calendar.windows import HIGHEST, LOWEST, to_ms
 from rollups.summaries import coverage, documents
 from rollups.summaries.summary import State, merge
@@ -109,7 +109,7 @@ def summarize(
     start, end = question.range
     through, gone = progress.load(database, policy).through, progress.gone_before(database, policy)
     levels = {level.name: level for level in aligned_levels(policy)}
-    tiling = tile([standing_windows(level, through, gone, now) for level in levels.values()], start, end)
+    tiling = tile([existing_windows(level, through, gone, now) for level in levels.values()], start, end)
     merged: dict[bytes, tuple[Series, State]] = {}
     count = 0
     for piece in tiling.pieces:
@@ -143,7 +143,12 @@ def _percentiles(policy: Policy, requested: Sequence[float] | None) -> tuple[flo
 
 
 def _states(
-    database: Database[Document], policy: Policy, level: Level, piece: Piece, selector: Selector, binned: bool
+    database: Database[Document],
+    policy: Policy,
+    level: Level,
+    piece: TilingPiece,
+    selector: Selector,
+    binned: bool,
 ) -> Iterator[tuple[Series, State]]:
     collection: Collection[Document] = database.get_collection(
         level.collection, codec_options=documents.OPTIONS

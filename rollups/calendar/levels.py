@@ -1,6 +1,6 @@
 """Levels of summaries as data: how long windows are, and which finer windows make them up.
 
-Another level is a row of `ROWS`, a name in `config.policies`, and a key of `Retain` there.
+Another level is a row of `LEVEL_RULES`, a name in `config.policies`, and a key of `Retain` there.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MINUTE = HOUR // 60
 
 
 @dataclass(frozen=True)
-class Row:
+class LevelRule:
     """The properties of a level that are the same in every policy.
 
     `noun`: its windows, in messages. `parts`: the finer levels whose windows may make its own up, the
@@ -54,13 +54,13 @@ class Row:
 
 
 _UP_TO_HOURS: tuple[LevelName, ...] = ("hourly", "15m", "5m")
-ROWS: Mapping[LevelName, Row] = {
-    "5m": Row("5-minute windows", (), 5 * MINUTE),
-    "15m": Row("15-minute windows", ("5m",), 15 * MINUTE),
-    "hourly": Row("hours", ("15m", "5m"), HOUR),
-    "daily": Row("days", _UP_TO_HOURS, DAY_MS, day_edges),
-    "weekly": Row("weeks", ("daily", *_UP_TO_HOURS), 7 * DAY_MS, week_edges),
-    "monthly": Row("months", ("daily", *_UP_TO_HOURS), 31 * DAY_MS, month_edges),
+LEVEL_RULES: Mapping[LevelName, LevelRule] = {
+    "5m": LevelRule("5-minute windows", (), 5 * MINUTE),
+    "15m": LevelRule("15-minute windows", ("5m",), 15 * MINUTE),
+    "hourly": LevelRule("hours", ("15m", "5m"), HOUR),
+    "daily": LevelRule("days", _UP_TO_HOURS, DAY_MS, day_edges),
+    "weekly": LevelRule("weeks", ("daily", *_UP_TO_HOURS), 7 * DAY_MS, week_edges),
+    "monthly": LevelRule("months", ("daily", *_UP_TO_HOURS), 31 * DAY_MS, month_edges),
 }
 
 
@@ -75,9 +75,9 @@ class Level:
     local: bool = False  # windows are dates of the readings' own clocks, written as if they were UTC days
 
     @property
-    def row(self) -> Row:
+    def row(self) -> LevelRule:
         """Returns the row of the table of levels that defines its windows."""
-        return ROWS[self.name]
+        return LEVEL_RULES[self.name]
 
     @property
     def step(self) -> int | None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from config.policies import LevelName
 from rollups.calendar.due import Calendar, Spans
-from rollups.calendar.levels import ROWS, Level, Span, sources_of
+from rollups.calendar.levels import LEVEL_RULES, Level, Span, sources_of
 
 _NEVER = -(2**62)
 
@@ -31,10 +31,10 @@ class Slice:
     @property
     def short(self) -> list[Part]:
         """Returns the windows that are no longer than a day."""
-        return [it for name, parts in self.parts.items() if not ROWS[name].is_long for it in parts]
+        return [it for name, parts in self.parts.items() if not LEVEL_RULES[name].is_long for it in parts]
 
     @property
-    def is_standing(self) -> bool:
+    def is_up_to_date(self) -> bool:
         """Returns whether nothing of it has to be read, or made on the way."""
         return not self.short and all(it.source for parts in self.parts.values() for it in parts)
 
@@ -60,18 +60,18 @@ class Slice:
 
 
 @dataclass(frozen=True)
-class StandingSummaries:
+class ExistingSummaries:
     """Which summaries stand as earlier runs made them: how far each level is rolled up, and before when its
-    summaries are gone by `retain`, which is asked for only where it counts. Those in `doubted` may have
+    summaries are gone by `retain`, which is asked for only where it counts. Those in `uncertain` may have
     changed without any record of it."""
 
     through: Mapping[LevelName, int] = field(default_factory=dict)
     gone: Callable[[], Mapping[LevelName, int]] = dict
-    doubted: Spans = Spans(())  # noqa: RUF009  (it never changes)
+    uncertain: Spans = Spans(())  # noqa: RUF009  (it never changes)
 
     def has(self, level: Level, window: Span) -> bool:
         """Returns whether the summaries of a window stand, complete and unchanged."""
-        if window[1] > self.through.get(level.name, _NEVER) or self.doubted.touch(*window):
+        if window[1] > self.through.get(level.name, _NEVER) or self.uncertain.touch(*window):
             return False
         return window[1] >= self.gone().get(level.name, _NEVER)
 
@@ -82,7 +82,7 @@ class Partition:
 
     calendar: Calendar
     spans: Mapping[LevelName, Spans]
-    standing: StandingSummaries
+    existing: ExistingSummaries
 
     def of(self, piece: Span) -> Slice:
         """Returns a slice's due windows, and what each is made of: of levels that tile it the coarsest."""
@@ -99,16 +99,16 @@ class Partition:
             ]
         return Slice(piece, parts)
 
-    def stretched(self, piece: Span) -> Slice:
+    def extended(self, piece: Span) -> Slice:
         """Returns a slice; where it holds nothing but parts of weeks and months that are made of what stands,
         as much of these as that is so of."""
         found = self.of(piece)
         limit = min((it.window[1] for parts in found.parts.values() for it in parts), default=piece[1])
         for _ in range(2):
-            if limit <= piece[1] or not found.is_standing:
+            if limit <= piece[1] or not found.is_up_to_date:
                 break
             wide = self.of((piece[0], limit))
-            if wide.is_standing:
+            if wide.is_up_to_date:
                 return wide
             begin = min((it.window[0] for it in wide.short), default=piece[1])
             limit = self.calendar.slice_at(begin, piece[0])[0]
@@ -119,15 +119,16 @@ class Partition:
     ) -> Level | None:
         for finer in sources:
             if finer.tiles(span) and all(
-                inner in due[finer.name] or self._stands(finer, inner) for inner in finer.windows(*span)
+                inner in due[finer.name] or self._is_up_to_date(finer, inner)
+                for inner in finer.windows(*span)
             ):
                 return finer
         return None
 
-    def _stands(self, level: Level, window: Span) -> bool:
+    def _is_up_to_date(self, level: Level, window: Span) -> bool:
         """Returns whether a window's summaries are up to date, and not looked at in this run."""
         start, end = window[0] - level.reach, window[1] + level.reach
-        return self.standing.has(level, window) and not self.spans[level.name].touch(start, end)
+        return self.existing.has(level, window) and not self.spans[level.name].touch(start, end)
 
 
 def _inside(window: Span, piece: Span) -> Span:

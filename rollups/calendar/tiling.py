@@ -18,7 +18,7 @@ PAST_RETENTION = "past its retention: the summaries are gone"
 _NEVER = 2**62
 
 
-class Piece(NamedTuple):
+class TilingPiece(NamedTuple):
     """Adjoining windows of one level; or, with a reason, a stretch without summaries."""
 
     start: int  # milliseconds
@@ -32,8 +32,8 @@ class Piece(NamedTuple):
 class Tiling:
     """Pieces and gaps that together make up a range, each instant of it once."""
 
-    pieces: Sequence[Piece]  # the windows that have summaries
-    missing: Sequence[Piece]  # the gaps without summaries
+    pieces: Sequence[TilingPiece]  # the windows that have summaries
+    missing: Sequence[TilingPiece]  # the gaps without summaries
 
     def windows(self, level: LevelName) -> int:
         """Returns how many windows of a level the pieces hold."""
@@ -41,7 +41,7 @@ class Tiling:
 
 
 @dataclass(frozen=True)
-class StandingWindows:
+class ExistingWindows:
     """The windows of a level whose summaries stand: those that end in [low, high]."""
 
     level: Level
@@ -49,31 +49,31 @@ class StandingWindows:
     high: int
 
 
-def standing_windows(
+def existing_windows(
     level: Level, through: Mapping[LevelName, int], gone: Mapping[LevelName, int], now: datetime
-) -> StandingWindows:
+) -> ExistingWindows:
     """Returns the windows whose summaries stand. `through`: how far each level is rolled up; `gone`: what
     ended before has gone."""
     expired = level.expired_before(now)
     low = max(gone.get(level.name, -_NEVER), -_NEVER if expired is None else expired)
-    return StandingWindows(level, low, through.get(level.name, -_NEVER))
+    return ExistingWindows(level, low, through.get(level.name, -_NEVER))
 
 
-def tile(available: Sequence[StandingWindows], start: int, end: int) -> Tiling:
+def tile(available: Sequence[ExistingWindows], start: int, end: int) -> Tiling:
     """Returns the fewest windows that make up [start, end) and leave the least of it uncovered.
 
     A day is taken where it fits: where its zone's offset is no whole hour, the hours around it do not meet
     it. Raises UsageError where no whole windows make up the range."""
     nodes = _nodes(available, start, end)
-    best: list[_Step | None] = [_Step(0, 0, (), None)]
-    steppers = [_Stepper(standing, nodes) for standing in available]
+    best: list[_Path | None] = [_Path(0, 0, (), None)]
+    steppers = [_LevelPaths(existing, nodes) for existing in available]
     for at in range(1, len(nodes)):
         ways = [way for stepper in steppers if (way := stepper.to(at, best))]
         best.append(min(ways, key=lambda way: (way.uncovered, way.windows), default=None))
     step = best[-1] if len(nodes) > 1 else None
     if step is None:
-        raise UsageError(_refusal(available, start, end))
-    pieces: list[Piece] = []
+        raise UsageError(_no_tiling_error(available, start, end))
+    pieces: list[TilingPiece] = []
     while step is not None:
         pieces += reversed(step.pieces)
         step = step.before
@@ -81,47 +81,47 @@ def tile(available: Sequence[StandingWindows], start: int, end: int) -> Tiling:
     return Tiling([it for it in joined if it.reason is None], [it for it in joined if it.reason is not None])
 
 
-def _nodes(available: Sequence[StandingWindows], start: int, end: int) -> list[int]:
+def _nodes(available: Sequence[ExistingWindows], start: int, end: int) -> list[int]:
     """Returns where windows of one level may end and those of another begin. Between two nodes all windows of
     a level of one length stand, or none: so they are taken together."""
     turns = {start, end}
-    for standing in available:
-        if standing.level.step is None:
-            turns.update(standing.level.edges(start, end))
+    for existing in available:
+        if existing.level.step is None:
+            turns.update(existing.level.edges(start, end))
         else:  # where those that stand begin and end
-            turns.update(edge for edge in (standing.low - standing.level.step, standing.low, standing.high))
-    lengths = {standing.level.step for standing in available if standing.level.step is not None}
+            turns.update(edge for edge in (existing.low - existing.level.step, existing.low, existing.high))
+    lengths = {existing.level.step for existing in available if existing.level.step is not None}
     nodes = {turn // length * length + more for turn in turns for length in lengths for more in (0, length)}
     return sorted(node for node in nodes | turns if start <= node <= end)
 
 
-class _Step(NamedTuple):
+class _Path(NamedTuple):
     """The best way to a node: what it leaves uncovered, then how many windows it takes."""
 
     uncovered: int
     windows: int
-    pieces: Sequence[Piece]  # since the node before
-    before: _Step | None
+    pieces: Sequence[TilingPiece]  # since the node before
+    before: _Path | None
 
-    def then(self, pieces: Sequence[Piece]) -> _Step:
+    def then(self, pieces: Sequence[TilingPiece]) -> _Path:
         uncovered = sum(it.end - it.start for it in pieces if it.reason is not None)
-        return _Step(
+        return _Path(
             self.uncovered + uncovered, self.windows + sum(it.windows for it in pieces), pieces, self
         )
 
 
-class _Stepper:
+class _LevelPaths:
     """Goes from node to node by windows of one level."""
 
-    def __init__(self, standing: StandingWindows, nodes: Sequence[int]) -> None:
-        self._standing = standing
+    def __init__(self, existing: ExistingWindows, nodes: Sequence[int]) -> None:
+        self._standing = existing
         self._nodes = nodes
-        step = standing.level.step
-        edges = set(standing.level.edges(nodes[0], nodes[-1])) if step is None else ()
+        step = existing.level.step
+        edges = set(existing.level.edges(nodes[0], nodes[-1])) if step is None else ()
         self._meets = [node in edges if step is None else node % step == 0 for node in nodes]
         self._last: int | None = None  # the last node that the level meets, and some way leads to
 
-    def to(self, at: int, best: Sequence[_Step | None]) -> _Step | None:
+    def to(self, at: int, best: Sequence[_Path | None]) -> _Path | None:
         """Returns the way to a node over the last one that the level meets. Nodes come in order."""
         if self._meets[at - 1] and (best[at - 1] is not None or self._standing.level.step is None):
             self._last = at - 1
@@ -131,15 +131,15 @@ class _Stepper:
         pieces = [self._window(start, end)] if self._standing.level.step is None else self._run(start, end)
         return origin.then(pieces) if origin is not None else None
 
-    def _window(self, start: int, end: int) -> Piece:
+    def _window(self, start: int, end: int) -> TilingPiece:
         name, reason = self._standing.level.name, None
         if end > self._standing.high:
             reason = NOT_ROLLED_UP
         elif end < self._standing.low:
             reason = PAST_RETENTION
-        return Piece(start, end, name, 0 if reason else 1, reason)
+        return TilingPiece(start, end, name, 0 if reason else 1, reason)
 
-    def _run(self, start: int, end: int) -> list[Piece]:
+    def _run(self, start: int, end: int) -> list[TilingPiece]:
         """Returns windows of one length: those that are gone, those that stand, and those that are still to
         be made."""
         name, step = self._standing.level.name, self._standing.level.step
@@ -147,28 +147,30 @@ class _Stepper:
         high = max(start, min(end, self._standing.high // step * step))
         low = min(high, max(start, -(-self._standing.low // step) * step - step))
         found = [
-            Piece(start, low, name, 0, PAST_RETENTION),
-            Piece(low, high, name, (high - low) // step),
-            Piece(high, end, name, 0, NOT_ROLLED_UP),
+            TilingPiece(start, low, name, 0, PAST_RETENTION),
+            TilingPiece(low, high, name, (high - low) // step),
+            TilingPiece(high, end, name, 0, NOT_ROLLED_UP),
         ]
         return [piece for piece in found if piece.start < piece.end]
 
 
-def _joined(pieces: Iterator[Piece]) -> Iterator[Piece]:
+def _joined(pieces: Iterator[TilingPiece]) -> Iterator[TilingPiece]:
     """Yields pieces, adjoining ones of one level and reason as one; those with a reason are joined whatever
     their level."""
     for _, run in groupby(pieces, key=lambda it: it.reason or it.level):
         first, *rest = run
         last = rest[-1] if rest else first
         windows = first.windows + sum(it.windows for it in rest)
-        yield Piece(first.start, last.end, first.level, windows, first.reason)
+        yield TilingPiece(first.start, last.end, first.level, windows, first.reason)
 
 
-def _refusal(available: Sequence[StandingWindows], start: int, end: int) -> str:
+def _no_tiling_error(available: Sequence[ExistingWindows], start: int, end: int) -> str:
     range_ = f"{instant(start)} to {instant(end)}"
     if not available:
         return "the policy makes no summaries: add a rollup to it"
-    near = [f"{_name(standing.level)}: {_near(standing.level, start, end)}" for standing in available]
+    near = [
+        f"{_name(existing.level)}: {_nearest_edges(existing.level, start, end)}" for existing in available
+    ]
     return f"no whole windows make up {range_}. The nearest that do: {'; '.join(near)}"
 
 
@@ -179,7 +181,7 @@ def _name(level: Level) -> str:
     return noun if level.step is not None else f"{noun} in {level.zone.key}"
 
 
-def _near(level: Level, start: int, end: int) -> str:
+def _nearest_edges(level: Level, start: int, end: int) -> str:
     """Boundaries around both ends: `since` is one of the first, `until` one of the second."""
     since, until = (_around(level, ms) for ms in (start, end))
     return f"from {' or '.join(map(instant, since))} to {' or '.join(map(instant, until))}"

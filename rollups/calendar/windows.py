@@ -77,17 +77,17 @@ def _period_edges(
 
 
 def _monday(day: date, later: int) -> date:
-    return _inside(day.toordinal() - day.weekday() + 7 * later)
+    return _clamped(day.toordinal() - day.weekday() + 7 * later)
 
 
 def _first_of_month(day: date, later: int) -> date:
     years, month = divmod(12 * day.year + day.month - 1 + later, 12)
     if not date.min.year <= years <= date.max.year:
-        return _inside(0 if years < date.min.year else date.max.toordinal())
-    return _inside(date(years, month + 1, 1).toordinal())
+        return _clamped(0 if years < date.min.year else date.max.toordinal())
+    return _clamped(date(years, month + 1, 1).toordinal())
 
 
-def _inside(ordinal: int) -> date:
+def _clamped(ordinal: int) -> date:
     """Returns the date, moved inwards at the calendar's ends: a week or month is cut there, so that every
     zone can tell where it begins."""
     return date.fromordinal(min(max(ordinal, date.min.toordinal() + 2), date.max.toordinal() - 2))

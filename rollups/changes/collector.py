@@ -24,7 +24,7 @@ OPERATIONS = ("insert", "update", "move", "delete")
 
 
 @dataclass
-class Changed:
+class ChangeSet:
     """What has changed since the last run: the spans of time, by operation (`EventReader.operation`), and how
     many events don't tell which time they changed. `has_any_event`: deletes of an archive run count too."""
 
@@ -34,10 +34,10 @@ class Changed:
     events: int
     has_any_event: bool
 
-    def then(self, later: Changed) -> Changed:
+    def then(self, later: ChangeSet) -> ChangeSet:
         """Returns this, and what has changed after it."""
         spans = {kind: Spans([*own.spans, *later.spans[kind].spans]) for kind, own in self.spans.items()}
-        return Changed(
+        return ChangeSet(
             later.token,
             spans,
             self.unknown + later.unknown,
@@ -48,10 +48,10 @@ class Changed:
     @property
     def all_spans(self) -> list[Span]:
         """Returns all spans, of every operation."""
-        return flat(self.spans)
+        return flatten(self.spans)
 
 
-def flat(spans: Mapping[str, Spans]) -> list[Span]:
+def flatten(spans: Mapping[str, Spans]) -> list[Span]:
     """Returns the spans of all kinds in one list."""
     return [span for of_kind in spans.values() for span in of_kind.spans]
 
@@ -95,12 +95,12 @@ class ChangeCollector:
         dropped, self._deletes = len(self._deletes[1]), None
         return dropped
 
-    def changed(self, token: Mapping[str, Any]) -> Changed:
+    def changed(self, token: Mapping[str, Any]) -> ChangeSet:
         """Returns what the events add up to. `token`: the resume token behind the last one."""
         self._keep_deletes()
         self._look_up()
         spans = {kind: Spans(spans) for kind, spans in self._spans.items()}
-        return Changed(token, spans, self._unknown, self._events, self._has_any_event)
+        return ChangeSet(token, spans, self._unknown, self._events, self._has_any_event)
 
     def _keep_deletes(self) -> None:
         for change in self._deletes[1] if self._deletes is not None else ():
@@ -128,13 +128,13 @@ class ChangeCollector:
         for (operation, open_ended), identities in ids.items():
             for start, end in self._source.spans(identities):
                 self._spans[operation].append((start, HIGHEST if open_ended else end))
-        self._spans = {kind: _in_quarters(spans) for kind, spans in self._spans.items()}
+        self._spans = {kind: _widen_to_quarters(spans) for kind, spans in self._spans.items()}
         self._max_spans = 2 * sum(map(len, self._spans.values())) + _BATCH_SIZE
         self._buckets.clear()
         self._overflow.clear()
 
 
-def _in_quarters(spans: Iterable[Span]) -> list[Span]:
+def _widen_to_quarters(spans: Iterable[Span]) -> list[Span]:
     quarters = ((start // _QUARTER_MS, -(-end // _QUARTER_MS)) for start, end in spans)
     return list(Spans((start * _QUARTER_MS, end * _QUARTER_MS) for start, end in quarters).spans)
 

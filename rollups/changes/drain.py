@@ -25,7 +25,7 @@ from buckets.source import Source
 from config.errors import BucketwiseError
 from config.policies import Policy
 from rollups import progress
-from rollups.changes.collector import ChangeCollector, Changed
+from rollups.changes.collector import ChangeCollector, ChangeSet
 from rollups.changes.events import EventReader, projection, transaction_of
 
 Document = dict[str, Any]
@@ -41,16 +41,16 @@ MANY_DROPPED, READ_AHEAD = 1000, 10_000
 REPLY = 1000
 
 
-class LostError(Exception):
+class StreamLostError(Exception):
     """The stream does not go on from where the last run left it. The text says why."""
 
 
-class UnavailableError(Exception):
+class StreamUnavailableError(Exception):
     """There are no change streams to read here. The text says why."""
 
 
 @dataclass(frozen=True)
-class Followed:
+class FollowedPolicy:
     """A policy whose changes are asked for: those after `token`. Readings that came in at or after
     `rolled_up_to` (milliseconds) are left out; None: none are."""
 
@@ -74,7 +74,7 @@ class Followed:
 
 
 @dataclass(frozen=True)
-class End:
+class StopPoint:
     """How far to read: up to the mark, where one was left; else to events after this time."""
 
     mark: str | None = None
@@ -100,7 +100,7 @@ class Drain:
         self,
         database: Database[Document],
         receipts: str,
-        followed: Sequence[Followed],
+        followed: Sequence[FollowedPolicy],
         check: Callable[[], None],
         *,
         leaves_mark: bool,
@@ -113,13 +113,14 @@ class Drain:
         self._policies = [it.policy for it in followed]
         self._by_collection = {name: it for it in followed for name in it.policy.sources}
         self._collectors = {it.policy.name: ChangeCollector(it.source, it.reader) for it in followed}
-        self._lost: dict[str, LostError] = {}
+        self._lost: dict[str, StreamLostError] = {}
 
-    def read(self) -> dict[str, Changed]:
+    def read(self) -> dict[str, ChangeSet]:
         """Returns what has changed, by policy. Those are not in it of which the stream does not tell any
         more: a collection of theirs was dropped or renamed.
 
-        Raises LostError where it tells of none, UnavailableError, and BucketwiseError where it stays silent.
+        Raises StreamLostError if no policy can be followed any further, StreamUnavailableError, and
+        BucketwiseError if the stream does not answer.
         """
         # Before the stream is opened: then its first reply mostly contains the mark.
         end, archived = self._end(), list[Document]()
@@ -134,10 +135,10 @@ class Drain:
                 return {name: it.changed(token) for name, it in collectors if name not in self._lost}
             archived = self._archived_from(token, end)
 
-    def _end(self) -> End:
+    def _end(self) -> StopPoint:
         if self._leaves_mark:
-            return End(mark=progress.leave_mark(self._database, self._policies))
-        return End(time=self._database.client.admin.command("ping").get("operationTime"))
+            return StopPoint(mark=progress.leave_mark(self._database, self._policies))
+        return StopPoint(time=self._database.client.admin.command("ping").get("operationTime"))
 
     def _take_all(self, events: Iterator[Document]) -> bool:
         """Returns whether that was all; not where most of it seems to be what archive runs deleted."""
@@ -156,15 +157,17 @@ class Drain:
             elif event["operationType"] in _CHANGES:
                 collector.add(event)
             else:
-                self._lose(followed.policy, f"the collection {name} met with a {event['operationType']}")
+                self._drop_policy(
+                    followed.policy, f"the collection {name} met with a {event['operationType']}"
+                )
         return True
 
-    def _lose(self, policy: Policy, reason: str) -> None:
-        self._lost[policy.name] = LostError(reason)
+    def _drop_policy(self, policy: Policy, reason: str) -> None:
+        self._lost[policy.name] = StreamLostError(reason)
         if len(self._lost) == len(self._followed):
             raise self._lost[policy.name]
 
-    def _archived_from(self, token: Token, end: End) -> list[Document]:
+    def _archived_from(self, token: Token, end: StopPoint) -> list[Document]:
         """Returns the next transactions of archive runs from the token on, as what their events match."""
         names = ("operationType", "ns.coll", "clusterTime", "lsid.id", "txnNumber")
         fields = {**dict.fromkeys(names, 1), "mark": "$fullDocument.mark"}
@@ -176,7 +179,7 @@ class Drain:
                     numbers.setdefault(transaction.session, []).append(transaction.number)
         return [{"lsid.id": session, "txnNumber": {"$in": its}} for session, its in numbers.items()]
 
-    def _events(self, stream: ChangeStream[Document], end: End) -> Iterator[Document]:
+    def _events(self, stream: ChangeStream[Document], end: StopPoint) -> Iterator[Document]:
         """Yields the events up to the mark, which was written after all that is to be read, and so comes
         last."""
         waits = 0
@@ -195,7 +198,7 @@ class Drain:
                     break
                 yield event
         if waits < _MAX_WAITS:
-            raise LostError("the database was dropped")
+            raise StreamLostError("the database was dropped")
         raise BucketwiseError(
             f"policy {self._policies[0].name}: the change stream has not reported a write within "
             f"{_MAX_WAITS * _WAIT_MS // 1000} s: can a majority of the replica set be reached? It is safe "
@@ -228,7 +231,8 @@ class Drain:
 def open_stream(
     database: Database[Document], pipeline: list[Document], token: Token | None
 ) -> ChangeStream[Document]:
-    """Returns the stream after a token; None: from here on. Raises UnavailableError, and LostError."""
+    """Returns the stream after a token; None: from now on. Raises StreamUnavailableError and
+    StreamLostError."""
 
     def watch() -> ChangeStream[Document]:
         return database.watch(
@@ -248,9 +252,9 @@ def read_step(step: Callable[[], T], *, is_resumed: bool) -> T:
         return step()
     except OperationFailure as error:
         if error.code in _UNAVAILABLE:
-            raise UnavailableError(_UNAVAILABLE[error.code]) from error
+            raise StreamUnavailableError(_UNAVAILABLE[error.code]) from error
         if not is_resumed:
             raise
         # The oplog has rolled over, an event is too large …: the text of the error says so, and reading
         # from a new stream shows whether that was it.
-        raise LostError((error.details or {}).get("errmsg", str(error))) from error
+        raise StreamLostError((error.details or {}).get("errmsg", str(error))) from error

@@ -15,8 +15,8 @@ from config.policies import Policy
 from rollups.calendar.due import Calendar, Spans, widened
 from rollups.calendar.levels import Span, base_levels, levels_of
 from rollups.calendar.windows import HIGHEST
-from rollups.changes.collector import Changed, flat
-from rollups.changes.drain import LostError, UnavailableError
+from rollups.changes.collector import ChangeSet, flatten
+from rollups.changes.drain import StreamLostError, StreamUnavailableError
 from rollups.changes.reach import may_stream, new_from, rolled_up_to
 from rollups.changes.stream import Stream, collections_of
 from rollups.context import RunContext
@@ -33,7 +33,7 @@ _PRE_IMAGES = (
 
 
 @dataclass(frozen=True)
-class Late:
+class LateSpans:
     """Spans of time to look at again, in milliseconds, and where to continue next time.
 
     `changed`: the spans of a stream, by operation; None where it did not tell of all. `reason`: why more than
@@ -50,18 +50,21 @@ class Late:
 
 @dataclass(frozen=True)
 class LateFinder:
-    """Finds what has changed in windows that are rolled up. `is_cleared` returns whether something deletes
-    raw data before it is archived; `known_changes`, which changes another read has found already."""
+    """Finds what has changed in windows that are rolled up.
+
+    `is_deleted_early` returns whether something deletes raw data before it is archived. `known_changes` returns
+    the changes that an earlier read of the stream has found.
+    """
 
     context: RunContext
     source: Source
     calendar: Calendar
     stream: Stream
-    is_cleared: Callable[[], bool]
+    is_deleted_early: Callable[[], bool]
     superseded: Superseded
-    known_changes: Callable[[], Changed | None]
+    known_changes: Callable[[], ChangeSet | None]
 
-    def find(self, loaded: Progress) -> Late:
+    def find(self, loaded: Progress) -> LateSpans:
         """Returns where to look again. `loaded`: what is rolled up, and where the stream was left.
 
         Raises BucketwiseError where the policy insists on a stream, and there is none.
@@ -74,7 +77,7 @@ class LateFinder:
             return self._scan(loaded, "native time-series collections have no change streams")
         try:
             return self._follow(loaded)
-        except UnavailableError as error:
+        except StreamUnavailableError as error:
             if policy.rollup.late_data == "stream":
                 raise BucketwiseError(
                     f'policy {policy.name}: rollup.late_data = "stream", and there is no change stream to '
@@ -82,41 +85,43 @@ class LateFinder:
                 ) from error
             return self._scan(loaded, f"there is no change stream to read: {error}")
 
-    def _scan(self, loaded: Progress, reason: str | None) -> Late:
+    def _scan(self, loaded: Progress, reason: str | None) -> LateSpans:
         # The bookmark stays: a stream may still continue from it.
         span = (self.calendar.recheck_from, HIGHEST)
-        return Late("scan", [span], reason=reason, bookmark=loaded.bookmark)
+        return LateSpans("scan", [span], reason=reason, bookmark=loaded.bookmark)
 
-    def _follow(self, loaded: Progress) -> Late:
-        through, standing = loaded.through, loaded.bookmark
+    def _follow(self, loaded: Progress) -> LateSpans:
+        through, existing = loaded.through, loaded.bookmark
         if not through:  # everything is read anyway
-            return Late("stream", [], bookmark=self._new_bookmark())
-        if standing is None:
+            return LateSpans("stream", [], bookmark=self._new_bookmark())
+        if existing is None:
             return self._look_back(loaded, "no earlier run has left a bookmark in the change stream")
-        live, collections = standing.live, collections_of(self.source)
+        live, collections = existing.live, collections_of(self.source)
         reached, check = rolled_up_to(self.context.policy, through), self.context.check
         try:
-            if collections != standing.collections:
-                raise LostError("the collection was dropped, renamed or restored")
-            changed = self.known_changes() or self.stream.drain(standing.token, reached, check)
+            if collections != existing.collections:
+                raise StreamLostError("the collection was dropped, renamed or restored")
+            changed = self.known_changes() or self.stream.drain(existing.token, reached, check)
             if changed.has_any_event and self.stream.leaves_marks:
                 # Before another mark: what is live at the mark is live now, or came in since.
                 live = live_days(self.source)
                 changed = changed.then(self.stream.drain(changed.token, reached, check))
-        except LostError as error:
+        except StreamLostError as error:
             reason = f"the change stream cannot resume from the last run's bookmark: {error}"
             return self._look_back(loaded, reason)
         live = [*live, *changed.all_spans, (new_from(self.context.policy, through), HIGHEST)]
         bookmark = Bookmark(changed.token, collections, Spans(live).spans)
-        spans, looked_back = self._spans_to_check(changed, standing)
-        return Late("stream", flat(spans), spans, changed.events, looked_back, bookmark)
+        spans, looked_back = self._spans_to_check(changed, existing)
+        return LateSpans("stream", flatten(spans), spans, changed.events, looked_back, bookmark)
 
-    def _spans_to_check(self, changed: Changed, standing: Bookmark) -> tuple[Mapping[str, Spans], str | None]:
+    def _spans_to_check(
+        self, changed: ChangeSet, existing: Bookmark
+    ) -> tuple[Mapping[str, Spans], str | None]:
         """Returns the spans by operation: those that events tell, and for events that don't, all that was
         live."""
         spans, unknown = dict(changed.spans), +changed.unknown
         if spans["delete"].spans or unknown["delete"]:
-            if self.is_cleared():  # MongoDB's own deletes change no readings: summaries outlive them
+            if self.is_deleted_early():  # MongoDB's own deletes change no readings: summaries outlive them
                 spans["delete"] = Spans(())
                 del unknown["delete"]
             else:  # the archived copies of such a bucket count again
@@ -125,17 +130,17 @@ class LateFinder:
             return spans, None
         for operation in unknown:  # where a bucket moved from is not known: no proof for any summary
             counts_as = "update" if operation == "move" else operation
-            spans[counts_as] = Spans([*spans[counts_as].spans, *standing.live])
+            spans[counts_as] = Spans([*spans[counts_as].spans, *existing.live])
         return spans, (
             f"{unknown.total()} changes (deletes, replacements, moves) do not say what time they touched: "
             f"looked back over all that was live; {_PRE_IMAGES % self.context.policy.collection}"
         )
 
-    def _look_back(self, loaded: Progress, reason: str) -> Late:
+    def _look_back(self, loaded: Progress, reason: str) -> LateSpans:
         """Looks back over all that is live, or was."""
         bookmark = self._new_bookmark()
         were_live = loaded.bookmark.live if loaded.bookmark else ()
-        return Late(
+        return LateSpans(
             "stream",
             [*bookmark.live, *were_live],
             reason=f"{reason}: looked back over all that is live",
@@ -149,7 +154,7 @@ class LateFinder:
         return Bookmark(token, collections, Spans([*before, *live_days(self.source)]).spans)
 
 
-class Watch:
+class ChangeWatch:
     """Tells whether what was rolled up may have changed since. Reads the stream on from the last roll-up's
     bookmark, and leaves that where it is."""
 
@@ -178,10 +183,10 @@ class Watch:
             return if_unknown
         try:
             more = self._stream.drain(self._token, self._rolled_up_to, check)
-        except LostError:
+        except StreamLostError:
             self._token = None
             return if_unknown
-        except UnavailableError:
+        except StreamUnavailableError:
             self._bookmark = None
             return if_unknown
         self._token = more.token
@@ -199,7 +204,7 @@ def advance_bookmark(
     through = {level.name: level.through(calendar.due_end) for level in calendar.levels}
     try:
         changed = stream.drain(bookmark.token, rolled_up_to(stream.policy, through), check)
-    except (LostError, UnavailableError):
+    except (StreamLostError, StreamUnavailableError):
         return bookmark
     return bookmark if changed.has_any_event else replace(bookmark, token=changed.token)
 
@@ -207,10 +212,10 @@ def advance_bookmark(
 def note_live(database: Database[Document], policy: Policy, live: Sequence[Span]) -> None:
     """Records what is live before summaries are written from it, while the bookmark stays. A bucket that has
     moved may be gone by the time its changes are read, and these do not say where it was meanwhile."""
-    standing = load(database, policy)
-    if standing.bookmark is not None:
-        both = Spans([*standing.bookmark.live, *live]).spans
-        store(database, policy, replace(standing, bookmark=replace(standing.bookmark, live=both)))
+    existing = load(database, policy)
+    if existing.bookmark is not None:
+        both = Spans([*existing.bookmark.live, *live]).spans
+        store(database, policy, replace(existing, bookmark=replace(existing.bookmark, live=both)))
 
 
 def live_days(source: Source) -> Sequence[Span]:

@@ -14,8 +14,8 @@ from buckets.bson.raw import TOLERANT
 from buckets.source import Source
 from config.errors import BucketwiseError
 from config.policies import Policy
-from rollups.changes.collector import Changed
-from rollups.changes.drain import Drain, Followed, LostError, UnavailableError
+from rollups.changes.collector import ChangeSet
+from rollups.changes.drain import Drain, FollowedPolicy, StreamLostError, StreamUnavailableError
 from rollups.changes.reach import may_stream, rolled_up_to
 from rollups.progress import Progress, load_all
 
@@ -30,8 +30,8 @@ class _Pending:
     """A policy's changes since it was rolled up, which nobody has taken yet."""
 
     loaded: Progress
-    followed: Followed
-    changed: Changed | None = None
+    followed: FollowedPolicy
+    changed: ChangeSet | None = None
 
 
 class SharedChanges:
@@ -59,7 +59,7 @@ class SharedChanges:
             self._unread = []
             if len(self._pending) > 1:
                 self._read(check)
-        except (LostError, UnavailableError, BucketwiseError, PyMongoError):
+        except (StreamLostError, StreamUnavailableError, BucketwiseError, PyMongoError):
             self._pending = {}  # each of them will meet and report the error in its own turn
 
     def _read(self, check: Callable[[], None]) -> None:
@@ -69,7 +69,7 @@ class SharedChanges:
             name: _extended(self._pending[name], changed) for name, changed in drain.read().items()
         }
 
-    def take(self, policy: Policy, loaded: Progress) -> Changed | None:
+    def take(self, policy: Policy, loaded: Progress) -> ChangeSet | None:
         """Returns what changed from `loaded` to the last read; None where that is not known. Each change is
         returned once."""
         pending = self._pending.pop(policy.name, None)
@@ -90,17 +90,19 @@ def _shareable(database: Database[Document], policies: Sequence[Policy]) -> dict
         known = loaded[policy.name]
         if known.bookmark is not None and known.through:
             reached = rolled_up_to(policy, known.through)
-            found.append(_Pending(known, Followed(Source(database, policy), known.bookmark.token, reached)))
+            found.append(
+                _Pending(known, FollowedPolicy(Source(database, policy), known.bookmark.token, reached))
+            )
     newest = max((_seconds(it.followed) for it in found), default=0)
     close_behind = [it for it in found if _seconds(it.followed) >= newest - MOST_BEHIND_S]
     return {it.followed.policy.name: it for it in close_behind}
 
 
-def _seconds(followed: Followed) -> int:
+def _seconds(followed: FollowedPolicy) -> int:
     """Returns the time of a resume token: the seconds of the cluster time that its data begin with."""
     return int(str(followed.token["_data"])[2:10], 16)
 
 
-def _extended(pending: _Pending, changed: Changed) -> _Pending:
+def _extended(pending: _Pending, changed: ChangeSet) -> _Pending:
     both = changed if pending.changed is None else pending.changed.then(changed)
     return replace(pending, followed=replace(pending.followed, token=both.token), changed=both)

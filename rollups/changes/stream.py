@@ -8,8 +8,8 @@ from typing import Any
 from buckets.bson.raw import TOLERANT
 from buckets.source import Source
 from config.policies import Policy
-from rollups.changes.collector import Changed
-from rollups.changes.drain import Drain, Followed, Token, UnavailableError, open_stream, read_step
+from rollups.changes.collector import ChangeSet
+from rollups.changes.drain import Drain, FollowedPolicy, StreamUnavailableError, Token, open_stream, read_step
 
 Document = dict[str, Any]
 
@@ -17,7 +17,7 @@ Document = dict[str, Any]
 def collections_of(source: Source) -> dict[str, str]:
     """Returns the collections of the stream that exist, each with what tells it from another of its name."""
     if any(info["type"] != "collection" for info in source.listed):
-        raise UnavailableError("views and native time-series collections have none")
+        raise StreamUnavailableError("views and native time-series collections have none")
     return {info["name"]: str(info["info"]["uuid"]) for info in source.listed}
 
 
@@ -33,18 +33,18 @@ class Stream:
 
     def token_now(self) -> Token:
         """Returns a token from which the stream gives all that happens from here on. Raises
-        UnavailableError."""
+        StreamUnavailableError."""
         pipeline = [{"$match": {"ns.coll": {"$in": self.policy.sources}}}]
         with open_stream(self._database, pipeline, None) as stream:
             while stream.resume_token is None:  # if an event came in just as it was opened
                 read_step(stream.try_next, is_resumed=False)
             return stream.resume_token
 
-    def drain(self, token: Token, rolled_up_to: int | None, check: Callable[[], None]) -> Changed:
+    def drain(self, token: Token, rolled_up_to: int | None, check: Callable[[], None]) -> ChangeSet:
         """Reads all that has happened up to now. Readings that came in at or after `rolled_up_to`
         (milliseconds) are left out.
 
-        Raises LostError, UnavailableError, and BucketwiseError where the stream stays silent."""
-        followed = Followed(self._source, token, rolled_up_to)
+        Raises StreamLostError, StreamUnavailableError, and BucketwiseError where the stream stays silent."""
+        followed = FollowedPolicy(self._source, token, rolled_up_to)
         drain = Drain(self._database, self._receipts, [followed], check, leaves_mark=self.leaves_marks)
         return drain.read()[self.policy.name]

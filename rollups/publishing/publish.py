@@ -19,7 +19,7 @@ from config.errors import BucketwiseError
 from config.fingerprint import fingerprint
 from config.policies import LevelName
 from config.tables import Redis
-from rollups.calendar.levels import ROWS, Level, levels_of
+from rollups.calendar.levels import LEVEL_RULES, Level, levels_of
 from rollups.context import RunContext
 from rollups.publishing.keys import Keys, series_of
 from rollups.publishing.newest import Newest
@@ -74,7 +74,7 @@ class Publisher:
         chosen = (it for it in series if len(it) == len(self._fields))
         self._writer(state.number).put(it for it in chosen if selects(it, self.context.policy, selector))
 
-    def behind(self) -> str | None:
+    def backlog_reason(self) -> str | None:
         """Returns why Redis has not all that it should; None where it has. Raises PublishError. Changes
         nothing."""
         state = self._states.load()
@@ -115,7 +115,7 @@ class Publisher:
     def _keyspace(self) -> Keyspace:
         """Returns where series lie. A series expires a day after its last kept window would have been pushed
         out."""
-        lengths = (ROWS[level].length * count for level, count in self._counts.items())
+        lengths = (LEVEL_RULES[level].length * count for level, count in self._counts.items())
         longest = max([2 * self._levels[0].row.length, *lengths])
         return Keyspace(self._keys, self._fields, self.redis.secondary, longest + DAY_MS)
 

@@ -106,8 +106,8 @@ class _Expiry:
     def _delete(
         self, collection: Collection[RawBSONDocument], level: Level, ids: list[Any], session: ClientSession
     ) -> int:
-        standing = self._holds.active(session)
-        query = without_held({"_id": {"$in": ids}}, standing, self._names, level.reach)
+        existing = self._holds.active(session)
+        query = without_held({"_id": {"$in": ids}}, existing, self._names, level.reach)
         return collection.delete_many(query, session=session).deleted_count
 
     def _count_held(self, level: Level, expired: Document, holds: list[Hold]) -> None:

@@ -11,7 +11,7 @@ from buckets.fields.times import EVER, TimeRange
 from config.policies import LevelName, Policy
 from rollups.calendar.levels import Span
 from rollups.calendar.windows import HIGHEST, LOWEST
-from rollups.changes.late import Late
+from rollups.changes.late import LateSpans
 from rollups.changes.shared import SharedChanges
 from rollups.rolling.slices import SliceReader
 from rollups.summaries.targets import Counts
@@ -30,8 +30,8 @@ class RollupOptions:
 
     within: TimeRange = EVER  # if it is bounded: exactly the due windows that touch it
     whole: bool = False  # all due windows, but for those whose summaries have gone by their `retain`
-    resting: Sequence[Span] = ()  # spans whose windows are taken as they stand
-    is_cleared: bool = False  # something removes raw data that the reader does not find in an archive
+    trusted_spans: Sequence[Span] = ()  # spans whose windows are taken as they stand
+    is_deleted_early: bool = False  # something removes raw data that the reader does not find in an archive
     dry_run: bool = False  # only count what would be written
     shared: SharedChanges | None = None  # the policy's changes, as far as they are known already
     reached: Callable[[int], None] = no_report  # up to which instant all that is asked for is written
@@ -78,7 +78,7 @@ class RollupReport:
     counts: dict[LevelName, Counts] = field(default_factory=dict)  # of each level, the finest first
     readings: int = 0
     finite: Counter[str] = field(default_factory=Counter)  # value field -> how many of them hold a number
-    late: Late | None = None  # None: a range was asked for
+    late: LateSpans | None = None  # None: a range was asked for
     quarantined: list[Quarantined] = field(default_factory=list)  # the first thousand
     quarantined_total: int = 0
     commits: set[str] = field(default_factory=set)  # commits of the archive that were read whole

@@ -20,7 +20,7 @@ from rollups.summaries.documents import OPTIONS, milliseconds
 class OutlivedSummaries:
     """Decides which summaries stay because their raw data was cleared away, and which have lost readings.
 
-    Where something clears raw data that the policy does not archive (`is_cleared`: a TTL index, another
+    Where something clears raw data that the policy does not archive (`is_deleted_early`: a TTL index, another
     policy's archive), a summary stays if its window holds less than it says. Else none stays whose window
     ended at or after `recheck_from` (milliseconds): what goes so early goes on purpose. Others stay where:
 
@@ -35,47 +35,51 @@ class OutlivedSummaries:
     policy: Policy
     archived_from: int | None  # milliseconds; None: nothing is archived
     recheck_from: int
-    is_cleared: Callable[[], bool]
+    is_deleted_early: Callable[[], bool]
     is_asked_for: bool  # somebody wants just this range computed
     changed: Mapping[str, Spans] | None = None  # by operation; None: there was no change stream
     ended_before: Callable[[], int | None] = lambda: None  # archived readings before it (ms) have gone
     _oldest: dict[bytes, int | None] = field(default_factory=dict)
 
-    def has_ended(self, span: Span, standing: bytes, computed: bytes | None) -> bool:
+    def has_ended(self, span: Span, existing: bytes, computed: bytes | None) -> bool:
         """Returns whether a summary stays because archived readings of its time have gone by
         `retain.archive`. One that lies wholly before that end does: its readings may be late ones that say
         nothing of the others. `span`: where its readings may lie."""
         ended_before = self._ended_before
         if ended_before is None or span[0] >= ended_before:
             return False
-        return span[1] <= ended_before or computed is None or _count(computed) < _count(standing)
+        return span[1] <= ended_before or computed is None or _count(computed) < _count(existing)
 
     @cached_property
     def _ended_before(self) -> int | None:
         return self.ended_before()
 
-    def has_outlived(self, window: Span, standing: bytes, computed: bytes | None) -> bool:
+    def has_outlived(self, window: Span, existing: bytes, computed: bytes | None) -> bool:
         """Returns whether the standing summary, as BSON, stays in place of the one that its readings give
         now."""
-        before, after = bson.decode(standing, OPTIONS), bson.decode(computed, OPTIONS) if computed else None
+        before, after = bson.decode(existing, OPTIONS), bson.decode(computed, OPTIONS) if computed else None
         if after is not None and after["count"] >= before["count"]:
             return False
-        if self.is_cleared():
+        if self.is_deleted_early():
             return True
-        if window[1] >= self.recheck_from or (after is None and self._has("move", window)):
+        if window[1] >= self.recheck_from or (after is None and self._has_event("move", window)):
             return False
-        is_reported = any(self._has(operation, window) for operation in self.changed or ())
+        is_reported = any(self._has_event(operation, window) for operation in self.changed or ())
         if after is None and not is_reported and not self.is_asked_for:
             return True
         if self.policy.archive is not None and self.policy.archive.to != "none":
             is_first = self.archived_from is None or self.archived_from >= window[0]
             return after is None and not is_reported and is_first and self._is_oldest(before, window)
-        if self.changed is not None and not self._has("delete", window) and not self._has("update", window):
+        if (
+            self.changed is not None
+            and not self._has_event("delete", window)
+            and not self._has_event("update", window)
+        ):
             return True
         front_is_gone = after is None or self._front_is_gone(before, after)
         return front_is_gone and self._is_oldest(before, window)
 
-    def _has(self, operation: str, window: Span) -> bool:
+    def _has_event(self, operation: str, window: Span) -> bool:
         return self.changed is not None and self.changed[operation].touch(*window)
 
     def _front_is_gone(self, before: dict[str, object], after: dict[str, object]) -> bool:

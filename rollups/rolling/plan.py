@@ -14,10 +14,10 @@ from buckets.source import Source
 from config.policies import LevelName
 from rollups.calendar.due import Calendar, Spans
 from rollups.calendar.levels import Span
-from rollups.calendar.parts import StandingSummaries
+from rollups.calendar.parts import ExistingSummaries
 from rollups.calendar.windows import HIGHEST, LOWEST
-from rollups.changes.collector import Changed
-from rollups.changes.late import Late, LateFinder
+from rollups.changes.collector import ChangeSet
+from rollups.changes.late import LateFinder, LateSpans
 from rollups.changes.stream import Stream
 from rollups.context import RunContext
 from rollups.progress import Bookmark, Progress, gone_before
@@ -35,8 +35,8 @@ class RollupPlan:
     """
 
     spans: Mapping[LevelName, Sequence[Span]]
-    standing: StandingSummaries = field(default_factory=StandingSummaries)
-    late: Late | None = None
+    existing: ExistingSummaries = field(default_factory=ExistingSummaries)
+    late: LateSpans | None = None
     interim_bookmark: Bookmark | None = None  # stands until all is done
     is_empty: bool = False  # the source may yet be filled with old readings: its first run is still to come
 
@@ -60,20 +60,20 @@ class Planner:
         if span is not None:
             self.records.note_live(self.source)
             # Other hours of a day that it touches may have changed: no stream was read.
-            standing = replace(self._standing, doubted=self.calendar.days_of([span]))
-            return RollupPlan({level.name: [span] for level in self.calendar.levels}, standing)
+            existing = replace(self._standing, uncertain=self.calendar.days_of([span]))
+            return RollupPlan({level.name: [span] for level in self.calendar.levels}, existing)
         if self.options.whole:
-            gone, resting = self._gone, Spans(self.options.resting)
+            gone, trusted_spans = self._gone, Spans(self.options.trusted_spans)
             names = [level.name for level in self.calendar.levels]
-            wanted = {name: list(resting.gaps(gone.get(name, LOWEST), HIGHEST)) for name in names}
+            wanted = {name: list(trusted_spans.gaps(gone.get(name, LOWEST), HIGHEST)) for name in names}
             # Where everything is looked at, no summary is taken as it stands.
-            return RollupPlan(wanted, self._standing if resting.spans else StandingSummaries())
+            return RollupPlan(wanted, self._standing if trusted_spans.spans else ExistingSummaries())
         return self._catch_up()
 
     @cached_property
-    def is_cleared(self) -> bool:
+    def is_deleted_early(self) -> bool:
         """Returns whether something else deletes raw data before an archive of the policy holds it."""
-        return self.options.is_cleared or deletes_before_archive(self.source)
+        return self.options.is_deleted_early or deletes_before_archive(self.source)
 
     @cached_property
     def stream(self) -> Stream:
@@ -82,11 +82,11 @@ class Planner:
         return Stream(self.context.policy, self.source, self.archived.receipts, leaves_marks=leaves_marks)
 
     @cached_property
-    def _standing(self) -> StandingSummaries:
+    def _standing(self) -> ExistingSummaries:
         # Clipped: a run with a later `--now` than this one's has recorded more than is true now.
         known, ends = self.loaded.through, self._ends
         through = {name: min(known[name], end) for name, end in ends.items() if name in known}
-        return StandingSummaries(through, lambda: self._gone)
+        return ExistingSummaries(through, lambda: self._gone)
 
     @cached_property
     def _gone(self) -> Mapping[LevelName, int]:
@@ -104,7 +104,7 @@ class Planner:
             self.source,
             self.calendar,
             self.stream,
-            lambda: self.is_cleared,
+            lambda: self.is_deleted_early,
             self.archived.superseded,
             self._known_changes,
         )
@@ -114,18 +114,18 @@ class Planner:
         quarantine = self.records.quarantine
         quarantine.add(chain.from_iterable(map(self._quarantined_in, self.source.untimed())))
         changed = [*late.spans, *quarantine.recheck(self.source)]
-        standing = self._standing
+        existing = self._standing
         if late.mode == "scan":  # if it begins in the middle of a day
-            standing = replace(standing, doubted=self.calendar.days_of(late.spans))
+            existing = replace(existing, uncertain=self.calendar.days_of(late.spans))
         return RollupPlan(
             {name: [(through.get(name, LOWEST), end), *changed] for name, end in self._ends.items()},
-            standing,
+            existing,
             late,
             _interim(loaded.bookmark, late.bookmark) if through else late.bookmark,
             is_empty,
         )
 
-    def _known_changes(self) -> Changed | None:
+    def _known_changes(self) -> ChangeSet | None:
         """Returns what a read for several policies has told of this one, since it was rolled up."""
         shared = self.options.shared
         return None if shared is None else shared.take(self.context.policy, self.loaded)
@@ -138,7 +138,7 @@ class Watermark:
     """How far the policy is rolled up, moved as the plan is carried out."""
 
     def __init__(self, plan: RollupPlan, calendar: Calendar, save: Callable[[Progress], None]) -> None:
-        self._through = dict(plan.standing.through)
+        self._through = dict(plan.existing.through)
         self._bookmark = plan.interim_bookmark
         self._moves = plan.late is not None
         self._may_save = self._moves and not plan.is_empty

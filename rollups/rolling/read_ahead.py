@@ -16,7 +16,7 @@ from buckets.source import Source
 from config.policies import LevelName
 from rollups.calendar.due import Calendar, Spans
 from rollups.calendar.levels import Span, base_levels
-from rollups.calendar.parts import Partition, Slice, StandingSummaries
+from rollups.calendar.parts import ExistingSummaries, Partition, Slice
 from rollups.calendar.windows import LOWEST
 from rollups.context import Spend
 from rollups.rolling.slices import SliceReader, SliceRequest, SliceStates, shares
@@ -39,17 +39,17 @@ class SliceFinder:
     archived_next: Callable[[int], int | None]  # see `Archived.next`
 
     def slices(
-        self, wanted: Mapping[LevelName, Sequence[Span]], standing: StandingSummaries
+        self, wanted: Mapping[LevelName, Sequence[Span]], existing: ExistingSummaries
     ) -> Iterator[Slice]:
         """Yields the slices in the order of time, with the due windows that touch the spans of their
         level."""
         spans = {level: Spans(parts) for level, parts in wanted.items()}
-        partition = Partition(self.calendar, spans, standing)
+        partition = Partition(self.calendar, spans, existing)
         done = LOWEST
         for start, end in self.calendar.due(wanted).spans:
             at = self._first_slice(max(start, done))
             while at is not None and at < min(end, self.calendar.due_end):
-                piece = partition.stretched(self.calendar.slice_at(at, done))
+                piece = partition.extended(self.calendar.slice_at(at, done))
                 yield piece
                 done = piece.span[1]
                 at = self._first_slice(max(at, done))

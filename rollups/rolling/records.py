@@ -12,7 +12,7 @@ from rollups.changes.stream import Stream
 from rollups.context import RunContext
 from rollups.progress import Bookmark, Progress, store
 from rollups.rolling.quarantine import Quarantine, UnrecordedQuarantine
-from rollups.summaries.targets import Changes
+from rollups.summaries.targets import SummaryDiff
 
 
 class Records(Protocol):
@@ -22,7 +22,7 @@ class Records(Protocol):
     def quarantine(self) -> Quarantine:
         """Returns where broken buckets are reported and recorded."""
 
-    def apply(self, changes: Changes) -> None:
+    def apply(self, changes: SummaryDiff) -> None:
         """Writes the summaries that differ."""
 
     def save(self, progress: Progress) -> None:
@@ -42,7 +42,7 @@ class RunRecords:
     context: RunContext
     quarantine: Quarantine
 
-    def apply(self, changes: Changes) -> None:
+    def apply(self, changes: SummaryDiff) -> None:
         """Writes the summaries that differ, and deletes those that have no readings any more."""
         if changes.replaced or changes.deleted:
             put = (bytes(identity.raw) for identity, _ in changes.replaced)
@@ -68,7 +68,7 @@ class DryRunRecords:
 
     quarantine: Quarantine
 
-    def apply(self, changes: Changes) -> None:
+    def apply(self, changes: SummaryDiff) -> None:
         """Leaves the summaries as they are."""
 
     def save(self, progress: Progress) -> None:

@@ -42,7 +42,7 @@ def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
     context, calendar, records = planner.context, planner.calendar, planner.records
     report = RollupReport({level.name: Counts() for level in calendar.levels}, late=plan.late)
     end = min([calendar.due_end, *(span[1:] if (span := planner.options.range) else ())])
-    writer = SummaryWriter(context, calendar, records, _outlived(planner, plan), report, end)
+    writer = SummaryWriter(context, calendar, records, _outlived_summaries(planner, plan), report, end)
     watermark = Watermark(plan, calendar, records.save)
     finder = SliceFinder(context.database, calendar, planner.source, planner.archived.next)
     reading = ReadAhead(
@@ -53,7 +53,7 @@ def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
         context.check,
         context.spend,
     )
-    for number, (piece, found) in enumerate(reading.read(finder.slices(plan.spans, plan.standing))):
+    for number, (piece, found) in enumerate(reading.read(finder.slices(plan.spans, plan.existing))):
         if number == 0:
             watermark.begin()
         writer.write(piece, found)
@@ -72,14 +72,14 @@ def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
     return report
 
 
-def _outlived(planner: Planner, plan: RollupPlan) -> OutlivedSummaries:
+def _outlived_summaries(planner: Planner, plan: RollupPlan) -> OutlivedSummaries:
     span = planner.archived.span
     return OutlivedSummaries(
         planner.source,
         planner.context.policy,
         span[0] if span else None,
         planner.calendar.recheck_from,
-        lambda: planner.is_cleared,
+        lambda: planner.is_deleted_early,
         planner.options.range is not None,
         plan.late.changed if plan.late else None,
         partial(ended_before, planner.context.database, planner.context.policy),

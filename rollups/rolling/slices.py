@@ -39,7 +39,7 @@ _MEMORY_SHARE = 4
 
 
 @dataclass(frozen=True)
-class Share:
+class SeriesShare:
     """A part of the live buckets, by the first series field: not before any of `low`, and before `high`.
 
     Shares of the same bounds hold each bucket once, whatever stands in the field, or nothing, and in whatever
@@ -58,12 +58,12 @@ class Share:
         return {"$and": parts} if parts else None
 
 
-WHOLE = Share()
+WHOLE = SeriesShare()
 
 
-def shares(bounds: Sequence[Any]) -> list[Share]:
+def shares(bounds: Sequence[Any]) -> list[SeriesShare]:
     """Returns the shares between these bounds: one more than there are bounds."""
-    return [Share(bounds[:at], bounds[at : at + 1]) for at in range(len(bounds) + 1)]
+    return [SeriesShare(bounds[:at], bounds[at : at + 1]) for at in range(len(bounds) + 1)]
 
 
 @dataclass(frozen=True)
@@ -74,13 +74,13 @@ class SliceRequest:
     what the states may take, see `SliceStates`."""
 
     edges: Mapping[bool, Sequence[int]]
-    share: Share = WHOLE
+    share: SeriesShare = WHOLE
     is_plain: bool = False
     memory: int = 0
 
 
 @dataclass
-class Cells:
+class CellStates:
     """The states of one slice of time: of each series in each cell, cells being what windows are made of."""
 
     edges: Sequence[int]  # of the cells
@@ -91,10 +91,10 @@ class Cells:
     def add(self, key: bytes, series: Series, cell: int, state: State) -> None:
         """Adds a state to that of the same series and cell, if there is one. `key`: the series as bytes."""
         self.series.setdefault(key, series)
-        standing = self.states.get((key, cell))
-        if standing is not None:
-            self.size -= _size(standing)
-            state = merge(standing, state)
+        existing = self.states.get((key, cell))
+        if existing is not None:
+            self.size -= _size(existing)
+            state = merge(existing, state)
         self.size += _size(state)
         self.states[key, cell] = state
 
@@ -115,8 +115,8 @@ class Cells:
         for (key, cell), state in self.states.items():
             window = window_of.get(cell)
             if window is not None:
-                standing = merged.get((key, window))
-                merged[key, window] = state if standing is None else merge(standing, state)
+                existing = merged.get((key, window))
+                merged[key, window] = state if existing is None else merge(existing, state)
         return merged
 
 
@@ -130,7 +130,7 @@ class Portion:
     of cells in which series of any portion have readings; empty where this is all."""
 
     numbers: range = ALL_PORTIONS
-    cells: Mapping[bool, Cells] = field(default_factory=dict)
+    cells: Mapping[bool, CellStates] = field(default_factory=dict)
     elsewhere: Mapping[bool, Set[int]] = field(default_factory=dict)
 
 
@@ -139,7 +139,7 @@ class SliceStates:
     """The states of a slice, by whether its cells go by the readings' own clocks. Where they take more than
     `memory` (bytes; 0: any), they are spilled into a file."""
 
-    cells: dict[bool, Cells]
+    cells: dict[bool, CellStates]
     memory: int = 0
     quarantined: list[Quarantined] = field(default_factory=list)
     commits: set[str] = field(default_factory=set)  # commits of the archive that were read whole
@@ -193,8 +193,8 @@ class SliceStates:
                 yield Portion(range(start, portion + 1), cells, self.filled)
                 start, cells = portion + 1, self._empty()
 
-    def _empty(self) -> dict[bool, Cells]:
-        return {local: Cells(it.edges) for local, it in self.cells.items()}
+    def _empty(self) -> dict[bool, CellStates]:
+        return {local: CellStates(it.edges) for local, it in self.cells.items()}
 
     def _spill(self) -> SpillFile:
         spilled = self.spilled = self.spilled or SpillFile()
@@ -236,7 +236,7 @@ def read(
     """Reads a slice of live and archived buckets into states; of a bucket that reaches over its edge, what is
     inside. `archived(start_ms, end_ms)` gives archived buckets that may hold a reading in the range and are
     not live."""
-    states = SliceStates({local: Cells(edges) for local, edges in request.edges.items()}, request.memory)
+    states = SliceStates({local: CellStates(edges) for local, edges in request.edges.items()}, request.memory)
     start = min(edges[0] - local * LARGEST_MS for local, edges in request.edges.items())
     end = max(edges[-1] + local * LARGEST_MS for local, edges in request.edges.items())
     live = (source.rough if request.is_plain else source).batches(start, end, request.share.query(policy))

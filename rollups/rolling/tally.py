@@ -20,7 +20,7 @@ from rollups.calendar.levels import Level, Span
 from rollups.calendar.parts import Part
 from rollups.context import RunContext
 from rollups.rolling.portions import SpilledRecords, portion_of
-from rollups.rolling.slices import Cells
+from rollups.rolling.slices import CellStates
 from rollups.summaries import documents
 from rollups.summaries.summary import State, merge
 from rollups.summaries.targets import identity_of, target
@@ -49,7 +49,7 @@ class Tally:
             if source is not None:
                 self.merged.add(window)
 
-    def add_read(self, cells: Cells, parts: Sequence[Part]) -> None:
+    def add_read(self, cells: CellStates, parts: Sequence[Part]) -> None:
         """Adds the states of readings."""
         self.series |= cells.series
         found = cells.by_window({part.span: part.window for part in parts})
@@ -61,8 +61,8 @@ class Tally:
 
     def add(self, cell: Cell, state: State) -> None:
         """Merges a state into that of its cell."""
-        standing = self.states.get(cell)
-        self.states[cell] = state if standing is None else merge(standing, state)
+        existing = self.states.get(cell)
+        self.states[cell] = state if existing is None else merge(existing, state)
 
     def filled(self) -> set[Span]:
         """Returns the windows that hold a reading of any series."""

@@ -24,7 +24,7 @@ from rollups.rolling.options import RollupReport
 from rollups.rolling.outlived import OutlivedSummaries
 from rollups.rolling.portions import ALL_PORTIONS, SpilledRecords
 from rollups.rolling.records import Records
-from rollups.rolling.slices import Cells, Portion, SliceStates
+from rollups.rolling.slices import CellStates, Portion, SliceStates
 from rollups.rolling.tally import (
     Cell,
     SummaryReader,
@@ -35,7 +35,7 @@ from rollups.rolling.tally import (
 )
 from rollups.summaries import documents
 from rollups.summaries.summary import State
-from rollups.summaries.targets import Changes
+from rollups.summaries.targets import SummaryDiff
 
 
 @dataclass
@@ -66,7 +66,7 @@ class SummaryWriter:
         """Takes one slice. Slices come in the order of time."""
         self._begin = piece.span[0] if self._begin is None else self._begin
         self._done = share_of(piece.span[1], (self._begin, self.end))
-        self._settle(piece.span[0])
+        self._write_ended_windows(piece.span[0])
         if found is None:
             self._take(piece, Portion())
         else:
@@ -80,7 +80,7 @@ class SummaryWriter:
                 del portion  # before the next one is made
             self.counted_to = max(self.counted_to, found.cells[counted].edges[-1])
         self._spilled.clear()
-        self._settle(piece.span[1])
+        self._write_ended_windows(piece.span[1])
 
     def finish(self) -> None:
         """Writes the summaries of windows that no more slices have a part of."""
@@ -88,7 +88,7 @@ class SummaryWriter:
             if level.name in self._tallies:
                 self._write(level, self._tallies.pop(level.name))
 
-    def _settle(self, before: int) -> None:
+    def _write_ended_windows(self, before: int) -> None:
         """Writes long windows that end by then. Slices come in order, so that one a level is waited for."""
         for level in self.calendar.levels:
             tally = self._tallies.get(level.name)
@@ -116,9 +116,9 @@ class SummaryWriter:
                 for window in source.windows(*part.span)
             }
             due = set(piece.windows(source))
-            standing = [window for window in inner if window not in due]
+            existing = [window for window in inner if window not in due]
             self._merge(source, inner, tally)
-            self._merge_standing(source, inner, standing, portion.numbers, tally)
+            self._merge_standing(source, inner, existing, portion.numbers, tally)
         if not level.is_long:
             tally.elsewhere = portion.elsewhere.get(level.local, frozenset())
             self._made[level.name] = self._write(level, tally, portion.numbers)
@@ -133,11 +133,11 @@ class SummaryWriter:
         tally.outlived |= {(key, inner[window]) for key, window in finer.outlived if window in inner}
 
     def _merge_standing(
-        self, source: Level, inner: Mapping[Span, Span], standing: list[Span], portions: range, tally: Tally
+        self, source: Level, inner: Mapping[Span, Span], existing: list[Span], portions: range, tally: Tally
     ) -> None:
         """Adds finer summaries as they stand."""
         reader = SummaryReader(self.context, self._spilled)
-        for (key, window), series, state in reader.states(source, standing, portions) if standing else ():
+        for (key, window), series, state in reader.states(source, existing, portions) if existing else ():
             cell = key, inner[window]
             tally.series.setdefault(key, series)
             if state is None:
@@ -145,7 +145,7 @@ class SummaryWriter:
             else:
                 tally.add(cell, state)
 
-    def _count(self, piece: Cells, spans: Spans) -> None:
+    def _count(self, piece: CellStates, spans: Spans) -> None:
         cells = [start >= self.counted_to and spans.touch(start, end) for start, end in pairwise(piece.edges)]
         states = [state for (_, cell), state in piece.states.items() if cells[cell]]
         readings = sum(state.count for state in states)
@@ -166,8 +166,8 @@ class SummaryWriter:
         outlived = {
             documents.identity(policy, tally.series[key], window[0]) for key, window in tally.outlived
         }
-        changes = Changes(self.context.database, level.collection)
-        keeper = _Keeper(self.context, self.outlived_summaries, tally, level.reach, lambda: self._holds)
+        changes = SummaryDiff(self.context.database, level.collection)
+        keeper = _KeepRule(self.context, self.outlived_summaries, tally, level.reach, lambda: self._holds)
         narrow = partial(self._spilled.of, level.name, portions=portions)
         changes.compare(list(tally.windows), computed, keeper.keeps, outlived, narrow)
         changes.kept -= keeper.ended  # that is as it should be
@@ -181,7 +181,7 @@ class SummaryWriter:
         return Holds(self.context.database, self.context.policy.name).active()
 
 
-class _Keeper:
+class _KeepRule:
     """Tells which standing summaries stay though their readings give less; coarser ones are made of these.
     `ended` counts those whose archived readings have gone by `retain.archive`."""
 
@@ -203,11 +203,11 @@ class _Keeper:
         self._stays: dict[Cell, State] = {}  # the cells whose readings have gone by `retain.archive`
         self.ended = 0
 
-    def keeps(self, window: Span, standing: RawBSONDocument, computed: bytes | None) -> bool:
-        is_ours = documents.milliseconds(standing["start"]) == window[0] and documents.is_of_series(
-            self._policy, standing
+    def keeps(self, window: Span, existing: RawBSONDocument, computed: bytes | None) -> bool:
+        is_ours = documents.milliseconds(existing["start"]) == window[0] and documents.is_of_series(
+            self._policy, existing
         )
-        raw = bytes(standing.raw)
+        raw = bytes(existing.raw)
         if self._outlived.has_ended((window[0] - self._reach, window[1] + self._reach), raw, computed):
             self.ended += 1
             if is_ours:
@@ -257,8 +257,8 @@ class _Keeper:
             states[cell] = state
 
 
-def _has_more(standing: bytes, computed: bytes | None) -> bool:
+def _has_more(existing: bytes, computed: bytes | None) -> bool:
     if computed is None:
         return True
-    before, after = (bson.decode(it, documents.OPTIONS)["count"] for it in (standing, computed))
+    before, after = (bson.decode(it, documents.OPTIONS)["count"] for it in (existing, computed))
     return bool(before > after)

@@ -49,7 +49,7 @@ class Counts:
     deleted: int = 0
     kept: int = 0
 
-    def add(self, changes: Changes, due: int) -> None:
+    def add(self, changes: SummaryDiff, due: int) -> None:
         """Adds the outcome for so many windows."""
         self.due += due
         self.written += len(changes.replaced) + len(changes.deleted)
@@ -63,7 +63,7 @@ def target(database: Database[Document], collection: str) -> Collection[RawBSOND
     return database.get_collection(collection, codec_options=LOSSLESS, write_concern=majority(database))  # type: ignore[return-value]
 
 
-class Changes:
+class SummaryDiff:
     """How the summaries of some windows differ from what they should be."""
 
     def __init__(self, database: Database[Document], collection: str) -> None:

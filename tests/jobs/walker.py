@@ -57,10 +57,10 @@ def _holds(path: Path, text: str) -> bool:
 
 def in_database(database: Database[Document], text: str) -> list[str]:
     """The collections in which a text stands."""
-    return [name for name in sorted(database.list_collection_names()) if _stands(database, name, text)]
+    return [name for name in sorted(database.list_collection_names()) if _is_up_to_date(database, name, text)]
 
 
-def _stands(database: Database[Document], name: str, text: str) -> bool:
+def _is_up_to_date(database: Database[Document], name: str, text: str) -> bool:
     found = database.get_collection(name, codec_options=_CODEC).find_raw_batches()
     documents = [it for some in found for it in bson.decode_all(cast(bytes, some), _CODEC)]
     return any(text in it for document in documents for it in texts(document))

@@ -23,7 +23,7 @@ from jobs.output.text.cells import (
     table_of,
 )
 from jobs.output.text.working import archive_expiry_lines
-from rollups.calendar.levels import ROWS
+from rollups.calendar.levels import LEVEL_RULES
 from rollups.summaries.documents import percentile_key
 
 _STYLES = {"ok": "green", "warning": "yellow", "error": "bold red"}
@@ -176,7 +176,7 @@ def summarize_tables(results: Sequence[Result]) -> list[RenderableType]:
             series = " ".join(f"{name}={value}" for name, value in one["series"].items()) or "all"
             for name, value in one["values"].items():
                 table.add_row(Text(printable(series)), Text(name), *(_statistic(value[key]) for key in keys))
-        *counted, last = (f"{count:,} {ROWS[level].noun}" for level, count in body["windows"].items())
+        *counted, last = (f"{count:,} {LEVEL_RULES[level].noun}" for level, count in body["windows"].items())
         basis = f"{', '.join(counted)} and {last} ({body['summaries']:,} summaries)"
         span = f"{instant(body['since'])} to {instant(body['until'])}"
         tables += [table, Text(f"{span}, from {basis}")]

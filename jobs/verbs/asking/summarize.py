@@ -19,7 +19,7 @@ from jobs.running.turn import Step, StepResult, Turn
 from jobs.selection import Series, one_policy, parse_series
 from rollups.answers.summarize import Answer, Question
 from rollups.answers.summarize import summarize as summarize_range
-from rollups.calendar.tiling import Piece
+from rollups.calendar.tiling import TilingPiece
 from rollups.progress import rolled_up_through
 
 EXAMPLES = [
@@ -126,5 +126,5 @@ def _levels(policy: Policy) -> list[LevelName]:
     return [name for name in reversed(LEVEL_NAMES) if name in made or name in ("daily", "hourly")]
 
 
-def _missing(piece: Piece) -> dict[str, Any]:
+def _missing(piece: TilingPiece) -> dict[str, Any]:
     return {"since": as_date(piece.start), "until": as_date(piece.end), "reason": piece.reason}

@@ -19,7 +19,7 @@ from buckets.packing.pack import Packed, PackedGroup, pack
 from buckets.packing.unpack import Readings, gives
 from config.tables import Store
 from rollups.rolling import slices
-from rollups.rolling.slices import Cells
+from rollups.rolling.slices import CellStates
 from tests.archivers.builders import DAY0, HOUR, Case, encode, slots
 from tests.archivers.harness import Cycle
 from tests.jobs.counting import ticks_policy
@@ -71,13 +71,13 @@ def test_an_audit_holds_no_more_states_than_a_roll_up(
     series, hours, at_once = 120, 4, 20
     cycle = archived(database, file_store, series, hours)
     held: list[int] = []
-    add = Cells.add
+    add = CellStates.add
 
-    def adding(cells: Cells, *entry: Any) -> None:
+    def adding(cells: CellStates, *entry: Any) -> None:
         add(cells, *entry)
         held.append(len(cells.states))
 
-    monkeypatch.setattr(Cells, "add", adding)
+    monkeypatch.setattr(CellStates, "add", adding)
     connections = Connections(database, cycle.store)
     memory = 4 * at_once * slices.STATE_BYTES  # a quarter of it is for the states of a slice
     report = audit(cycle.context(executor=LocalExecutor(connections, memory=memory)))

@@ -126,7 +126,7 @@ def expected(
     return told
 
 
-def standing(bench: Bench, level: str) -> dict[tuple[str, datetime], tuple[Any, ...]]:
+def existing(bench: Bench, level: str) -> dict[tuple[str, datetime], tuple[Any, ...]]:
     return {
         (one["symbol"], one["start"]): (
             one["count"],
@@ -159,7 +159,7 @@ def wrote(report: RollupReport) -> dict[str, int]:
 def check(bench: Bench, policy: Policy, zone: str, now: datetime, found: Sequence[Document]) -> None:
     starts = wall_starts(zone, STORIES[zone])
     for level in policy.rollup.targets:
-        assert standing(bench, level) == expected(found, level, starts, now - 10 * MINUTE), level
+        assert existing(bench, level) == expected(found, level, starts, now - 10 * MINUTE), level
     assert not any(wrote(bench.roll_up(policy, now, whole=True, dry_run=True)).values()), (
         "an audit is content"
     )
@@ -332,8 +332,8 @@ def test_a_level_that_is_new_is_made_of_what_stands(bench: Bench) -> None:
         it.model_copy(update={"collection": f"{it.name}_2"}) for it in policy.rollup.levels
     )})})  # fmt: skip
     bench.roll_up(elsewhere, now)
-    assert standing(bench, "monthly_2") == standing(bench, "monthly")
-    assert standing(bench, "weekly_2") == standing(bench, "weekly")
+    assert existing(bench, "monthly_2") == existing(bench, "monthly")
+    assert existing(bench, "weekly_2") == existing(bench, "weekly")
 
 
 def test_days_hold_back_their_expiry_until_the_month_is_made(bench: Bench) -> None:
@@ -412,7 +412,7 @@ def test_weeks_and_months_by_the_readings_own_clocks(bench: Bench, levels: tuple
         for one in [*found, late]:
             day = first_date(level, (one["d"] - one["tz"] * MINUTE).date())
             counts[one["symbol"], datetime(day.year, day.month, day.day, tzinfo=UTC)] += 1
-        assert {key: told[0] for key, told in standing(bench, level).items()} == counts
+        assert {key: told[0] for key, told in existing(bench, level).items()} == counts
         assert {one["timezone"] for one in bench.database[level].find()} == {"local"}
     assert not bench.roll_up(policy, now, whole=True, dry_run=True).written
 

@@ -90,7 +90,7 @@ def plain(found: Iterable[Document]) -> dict[tuple[int, datetime], tuple[Any, ..
     return result
 
 
-def standing(bench: Bench) -> dict[tuple[int, datetime], tuple[Any, ...]]:
+def existing(bench: Bench) -> dict[tuple[int, datetime], tuple[Any, ...]]:
     keys = ("count", "sum", "first", "first_at", "last", "last_at")
     return {
         (one["s"], one["start"]): tuple(one["v"][key] for key in keys)
@@ -107,7 +107,7 @@ def test_each_reading_is_in_the_day_of_its_own_clock(bench: Bench) -> None:
     bench.database["meters"].insert_many(found[::2])
     bench.database["archive"].insert_many(found[1::2])
     report = bench.roll_up(policy_of(), NOW)
-    assert standing(bench) == plain(found)
+    assert existing(bench) == plain(found)
     assert report.readings == len(found)
     for one in bench.database["daily"].find():
         assert (one["timezone"], one["hours"], one["end"] - one["start"]) == ("local", 24, DAY)
@@ -139,7 +139,7 @@ def test_late_changed_and_deleted_readings_mend_their_local_days(
     bench.roll_up(policy, NOW)
     now_there = list(bench.database["meters"].find())
     assert len(now_there) == 120 + len(OFFSETS) - 1
-    assert standing(bench) == plain(now_there)
+    assert existing(bench) == plain(now_there)
 
 
 def test_one_reading_given_as_a_range_mends_every_day_it_may_be_in(bench: Bench) -> None:
@@ -150,7 +150,7 @@ def test_one_reading_given_as_a_range_mends_every_day_it_may_be_in(bench: Bench)
     for number, offset in enumerate((1080, -1080, 0), start=3):
         bench.database["meters"].insert_one(reading(number, at, offset))
         bench.roll_up(policy, NOW, since=at, until=at + MINUTE)
-        assert standing(bench) == plain(bench.database["meters"].find())
+        assert existing(bench) == plain(bench.database["meters"].find())
 
 
 def test_a_local_day_is_due_once_it_is_over_everywhere(bench: Bench) -> None:
@@ -172,7 +172,7 @@ def test_a_local_day_is_due_once_it_is_over_everywhere(bench: Bench) -> None:
             if to_ms(one["d"]) < gate:
                 assert local_date(one) in rolled
     bench.roll_up(policy, NOW)
-    assert standing(bench) == plain(found)
+    assert existing(bench) == plain(found)
 
 
 def test_a_backfill_in_steps_leaves_nothing_out(bench: Bench) -> None:
@@ -181,7 +181,7 @@ def test_a_backfill_in_steps_leaves_nothing_out(bench: Bench) -> None:
     policy = policy_of(rollup=Rollup(daily="daily", recheck=MINUTE))
     for hours in range(0, 15 * 24, 7):
         bench.roll_up(policy, FIRST + hours * HOUR)
-    assert standing(bench) == plain(found)
+    assert existing(bench) == plain(found)
 
 
 def test_slots_go_by_their_buckets_offset(bench: Bench) -> None:
@@ -197,7 +197,7 @@ def test_slots_go_by_their_buckets_offset(bench: Bench) -> None:
             for minute, value in values.items()
         ]
     bench.roll_up(policy_of("slots"), NOW)
-    assert standing(bench) == plain(found)
+    assert existing(bench) == plain(found)
 
 
 @pytest.mark.parametrize("inside", [False, True], ids=["bucket", "sample"])
@@ -218,7 +218,7 @@ def test_samples_go_by_their_buckets_offset_or_by_their_own(bench: Bench, inside
             for one, offset in zip(samples, offsets, strict=True)
         ]
     bench.roll_up(policy_of("samples"), NOW)
-    assert standing(bench) == plain(found)
+    assert existing(bench) == plain(found)
 
 
 @pytest.mark.parametrize("targets", [{"hourly": "hourly"}, {}], ids=["both", "days"])

@@ -17,10 +17,10 @@ from rollups.calendar.levels import Level
 from rollups.calendar.tiling import (
     NOT_ROLLED_UP,
     PAST_RETENTION,
-    StandingWindows,
+    ExistingWindows,
     Tiling,
+    existing_windows,
     instant,
-    standing_windows,
     tile,
 )
 
@@ -38,12 +38,12 @@ def ms(at: datetime) -> int:
     return round(at.timestamp() * 1000)
 
 
-def hourly(low: int = -NEVER, high: int = NEVER) -> StandingWindows:
-    return StandingWindows(Level("hourly", "h", ZoneInfo("UTC"), None), low, high)
+def hourly(low: int = -NEVER, high: int = NEVER) -> ExistingWindows:
+    return ExistingWindows(Level("hourly", "h", ZoneInfo("UTC"), None), low, high)
 
 
-def daily(zone: str, low: int = -NEVER, high: int = NEVER) -> StandingWindows:
-    return StandingWindows(Level("daily", "d", ZoneInfo(zone), None), low, high)
+def daily(zone: str, low: int = -NEVER, high: int = NEVER) -> ExistingWindows:
+    return ExistingWindows(Level("daily", "d", ZoneInfo(zone), None), low, high)
 
 
 @cache
@@ -59,7 +59,7 @@ def day_starts(zone: str, start: datetime) -> list[int]:
 STEPS = {"5m": HOUR // 12, "15m": HOUR // 4, "hourly": HOUR}
 
 
-def edges_of(stock: StandingWindows, zone: str, first: datetime, start: int, end: int) -> list[int]:
+def edges_of(stock: ExistingWindows, zone: str, first: datetime, start: int, end: int) -> list[int]:
     """Where windows of a level begin, by plain counting and the clock on the wall."""
     name = stock.level.name
     if name in STEPS:
@@ -75,7 +75,7 @@ def edges_of(stock: StandingWindows, zone: str, first: datetime, start: int, end
     return [at for at, before, now in zip(days[1:], of, of[1:], strict=False) if before != now]
 
 
-def cheapest(windows: list[tuple[int, int, StandingWindows]], start: int, end: int) -> tuple[int, int] | None:
+def cheapest(windows: list[tuple[int, int, ExistingWindows]], start: int, end: int) -> tuple[int, int] | None:
     """(milliseconds not covered, windows) of the best way from start to end, window by window."""
     best = {start: (0, 0)}
     for low, high, stock in sorted(windows, key=lambda it: it[0]):
@@ -108,7 +108,7 @@ def test_no_other_way_covers_more_or_takes_fewer_windows(data: st.DataObject) ->
     instants = st.one_of(st.integers(start - HOUR, end + HOUR), st.sampled_from([-NEVER, NEVER, start, end]))
     names = data.draw(st.sets(st.sampled_from(LEVEL_NAMES), min_size=1))
     stocks = [
-        StandingWindows(Level(name, "c", ZoneInfo(zone), None), data.draw(instants), data.draw(instants))
+        ExistingWindows(Level(name, "c", ZoneInfo(zone), None), data.draw(instants), data.draw(instants))
         for name in sorted(names, key=LEVEL_NAMES.index)
     ]
     by_level = {it.level.name: edges_of(it, zone, first, start, end) for it in stocks}
@@ -131,7 +131,7 @@ def test_no_other_way_covers_more_or_takes_fewer_windows(data: st.DataObject) ->
 
 def test_a_year_is_its_months_and_what_is_left_goes_down_the_levels() -> None:
     start, end = datetime(2020, 11, 29, 22, 50, tzinfo=UTC), datetime(2022, 1, 12, 1, 20, tzinfo=UTC)
-    stocks = [StandingWindows(Level(name, "c", ZoneInfo("UTC"), None), -NEVER, NEVER) for name in LEVEL_NAMES]
+    stocks = [ExistingWindows(Level(name, "c", ZoneInfo("UTC"), None), -NEVER, NEVER) for name in LEVEL_NAMES]
     tiling = tile(stocks, ms(start), ms(end))
     assert [(it.level, instant(it.start), it.windows) for it in tiling.pieces] == [
         ("5m", "2020-11-29T22:50:00Z", 2),
@@ -176,7 +176,7 @@ def test_what_is_missing_has_its_reason() -> None:
     ]
     through = ms(datetime(2021, 6, 9, 20, tzinfo=UTC))
     stocks = [
-        standing_windows(level, {"hourly": through, "daily": through - 20 * HOUR}, {}, now)
+        existing_windows(level, {"hourly": through, "daily": through - 20 * HOUR}, {}, now)
         for level in levels
     ]
     tiling = tile(stocks, ms(start) + 6 * HOUR, ms(now) + 24 * HOUR)
@@ -204,7 +204,7 @@ def test_an_hour_that_ends_where_retention_begins_stands() -> None:
     ],
 )  # fmt: skip
 def test_a_range_of_no_whole_windows_names_the_nearest(
-    stocks: list[StandingWindows], said: list[str]
+    stocks: list[ExistingWindows], said: list[str]
 ) -> None:
     start = ms(datetime(2021, 6, 1, 0, 20, tzinfo=UTC))
     with pytest.raises(UsageError) as refused:

@@ -13,7 +13,7 @@ from pymongo.client_session import ClientSession
 
 from buckets.source import Source
 from rollups.changes import drain as streams
-from rollups.changes.collector import Changed
+from rollups.changes.collector import ChangeSet
 from rollups.changes.stream import Stream
 from tests.rollups.changes.test_stream import FIRST, HOUR, reading, readings
 from tests.rollups.conftest import Bench
@@ -43,7 +43,7 @@ def write(bench: Bench, session: ClientSession, kind: str, ids: list[int]) -> No
                 books.insert_one({"kind": "delete", "collection": collection}, session=session)
 
 
-def told(changed: Changed) -> Any:
+def told(changed: ChangeSet) -> Any:
     spans = {kind: some.spans for kind, some in changed.spans.items()}
     return spans, +changed.unknown, changed.events, changed.has_any_event
 

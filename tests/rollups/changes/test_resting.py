@@ -59,15 +59,17 @@ def test_what_rests_is_as_it_stands_and_all_else_is_looked_at(bench: Bench, data
         bench.database["archive"].insert_one(document)
     bench.database["ticks"].insert_one({**document, "_id": 1000})
     assert bench.roll_up(policy, NOW).written
-    resting = spans(data.draw(days))
-    kept = bench.roll_up(policy, NOW, whole=True, resting=resting, dry_run=True)
+    trusted_spans = spans(data.draw(days))
+    kept = bench.roll_up(policy, NOW, whole=True, trusted_spans=trusted_spans, dry_run=True)
     assert (kept.written, kept.kept) == (0, 0)
     gone = bench.database["daily"].find_one_and_delete({})
     assert gone is not None
     day = int(gone["start"].timestamp()) * 1000
     reach = 19 * 3_600_000 if is_local else 0
-    rests = any(start <= day - reach and day + DAY_MS + reach <= end for start, end in Spans(resting).spans)
-    found = bench.roll_up(policy, NOW, whole=True, resting=resting, dry_run=True)
+    rests = any(
+        start <= day - reach and day + DAY_MS + reach <= end for start, end in Spans(trusted_spans).spans
+    )
+    found = bench.roll_up(policy, NOW, whole=True, trusted_spans=trusted_spans, dry_run=True)
     assert bool(found.daily.written) != rests
 
 
@@ -79,5 +81,5 @@ def test_readings_of_what_rests_are_not_read(bench: Bench) -> None:
     )
     bench.roll_up(policy, NOW)
     assert bench.roll_up(policy, NOW, whole=True, dry_run=True).readings == DAYS
-    found = bench.roll_up(policy, NOW, whole=True, resting=spans([(1, 4), (6, DAYS)]), dry_run=True)
+    found = bench.roll_up(policy, NOW, whole=True, trusted_spans=spans([(1, 4), (6, DAYS)]), dry_run=True)
     assert (found.readings, found.written) == (2, 0)

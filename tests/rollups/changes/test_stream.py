@@ -26,8 +26,8 @@ from config.errors import BucketwiseError, InterruptedRun
 from config.policies import Policy
 from rollups.calendar.windows import to_ms
 from rollups.changes import late
-from rollups.changes.collector import Changed
-from rollups.changes.late import Watch
+from rollups.changes.collector import ChangeSet
+from rollups.changes.late import ChangeWatch
 from rollups.changes.stream import Stream
 from rollups.rolling import rollup
 from rollups.rolling.options import RollupReport
@@ -501,10 +501,10 @@ def test_an_archive_run_asks_whether_windows_have_changed_since(bench: Bench) ->
     policy = readings()
     load(bench, policy)
 
-    def has_changed(watch: Watch, at: datetime) -> bool:
+    def has_changed(watch: ChangeWatch, at: datetime) -> bool:
         return watch.has_changed(to_ms(at), to_ms(at) + 1, lambda: None)
 
-    watch = Watch(bench.database, policy, "books")
+    watch = ChangeWatch(bench.database, policy, "books")
     assert not has_changed(watch, OLD)
     bench.database["ticks"].update_one({"_id": 32}, {"$set": {"p": 7.0}})
     assert has_changed(watch, OLD + 23 * HOUR), "another reading of the same day"
@@ -513,12 +513,12 @@ def test_an_archive_run_asks_whether_windows_have_changed_since(bench: Bench) ->
     bench.database["ticks"].delete_one({"_id": 40})
     assert has_changed(watch, OLD + 5 * DAY), "nothing tells which it was"
     before = bench.database["bucketwise_progress"].find_one({"_id": "ticks"})
-    assert has_changed(Watch(bench.database, policy, "books"), OLD)
+    assert has_changed(ChangeWatch(bench.database, policy, "books"), OLD)
     assert bench.database["bucketwise_progress"].find_one({"_id": "ticks"}) == before
     bench.roll_up(policy, NOW)
-    assert not has_changed(Watch(bench.database, policy, "books"), OLD)
+    assert not has_changed(ChangeWatch(bench.database, policy, "books"), OLD)
     scanning = readings(rollup={**ROLLUP, "late_data": "scan"})
-    assert has_changed(Watch(bench.database, scanning, "books"), OLD), "nothing can tell"
+    assert has_changed(ChangeWatch(bench.database, scanning, "books"), OLD), "nothing can tell"
 
 
 def test_a_run_that_lost_its_lease_as_it_slept_writes_nothing(bench: Bench) -> None:
@@ -593,7 +593,7 @@ def test_a_bucket_that_goes_while_a_run_looks_is_told_to_this_run_or_the_next(
             go()
         return list_days(source)
 
-    def hooked_drain(*given: Any, **named: Any) -> Changed:
+    def hooked_drain(*given: Any, **named: Any) -> ChangeSet:
         found = drain(*given, **named)
         drained.append(found)
         if len(drained) == 2 and moment == "after the last mark":

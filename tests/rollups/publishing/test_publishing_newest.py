@@ -13,7 +13,7 @@ from pymongo.database import Database
 from config.policies import Policy, Rollup
 from rollups.calendar.levels import levels_of
 from rollups.context import RunContext
-from rollups.guarded import dry
+from rollups.guarded import dry_run_guard
 from rollups.publishing.newest import Newest
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -65,7 +65,9 @@ def test_all_series_and_their_newest(database: Database[dict[str, Any]], fields:
         documents.append({"_id": {"series": named, "start": start}, **own, **facts})
     others = {"_id": "somebody's", "start": START - timedelta(hours=1), "s": "z"}
     database["hourly"].insert_many([*documents, others])
-    newest = Newest(RunContext(database, it, START, dry, lambda: None), levels_of(it), {"hourly": 2})
+    newest = Newest(
+        RunContext(database, it, START, dry_run_guard, lambda: None), levels_of(it), {"hourly": 2}
+    )
     found = list(newest.series(levels_of(it)[0]))
     assert sorted(map(plain, found)) == sorted(map(plain, series))
     for one in found:
@@ -74,7 +76,7 @@ def test_all_series_and_their_newest(database: Database[dict[str, Any]], fields:
 
 def test_a_policy_without_summaries(database: Database[dict[str, Any]]) -> None:
     it = policy(("s",))
-    newest = Newest(RunContext(database, it, START, dry, lambda: None), levels_of(it), {})
+    newest = Newest(RunContext(database, it, START, dry_run_guard, lambda: None), levels_of(it), {})
     assert list(newest.series(levels_of(it)[0])) == []
     assert newest.of(("a",)) == {"hourly": []}
     assert database.list_collection_names() == []

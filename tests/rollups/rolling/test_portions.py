@@ -16,7 +16,7 @@ from config.policies import Policy
 from rollups.rolling import slices
 from rollups.rolling.options import RollupReport
 from rollups.rolling.portions import ALL_PORTIONS, PORTIONS, SpillFile, portion_of
-from rollups.rolling.slices import Cells, Portion, SliceStates
+from rollups.rolling.slices import CellStates, Portion, SliceStates
 from rollups.summaries.summary import EdgeValue, State, ValueState, plain, state_of
 from tests.rollups.conftest import Bench
 from tests.rollups.rolling.test_rollup import NOW, policy_of, tick
@@ -59,7 +59,10 @@ def state(count: int) -> State:
 def test_found_in_portions_is_what_was_found(given_: list[tuple[int, int, int]], memory: int) -> None:
     """Of two readers, each with some of it, as they come from other processes."""
     edges = [0, 10, 20, 30, 40]
-    whole, parts = Cells(edges), [SliceStates({False: Cells(edges)}, memory * 3000) for _ in range(2)]
+    whole, parts = (
+        CellStates(edges),
+        [SliceStates({False: CellStates(edges)}, memory * 3000) for _ in range(2)],
+    )
     for at, (series, cell, count) in enumerate(given_):
         entry = f"S{series}".encode(), (f"S{series}",), cell, state(count)
         whole.add(*entry)

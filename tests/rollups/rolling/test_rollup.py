@@ -97,7 +97,7 @@ def expected(
     return result
 
 
-def standing(bench: Bench, collection: str) -> dict[tuple[str, datetime], Document]:
+def existing(bench: Bench, collection: str) -> dict[tuple[str, datetime], Document]:
     return {
         (one["symbol"], one["start"]): {
             "count": one["count"],
@@ -121,7 +121,7 @@ def test_summaries_equal_plain_python_and_a_second_run_writes_nothing(bench: Ben
     report = bench.roll_up(policy, NOW)
     for kind, counts in (("hourly", report.hourly), ("daily", report.daily)):
         plain = expected(found, zone, kind, settled)
-        assert standing(bench, kind) == plain
+        assert existing(bench, kind) == plain
         assert (counts.written, counts.unchanged, counts.deleted) == (len(plain), 0, 0)
     assert report.readings == 600
     assert bench.database["daily"].find_one({}, sort=[("start", 1)])["timezone"] == zone  # type: ignore[index]
@@ -198,7 +198,7 @@ def test_old_summaries_stay_where_their_raw_data_is_gone(bench: Bench) -> None:
     bench.database["ticks"].insert_many(ticks(300))
     policy = policy_of()
     bench.roll_up(policy, NOW)
-    before = {kind: standing(bench, kind) for kind in ("hourly", "daily")}
+    before = {kind: existing(bench, kind) for kind in ("hourly", "daily")}
     of_series = {kind: bench.database[kind].count_documents({"symbol": "S2"}) for kind in before}
     bench.database["ticks"].delete_many({"symbol": "S2"})
     # Other series have readings in those windows: nothing says that those of S2 were wrong.
@@ -207,7 +207,7 @@ def test_old_summaries_stay_where_their_raw_data_is_gone(bench: Bench) -> None:
     assert (cut.hourly.kept, cut.daily.kept) == (of_series["hourly"], of_series["daily"])
     bench.database["ticks"].delete_many({})
     bench.roll_up(policy, NOW + 2 * DAY, since=FIRST - DAY)
-    assert {kind: standing(bench, kind) for kind in before} == before
+    assert {kind: existing(bench, kind) for kind in before} == before
 
 
 def test_a_young_window_that_lost_all_readings_loses_its_summaries(bench: Bench) -> None:
@@ -243,14 +243,14 @@ def test_a_backfill_that_is_stopped_goes_on_from_its_watermark(bench: Bench) -> 
         bench.roll_up(policy, NOW, check=stopped_at(5))  # twice a slice: before it is read, and after
     reached = FIRST.replace(hour=0) + 2 * DAY
     assert rolled_up_through(bench.database, policy) == to_ms(reached)
-    assert standing(bench, "daily") == expected(found, "UTC", "daily", reached)
-    hours = len(standing(bench, "hourly"))
+    assert existing(bench, "daily") == expected(found, "UTC", "daily", reached)
+    hours = len(existing(bench, "hourly"))
     # Far in the future `recheck` reaches nothing: what the rest of the run looks at is told by the watermark.
     rest = bench.roll_up(policy, NOW + 300 * DAY)
     assert rest.readings == sum(one["d"] >= reached for one in found)
     assert rest.hourly.unchanged == 0
-    assert standing(bench, "hourly") == expected(found, "UTC", "hourly", NOW)
-    assert rest.hourly.written == len(standing(bench, "hourly")) - hours
+    assert existing(bench, "hourly") == expected(found, "UTC", "hourly", NOW)
+    assert rest.hourly.written == len(existing(bench, "hourly")) - hours
 
 
 def test_the_watermark_is_the_end_of_the_last_due_window(bench: Bench) -> None:
@@ -288,7 +288,7 @@ def test_other_settings_recompute_everything_archived_or_not(bench: Bench) -> No
     second = bench.roll_up(other, NOW + 100 * DAY)
     assert second.hourly.unchanged == first.hourly.written, "hours don't know of zones"
     assert second.daily.deleted > 0, "days of the zone before are wrong now"
-    assert standing(bench, "daily") == expected(found, "Europe/Berlin", "daily", NOW)
+    assert existing(bench, "daily") == expected(found, "Europe/Berlin", "daily", NOW)
     assert rolled_up_through(bench.database, other) is not None
 
 
@@ -300,10 +300,10 @@ def test_a_policy_without_rollup_gates_nothing(bench: Bench) -> None:
 
 def test_a_dry_run_tells_the_same_and_writes_nothing(bench: Bench) -> None:
     bench.database["ticks"].insert_many([*ticks(100), {"_id": "bad", "symbol": "A", "d": "no time"}])
-    dry = bench.roll_up(policy_of(), NOW, dry_run=True)
+    dry_run_guard = bench.roll_up(policy_of(), NOW, dry_run=True)
     assert bench.database.list_collection_names() == ["ticks"]
-    assert dry == bench.roll_up(policy_of(), NOW)
-    assert dry.quarantined_total == 1 and dry.hourly.written > 0
+    assert dry_run_guard == bench.roll_up(policy_of(), NOW)
+    assert dry_run_guard.quarantined_total == 1 and dry_run_guard.hourly.written > 0
 
 
 def test_windows_past_retention_are_left_to_expiry(bench: Bench) -> None:
@@ -312,7 +312,7 @@ def test_windows_past_retention_are_left_to_expiry(bench: Bench) -> None:
     policy = policy_of(retain=Retain(hourly=timedelta(days=5), daily=None))
     bench.roll_up(policy, NOW)
     assert bench.starts("hourly")[0] >= NOW - 5 * DAY - HOUR
-    assert standing(bench, "daily") == expected(found, "UTC", "daily", NOW)
+    assert existing(bench, "daily") == expected(found, "UTC", "daily", NOW)
     assert wrote(bench.roll_up(policy, NOW, since=FIRST)) == (0, 0)
 
 
@@ -321,8 +321,8 @@ def test_hourly_alone_and_daily_alone(bench: Bench) -> None:
     bench.database["ticks"].insert_many(found)
     bench.roll_up(policy_of(name="h", rollup=Rollup(hourly="hourly")), NOW)
     bench.roll_up(policy_of(name="d", rollup=Rollup(daily="daily", timezone="Asia/Kathmandu")), NOW)
-    assert standing(bench, "hourly") == expected(found, "UTC", "hourly", NOW)
-    assert standing(bench, "daily") == expected(found, "Asia/Kathmandu", "daily", NOW)
+    assert existing(bench, "hourly") == expected(found, "UTC", "hourly", NOW)
+    assert existing(bench, "daily") == expected(found, "Asia/Kathmandu", "daily", NOW)
     assert "p50" not in bench.database["hourly"].find_one()["p"]  # type: ignore[index]
 
 

@@ -111,7 +111,7 @@ def elsewhere(bench: Bench, policy: Policy, workers: int, memory: int = 10**9) -
         yield Elsewhere(bench, policy, pool, workers, memory)
 
 
-def standing(bench: Bench) -> dict[bytes, bytes]:
+def existing(bench: Bench) -> dict[bytes, bytes]:
     return bench.raw("hourly") | bench.raw("daily")
 
 
@@ -143,7 +143,7 @@ def test_read_by_several_it_is_what_one_reads(bench: Bench) -> None:
                 report.late = None  # its bookmark is of that database
                 report.quarantined.sort(key=lambda it: repr(it.id))
             reports.append(told)
-            summaries.append(standing(bench))
+            summaries.append(existing(bench))
         assert summaries[0] and summaries[0] == summaries[1]
         assert reports[0] == reports[1]
 
