@@ -10,7 +10,7 @@ from typing import Any, cast
 from bson.raw_bson import RawBSONDocument
 
 from bench.testbed import Testbed
-from buckets.bson.queries import named
+from buckets.bson.queries import ids_query
 from buckets.bson.raw import LOSSLESS, Docs
 
 _DELETED_AT_ONCE = 1000
@@ -27,7 +27,7 @@ def drain_and_delete(testbed: Testbed) -> None:
     batches = (Docs.split(cast(bytes, data)) for data in testbed.copy.find_raw_batches({}))
     ids = [raw_id for batch in batches for raw_id in batch.raw_ids]
     for at in range(0, len(ids), _DELETED_AT_ONCE):
-        testbed.copy.delete_many(named(ids[at : at + _DELETED_AT_ONCE]))
+        testbed.copy.delete_many(ids_query(ids[at : at + _DELETED_AT_ONCE]))
 
 
 def insert(testbed: Testbed) -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 Series = tuple[Any, ...]
 
 
-class Kind(IntEnum):
+class ValueKind(IntEnum):
     """What a reading holds for one value field."""
 
     MISSING = 0  # absent or null
@@ -27,7 +27,9 @@ class Kind(IntEnum):
 
 def is_number(kinds: NDArray[np.uint8]) -> NDArray[np.bool_]:
     """Returns where there is a number, finite or not, (n,)."""
-    return kinds - np.uint8(Kind.FINITE) <= Kind.NONFINITE - Kind.FINITE  # MISSING comes round to 255
+    return (
+        kinds - np.uint8(ValueKind.FINITE) <= ValueKind.NONFINITE - ValueKind.FINITE
+    )  # MISSING comes round to 255
 
 
 def joined(parts: Sequence[NDArray[Any]], dtype: type[np.generic]) -> NDArray[Any]:
@@ -51,7 +53,7 @@ class Columns:
     starts: NDArray[np.int64]  # b + 1: the readings of bucket i are starts[i] to starts[i + 1]
     time: NDArray[np.int64]  # n: milliseconds since the epoch, UTC
     values: dict[str, NDArray[np.float64]]  # value field -> n; NaN where kind is not FINITE or NONFINITE
-    kinds: dict[str, NDArray[np.uint8]]  # value field -> n; Kind
+    kinds: dict[str, NDArray[np.uint8]]  # value field -> n; ValueKind
     #: n: index into series, where the readings of a bucket are of several; None: they are of its bucket's
     reading_series: NDArray[np.int32] | None = None
     #: n: the time that the reading's own clock shows, as if it were UTC; None: the policy names no offset

@@ -22,7 +22,7 @@ OPTIONS = (
 )
 
 
-def keep() -> None:
+def keep_freed_memory() -> None:
     """Makes the C library keep freed memory, for the whole process. Settings in the environment come
     first."""
     libc = _glibc()
@@ -34,7 +34,7 @@ def keep() -> None:
                 libc.mallopt(option, value)
 
 
-def freeze() -> None:
+def freeze_objects() -> None:
     """Takes all objects that exist by now out of garbage collection. Nothing large that a run makes refers to
     itself. Python would look for such after every 700 objects, which costs some percent of the time where
     buckets are irregular, and stops all threads."""
@@ -42,7 +42,7 @@ def freeze() -> None:
     gc.set_threshold(10_000)
 
 
-def give_back() -> None:
+def release_memory() -> None:
     """Collects garbage, and gives free memory back to the system: for a process that is idle for some
     time."""
     gc.collect()

@@ -9,7 +9,7 @@ from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 
 from buckets.bson.cursor import find_raw
-from buckets.bson.queries import between, named
+from buckets.bson.queries import id_range_query, ids_query
 from buckets.bson.raw import Docs
 from buckets.fields.selectors import extended_json
 from config.errors import HaltedError
@@ -36,13 +36,13 @@ def find_by_ids(
 def _found_by_ids(
     collection: Collection[Document], raw_ids: Sequence[bytes], session: ClientSession | None
 ) -> Iterable[Docs]:
-    span = between(raw_ids)
+    span = id_range_query(raw_ids)
     if span is not None:
         found = Docs.concat([Docs.none(), *find_raw(collection, span, session, limit=len(raw_ids) + 1)])
         if len(found) <= len(raw_ids):
             wanted = set(raw_ids)
             return [found.take([i for i, raw_id in enumerate(found.raw_ids) if raw_id in wanted])]
-    return find_raw(collection, named(raw_ids), session)
+    return find_raw(collection, ids_query(raw_ids), session)
 
 
 def _each_once(found: Iterable[Docs], collection: str) -> Iterator[Docs]:

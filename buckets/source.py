@@ -27,11 +27,11 @@ from buckets.models.shape import split
 from config.policies import Policy
 
 Document = dict[str, Any]
-_HOLDING = {
-    "reading": reading.holding,
-    "timeseries": timeseries.holding,
-    "slots": slots.holding,
-    "samples": samples.holding,
+_RANGE_QUERIES = {
+    "reading": reading.range_query,
+    "timeseries": timeseries.range_query,
+    "slots": slots.range_query,
+    "samples": samples.range_query,
 }
 #: Buckets whose overflow is looked up at once.
 _LOOKUP = 1000
@@ -124,7 +124,7 @@ class Source:
         """Yields every bucket that may hold a reading in [start, end), and matches the query `also`."""
         if _is_empty(start_ms, end_ms):
             return iter(())
-        holding = _HOLDING[self.policy.model](self.policy, self._form, start_ms, end_ms)
+        holding = _RANGE_QUERIES[self.policy.model](self.policy, self._form, start_ms, end_ms)
         return self._read({"$and": [holding, also]} if also else holding)
 
     def ending(self, start_ms: int, end_ms: int) -> Iterator[Batch]:
@@ -246,7 +246,7 @@ class Source:
         found = self._ends(
             find_raw(self.collection, {}, self._session, projection, [(sort, DESCENDING)], limit=1)
         )
-        later = samples.holding(self.policy, self._form, max(found, default=FIRST_MS) + 1, LAST_MS + 1)
+        later = samples.range_query(self.policy, self._form, max(found, default=FIRST_MS) + 1, LAST_MS + 1)
         found += self._ends(find_raw(self.collection, later, self._session, projection))
         latest = max(found, default=None)
         return latest if latest is None or not sample_form(self.policy).is_text else latest + UNSORTED_MS
@@ -261,7 +261,7 @@ class Source:
         """Returns whether a bucket of unknown length covers the instant."""
         if self.policy.model != "samples" or at <= FIRST_MS:
             return False
-        running = samples.running(self.policy, self._form, at)
+        running = samples.running_query(self.policy, self._form, at)
         found = self.collection.find(running, _only(self._first), session=self._session)
         return any(True for _ in found.limit(1))
 

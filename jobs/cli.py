@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from buckets import heap
 
-heap.keep()  # first of all: with Arrow comes a thread, that would have a heap of its own already
+heap.keep_freed_memory()  # first of all: with Arrow comes a thread, that would have a heap of its own already
 
 import sys
 import threading
@@ -51,7 +51,7 @@ def _before_the_verb(
 def main() -> None:
     """Runs the program. Ends the process with the exit code."""
     named = program(*_named(sys.argv[1:]))
-    heap.freeze()
+    heap.freeze_objects()
     streams.secure()
     threading.excepthook = log_thread_error
     code = _run(named, sys.argv[1:])

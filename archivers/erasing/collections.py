@@ -16,7 +16,7 @@ from archivers.records.receipts import MERGED, MERGING
 from archivers.versions.kept import KeptVersions
 from archivers.writes.delete import chunks
 from buckets.bson.cursor import find_raw
-from buckets.bson.queries import named
+from buckets.bson.queries import ids_query
 from buckets.bson.raw import LOSSLESS, Batch
 from buckets.fields.selectors import selector_query
 from buckets.source import Source
@@ -95,7 +95,7 @@ class CollectionEraser:
         ids = erased.main.ids
         database, overflow = work.context.database, work.context.policy.overflow
         main = database.get_collection(place.collection, codec_options=LOSSLESS)
-        main.delete_many(named(erased.main.raw_ids), session=session)
+        main.delete_many(ids_query(erased.main.raw_ids), session=session)
         if place.overflow is not None and overflow is not None:
             extra = database.get_collection(place.overflow, codec_options=LOSSLESS)
             extra.delete_many({overflow.ref_field: {"$in": ids}}, session=session)

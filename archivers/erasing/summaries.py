@@ -16,7 +16,7 @@ from archivers.erasing.erasure import Erasure
 from archivers.erasing.work import ErasureWork
 from archivers.upkeep import roll_up_all
 from buckets.bson.cursor import find_raw
-from buckets.bson.queries import named
+from buckets.bson.queries import ids_query
 from buckets.bson.raw import Docs, as_queried
 from buckets.bson.types import first_at
 from buckets.fields.selectors import series_text, summary_query
@@ -75,7 +75,7 @@ def _delete(
     work: ErasureWork, collection: Collection[RawBSONDocument], raw_ids: list[bytes], session: ClientSession
 ) -> None:
     work.check_not_held(session)
-    deleted = collection.delete_many(named(raw_ids), session=session).deleted_count
+    deleted = collection.delete_many(ids_query(raw_ids), session=session).deleted_count
     work.erasures.count({"summaries": deleted}, session)
 
 

@@ -29,7 +29,7 @@ from archivers.records.receipts import CODEC, MERGING, TOMBSTONE, Receipts
 from archivers.versions.kept import KeptVersions
 from archivers.writes.delete import chunks, same_id
 from archivers.writes.held import covered
-from buckets.bson.queries import named
+from buckets.bson.queries import ids_query
 from buckets.bson.raw import LOSSLESS, Batch
 from buckets.decoding.decode import decode
 from buckets.fields.times import DAY_MS, FIRST_MS, as_date
@@ -218,7 +218,7 @@ class OnlineExpiry:
         for name, documents in ((target, removable.main), (overflow, removable.extra)):
             if name is not None and len(documents):
                 collection = database.get_collection(name, codec_options=LOSSLESS)
-                collection.delete_many(named(documents.raw_ids), session=session)
+                collection.delete_many(ids_query(documents.raw_ids), session=session)
         self._versions.clear(ids, session)
         if self.context.kept:
             self._receipts.pull(ids, session)

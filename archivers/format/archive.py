@@ -38,7 +38,7 @@ from buckets.bson.raw import Batch
 from buckets.columns import Series, joined
 from buckets.decoding.decode import BucketSet
 from buckets.packing.pack import PackedGroup, Rows
-from buckets.packing.unpack import Readings, gives, unpack
+from buckets.packing.unpack import Readings, unpack, unpacks_to
 from config.errors import HaltedError
 from config.policies import Policy
 
@@ -132,7 +132,7 @@ class OfflineArchive(ArchivedCommits):
         writer = CommitWriter(self.store, types, maker, check, replaces, storage_class)
         for buckets in bucket_sets:
             written, batch = writer.write(buckets), buckets.batch
-            if not gives(*self._read_back(written, buckets.policy), batch):
+            if not unpacks_to(*self._read_back(written, buckets.policy), batch):
                 raise HaltedError(
                     f"policy {self.policy.name}: commit {writer.name}, read back from {self.store.url}, does "
                     "not contain the documents that were exported. Nothing was deleted. Look at the store, "
@@ -217,7 +217,7 @@ class OfflineArchive(ArchivedCommits):
         """Returns whether a commit of one section, read back from the store, holds exactly this batch. Raises
         DamagedError where a file is missing, or differs from the manifest."""
         read_back = self._read_back(_files(manifest, 0), manifest.archived_policy)
-        return manifest.documents_sha256 == batch.digest and gives(*read_back, batch)
+        return manifest.documents_sha256 == batch.digest and unpacks_to(*read_back, batch)
 
     def _read_back(self, section: Written, policy: Policy) -> tuple[Readings, list[PackedGroup]]:
         """Reads the files of a section back as they lie in the store, whatever documents they give."""

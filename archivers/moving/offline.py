@@ -43,10 +43,10 @@ class OfflineRun:
         self._work = work
         self._receipts = work.receipts
         self._archive = archive
-        made_with = None
+        timeseries_options = None
         if work.measured:
-            made_with = timeseries.made_with(work.database, work.policy.collection)
-        maker = Maker(work.database.name, work.fence, work.now, made_with)
+            timeseries_options = timeseries.timeseries_options(work.database, work.policy.collection)
+        maker = Maker(work.database.name, work.fence, work.now, timeseries_options)
         self._made: set[str] = set()  # the commits of this run
         self._copied = CopiedBuckets()
         self._known = KnownCopies(work)

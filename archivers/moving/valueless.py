@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from archivers.report import Valueless
 from archivers.run import ArchiveRun
-from buckets.columns import Columns, Kind
+from buckets.columns import Columns, ValueKind
 from buckets.decoding.decode import BucketSet
 from buckets.fields.times import DAY_MS
 from buckets.models.series import series_key
@@ -51,7 +51,7 @@ class ReadingsByDay:
         found = []
         series, day = np.divmod(self._cells, self._count)
         for name in names:
-            finite = self._columns.kinds[name] == Kind.FINITE
+            finite = self._columns.kinds[name] == ValueKind.FINITE
             counts = np.bincount(self._cell[finite], minlength=len(self._cells))
             by_series = np.bincount(series, counts)
             for at in np.flatnonzero(counts == 0).tolist():
@@ -79,7 +79,7 @@ class NumericCheck:
         slotless = slotless_buckets(buckets)
         if names and len(slotless):
             return self._without_slotless(buckets, slotless)
-        if all((columns.kinds[name] == Kind.FINITE).all() for name in names):
+        if all((columns.kinds[name] == ValueKind.FINITE).all() for name in names):
             return np.arange(len(buckets))
         days = ReadingsByDay(columns)
         held = self._confirmed(columns, days.empty_days(names))

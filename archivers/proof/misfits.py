@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from archivers.proof.findings import Finding
-from buckets.columns import Kind
+from buckets.columns import ValueKind
 from buckets.fields.selectors import extended_json
 from buckets.sampling.fit import Fit
 from config.policies import Policy
@@ -14,9 +14,9 @@ from config.problems import nearest
 #: Findings that stop a run. Where no bucket fits, each is quarantined.
 STOPPING = ("value-field-empty", "no-readings")
 _HELD = {
-    Kind.MISSING: "missing or null",
-    Kind.NONFINITE: "NaN or infinite",
-    Kind.NONNUMERIC: "no number",
+    ValueKind.MISSING: "missing or null",
+    ValueKind.NONFINITE: "NaN or infinite",
+    ValueKind.NONNUMERIC: "no number",
 }
 #: Fields that are named where none is similar to the one that was meant.
 _SHOWN = 10

@@ -179,7 +179,7 @@ def _archived(
     assert archive is not None
     manifests = archive.manifests(start, end)
     for number, manifest in enumerate(manifests, 1):
-        if manifest.timeseries is not None and timeseries.made_with(database, options.to) is None:
+        if manifest.timeseries is not None and timeseries.timeseries_options(database, options.to) is None:
             database.create_collection(options.to, timeseries=manifest.timeseries)
         which = wanted.sections_of(manifest)
         chosen = itertools.compress(manifest.sections, which)

@@ -15,7 +15,7 @@ from archivers.restoring.put import existing_in
 from archivers.restoring.target import Plan, Target
 from archivers.writes.delete import same_id
 from archivers.writes.inserts import insert_raw
-from buckets.bson.queries import named
+from buckets.bson.queries import ids_query
 from buckets.bson.raw import LOSSLESS, Docs
 from buckets.source import Source
 
@@ -64,7 +64,7 @@ class TargetState:
         obsolete, new = set(existing) - set(wanted), set(wanted) - set(existing)
         if obsolete:
             place = self._target.database.get_collection(collection, codec_options=LOSSLESS)
-            place.delete_many(named(Docs.of(list(obsolete)).raw_ids), session=self._session)
+            place.delete_many(ids_query(Docs.of(list(obsolete)).raw_ids), session=self._session)
         fresh = Docs.of([it for it in wanted if it in new])
         insert_raw(self._target.database, collection, fresh, self._session)
 

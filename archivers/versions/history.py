@@ -27,7 +27,7 @@ from buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, as_ms
 from buckets.models.covered import covered_span
 from buckets.source import Source
 from buckets.versions.merge import merge
-from buckets.versions.readings import Held, held_by, lacks
+from buckets.versions.readings import Held, lacks, readings_by_document
 from config.policies import Policy
 
 Document = dict[str, Any]
@@ -312,7 +312,7 @@ def some_merged(history: History, existing: bytes) -> Iterator[Batch]:
     """Yields merges of some versions that hold what a document holds: a restore may have put one there."""
     policy = history.last.policy
     there = Docs.of([existing, *(it.bucket.main[0] for it in history.versions)])
-    whole, *parts = held_by(policy, there)
+    whole, *parts = readings_by_document(policy, there)
     for chosen in itertools.islice(_choices(parts, whole), _MOST_MERGED):
         (fold,) = folds([History([history.versions[i] for i in chosen])])
         if fold.fault is None:

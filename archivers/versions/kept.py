@@ -22,7 +22,7 @@ from pymongo.database import Database
 from archivers.format.manifest import DamagedError
 from archivers.writes.delete import MAX_BUCKETS, same_id
 from archivers.writes.inserts import insert_raw, make_packed
-from buckets.bson.queries import named
+from buckets.bson.queries import ids_query
 from buckets.bson.raw import LOSSLESS, Batch, Docs
 from buckets.bson.types import BINARY, BOOL, DOCUMENT, INT32
 from buckets.fields.selectors import extended_json
@@ -126,7 +126,7 @@ class KeptVersions:
     def erase(self, identities: Sequence[bytes], session: ClientSession) -> None:
         """Deletes documents by the BSON of their `_id`s."""
         raw = [bytes([DOCUMENT]) + it for it in identities]
-        self._collection.delete_many(named(raw), session=session)
+        self._collection.delete_many(ids_query(raw), session=session)
 
     def damaged(self) -> Iterator[DamagedError]:
         """Yields an error for each version that is not as it was written."""

@@ -15,7 +15,7 @@ from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
 from archivers.writes.held import check_none_frozen
-from buckets.bson.queries import named
+from buckets.bson.queries import ids_query
 from buckets.bson.raw import LOSSLESS, Batch
 from buckets.decoding.decode import decode
 from buckets.fields.ids import sort_key
@@ -155,11 +155,11 @@ def _delete(
         return
     chosen = batch.take(np.array(indices, dtype=np.int64))
     source = database.get_collection(policy.collection, codec_options=LOSSLESS)
-    gone = source.delete_many(named(chosen.main.raw_ids), session=session)
+    gone = source.delete_many(ids_query(chosen.main.raw_ids), session=session)
     _check_all_gone(policy, gone.deleted_count, len(chosen), "buckets")
     if len(chosen.extra) and policy.overflow is not None:
         overflow = database.get_collection(policy.overflow.collection, codec_options=LOSSLESS)
-        gone = overflow.delete_many(named(chosen.extra.raw_ids), session=session)
+        gone = overflow.delete_many(ids_query(chosen.extra.raw_ids), session=session)
         _check_all_gone(policy, gone.deleted_count, len(chosen.extra), "overflow documents")
 
 

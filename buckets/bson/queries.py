@@ -12,7 +12,7 @@ from buckets.bson.raw import LOSSLESS, are_object_ids
 _LENGTH = struct.Struct("<i")
 
 
-def named(raw_ids: Sequence[bytes]) -> RawBSONDocument:
+def ids_query(raw_ids: Sequence[bytes]) -> RawBSONDocument:
     """Returns a query for the documents that have these `_id`s, byte for byte. `raw_ids`: as `Docs.raw_id`
     gives them."""
     names = dict.fromkeys(filter(None, raw_ids))
@@ -20,7 +20,7 @@ def named(raw_ids: Sequence[bytes]) -> RawBSONDocument:
     return _query(b"\x04$in\0" + _document(array))
 
 
-def between(raw_ids: Sequence[bytes]) -> RawBSONDocument | None:
+def id_range_query(raw_ids: Sequence[bytes]) -> RawBSONDocument | None:
     """Returns a query for all documents from the least of these `_id`s to the greatest. None where some `_id`
     is no ObjectId: then nothing says that they lie together."""
     if not raw_ids or not are_object_ids(raw_ids):

@@ -13,8 +13,15 @@ from numpy.typing import NDArray
 from buckets.bson.raw import Batch
 from buckets.columns import Columns, Quarantined
 from buckets.decoding.local import local_times
-from buckets.decoding.places import Place, column, place
-from buckets.decoding.soundness import Faults, Piece, Span, check_times, check_totals, check_values
+from buckets.decoding.places import RowPlaces, column, place
+from buckets.decoding.soundness import (
+    BucketSpans,
+    Faults,
+    ReadingGroup,
+    check_times,
+    check_totals,
+    check_values,
+)
 from buckets.fields.ids import sort_keys, unnameable
 from buckets.fields.times import NO_TIME
 from buckets.fields.values import read_values
@@ -38,8 +45,8 @@ class Decoded:
     units: NDArray[np.int64]  # b: each bucket's index in the batch
     last: NDArray[np.int64]  # b: time of its last reading; of its own last time where it holds none
     quarantined: list[Quarantined]
-    pieces: list[Piece]
-    places: list[Place]  # of each piece: where its readings stand in the columns
+    pieces: list[ReadingGroup]
+    places: list[RowPlaces]  # of each piece: where its readings stand in the columns
 
     def spans(self) -> NDArray[np.int64]:
         """Returns the times of each bucket's first and last reading, (b, 2), milliseconds; twice its own last
@@ -116,9 +123,9 @@ def decode(batch: Batch, policy: Policy, unions: Unions | None = None) -> Decode
     faults = Faults(len(batch))
     table = SeriesTable()
     series = np.zeros(len(batch), dtype=np.int32)
-    span = Span.unknown(len(batch))
+    span = BucketSpans.unknown(len(batch))
     keys: list[tuple[NDArray[np.int64], NDArray[np.bytes_]]] = []
-    pieces: list[Piece] = []
+    pieces: list[ReadingGroup] = []
     lacks_overflow = np.zeros(len(batch), dtype=np.bool_)
     without_id: set[int] = set()
     for group in group_by_layout(batch.main, union_rules(policy), unions):
@@ -158,7 +165,11 @@ def decode(batch: Batch, policy: Policy, unions: Unions | None = None) -> Decode
 
 
 def _series_of_readings(
-    table: SeriesTable, pieces: list[Piece], shared: NDArray[np.int32], policy: Policy, faults: Faults
+    table: SeriesTable,
+    pieces: list[ReadingGroup],
+    shared: NDArray[np.int32],
+    policy: Policy,
+    faults: Faults,
 ) -> list[NDArray[np.int32]] | None:
     """Returns the series of each piece's readings, (n, k); None where each bucket is of one series."""
     if not policy.sample_series:
@@ -182,11 +193,11 @@ def _series_of_readings(
 def _overflow(
     batch: Batch,
     lacks_overflow: NDArray[np.bool_],
-    span: Span,
+    span: BucketSpans,
     policy: Policy,
     faults: Faults,
     unions: Unions | None,
-) -> list[Piece]:
+) -> list[ReadingGroup]:
     if policy.overflow is None:
         return []
     target = policy.overflow.collection
@@ -216,9 +227,9 @@ def _piece(
     policy: Policy,
     *,
     overflow: bool,
-) -> Piece:
+) -> ReadingGroup:
     values = {name: read_values(group, shape.values[name]) for name in policy.value_names}
-    return Piece(group, shape, units, overflow, times, values, shape.present(group))
+    return ReadingGroup(group, shape, units, overflow, times, values, shape.present(group))
 
 
 def _by_bucket(keys: list[tuple[NDArray[np.int64], NDArray[np.bytes_]]], size: int) -> NDArray[np.bytes_]:
@@ -233,9 +244,9 @@ def _assemble(  # noqa: PLR0913  (each a column of the result)
     policy: Policy,
     table: SeriesTable,
     series: NDArray[np.int32],
-    span: Span,
+    span: BucketSpans,
     keys: NDArray[np.bytes_],
-    pieces: list[Piece],
+    pieces: list[ReadingGroup],
     faults: Faults,
     quarantined: list[Quarantined],
 ) -> Decoded:
@@ -258,7 +269,7 @@ def _assemble(  # noqa: PLR0913  (each a column of the result)
     return Decoded(columns, units, last, quarantined, [_without_columns(piece) for piece in pieces], places)
 
 
-def _without_columns(piece: Piece) -> Piece:
+def _without_columns(piece: ReadingGroup) -> ReadingGroup:
     """Returns the piece without what is in the columns again of a union; for other pieces the columns mostly
     are the same memory."""
     if piece.present is None:
@@ -277,7 +288,7 @@ def _with_local(decoded: Decoded, times: list[NDArray[np.int64]]) -> Decoded:
     return replace(decoded, columns=replace(decoded.columns, local=local))
 
 
-def _quarantined(batch: Batch, faults: Faults, span: Span, without_id: set[int]) -> list[Quarantined]:
+def _quarantined(batch: Batch, faults: Faults, span: BucketSpans, without_id: set[int]) -> list[Quarantined]:
     found = []
     for unit, (field, reason) in sorted(faults.reasons.items()):
         first, last = int(span.first[unit]), int(span.last[unit])

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from buckets.bson.types import TYPE_NAMES
-from buckets.columns import Kind
-from buckets.decoding.soundness import Faults, Piece
+from buckets.columns import ValueKind
+from buckets.decoding.soundness import Faults, ReadingGroup
 from buckets.fields.values import NUMBERS, read_values
 from buckets.layouts.layout import Element, Flags, Path
 from buckets.models.samples import time_in_sample
@@ -28,7 +28,7 @@ _LARGEST = LARGEST_MS // _MINUTE
 Minutes = NDArray[np.float64]
 
 
-def local_times(pieces: list[Piece], policy: Policy, faults: Faults) -> list[NDArray[np.int64]] | None:
+def local_times(pieces: list[ReadingGroup], policy: Policy, faults: Faults) -> list[NDArray[np.int64]] | None:
     """Returns the local times of each piece's readings, (n, k), in milliseconds, as if local midnight were
     midnight UTC. None where the policy names no field for the offset. A bucket without a sound offset is
     added to `faults`."""
@@ -43,7 +43,9 @@ def local_times(pieces: list[Piece], policy: Policy, faults: Faults) -> list[NDA
     return [_local(piece, path, of_bucket[piece.units], policy, faults) for piece in pieces]
 
 
-def _local(piece: Piece, path: Path, of_bucket: Minutes, policy: Policy, faults: Faults) -> NDArray[np.int64]:
+def _local(
+    piece: ReadingGroup, path: Path, of_bucket: Minutes, policy: Policy, faults: Faults
+) -> NDArray[np.int64]:
     minutes = np.repeat(of_bucket[:, None], piece.time.shape[1], axis=1)
     without = np.isnan(of_bucket)
     if policy.model == "samples" and piece.shape.times and without.any():
@@ -56,7 +58,7 @@ def _local(piece: Piece, path: Path, of_bucket: Minutes, policy: Policy, faults:
     return piece.time - np.nan_to_num(minutes).astype(np.int64) * _MINUTE
 
 
-def _read(piece: Piece, paths: list[Path], needed: Flags, policy: Policy, faults: Faults) -> Minutes:
+def _read(piece: ReadingGroup, paths: list[Path], needed: Flags, policy: Policy, faults: Faults) -> Minutes:
     """Returns offsets, (n, paths), NaN where there is no sound one. An absent one is a fault only where it is
     needed."""
     prefix = f"{policy.overflow.collection}: " if policy.overflow and piece.overflow else ""
@@ -66,7 +68,7 @@ def _read(piece: Piece, paths: list[Path], needed: Flags, policy: Policy, faults
         faults.add(piece.units, prefix + breach.field, breach.reason)
         return np.full((len(piece.units), len(paths)), np.nan)
     values, kinds = read_values(piece.group, cells)
-    sound = (kinds == Kind.FINITE) & (values == np.rint(values)) & (np.abs(values) <= _LARGEST)
+    sound = (kinds == ValueKind.FINITE) & (values == np.rint(values)) & (np.abs(values) <= _LARGEST)
     for at, (path, cell) in enumerate(zip(paths, cells, strict=True)):
         places = [(element, piece.group.where((element,))) for element in cell]
         for element, needing in [*places, (None, needed[:, at] & ~piece.group.where(cell))]:

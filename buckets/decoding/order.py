@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from buckets.columns import Columns
-from buckets.decoding.places import Place
-from buckets.layouts.layout import spread
+from buckets.decoding.places import RowPlaces
+from buckets.layouts.layout import positions_in
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Order:
         """Returns the index of the reading in each row, (n,)."""
         columns = self.columns
         if self.whole is not None:
-            return spread(columns.starts[self.whole], columns.lengths[self.whole])
+            return positions_in(columns.starts[self.whole], columns.lengths[self.whole])
         ranks = self.ranks if columns.reading_series is not None else self.ranks[columns.bucket]
         by_series = (ranks, columns.time)
         return _sorted(by_series if self.part_ms is None else (columns.time // self.part_ms, *by_series))
@@ -72,7 +72,7 @@ class Order:
             found[columns.filled] = np.minimum.reduceat(self._row_of, columns.starts[columns.filled])
         return found
 
-    def rows(self, place: Place, shape: tuple[int, ...]) -> NDArray[np.int64]:
+    def rows(self, place: RowPlaces, shape: tuple[int, ...]) -> NDArray[np.int64]:
         """Returns the rows of a piece of n documents of k readings: (n,), the row of each document's first,
         if the others follow it; else all, (n, k)."""
         if self.whole is None or place.chosen is not None or not shape[1]:

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from buckets.decoding.soundness import Piece
-from buckets.layouts.layout import spread
+from buckets.decoding.soundness import ReadingGroup
+from buckets.layouts.layout import positions_in
 
 
-class Place(NamedTuple):
+class RowPlaces(NamedTuple):
     """Which of a piece's n × k readings go into the columns, and to which rows."""
 
     chosen: NDArray[np.int64] | None  # one after another; None: all
@@ -34,8 +34,8 @@ class Place(NamedTuple):
 
 
 def place(
-    pieces: list[Piece], rank: NDArray[np.int64], buckets: int
-) -> tuple[list[Place], NDArray[np.int64]]:
+    pieces: list[ReadingGroup], rank: NDArray[np.int64], buckets: int
+) -> tuple[list[RowPlaces], NDArray[np.int64]]:
     """Orders documents by the rank of their buckets, a bucket's own document before its overflow. A rank
     below 0: not there. Returns their places, and where each bucket's readings start, with the end of the
     last: buckets + 1."""
@@ -55,14 +55,14 @@ def place(
     for piece in pieces:
         span = slice(start, start + len(piece.units))
         rows = _rows(starts[span], lengths[span])
-        places.append(Place(_chosen(piece, ranks[span] >= 0), rows, starts[span]))
+        places.append(RowPlaces(_chosen(piece, ranks[span] >= 0), rows, starts[span]))
         start += len(piece.units)
     is_sound = ranks >= 0
     np.cumsum(np.bincount(ranks[is_sound], lengths[is_sound], buckets), out=offsets[1:], dtype=np.int64)
     return places, offsets
 
 
-def _chosen(piece: Piece, sound: NDArray[np.bool_]) -> NDArray[np.int64] | None:
+def _chosen(piece: ReadingGroup, sound: NDArray[np.bool_]) -> NDArray[np.int64] | None:
     if piece.present is not None:
         return np.flatnonzero(piece.present if sound.all() else piece.present & sound[:, None])
     if sound.all():
@@ -73,11 +73,11 @@ def _chosen(piece: Piece, sound: NDArray[np.bool_]) -> NDArray[np.int64] | None:
 def _rows(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64] | slice:
     if len(starts) and (starts[1:] == starts[:-1] + lengths[:-1]).all():
         return slice(int(starts[0]), int(starts[-1] + lengths[-1]))
-    return spread(starts, lengths)
+    return positions_in(starts, lengths)
 
 
 def column(
-    matrices: Sequence[NDArray[Any]], places: list[Place], total: int, dtype: type[np.generic]
+    matrices: Sequence[NDArray[Any]], places: list[RowPlaces], total: int, dtype: type[np.generic]
 ) -> NDArray[Any]:
     """Returns what pieces hold of each reading, (n, k) each, as one column."""
     whole = np.empty(total, dtype=dtype)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from buckets.bson.types import ARRAY, DOCUMENT, TYPE_NAMES
-from buckets.columns import Kind
+from buckets.columns import ValueKind
 from buckets.fields.timeforms import TimeForm
 from buckets.fields.times import LAST_MS, NO_TIME, as_date
 from buckets.fields.values import read_values
@@ -26,7 +26,7 @@ Times = NDArray[np.int64]
 Figures = NDArray[np.float64]
 
 
-class Piece(NamedTuple):
+class ReadingGroup(NamedTuple):
     """The readings of a group of documents: n documents of k readings."""
 
     group: Group
@@ -61,14 +61,14 @@ class Faults:
                 self.reasons[unit] = (field, reason if isinstance(reason, str) else reason(i))
 
 
-class Span(NamedTuple):
+class BucketSpans(NamedTuple):
     """The time that each bucket of a batch says it covers, first to last; NO_TIME where it doesn't."""
 
     first: Times
     last: Times
 
     @classmethod
-    def unknown(cls, size: int) -> Span:
+    def unknown(cls, size: int) -> BucketSpans:
         """Returns the spans of `size` buckets that do not say which time they cover."""
         return cls(np.full(size, NO_TIME), np.full(size, NO_TIME))
 
@@ -144,7 +144,7 @@ def _check_bounds(group: Group, shape: Shape, first: Times, last: Times, faults:
     )
 
 
-def check_times(piece: Piece, span: Span, policy: Policy, faults: Faults) -> None:
+def check_times(piece: ReadingGroup, span: BucketSpans, policy: Policy, faults: Faults) -> None:
     """Reports buckets with a reading that has no time, or one outside the span that the bucket tells."""
     cells = piece.shape.times
     if cells is None or not piece.time.size:
@@ -166,12 +166,12 @@ def check_times(piece: Piece, span: Span, policy: Policy, faults: Faults) -> Non
         faults.add(piece.units[row : row + 1], prefix + _name(cells[position][0]), reason)
 
 
-def _prefix(piece: Piece, policy: Policy) -> str:
+def _prefix(piece: ReadingGroup, policy: Policy) -> str:
     """Returns what goes before the name of a field in a message."""
     return f"{policy.overflow.collection}: " if policy.overflow and piece.overflow else ""
 
 
-def check_values(piece: Piece, policy: Policy, faults: Faults) -> None:
+def check_values(piece: ReadingGroup, policy: Policy, faults: Faults) -> None:
     """Reports buckets with a sub-document or array where a value field needs a number."""
     for name in policy.numeric_names:
         for kind, _, elements in by_type(piece.shape.values[name]):
@@ -182,7 +182,7 @@ def check_values(piece: Piece, policy: Policy, faults: Faults) -> None:
                     faults.add(piece.units[holders], _prefix(piece, policy) + _name(element), reason)
 
 
-def check_totals(pieces: list[Piece], policy: Policy, faults: Faults) -> None:
+def check_totals(pieces: list[ReadingGroup], policy: Policy, faults: Faults) -> None:
     """Reports buckets whose count or sums differ from those of the array (their own, or with overflow). A sum
     may include NaN and ±Inf, or leave them out."""
     if not policy.count_field and not policy.sum_fields:
@@ -195,9 +195,9 @@ def check_totals(pieces: list[Piece], policy: Policy, faults: Faults) -> None:
             _compare(piece, piece.shape.count, counts, np.zeros(size), "the array holds {} samples", faults)
     for name in policy.sum_fields:
         values = [piece.values[name] for piece in pieces]
-        finite = [np.where(kinds == Kind.FINITE, numbers, 0.0) for numbers, kinds in values]
+        finite = [np.where(kinds == ValueKind.FINITE, numbers, 0.0) for numbers, kinds in values]
         numeric = [
-            np.where(kinds == Kind.NONFINITE, numbers, f)
+            np.where(kinds == ValueKind.NONFINITE, numbers, f)
             for (numbers, kinds), f in zip(values, finite, strict=True)
         ]
         with np.errstate(over="ignore", invalid="ignore"):
@@ -212,7 +212,7 @@ def check_totals(pieces: list[Piece], policy: Policy, faults: Faults) -> None:
                 _compare(piece, element, sums, slack, "the samples sum to {}", faults)
 
 
-def _with_overflow(pieces: list[Piece], size: int, figures: list[Figures]) -> list[Figures]:
+def _with_overflow(pieces: list[ReadingGroup], size: int, figures: list[Figures]) -> list[Figures]:
     """Returns a figure of each bucket: of its own document, and with its overflow."""
     own, whole = np.zeros(size), np.zeros(size)
     for piece, figure in zip(pieces, figures, strict=True):
@@ -223,7 +223,12 @@ def _with_overflow(pieces: list[Piece], size: int, figures: list[Figures]) -> li
 
 
 def _compare(
-    piece: Piece, element: Element, figures: list[Figures], slack: Figures, truth: str, faults: Faults
+    piece: ReadingGroup,
+    element: Element,
+    figures: list[Figures],
+    slack: Figures,
+    truth: str,
+    faults: Faults,
 ) -> None:
     """Reports buckets whose element is none of the figures. `truth` says what the first of them means."""
     stated = read_values(piece.group, [(element,)])[0][:, 0]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from buckets.bson.types import DECIMAL128, DOUBLE, INT32, INT64, decode_value
-from buckets.columns import Kind
+from buckets.columns import ValueKind
 from buckets.layouts.layout import Cell, Element, Group, by_type
 
 #: The types that are numbers.
@@ -23,14 +23,14 @@ def read_values(group: Group, cells: Sequence[Cell]) -> tuple[NDArray[np.float64
     if (alike := group.of_one_type(cells)) and alike[0] in NUMBERS:
         return _numbers(group, *alike)
     shape = (len(group.matrix), len(cells))
-    values, kinds = np.full(shape, np.nan), np.full(shape, Kind.MISSING, dtype=np.uint8)
+    values, kinds = np.full(shape, np.nan), np.full(shape, ValueKind.MISSING, dtype=np.uint8)
     for kind, at, elements in by_type(cells):
         if kind in NUMBERS:
             read, found = _numbers(group, kind, elements)
             group.put(values, at, read, elements)
             group.put(kinds, at, found, elements)
         else:
-            group.put(kinds, at, np.array(Kind.NONNUMERIC, dtype=np.uint8), elements)
+            group.put(kinds, at, np.array(ValueKind.NONNUMERIC, dtype=np.uint8), elements)
     return values, kinds
 
 
@@ -41,7 +41,7 @@ def _numbers(
         read = np.array([_decimals(group, element) for element in elements]).T
     else:
         read = group.read(elements, _DTYPES[kind]).astype(np.float64, copy=False)
-    return read, np.uint8(Kind.NONFINITE) - np.isfinite(read).view(np.uint8)  # FINITE is one less
+    return read, np.uint8(ValueKind.NONFINITE) - np.isfinite(read).view(np.uint8)  # FINITE is one less
 
 
 def _decimals(group: Group, element: Element) -> NDArray[np.float64]:

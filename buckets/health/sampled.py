@@ -10,7 +10,7 @@ import numpy as np
 
 from buckets.bson.raw import Batch
 from buckets.bson.types import DATE, STRING, TYPE_NAMES, elements
-from buckets.columns import Kind
+from buckets.columns import ValueKind
 from buckets.decoding.decode import Decoded
 from buckets.health.finding import Finding, share, span
 from buckets.layouts.layout import by_type
@@ -153,7 +153,11 @@ def _slots(sampled: Sampled) -> Iterator[Finding]:
 
 
 def _values(sampled: Sampled) -> Iterator[Finding]:
-    contents = {Kind.MISSING: "nothing", Kind.NONFINITE: "NaN or infinity", Kind.NONNUMERIC: "no number"}
+    contents = {
+        ValueKind.MISSING: "nothing",
+        ValueKind.NONFINITE: "NaN or infinity",
+        ValueKind.NONNUMERIC: "no number",
+    }
     for name, held in sampled.fit.held.items():
         for kind, content in contents.items():
             if held[kind]:

@@ -49,7 +49,7 @@ class Fields:
                     target.setdefault(path, [None] * len(fields.documents))[number] = value
         return fields
 
-    def always(self, least: float = 1.0) -> dict[str, list[Any]]:
+    def in_most(self, least: float = 1.0) -> dict[str, list[Any]]:
         """Returns the single fields that at least this share of the documents has."""
         enough = least * len(self.documents)
         return {path: it for path, it in self.single.items() if len(non_null(it)) >= enough}

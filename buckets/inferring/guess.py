@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from buckets.bson.raw import Batch, Docs
-from buckets.columns import Columns, Kind
+from buckets.columns import Columns, ValueKind
 from buckets.inferring import readings, samples, slots
 from buckets.inferring.fields import Document, Fields, decoded
 from buckets.inferring.notes import Notes
 from buckets.inferring.proposal import Evidence, Proposal
-from buckets.inferring.trial import try_out
+from buckets.inferring.trial import try_keys
 from buckets.models.overflow import attach, flagged_buckets
 from config.policies import Overflow, Policy
 
@@ -79,15 +79,15 @@ def with_overflow(
     assert found.policy is not None
     keys = found.policy.model_dump(exclude_unset=True) | found.left_out | {"overflow": overflow}
     without_totals = {key: it for key, it in keys.items() if key not in _TOTAL_KEYS}
-    attached = try_out(without_totals, attach(referred, extra, Policy.model_validate(without_totals)))
-    without = try_out(
+    attached = try_keys(without_totals, attach(referred, extra, Policy.model_validate(without_totals)))
+    without = try_keys(
         {key: it for key, it in without_totals.items() if key != "overflow"}, Batch.of(referred)
     )
     added = len(attached.decoded.columns.time) - len(without.decoded.columns.time)
     if added <= 0 or attached.decoded.quarantined or attached.left_out:
         return None
     unflagged = np.setdiff1d(np.arange(len(sample)), flagged_buckets(sample, attached.policy))
-    trial = try_out(keys, Batch.of(sample.take(unflagged)))
+    trial = try_keys(keys, Batch.of(sample.take(unflagged)))
     trial.note(found.what, "sampled documents without overflow", found.notes)
     return replace(found, policy=trial.policy, left_out=trial.left_out)
 
@@ -106,7 +106,7 @@ def _sampled(docs: Docs) -> Iterable[bytes]:
 
 def _try(name: str, collection: str, batch: Batch, proposal: Proposal) -> tuple[int, Guess] | None:
     """Returns how many numbers it reads, and the guess; None if too few documents fit."""
-    trial = try_out({"name": name, "collection": collection, **proposal.keys}, batch)
+    trial = try_keys({"name": name, "collection": collection, **proposal.keys}, batch)
     if not trial.finite or len(trial.decoded.units) < _MIN_FIT * len(batch):
         return None
     trial.note(proposal.what, "sampled documents", proposal.notes)
@@ -154,7 +154,7 @@ def is_noisy(columns: Columns) -> bool:
     order = np.lexsort((columns.time, columns.series_of_readings))
     is_same_series = np.diff(columns.series_of_readings[order]) == 0
     for name, values in columns.values.items():
-        finite = columns.kinds[name][order] == Kind.FINITE
+        finite = columns.kinds[name][order] == ValueKind.FINITE
         numbers = np.where(finite, values[order], 0.0)
         if finite.sum() < _MIN_READINGS:
             continue

@@ -15,11 +15,11 @@ class Notes:
     evidence: dict[str, list[str]] = field(default_factory=dict)
     questions: dict[str, list[str]] = field(default_factory=dict)
 
-    def say(self, key: str, text: str) -> None:
+    def add_evidence(self, key: str, text: str) -> None:
         """Adds evidence."""
         self.evidence.setdefault(key, []).append(text)
 
-    def ask(self, key: str, text: str) -> None:
+    def add_question(self, key: str, text: str) -> None:
         """Adds a question."""
         self.questions.setdefault(key, []).append(text)
 

@@ -26,7 +26,7 @@ def references(fields: Fields) -> dict[str, list[Any]]:
         return {}
     found = {
         path: list({repr(it): it for it in held}.values())
-        for path, held in fields.always().items()
+        for path, held in fields.in_most().items()
         if path != "_id" and all(isinstance(it, _REFERENCE_TYPES) for it in held)
     }
     return dict(islice(found.items(), _MAX_FIELDS))
@@ -49,7 +49,7 @@ def _flags(referred: Fields, others: Fields) -> Sequence[str]:
     """Returns the fields that are true in all buckets that are referred to, and not in most others."""
     found = [
         path
-        for path, held in referred.always().items()
+        for path, held in referred.in_most().items()
         if all(it is True or it == 1 for it in held) and _is_rare(path, others)
     ]
     return sorted(found, key=lambda it: (not isinstance(referred.single[it][0], bool), not hints(it, FLAG)))

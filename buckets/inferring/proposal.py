@@ -38,7 +38,7 @@ class Evidence:
     @cached_property
     def single(self) -> dict[str, list[Any]]:
         """Returns the fields of one value that nearly all documents have."""
-        return self.fields.always(NEARLY_ALL)
+        return self.fields.in_most(NEARLY_ALL)
 
     @cached_property
     def times(self) -> list[Time]:
@@ -49,7 +49,7 @@ class Evidence:
     def _first_of_indexes(self) -> list[str]:
         return [it[0] for it in self.indexes if it]
 
-    def beside(self, time: str) -> list[str]:
+    def indexed_with(self, time: str) -> list[str]:
         """Returns the fields of which an index has that time as well."""
         return [it for index in self.indexes if time in index for it in index if it != time]
 
@@ -66,7 +66,9 @@ def choose_series(
     columns: Columns, times: Sequence[int | None], evidence: Evidence, time: str, proposal: Proposal
 ) -> None:
     """Puts the series fields into the proposal."""
-    proposal.keys["series_fields"] = series.choose(columns, times, evidence.beside(time), proposal.notes)
+    proposal.keys["series_fields"] = series.choose_fields(
+        columns, times, evidence.indexed_with(time), proposal.notes
+    )
 
 
 def choose_clock(columns: Columns, proposal: Proposal) -> None:
@@ -74,7 +76,7 @@ def choose_clock(columns: Columns, proposal: Proposal) -> None:
     offset = offset_field(columns)
     if offset is not None:
         proposal.keys["local_offset_field"] = offset
-        proposal.notes.ask(
+        proposal.notes.add_question(
             "local_offset_field",
             "Is this UTC minus local time, in minutes (Kolkata: -330)? If it is the opposite, take it out",
         )
@@ -82,10 +84,10 @@ def choose_clock(columns: Columns, proposal: Proposal) -> None:
     for path, zones in zone_fields(columns).items():
         if len(zones) == 1:
             proposal.timezone = next(iter(zones))
-            proposal.notes.say("timezone", f"it is in {listed([path])} of all sampled documents")
+            proposal.notes.add_evidence("timezone", f"it is in {listed([path])} of all sampled documents")
         else:
             text = f"{listed([path])} names {listed(sorted(zones)[:5])}. In which zone do days begin?"
-            proposal.notes.ask("timezone", text)
+            proposal.notes.add_question("timezone", text)
 
 
 def ask_of_other_times(chosen: Time, times: Sequence[Time], notes: Notes, key: str) -> None:
@@ -93,6 +95,8 @@ def ask_of_other_times(chosen: Time, times: Sequence[Time], notes: Notes, key: s
     rivals = [it.path for it in times if it.path != chosen.path and it.rank >= chosen.rank]
     others = [it.path for it in times if it.path != chosen.path and it.rank < chosen.rank]
     if rivals:
-        notes.ask(key, f"{listed(rivals)} may be the time of a reading just as well. Which one is it?")
+        notes.add_question(
+            key, f"{listed(rivals)} may be the time of a reading just as well. Which one is it?"
+        )
     if others:
-        notes.say(key, f"other times: {listed(others)}")
+        notes.add_evidence(key, f"other times: {listed(others)}")

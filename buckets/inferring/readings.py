@@ -49,12 +49,12 @@ def propose_native(evidence: Evidence, options: Mapping[str, str]) -> Iterator[P
     """Yields policies for a native time-series collection. `options`: its timeField and metaField."""
     time, meta = options["timeField"], options.get("metaField")
     inside = [it for it in evidence.fields.single if it == meta or it.startswith(f"{meta}.")]
-    is_whole = meta is not None and not (inside and set(inside) <= set(evidence.fields.always()))
+    is_whole = meta is not None and not (inside and set(inside) <= set(evidence.fields.in_most()))
     for attributes in (None, *_attribute_arrays(evidence)):
         proposal = Proposal({"model": "timeseries", "time_field": time}, "one measurement each")
-        proposal.notes.say("time_field", "its timeField")
+        proposal.notes.add_evidence("time_field", "its timeField")
         proposal.keys["series_fields"] = [meta] if is_whole else inside
-        proposal.notes.say("series_fields", "its metaField" if meta else "it has no metaField")
+        proposal.notes.add_evidence("series_fields", "its metaField" if meta else "it has no metaField")
         choose_clock({path: it for path, it in evidence.single.items() if path not in inside}, proposal)
         _choose_values(evidence, [time, *inside], attributes, proposal)
         proposal.keys["value_fields"].sort()  # the server gives fields in any order

@@ -44,9 +44,9 @@ def _samples(arrays: list[list[Any]]) -> _Samples | None:
     if not elements or not (is_pairs or all(isinstance(it, dict) for it in elements)):
         return None
     fields = Fields.of([_named(it) for it in elements] if is_pairs else elements)
-    always = fields.always(NEARLY_ALL)
-    always = {path: it for path, it in always.items() if path == _PAIR_TIME} if is_pairs else always
-    times = times_in(always) or times_in(always, by_name=True)
+    in_most = fields.in_most(NEARLY_ALL)
+    in_most = {path: it for path, it in in_most.items() if path == _PAIR_TIME} if is_pairs else in_most
+    times = times_in(in_most) or times_in(in_most, by_name=True)
     return _Samples(owners, arrays, fields, times[0], is_pairs) if times else None
 
 
@@ -80,15 +80,15 @@ def _proposals(path: str, samples: _Samples, evidence: Evidence) -> Iterator[Pro
     inner = {it: held for it, held in samples.fields.single.items() if it != samples.time.path}
     values = numeric(inner, notes)
     if samples.is_pairs:
-        notes.ask("value_fields", "Pairs don't name their values. What are they called?")
+        notes.add_question("value_fields", "Pairs don't name their values. What are they called?")
     counters = _counters(samples, inner, values, evidence, proposal)
     rows = {
         name: [held[owner] for owner in samples.owners] for name, held in names_of(evidence, counters).items()
     }
     if not samples.is_pairs:
-        always = samples.fields.always(NEARLY_ALL)
-        other_times = {it.path for it in times_in(always)} | {samples.time.path}
-        rows |= {f"{path}.*.{it}": held for it, held in always.items() if it not in other_times}
+        in_most = samples.fields.in_most(NEARLY_ALL)
+        other_times = {it.path for it in times_in(in_most)} | {samples.time.path}
+        rows |= {f"{path}.*.{it}": held for it, held in in_most.items() if it not in other_times}
     choose_clock(evidence.single, proposal)
     rows.pop(keys.get("local_offset_field", ""), None)
     choose_series(rows, samples.time.values, evidence, start.path, proposal)
@@ -122,7 +122,9 @@ def _bounds(samples: _Samples, evidence: Evidence, notes: Notes) -> tuple[Time, 
     possible = [it for it in ends if it[2] is not start and it[2].unit in (start.unit, "date")]
     likely = [it for it in possible if not hints(it[2].path, BOOKKEEPING)]
     if not likely:
-        notes.ask("start_field", "No field holds the time of the last sample. Can the writer keep one?")
+        notes.add_question(
+            "start_field", "No field holds the time of the last sample. Can the writer keep one?"
+        )
     return start, min(likely, key=lambda it: it[:2])[2] if likely else None
 
 
@@ -142,7 +144,7 @@ def _counters(
         if is_telling and agree >= _AGREEING * len(lengths) and not found:
             found.append(path)
             proposal.keys["count_field"] = path
-            proposal.notes.say(
+            proposal.notes.add_evidence(
                 "count_field", f"the number of samples in {agree:,} of {len(lengths):,} documents"
             )
     sums = {}
@@ -155,7 +157,9 @@ def _counters(
                 break
     if sums:
         proposal.keys["sum_fields"] = sums
-        proposal.notes.say("sum_fields", f"{listed(list(sums.values()))} holds the sum of the samples")
+        proposal.notes.add_evidence(
+            "sum_fields", f"{listed(list(sums.values()))} holds the sum of the samples"
+        )
     return found
 
 

@@ -33,7 +33,9 @@ def _is_text(value: Any) -> bool:
     return is_text(value) or isinstance(value, _TEXTS)
 
 
-def choose(columns: Columns, times: Sequence[int | None], indexed: Sequence[str], notes: Notes) -> list[str]:
+def choose_fields(
+    columns: Columns, times: Sequence[int | None], indexed: Sequence[str], notes: Notes
+) -> list[str]:
     """Returns the series fields among columns that have a value in each row. `times`: of each row; `indexed`:
     fields of an index that has the time as well. Numbers count if their name or an index says so, or if
     nothing else tells rows of one time apart."""
@@ -46,7 +48,9 @@ def choose(columns: Columns, times: Sequence[int | None], indexed: Sequence[str]
     _note_choice(chosen, columns, notes)
     for field in texts:
         if field not in chosen and field not in likely and len(set(map(_hashable, columns[field]))) > 1:
-            notes.ask(_KEY, f"{quoted(field)} varies. Is it part of what is measured? Then add it here")
+            notes.add_question(
+                _KEY, f"{quoted(field)} varies. Is it part of what is measured? Then add it here"
+            )
     return [field for field in columns if field in chosen]
 
 
@@ -58,7 +62,7 @@ def _without_unique(likely: list[str], columns: Columns, notes: Notes) -> list[s
     if len(unique) == len(likely):
         return likely
     for field in unique:
-        notes.ask(
+        notes.add_question(
             _KEY, f"{quoted(field)} is another one in each document, so it was left out. Is that right?"
         )
     return [field for field in likely if field not in unique]
@@ -86,11 +90,11 @@ def _repeated(fields: list[str], columns: Columns, times: Sequence[int | None]) 
 
 def _note_choice(chosen: list[str], columns: Columns, notes: Notes) -> None:
     if not chosen:
-        notes.ask(_KEY, "No field tells series apart. Is all of this one series?")
-        notes.say(_KEY, "no field names a series")
+        notes.add_question(_KEY, "No field tells series apart. Is all of this one series?")
+        notes.add_evidence(_KEY, "no field names a series")
         return
     text = ", ".join(f"{_count_distinct(columns[it]):,} of {quoted(it)}" for it in chosen)
-    notes.say(_KEY, f"in the sample: {text}")
+    notes.add_evidence(_KEY, f"in the sample: {text}")
 
 
 def _count_distinct(values: Sequence[Any]) -> int:

@@ -168,10 +168,10 @@ def _proposal(fields: dict[str, _Slots], kinds: Sequence[_Units], time: Time, ev
         proposal.keys["time_unit"] = time.key
     notes = proposal.notes
     first = next(iter(kind.keys))
-    notes.say(first, kind.words)
+    notes.add_evidence(first, kind.words)
     rivals = [it.words for it in others if it.slots == kind.slots]
     if rivals and len(set(non_null(time.values))) < _MIN_STARTS:
-        notes.ask(first, f"Are these {kind.words}, or {' or '.join(rivals)}?")
+        notes.add_question(first, f"Are these {kind.words}, or {' or '.join(rivals)}?")
     ask_of_other_times(time, evidence.times, notes, "time_field")
     choose_clock(evidence.single, proposal)
     names = names_of(evidence, [])
@@ -182,5 +182,5 @@ def _proposal(fields: dict[str, _Slots], kinds: Sequence[_Units], time: Time, ev
         it for it, held in evidence.fields.single.items() if any(isinstance(value, float) for value in held)
     ]
     if floats:
-        notes.say("value_fields", f"outside of slots there are also {listed(floats[:5])}")
+        notes.add_evidence("value_fields", f"outside of slots there are also {listed(floats[:5])}")
     return proposal

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from buckets.bson.raw import Batch
-from buckets.columns import Kind
+from buckets.columns import ValueKind
 from buckets.decoding.decode import Decoded, decode
 from buckets.fields.selectors import extended_json
 from buckets.inferring.notes import Notes, quoted
@@ -28,7 +28,7 @@ class Trial:
     @property
     def finite(self) -> int:
         """Returns how many numbers were read."""
-        return sum(int((kinds == Kind.FINITE).sum()) for kinds in self.decoded.columns.kinds.values())
+        return sum(int((kinds == ValueKind.FINITE).sum()) for kinds in self.decoded.columns.kinds.values())
 
     def note(self, what: str, documents: str, notes: Notes) -> None:
         """Notes what was read. `what`: how readings lie in a document; `documents`: which were read."""
@@ -50,13 +50,13 @@ class Trial:
             )
         notes.questions.pop("model", None)
         for text in questions:
-            notes.ask("model", text)
+            notes.add_question("model", text)
 
     def note_mixed(self, notes: Notes) -> None:
         """Asks about value fields that hold something else than numbers now and then."""
         for name, kinds in self.decoded.columns.kinds.items():
-            if (count := int((kinds == Kind.NONNUMERIC).sum())) > 0:
-                notes.ask(
+            if (count := int((kinds == ValueKind.NONNUMERIC).sum())) > 0:
+                notes.add_question(
                     "value_fields",
                     f"{quoted(name)} holds text or the like in {count:,} of {len(kinds):,} readings; "
                     "they are counted as nonnumeric. If whole days may be so, write "
@@ -64,7 +64,7 @@ class Trial:
                 )
 
 
-def try_out(keys: dict[str, Any], batch: Batch) -> Trial:
+def try_keys(keys: dict[str, Any], batch: Batch) -> Trial:
     """Returns the reading of documents by a policy's keys, without those optional keys that some documents
     disagree with."""
     best = _read(keys, {}, batch)

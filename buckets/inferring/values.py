@@ -33,7 +33,7 @@ def numeric(columns: Columns, notes: Notes) -> list[str]:
         if any(map(is_finite, numbers)) and not is_name and not path.startswith(("__", "_id.")):
             (found if 2 * len(numbers) > len(held) else mixed).append(path)
     if mixed:
-        notes.ask(_KEY, f"{listed(mixed)} holds numbers now and then. Does it belong here?")
+        notes.add_question(_KEY, f"{listed(mixed)} holds numbers now and then. Does it belong here?")
     return usable(_outermost(found), notes)
 
 
@@ -46,7 +46,7 @@ def usable(paths: list[str], notes: Notes) -> list[str]:
             free.setdefault(_column(name), path)
     left_out = [it for it in paths if it not in free.values()]
     if left_out and free:
-        notes.ask(
+        notes.add_question(
             _KEY,
             f"{listed(left_out)} holds numbers too, but summaries or other columns have that name. "
             "Rename the field to have it summarized",

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from buckets.bson.raw import Docs
 from buckets.layouts.cache import ByteLimitedCache
-from buckets.layouts.layout import Bytes2D, Group, Layout, NamesIn, slabs
+from buckets.layouts.layout import Bytes2D, Group, Layout, NamesIn, row_slices
 from buckets.layouts.merge import Containers, union_of
 from buckets.layouts.union import Union
 
@@ -74,7 +74,7 @@ def group_by_layout(
     unmatched: list[Members] = []
     yield from _by_length(docs, everything, rules, unmatched)
     rest = np.sort(np.concatenate(unmatched)) if unmatched else everything[:0]
-    yield from _united(docs, rest, rules, unions.of(rules) if unions else ByteLimitedCache(0))
+    yield from _in_unions(docs, rest, rules, unions.of(rules) if unions else ByteLimitedCache(0))
 
 
 def _by_length(
@@ -140,7 +140,7 @@ def _alike(matrix: Bytes2D, layout: Layout) -> NDArray[np.bool_]:
     """Returns which rows equal the layout in every byte outside its holes. Mostly all do: then the bits that
     are set in any row, and those that are in every row, are the layout's."""
     alike = np.ones(len(matrix), dtype=np.bool_)
-    for slab in slabs(len(matrix), layout.size):
+    for slab in row_slices(len(matrix), layout.size):
         rows = matrix[slab]
         in_any, in_all = np.bitwise_or.reduce(rows, axis=0), np.bitwise_and.reduce(rows, axis=0)
         if (((in_any ^ layout.skeleton) | (in_all ^ layout.skeleton)) & layout.mask).any():
@@ -153,7 +153,9 @@ def _layout_of(document: bytes, rules: UnionRules | None, names: NamesIn | None)
     return next(known, None) or Layout(document, names=names)
 
 
-def _united(docs: Docs, rest: Members, rules: UnionRules, known: ByteLimitedCache[Union]) -> Iterator[Group]:
+def _in_unions(
+    docs: Docs, rest: Members, rules: UnionRules, known: ByteLimitedCache[Union]
+) -> Iterator[Group]:
     """Yields groups of documents that fit into unions: known ones, then new ones made of some of them; then
     all others."""
     candidates, budget = iter(known), _MAX_PADDING * docs.size

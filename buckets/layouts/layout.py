@@ -87,7 +87,7 @@ class Layout:
         holes = [(it.hole, it.width) for it in self.elements if it.width]
         self.holes = np.array(holes, dtype=np.int32).reshape(-1, 2)
         self.mask = np.full(self.size, 0xFF, dtype=np.uint8)  # of the bytes outside the holes
-        self.mask[spread(*self.holes.T)] = 0
+        self.mask[positions_in(*self.holes.T)] = 0
         self.skeleton = np.frombuffer(document, dtype=np.uint8) & self.mask
 
     def fits(self, document: bytes) -> bool:
@@ -160,7 +160,7 @@ def _path(parent: Path, name: bytes) -> Path:
     return (*parent, name.decode("utf-8", "backslashreplace"))
 
 
-def spread(starts: NDArray[np.integer], widths: NDArray[np.integer]) -> NDArray[np.int64]:
+def positions_in(starts: NDArray[np.integer], widths: NDArray[np.integer]) -> NDArray[np.int64]:
     """Returns every position in these spans."""
     ends = np.cumsum(widths, dtype=np.int64)
     return np.repeat(starts - ends + widths, widths) + np.arange(ends[-1] if len(ends) else 0)
@@ -238,7 +238,7 @@ def steps(numbers: list[int]) -> list[int] | slice:
 ByType = list[tuple[int, list[int], list[Element]]]
 
 
-class Cells(list[Cell]):
+class ReadingCells(list[Cell]):
     """The cells of all readings of a layout, which are read again for each batch."""
 
     @cached_property
@@ -249,7 +249,7 @@ class Cells(list[Cell]):
 
 def by_type(cells: Sequence[Cell]) -> ByType:
     """Returns cells by their BSON type, in the form in which columns are read."""
-    return cells.by_type if isinstance(cells, Cells) else _by_type(cells)
+    return cells.by_type if isinstance(cells, ReadingCells) else _by_type(cells)
 
 
 def _by_type(cells: Sequence[Cell]) -> ByType:
@@ -277,7 +277,7 @@ def read_bytes(matrix: Bytes2D, starts: Sequence[int], width: int) -> Bytes2D:
     return read.view(np.uint8).reshape(len(matrix), len(starts), width)
 
 
-def slabs(rows: int, size: int) -> Iterator[slice]:
+def row_slices(rows: int, size: int) -> Iterator[slice]:
     """Yields rows in slices that fit the processor's cache. `size`: bytes of a row."""
     step = max(1, SLAB // max(1, size))
     return (slice(start, min(start + step, rows)) for start in range(0, rows, step))

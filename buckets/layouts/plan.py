@@ -9,7 +9,7 @@ import numpy as np
 
 from buckets.bson.types import ARRAY, DOCUMENT
 from buckets.layouts.layout import ALWAYS, Flags, Path, Variants
-from buckets.layouts.steps import Choice, Close, Each, Open, Skip, Step, Test, Text, words_of
+from buckets.layouts.steps import Choice, Close, Each, MatchStep, Open, Skip, Test, Text, words_of
 
 _DOCUMENTS = (DOCUMENT, ARRAY)
 #: With more flags than these, the length of a document does not tell what is in it.
@@ -62,7 +62,7 @@ class UnionPlan:
 
     def __init__(self, whole: Alternative) -> None:
         self.template = bytearray()
-        self.steps: list[Step] = []
+        self.steps: list[MatchStep] = []
         self._flag: list[int] = []  # of each byte
         self._marks: list[tuple[int, bool]] = [(ALWAYS, whole.varies)]
         self._count = 0

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from buckets.layouts.layout import ALWAYS, Flags, slabs
+from buckets.layouts.layout import ALWAYS, Flags, row_slices
 
 #: Bytes, 8 at a time: offset, mask, and what has to be there.
 Words = tuple[tuple[int, int, int], ...]
@@ -38,7 +38,7 @@ class Walk:
         self.closed: list[tuple[int, Places, Places]] = []  # flag, where each began, where it ended
         self._forward = np.empty_like(self.at)
 
-    def through(self, steps: Sequence[Step]) -> tuple[Flags, Flags]:
+    def through(self, steps: Sequence[MatchStep]) -> tuple[Flags, Flags]:
         """Returns which documents seem to fit, and the flags of all, a row a flag."""
         for step in steps:
             step.follow(self)
@@ -52,7 +52,7 @@ class Walk:
         self.at += np.multiply(present, width, out=self._forward)
 
 
-class Step(Protocol):
+class MatchStep(Protocol):
     """One step through the documents of a union."""
 
     def follow(self, walk: Walk) -> None:
@@ -156,7 +156,7 @@ class Each(NamedTuple):
     first: int  # flag of the first: others follow, those inside of each behind its own
     optional: bool  # has each a flag of its own?
     headers: list[bytes]
-    steps: list[Step]
+    steps: list[MatchStep]
     inside: int  # how many flags
     #: By length in bytes: may an element be so long, and its flags: 1 + i × lengths. None where a length
     #: does not tell.
@@ -172,7 +172,7 @@ class Each(NamedTuple):
         ends = [header[-_HEADER_SEEN:] for header in self.headers]
         wanted, masks = _in_words(ends), _in_words([b"\xff" * len(end) for end in ends])
         number, alive = np.zeros(len(at), dtype=np.int64), walk.flags[self.parent]
-        for slab in slabs(count, WORD * len(at)):
+        for slab in row_slices(count, WORD * len(at)):
             present = (heads[slab] & masks[slab]) == wanted[slab]
             present[0] &= alive
             np.logical_and.accumulate(present, axis=0, out=present)

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from buckets.bson.raw import Docs
-from buckets.layouts.layout import Bytes2D, Flags, Layout, slabs
-from buckets.layouts.steps import WORD, Step, Walk
+from buckets.layouts.layout import Bytes2D, Flags, Layout, row_slices
+from buckets.layouts.steps import WORD, MatchStep, Walk
 from buckets.layouts.stretches import pad
 
 #: Documents that are matched at once; of longer ones, as many as take so many bytes.
@@ -33,7 +33,7 @@ class Union(NamedTuple):
     """A layout of which parts may be absent, with the steps that match documents against it."""
 
     layout: Layout
-    steps: Sequence[Step]
+    steps: Sequence[MatchStep]
 
     @property
     def size(self) -> int:
@@ -51,7 +51,7 @@ class Union(NamedTuple):
         matrix = np.empty((len(rows), size), dtype=np.uint8)
         proven = np.zeros(len(rows), dtype=np.bool_)
         empty = matrix[:0]
-        for slab in slabs(len(rows), size):
+        for slab in row_slices(len(rows), size):
             edges = chosen.offsets[slab.start : slab.stop + 1]
             if not len(empty):  # in the first, which is the largest
                 empty = np.tile(self.layout.skeleton, (len(edges) - 1, 1))

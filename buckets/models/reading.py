@@ -50,6 +50,6 @@ def _attributes(layout: Layout, array: Path, policy: Policy) -> dict[str, Cell]:
     return found
 
 
-def holding(policy: Policy, form: TimeForm, start_ms: int, end_ms: int) -> dict[str, Any]:
+def range_query(policy: Policy, form: TimeForm, start_ms: int, end_ms: int) -> dict[str, Any]:
     """Returns a query for every bucket that may hold a reading in [start, end)."""
     return any_of(form.ranges(str(policy.time_field), start_ms, end_ms - 1))

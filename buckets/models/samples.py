@@ -13,7 +13,7 @@ from buckets.bson.types import ARRAY, DOCUMENT, TYPE_NAMES
 from buckets.fields.timeforms import TimeForm, any_of, own_form, sample_form
 from buckets.fields.times import FIRST_MS, LAST_MS
 from buckets.fields.values import NUMBERS
-from buckets.layouts.layout import Cells, Layout, Path
+from buckets.layouts.layout import Layout, Path, ReadingCells
 from buckets.models.series import SERIES_TYPES_IN_SAMPLE
 from buckets.models.shape import COUNT_TYPES, Breach, Shape, find_all, need, need_all, split
 from config.policies import Policy
@@ -55,9 +55,9 @@ def sampled(layout: Layout, array: Path, time: Path, policy: Policy, form: TimeF
     """Returns the readings of an array of samples, each with its time, in the samples' form or in `form`."""
     need(layout, array, (ARRAY,), "array of samples")
     form = form or sample_form(policy)
-    times = Cells()
-    values = {name: Cells() for name in policy.value_names}
-    series = {name: Cells() for name in policy.sample_series}
+    times = ReadingCells()
+    values = {name: ReadingCells() for name in policy.value_names}
+    series = {name: ReadingCells() for name in policy.sample_series}
     kind = ARRAY if policy.samples_as == "pairs" else DOCUMENT
     for sample in layout.children(array):
         if sample.type != kind:
@@ -78,7 +78,7 @@ def values_in_sample(policy: Policy) -> list[Path]:
     return [split(path) for path in policy.value_fields]
 
 
-def holding(policy: Policy, form: TimeForm, start_ms: int, end_ms: int) -> Document:
+def range_query(policy: Policy, form: TimeForm, start_ms: int, end_ms: int) -> Document:
     """Returns a query for every bucket that may hold a reading in [start, end)."""
     starts = form.ranges(str(policy.start_field), FIRST_MS, end_ms - 1)
     if policy.end_field:
@@ -89,11 +89,11 @@ def holding(policy: Policy, form: TimeForm, start_ms: int, end_ms: int) -> Docum
     return any_of([{"$and": list(both)} for both in itertools.product(starts, ends)])
 
 
-def running(policy: Policy, form: TimeForm, at_ms: int) -> Document:
+def running_query(policy: Policy, form: TimeForm, at_ms: int) -> Document:
     """Returns a query for every bucket that starts before the instant, and may hold a reading at or after
     it."""
     if policy.end_field:
-        return holding(policy, form, at_ms, at_ms + 1)
+        return range_query(policy, form, at_ms, at_ms + 1)
     starts = any_of(form.ranges(str(policy.start_field), FIRST_MS, at_ms))
     return {"$and": [starts, _sampled_in(policy, at_ms, LAST_MS)]}
 

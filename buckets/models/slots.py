@@ -13,7 +13,7 @@ import numpy as np
 
 from buckets.bson.types import ARRAY, DOCUMENT, TYPE_NAMES
 from buckets.fields.timeforms import TimeForm, any_of, own_form
-from buckets.layouts.layout import Cell, Cells, Element, Layout, Path
+from buckets.layouts.layout import Cell, Element, Layout, Path, ReadingCells
 from buckets.models.samples import sampled
 from buckets.models.shape import Breach, Shape, find, find_all, need, split
 from config.policies import Policy
@@ -110,7 +110,9 @@ def _slotted(layout: Layout, policy: Policy, fields: dict[str, _Field], start: E
         own_form=own_form(policy),
         step=min(length_ms(policy), _QUARTER_MS),
         offsets=np.array(offsets, dtype=np.int64),
-        values={name: Cells(filled.get(offset, ()) for offset in offsets) for name, filled in found.items()},
+        values={
+            name: ReadingCells(filled.get(offset, ()) for offset in offsets) for name, filled in found.items()
+        },
     )
 
 
@@ -156,7 +158,7 @@ def _value(layout: Layout, slot: Path, inside: Path) -> Cell:
     return find_all(layout, (*slot, *inside))
 
 
-def holding(policy: Policy, form: TimeForm, start_ms: int, end_ms: int) -> dict[str, Any]:
+def range_query(policy: Policy, form: TimeForm, start_ms: int, end_ms: int) -> dict[str, Any]:
     """Returns a query for every bucket that may hold a reading in [start, end)."""
     first = start_ms - length_ms(policy) + 1
     return any_of(form.ranges(str(policy.time_field), first, end_ms - 1))

@@ -18,7 +18,7 @@ from buckets.fields.times import as_date, as_ms
 from buckets.models.reading import shape
 from config.policies import Policy
 
-__all__ = ["KEPT", "between", "holding", "made_with", "measurement", "shape"]
+__all__ = ["KEPT", "between", "measurement", "range_query", "shape", "timeseries_options"]
 
 #: Why buckets of a native time-series collection stay after they were exported.
 KEPT = (
@@ -31,7 +31,7 @@ KEPT = (
 _LOOKED_UP = as_ms(datetime(1972, 1, 1, tzinfo=UTC)), as_ms(datetime(2100, 1, 1, tzinfo=UTC))
 
 
-def holding(policy: Policy, _form: TimeForm, start_ms: int, end_ms: int) -> dict[str, Any]:
+def range_query(policy: Policy, _form: TimeForm, start_ms: int, end_ms: int) -> dict[str, Any]:
     """Returns a query for every measurement in [start, end)."""
     return between(str(policy.time_field), start_ms, end_ms - 1)
 
@@ -48,7 +48,7 @@ def between(field: str, first_ms: int, last_ms: int) -> dict[str, Any]:
     return {name: parts for name, parts in query.items() if parts}
 
 
-def made_with(database: Database[dict[str, Any]], collection: str) -> dict[str, str] | None:
+def timeseries_options(database: Database[dict[str, Any]], collection: str) -> dict[str, str] | None:
     """Returns the options of a native time-series collection; None where it is none, or absent."""
     for info in database.list_collections(filter={"name": collection, "type": "timeseries"}):
         options = info["options"]["timeseries"]

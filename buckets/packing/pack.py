@@ -19,14 +19,14 @@ from buckets.bson.types import DATE, DOUBLE, INT32, INT64
 from buckets.columns import Series, is_number
 from buckets.decoding.decode import BucketSet
 from buckets.decoding.order import Order
-from buckets.decoding.soundness import Piece
+from buckets.decoding.soundness import ReadingGroup
 from buckets.fields.selectors import series_order
 from buckets.fields.times import DAY_MS, LAST_MS, Unit, from_numbers, to_numbers
 from buckets.layouts.layout import Bytes2D, Flags, by_type, read_holes, steps
 from config.policies import Policy
 
 
-class Source(IntEnum):
+class ByteSource(IntEnum):
     """Where the bytes of a hole come from. The numbers are part of the archive format."""
 
     KEPT = 0  # the group's residue
@@ -44,37 +44,41 @@ class Source(IntEnum):
 
 
 #: By the unit that numbers count: BSON type -> source. Texts are kept.
-_TIME_SOURCES: dict[Unit | None, dict[int, Source]] = {
+_TIME_SOURCES: dict[Unit | None, dict[int, ByteSource]] = {
     None: {},
-    "s": {INT32: Source.TIME_INT32, INT64: Source.TIME_INT64, DOUBLE: Source.TIME_DOUBLE},
-    "ms": {INT64: Source.TIME_MS_INT64, DOUBLE: Source.TIME_MS_DOUBLE},
-    "us": {INT64: Source.TIME_US_INT64},
-    "ns": {INT64: Source.TIME_NS_INT64},
+    "s": {INT32: ByteSource.TIME_INT32, INT64: ByteSource.TIME_INT64, DOUBLE: ByteSource.TIME_DOUBLE},
+    "ms": {INT64: ByteSource.TIME_MS_INT64, DOUBLE: ByteSource.TIME_MS_DOUBLE},
+    "us": {INT64: ByteSource.TIME_US_INT64},
+    "ns": {INT64: ByteSource.TIME_NS_INT64},
 }
-UNITS: dict[Source, Unit] = {
+UNITS: dict[ByteSource, Unit] = {
     source: unit for unit, sources in _TIME_SOURCES.items() if unit for source in sources.values()
 }
-_VALUE_SOURCES = {DOUBLE: Source.VALUE_DOUBLE, INT32: Source.VALUE_INT32, INT64: Source.VALUE_INT64}
+_VALUE_SOURCES = {
+    DOUBLE: ByteSource.VALUE_DOUBLE,
+    INT32: ByteSource.VALUE_INT32,
+    INT64: ByteSource.VALUE_INT64,
+}
 _ALWAYS_EXACT = (
-    *(Source.TIME_DATE, Source.TIME_INT32, Source.TIME_INT64, Source.TIME_MS_INT64),
-    Source.VALUE_INT32,
+    *(ByteSource.TIME_DATE, ByteSource.TIME_INT32, ByteSource.TIME_INT64, ByteSource.TIME_MS_INT64),
+    ByteSource.VALUE_INT32,
 )
 _MINUS_ZERO = np.array(-0.0).view("<i8")
 #: Of a hole that no row carries: source, reading, field.
-_KEPT = (Source.KEPT, 0, 0)
-TIMES = frozenset({Source.TIME_DATE, *UNITS})
+_KEPT = (ByteSource.KEPT, 0, 0)
+TIMES = frozenset({ByteSource.TIME_DATE, *UNITS})
 DTYPES = {
-    Source.TIME_DATE: "<i8",
-    Source.TIME_INT32: "<i4",
-    Source.TIME_INT64: "<i8",
-    Source.TIME_DOUBLE: "<f8",
-    Source.VALUE_DOUBLE: "<f8",
-    Source.VALUE_INT32: "<i4",
-    Source.VALUE_INT64: "<i8",
-    Source.TIME_MS_INT64: "<i8",
-    Source.TIME_MS_DOUBLE: "<f8",
-    Source.TIME_US_INT64: "<i8",
-    Source.TIME_NS_INT64: "<i8",
+    ByteSource.TIME_DATE: "<i8",
+    ByteSource.TIME_INT32: "<i4",
+    ByteSource.TIME_INT64: "<i8",
+    ByteSource.TIME_DOUBLE: "<f8",
+    ByteSource.VALUE_DOUBLE: "<f8",
+    ByteSource.VALUE_INT32: "<i4",
+    ByteSource.VALUE_INT64: "<i8",
+    ByteSource.TIME_MS_INT64: "<i8",
+    ByteSource.TIME_MS_DOUBLE: "<f8",
+    ByteSource.TIME_US_INT64: "<i8",
+    ByteSource.TIME_NS_INT64: "<i8",
 }
 
 
@@ -152,16 +156,16 @@ def _has_number(readings: Order, kinds: NDArray[np.uint8]) -> NDArray[np.bool_]:
     return numbers if numbers.all() else readings.take(numbers)  # all are in any order
 
 
-def _pack_group(piece: Piece, rows: NDArray[np.int64], policy: Policy) -> PackedGroup:
+def _pack_group(piece: ReadingGroup, rows: NDArray[np.int64], policy: Policy) -> PackedGroup:
     units = piece.units
     order = piece.group.members if piece.overflow else np.zeros(len(units), dtype=np.int64)
     sequence = np.lexsort((order, units))
     matrix, present, variants = piece.group.matrix, piece.group.present, piece.group.layout.variants
-    carried = _carried(piece, policy)
+    carried = _carried_by_rows(piece, policy)
     hole, width = (column.copy() for column in piece.group.layout.holes.T)
     described = np.array([carried.get(at, _KEPT) for at in hole.tolist()], np.int32).reshape(-1, 3)
     source, reading, field = described.T
-    kept = source == Source.KEPT
+    kept = source == ByteSource.KEPT
     return PackedGroup(
         overflow=piece.overflow,
         readings=piece.time.shape[1],
@@ -197,13 +201,13 @@ def _residue(
     return b"".join(parts)
 
 
-def _carried(piece: Piece, policy: Policy) -> dict[int, tuple[Source, int, int]]:
+def _carried_by_rows(piece: ReadingGroup, policy: Policy) -> dict[int, tuple[ByteSource, int, int]]:
     """Returns the holes that the rows carry: offset -> source, reading, field. A hole that is absent holds
     zeros, which a row gives back."""
-    times = {DATE: Source.TIME_DATE, **_TIME_SOURCES[piece.shape.form.unit]}
+    times = {DATE: ByteSource.TIME_DATE, **_TIME_SOURCES[piece.shape.form.unit]}
     cells = [(times, 0, piece.shape.times or [])]
     cells += [(_VALUE_SOURCES, i, piece.shape.values[name]) for i, name in enumerate(policy.value_names)]
-    found: dict[int, tuple[Source, int, int]] = {}
+    found: dict[int, tuple[ByteSource, int, int]] = {}
     for sources, field, of_field in cells:
         for kind, readings, elements in by_type(of_field):
             if kind not in sources:
@@ -211,7 +215,7 @@ def _carried(piece: Piece, policy: Policy) -> dict[int, tuple[Source, int, int]]
             source = sources[kind]
             if source in _ALWAYS_EXACT:
                 exact = np.ones(len(elements), dtype=np.bool_)
-            elif source == Source.VALUE_DOUBLE and piece.group.present is None:
+            elif source == ByteSource.VALUE_DOUBLE and piece.group.present is None:
                 exact = _exact(piece.values[policy.value_names[field]][0][:, steps(readings)], source)
             else:
                 exact = _exact(piece.group.read(elements, DTYPES[source]), source)
@@ -221,23 +225,23 @@ def _carried(piece: Piece, policy: Policy) -> dict[int, tuple[Source, int, int]]
     return found
 
 
-def _exact(raw: NDArray[Any], source: Source) -> Flags:
+def _exact(raw: NDArray[Any], source: ByteSource) -> Flags:
     """Returns whether a row's double (value) or milliseconds (time) give the bits of a hole back in each
     document, (n, h) → (h,)."""
-    if source == Source.VALUE_DOUBLE:
+    if source == ByteSource.VALUE_DOUBLE:
         # -0.0 and NaN survive in Parquet, but a dictionary may take one NaN, or zero, for another
         same = ~(np.isnan(raw) | (raw.view("<i8") == _MINUS_ZERO))
-    elif source == Source.VALUE_INT64:
+    elif source == ByteSource.VALUE_INT64:
         same = (raw >= -(2**53)) & (raw <= 2**53)
     else:
         ms = from_numbers(raw, UNITS[source])
-        same = as_held(ms, source).view("<i8") == raw.view("<i8")
+        same = as_stored(ms, source).view("<i8") == raw.view("<i8")
     return np.asarray(same.all(axis=0))
 
 
-def as_held(rows: NDArray[Any], source: Source) -> NDArray[Any]:
+def as_stored(rows: NDArray[Any], source: ByteSource) -> NDArray[Any]:
     """Returns values of rows (milliseconds, doubles) in the type in which documents hold them."""
-    if source == Source.TIME_DOUBLE:
+    if source == ByteSource.TIME_DOUBLE:
         rows = rows / 1000.0
     elif source in UNITS:
         rows = to_numbers(rows, UNITS[source])

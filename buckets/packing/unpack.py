@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from buckets.bson.raw import Batch, Docs
 from buckets.bson.rows import filled
-from buckets.layouts.layout import Bytes2D, Flags, slabs, spread, steps, write_holes
+from buckets.layouts.layout import Bytes2D, Flags, positions_in, row_slices, steps, write_holes
 from buckets.layouts.stretches import cut
-from buckets.packing.pack import TIMES, PackedGroup, Source, as_held
+from buckets.packing.pack import TIMES, ByteSource, PackedGroup, as_stored
 
 
 class Readings(NamedTuple):
@@ -30,7 +30,7 @@ def unpack(readings: Readings, groups: Sequence[PackedGroup]) -> Batch:
     return Batch(main.docs(), extra.docs(), extra.owner)
 
 
-def gives(readings: Readings, groups: Sequence[PackedGroup], batch: Batch) -> bool:
+def unpacks_to(readings: Readings, groups: Sequence[PackedGroup], batch: Batch) -> bool:
     """Returns whether `unpack` gives this very batch, byte for byte. Rebuilds some documents at a time and
     keeps none, which takes half the time, and no memory for all of them."""
     main, extra = _Side.both(readings, groups)
@@ -117,7 +117,7 @@ def _lengths(group: PackedGroup, present: Flags | None) -> NDArray[np.int64]:
         return np.full(len(group.units), len(group.skeleton))
     of_flag = np.bincount(group.flag)  # bytes that each flag tells of
     size = present.shape[1] * of_flag.itemsize  # of the flags of a document, as they are multiplied
-    return np.concatenate([present[slab] @ of_flag for slab in slabs(len(present), size)])
+    return np.concatenate([present[slab] @ of_flag for slab in row_slices(len(present), size)])
 
 
 def _of_group(
@@ -127,7 +127,7 @@ def _of_group(
     filled in: into the same skeletons, since every hole is written each time."""
     n, skeleton = len(group.units), np.frombuffer(group.skeleton, dtype=np.uint8)
     fill, skeletons = _filler(group, readings), np.zeros((0, 0), dtype=np.uint8)
-    for slab in slabs(n, len(skeleton)):
+    for slab in row_slices(n, len(skeleton)):
         if not len(skeletons):  # the first is the largest
             skeletons = np.tile(skeleton, (slab.stop - slab.start, 1))
         matrix = skeletons[: slab.stop - slab.start]
@@ -137,25 +137,25 @@ def _of_group(
 
 def _filler(group: PackedGroup, readings: Readings) -> Callable[[Bytes2D, slice], None]:
     """Returns a function that fills skeletons of some of the documents, also those of what is absent."""
-    whole = group.source == Source.KEPT
-    kept = spread(group.hole[whole], group.width[whole])
+    whole = group.source == ByteSource.KEPT
+    kept = positions_in(group.hole[whole], group.width[whole])
     residue = np.frombuffer(group.residue, dtype=np.uint8).reshape(len(kept), len(group.units))
     carried = []
     for source, field in set(zip(group.source.tolist(), group.field.tolist(), strict=True)):
-        if source != Source.KEPT:
+        if source != ByteSource.KEPT:
             at = np.flatnonzero((group.source == source) & (group.field == field))
-            taken = _taker(group, at, readings.time if source in TIMES else readings.values[field])
-            carried.append((Source(source), group.hole[at].astype(np.int64), taken))
+            taken = _hole_values(group, at, readings.time if source in TIMES else readings.values[field])
+            carried.append((ByteSource(source), group.hole[at].astype(np.int64), taken))
 
     def fill(matrix: Bytes2D, slab: slice) -> None:
         matrix[:, kept] = residue[:, slab].T
         for source, holes, taken in carried:
-            write_holes(matrix, holes, as_held(taken(slab), source))
+            write_holes(matrix, holes, as_stored(taken(slab), source))
 
     return fill
 
 
-def _taker(
+def _hole_values(
     group: PackedGroup, at: NDArray[np.int64], column: NDArray[Any]
 ) -> Callable[[slice], NDArray[Any]]:
     """Returns a function that gives the values of these holes: a row for each of some documents."""

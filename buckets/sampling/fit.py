@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from buckets.bson.raw import Batch
-from buckets.columns import Columns, Kind, Quarantined, Series
+from buckets.columns import Columns, Quarantined, Series, ValueKind
 from buckets.decoding.decode import Decoded, decode
 from buckets.models.slots import containers
 from buckets.sampling.unused import FieldUse, fields_of
@@ -30,7 +30,7 @@ class Fit:
     sampled: int  # buckets
     buckets: int  # of these, that keep to the model
     readings: int
-    held: dict[str, dict[Kind, int]]  # value field -> how many readings hold what there
+    held: dict[str, dict[ValueKind, int]]  # value field -> how many readings hold what there
     series: int
     span: tuple[int, int] | None  # of the readings, first to last, milliseconds
     examples: list[Example]  # the first and the last, by `_id`
@@ -46,12 +46,14 @@ class Fit:
     @property
     def finite(self) -> dict[str, float | None]:
         """Returns the share of the readings that hold a finite number; None without readings."""
-        shares = {name: held[Kind.FINITE] / max(1, self.readings) for name, held in self.held.items()}
+        shares = {name: held[ValueKind.FINITE] / max(1, self.readings) for name, held in self.held.items()}
         return {name: share if self.readings else None for name, share in shares.items()}
 
     def empty_fields(self, policy: Policy) -> list[str]:
         """Returns the value fields in which not one reading holds a finite number, though it has to."""
-        return [name for name in policy.numeric_names if self.readings and not self.held[name][Kind.FINITE]]
+        return [
+            name for name in policy.numeric_names if self.readings and not self.held[name][ValueKind.FINITE]
+        ]
 
 
 def fit_of(batch: Batch, policy: Policy) -> Fit:
@@ -72,9 +74,9 @@ def fit_of(batch: Batch, policy: Policy) -> Fit:
     )
 
 
-def _counted(columns: Columns, name: str) -> dict[Kind, int]:
-    counts = np.bincount(columns.kinds[name], minlength=len(Kind))
-    return {kind: int(counts[kind]) for kind in Kind}
+def _counted(columns: Columns, name: str) -> dict[ValueKind, int]:
+    counts = np.bincount(columns.kinds[name], minlength=len(ValueKind))
+    return {kind: int(counts[kind]) for kind in ValueKind}
 
 
 def _examples(columns: Columns) -> list[Example]:
@@ -83,7 +85,7 @@ def _examples(columns: Columns) -> list[Example]:
 
 
 def _example(columns: Columns, row: int) -> Example:
-    numbers = (Kind.FINITE, Kind.NONFINITE)
+    numbers = (ValueKind.FINITE, ValueKind.NONFINITE)
     values = {
         name: float(held[row]) if columns.kinds[name][row] in numbers else None
         for name, held in columns.values.items()

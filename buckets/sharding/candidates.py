@@ -45,7 +45,7 @@ def _native(policy: Policy) -> Iterator[ShardKey]:
 def _keys(policy: Policy, documents: Sequence[Document]) -> Iterator[ShardKey]:
     time, _ = first_and_last(policy)
     series = [it for it in policy.series_fields if "*" not in it]
-    fields = Fields.of(documents).always()
+    fields = Fields.of(documents).in_most()
     used = {*policy.series_fields, *policy.value_fields, *policy.sum_fields.values(), time, "_id"}
     used |= {str(policy.count_field), str(policy.end_field)}
     further = {path: held for path, held in fields.items() if path not in used}

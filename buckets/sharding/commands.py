@@ -22,7 +22,7 @@ from bson.timestamp import Timestamp
 
 from buckets.fields.isotimes import date_text
 from buckets.fields.times import as_date, to_numbers
-from buckets.sharding.drawn import Drawn
+from buckets.sharding.drawn import DrawnDocuments
 from buckets.sharding.keys import ShardKey
 from buckets.sharding.study import Study
 
@@ -76,7 +76,7 @@ def _splits(study: Study, space: str, names: Sequence[str]) -> list[str]:
 
 
 def tiering(
-    key: ShardKey, drawn: Drawn, namespace: str, names: Sequence[str], hot_from: int, days: float
+    key: ShardKey, drawn: DrawnDocuments, namespace: str, names: Sequence[str], hot_from: int, days: float
 ) -> list[str]:
     """Returns the commands of zones by age: what is since `hot_from` (milliseconds) on the first half of the
     shards. None where the key does not begin with the time: ages are no ranges of it."""
@@ -94,7 +94,7 @@ def tiering(
     ]
 
 
-def _instant(drawn: Drawn, ms: int) -> Any:
+def _instant(drawn: DrawnDocuments, ms: int) -> Any:
     """Returns an instant as the documents write times."""
     example = drawn.value(drawn.time_field, 0)
     if isinstance(example, str):

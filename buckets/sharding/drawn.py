@@ -27,7 +27,7 @@ _MIN_SPREAD = 0.5
 
 
 @dataclass(frozen=True)
-class Column:
+class KeyColumn:
     """The values of documents in one field. `raws`: type and bytes; empty where there is nothing."""
 
     raws: list[bytes]
@@ -61,7 +61,7 @@ class Column:
         return sum(it[:1] in (b"", bytes([NULL])) for it in self.raws) / max(1, len(self.raws))
 
 
-class Drawn:
+class DrawnDocuments:
     """n documents. `documents` and `data`: how many the collection has, and their bytes; by the sample where
     None."""
 
@@ -89,7 +89,7 @@ class Drawn:
         return list(map(b"".join, zip(*parts, strict=True)))
 
     @cached_property
-    def arriving(self) -> dict[str, float]:
+    def arrival_correlations(self) -> dict[str, float]:
         """Returns the rank correlation of each field with the order of arrival."""
         return {path: rank_correlation(it.numbers, self.arrived) for path, it in self.columns.items()}
 
@@ -107,11 +107,11 @@ class Drawn:
         return self.time_field, self.times
 
 
-def _column(docs: Docs, path: str) -> Column:
+def _column(docs: Docs, path: str) -> KeyColumn:
     parts = split(path)
     prefixes = [parts[:depth] for depth in range(1, len(parts) + 1)]
     arrays = any(first_at(document, prefix)[:1] == bytes([ARRAY]) for document in docs for prefix in prefixes)
-    return Column([first_at(document, parts) for document in docs], arrays)
+    return KeyColumn([first_at(document, parts) for document in docs], arrays)
 
 
 def numbered(values: Sequence[bytes]) -> NDArray[np.int64]:

@@ -10,7 +10,7 @@ from bson.codec_options import CodecOptions
 from bson.errors import BSONError
 
 from buckets.bson.types import NULL, first_at
-from buckets.sharding.drawn import Drawn
+from buckets.sharding.drawn import DrawnDocuments
 from buckets.sharding.keys import ABOVE, ShardKey, part_of
 from config.policies import Policy
 
@@ -96,7 +96,7 @@ def _raw(value: Any) -> bytes:
     return first_at(bson.encode({"v": value}, codec_options=_CODEC), ("v",)) or bytes([NULL])
 
 
-def usual_queries(policy: Policy, drawn: Drawn) -> list[Query]:
+def usual_queries(policy: Policy, drawn: DrawnDocuments) -> list[Query]:
     """Returns the usual queries of time series, a third each: a day of one series, a day of all, the last
     value of one. Values are those of some of the documents."""
     series = [it for it in policy.series_fields if it in drawn.columns and "*" not in it]

@@ -24,7 +24,7 @@ _MAX_RANGES = 5000
 
 
 @dataclass(frozen=True)
-class Flow:
+class SimulationInput:
     """The documents of a simulation, and where they belong. `solid`: k, the cells of one value each; `cuts`:
     cells at which ranges begin when the collection is sharded, each range on the next shard."""
 
@@ -35,7 +35,7 @@ class Flow:
 
 
 @dataclass(frozen=True)
-class Placed:
+class SimulationResult:
     """The result of a simulation. `starts` and `owners` are the ranges at the end."""
 
     writes: Floats  # w × shards: documents
@@ -58,7 +58,7 @@ class Placed:
         return set(self.owners[low : max(high, low + 1)].tolist())
 
 
-def simulate(flow: Flow, shards: int, range_bytes: float = RANGE_BYTES) -> Placed:
+def simulate(flow: SimulationInput, shards: int, range_bytes: float = RANGE_BYTES) -> SimulationResult:
     """Returns on which shards the documents end up."""
     count, cells = flow.data.shape
     ranges = _Ranges(flow, shards, range_bytes)
@@ -70,13 +70,13 @@ def simulate(flow: Flow, shards: int, range_bytes: float = RANGE_BYTES) -> Place
         data[window] = ranges.balance(stored)
     jumbo = int((flow.solid & (stored > range_bytes)).sum())
     migrations = round(ranges.moves * ranges.size / range_bytes)
-    return Placed(writes, data, migrations, jumbo, *ranges.bounds())
+    return SimulationResult(writes, data, migrations, jumbo, *ranges.bounds())
 
 
 class _Ranges:
     """Which shard has what: each range by its start, and of each shard its starts, the lowest first."""
 
-    def __init__(self, flow: Flow, shards: int, range_bytes: float) -> None:
+    def __init__(self, flow: SimulationInput, shards: int, range_bytes: float) -> None:
         self._solid, self._shards, self._largest = flow.solid, shards, range_bytes
         self.size = max(range_bytes, float(flow.data.sum()) / _MAX_RANGES)
         self.moves = 0

@@ -10,10 +10,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from buckets.sharding.drawn import Drawn, numbered, rank_correlation
+from buckets.sharding.drawn import DrawnDocuments, numbered, rank_correlation
 from buckets.sharding.keys import ShardKey, hash_bound
 from buckets.sharding.queries import Query, Span, spans
-from buckets.sharding.simulate import RANGE_BYTES, Flow, Placed, simulate
+from buckets.sharding.simulate import RANGE_BYTES, SimulationInput, SimulationResult, simulate
 
 #: Of a key that is monotonic. And of a field that new values come to: this share of the documents has a
 #: value of its own; of one where nearly all have, it is half of them.
@@ -33,7 +33,7 @@ class Study:
     """A shard key on drawn documents. `growth`: how many times the documents of the collection there are to
     be."""
 
-    drawn: Drawn
+    drawn: DrawnDocuments
     key: ShardKey
     shards: int
     growth: float = 1.0
@@ -76,7 +76,7 @@ class Study:
         )
 
     def _ascends(self, path: str) -> bool:
-        return abs(self.drawn.arriving[path]) >= _MONOTONIC
+        return abs(self.drawn.arrival_correlations[path]) >= _MONOTONIC
 
     @cached_property
     def pattern(self) -> tuple[str, str]:
@@ -126,7 +126,7 @@ class Study:
         return np.array_split(self.drawn.arrived.argsort(kind="stable"), count)
 
     @cached_property
-    def placed(self) -> Placed:
+    def placed(self) -> SimulationResult:
         """Returns on which shards the documents end up."""
         return simulate(self._flow, self.shards)
 
@@ -173,7 +173,7 @@ class Study:
         return self.values.index(self.cells[cell])
 
     @property
-    def _flow(self) -> Flow:
+    def _flow(self) -> SimulationInput:
         scale = self.growth * self.drawn.documents / len(self.drawn)
         mean = self.drawn.data / max(1, self.drawn.documents) / max(1.0, float(self.drawn.sizes.mean()))
         sizes = self.drawn.sizes * mean
@@ -191,7 +191,7 @@ class Study:
             solid = (self.counts >= _CERTAIN) & (
                 self.counts / len(self.drawn) * self.drawn.data > RANGE_BYTES
             )
-        return Flow(writes * scale, data * scale, solid, self.cuts)
+        return SimulationInput(writes * scale, data * scale, solid, self.cuts)
 
     def targeted(self, queries: Sequence[Query]) -> float:
         """Returns the share of the queries that one shard answers."""

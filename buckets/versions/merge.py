@@ -23,7 +23,7 @@ from buckets.fields.times import PER_SECOND
 from buckets.models.covered import covered
 from buckets.models.shape import split
 from buckets.versions.overlay import Overlay, Typed, Unmergeable, array_of, number, with_field
-from buckets.versions.readings import Holdings, Key, faults_of
+from buckets.versions.readings import BucketReadings, Key, faults_of
 from config.policies import Policy
 
 #: A writer's sum may differ from ours by rounding.
@@ -48,7 +48,7 @@ class _Bucket(NamedTuple):
 def merge(policy: Policy, older: Batch, newer: Batch) -> Merged:
     """Returns the buckets of `newer` laid over those of `older`: the first over the first, and so on."""
     faults: dict[int, str] = {}
-    versions = Holdings(policy, Batch.concat([older, newer]))
+    versions = BucketReadings(policy, Batch.concat([older, newer]))
     for i in range(len(newer)):
         if fault := versions.fault(i) or versions.fault(len(older) + i):
             faults[i] = f"a version breaks its model: {fault}"
@@ -69,7 +69,7 @@ def _checked(
 ) -> Merged:
     """Returns the merge with totals, and with faults where it is not sound."""
     without_totals = _batch(newer, buckets)
-    found = Holdings(policy, without_totals)
+    found = BucketReadings(policy, without_totals)
     for i, bucket in enumerate(buckets):
         if bucket is not None and found.fault(i) is None:
             buckets[i] = bucket._replace(main=merger.with_totals(i, bucket.main, found))
@@ -101,7 +101,7 @@ def _bucket_at(batch: Batch, index: int) -> _Bucket:
 class _Merger:
     """Makes one bucket of two versions: of `versions` the first n are the older ones."""
 
-    def __init__(self, policy: Policy, versions: Holdings, size: int) -> None:
+    def __init__(self, policy: Policy, versions: BucketReadings, size: int) -> None:
         self._policy = policy
         self._versions = versions
         self._size = size
@@ -131,7 +131,7 @@ class _Merger:
         later = set(newer)
         return sorted([*newer, *(key for key in older if key not in later)])
 
-    def hides(self, index: int, found: Holdings) -> bool:
+    def hides(self, index: int, found: BucketReadings) -> bool:
         """Returns whether less is left than both versions hold."""
         held = [self._versions.count(at, is_own=False) for at in (index, self._size + index)]
         return found.count(index, is_own=False) != sum(held)
@@ -183,7 +183,7 @@ class _Merger:
         path = split(self._policy.overflow.flag_field)
         return with_field(main, path, first_at(older.main, path))
 
-    def with_totals(self, index: int, main: bytes, found: Holdings) -> bytes:
+    def with_totals(self, index: int, main: bytes, found: BucketReadings) -> bytes:
         """Returns the merged document with its count and sums, over what the versions take them over."""
         policy = self._policy
         if policy.count_field is not None:

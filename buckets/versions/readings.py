@@ -6,7 +6,7 @@ import numpy as np
 
 from buckets.bson.raw import Batch, Docs, as_queried
 from buckets.bson.types import elements, first_at
-from buckets.columns import Kind
+from buckets.columns import ValueKind
 from buckets.decoding.decode import Decoded, decode
 from buckets.fields.timeforms import sample_form
 from buckets.fields.values import rounded_sum
@@ -23,9 +23,9 @@ Key = tuple[int, int, bytes]
 Held = dict[tuple[Key, str], bytes]
 
 
-def held_by(policy: Policy, documents: Docs) -> list[Held]:
+def readings_by_document(policy: Policy, documents: Docs) -> list[Held]:
     """Returns the readings of each document; none of one that breaks its model."""
-    versions = Holdings(policy.model_copy(update={"overflow": None}), Batch.of(documents))
+    versions = BucketReadings(policy.model_copy(update={"overflow": None}), Batch.of(documents))
     return [versions.held(i) if versions.fault(i) is None else {} for i in range(len(documents))]
 
 
@@ -42,7 +42,7 @@ def faults_of(decoded: Decoded, size: int) -> dict[int, str]:
     return {i: f"{it.field}: {it.reason}" for i, it in zip(wrong, decoded.quarantined, strict=True)}
 
 
-class Holdings:
+class BucketReadings:
     """The readings of buckets, which are decoded whatever their counts and sums say."""
 
     def __init__(self, policy: Policy, batch: Batch) -> None:
@@ -95,7 +95,7 @@ class Holdings:
             kinds = {it: columns.kinds[it][i] for it in columns.kinds}
             values = {it: kinds[it].tobytes() + columns.values[it][i].tobytes() for it in kinds}
             if self._policy.model == "slots":
-                present = [it for it in values if kinds[it] != Kind.MISSING]
+                present = [it for it in values if kinds[it] != ValueKind.MISSING]
                 found.update({(key, it): values[it] for it in present})
             else:
                 found[key, ""] = b"".join(values.values())
@@ -110,7 +110,7 @@ class Holdings:
         """Returns the sum of the finite values of a field."""
         columns = (self.own if is_own else self.whole).columns
         span = self._readings(index, is_own=is_own)
-        finite = columns.kinds[name][span] == Kind.FINITE
+        finite = columns.kinds[name][span] == ValueKind.FINITE
         return rounded_sum(columns.values[name][span][finite].tolist())
 
     def _readings(self, index: int, *, is_own: bool) -> slice:

@@ -15,7 +15,7 @@ from buckets.bson.raw import Batch
 from buckets.bson.types import DATE, DOUBLE, INT32, INT64, NOTHING, STRING, TYPE_NAMES, decode_value
 from buckets.decoding.decode import decode
 from buckets.decoding.places import column
-from buckets.decoding.soundness import Piece
+from buckets.decoding.soundness import ReadingGroup
 from buckets.fields.selectors import extended_json
 from buckets.fields.times import FIRST_MS, LAST_MS, NO_TIME, PER_SECOND
 from buckets.layouts.layout import Cell, Group, Layout, Path, by_type
@@ -158,7 +158,7 @@ def _read_bits(group: Group, cells: Sequence[Cell]) -> tuple[NDArray[np.int64], 
     return bits, types
 
 
-def _note(piece: Piece, policy: Policy, losses: Losses, buckets: int, span: tuple[int, int]) -> None:
+def _note(piece: ReadingGroup, policy: Policy, losses: Losses, buckets: int, span: tuple[int, int]) -> None:
     for name in set(_unused(piece.group.layout, policy, piece.overflow)) if buckets else ():
         losses.fields[name] += buckets
     if piece.shape.times is not None and not piece.shape.form.is_date:
@@ -167,7 +167,7 @@ def _note(piece: Piece, policy: Policy, losses: Losses, buckets: int, span: tupl
             losses.readings["readings whose time is finer than a millisecond"] += finer
 
 
-def _finer(piece: Piece, span: tuple[int, int]) -> Iterator[int]:
+def _finer(piece: ReadingGroup, span: tuple[int, int]) -> Iterator[int]:
     """Yields how many times in the span say more than milliseconds do, type by type."""
     group, form = piece.group, piece.shape.form
     times = form.read(group, piece.shape.times or ())

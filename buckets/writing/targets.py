@@ -65,7 +65,7 @@ class Target:
         return [by_series] if policy.model == "timeseries" else [by_series, [(str(policy.time_field), 1)]]
 
     @property
-    def at_once(self) -> int:
+    def write_batch_size(self) -> int:
         """Returns how many documents are written before it is noted how far that came."""
         size = self.size or (self.span_ms // self.slot_ms if self.policy.model == "slots" else 1)
         return max(1, min(AT_ONCE, _READINGS // size))

@@ -110,8 +110,8 @@ def serve(where: WorkerSettings, calls: Connection, parent: Connection) -> None:
 def enter(parent: Connection) -> None:
     """Makes a process a worker: it leaves when the other end of `parent` is closed, or its owner dies. What
     a terminal sends to all, the parent answers."""
-    heap.keep()
-    heap.freeze()
+    heap.keep_freed_memory()
+    heap.freeze_objects()
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave)

@@ -59,7 +59,7 @@ def drafted(guess: Guess, database: str, taken: Collection[str]) -> Guess:
     if _problems(without, database):
         return Guess(guess.collection, reasons=[f"{_sentence(it)}" for it in problems])
     for it in problems:
-        guess.notes.ask("rollup", f"There is no roll-up: {_sentence(it)}")
+        guess.notes.add_question("rollup", f"There is no roll-up: {_sentence(it)}")
     return replace(guess, policy=without)
 
 

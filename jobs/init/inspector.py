@@ -138,6 +138,6 @@ def _fitting(
                 f"{len(referred):,} buckets with {quoted(overflow.flag_field)} are referred to by "
                 f"{quoted(ref_field)} in {quoted(name)}"
             )
-            seen.notes.say("overflow", text)
+            seen.notes.add_evidence("overflow", text)
             return seen
     return None

@@ -111,7 +111,7 @@ class Remodel:
         documents, at = self._documents(), self.documents
         for _ in islice(documents, at):
             pass
-        while some := list(islice(documents, self.target.at_once)):
+        while some := list(islice(documents, self.target.write_batch_size)):
             self.check()
             present = set()
             if is_begun and at == self.documents:  # some may be there, of the last that was written

@@ -172,7 +172,7 @@ class Service:
         if result is None:
             log.info("nothing is due", policy=task.policy.name, verb=task.verb)
             return
-        heap.give_back()
+        heap.release_memory()
         if task.verb == SCHEDULED:
             self.ended[task.policy.name] = clock.current(), result
         task.on_result(result)  # before it is reported: who reads of its end finds it in the metrics

@@ -15,12 +15,12 @@ from rich.text import Text
 from buckets.fields.times import as_date, as_ms
 from buckets.inferring.fields import decoded
 from buckets.models.covered import first_and_last
-from buckets.models.timeseries import made_with
+from buckets.models.timeseries import timeseries_options
 from buckets.sampling.fit import fit_of
 from buckets.sampling.sample import sample
 from buckets.sharding.candidates import candidates
 from buckets.sharding.commands import sharding, tiering
-from buckets.sharding.drawn import Drawn
+from buckets.sharding.drawn import DrawnDocuments
 from buckets.sharding.keys import ShardKey, parse_keys
 from buckets.sharding.queries import Query, usual_queries
 from buckets.sharding.rules import Rule, refusals, remarks
@@ -83,7 +83,7 @@ def _compared(
     with call.progress.step(f"{policy.collection}: shard keys"):
         some = sample(Source(database, policy))
         keys = [*named, *candidates(policy, decoded(list(some.main)[:_TELLING]))]
-        native = made_with(database, policy.collection)
+        native = timeseries_options(database, policy.collection)
         taken = [it for it in dict.fromkeys(keys) if it in named or not _is_refused(it, policy, native)]
         time, _ = first_and_last(policy)
         drawn = draw(database, policy, [*policy.series_fields, *(p for it in taken for p in it.paths)], time)
@@ -118,7 +118,7 @@ def _is_refused(key: ShardKey, policy: Policy, native: Body | None) -> bool:
 
 
 def _queries(
-    database: Database[Body], policy: Policy, drawn: Drawn, given: list[Query]
+    database: Database[Body], policy: Policy, drawn: DrawnDocuments, given: list[Query]
 ) -> tuple[list[Query], str]:
     """Returns the queries, and where they are from."""
     if given:
@@ -141,7 +141,7 @@ def _shard_names(database: Database[Body], count: int) -> list[str]:
 @dataclass(frozen=True)
 class _Place:
     policy: Policy
-    drawn: Drawn
+    drawn: DrawnDocuments
     queries: list[Query]
     names: list[str]
     call: Call

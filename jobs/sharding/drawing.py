@@ -16,7 +16,7 @@ from pymongo.errors import ExecutionTimeout, OperationFailure
 
 from buckets.bson.raw import Docs
 from buckets.fields.selectors import EXTENDED_JSON
-from buckets.sharding.drawn import SIZE, Drawn
+from buckets.sharding.drawn import SIZE, DrawnDocuments
 from buckets.sharding.queries import Query
 from config.errors import UsageError
 from config.policies import Policy
@@ -33,7 +33,7 @@ _QUERIES = 1000
 _ASKED_IN = ("filter", "query", "q")
 
 
-def draw(database: Database[Document], policy: Policy, paths: Sequence[str], time: str) -> Drawn:
+def draw(database: Database[Document], policy: Policy, paths: Sequence[str], time: str) -> DrawnDocuments:
     """Returns documents of a collection, at random, with what they hold at these paths. Raises UsageError
     where there are none, or they can't be drawn in time."""
     name = policy.collection
@@ -54,7 +54,7 @@ def draw(database: Database[Document], policy: Policy, paths: Sequence[str], tim
     if not len(docs):
         raise UsageError(f"{name}: it is empty, so there is nothing to look at")
     wanted_paths = [it for it in paths if "*" not in it]
-    return Drawn(docs, policy, wanted_paths, max(documents, len(docs)), stats.get("size"))
+    return DrawnDocuments(docs, policy, wanted_paths, max(documents, len(docs)), stats.get("size"))
 
 
 def _stats(database: Database[Document], policy: Policy) -> Document:

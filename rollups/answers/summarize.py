@@ -25,7 +25,7 @@ from config.errors import BucketwiseError, UsageError
 from config.policies import Policy
 from rollups import progress
 from rollups.calendar.levels import Level, Span, aligned_levels
-from rollups.calendar.tiling import TilingPiece, Tiling, existing_windows, instant, tile
+from rollups.calendar.tiling import Tiling, TilingPiece, existing_windows, instant, tile
 from rollups.calendar.windows import HIGHEST, LOWEST, to_ms
 from rollups.summaries import coverage, documents
 from rollups.summaries.summary import State, merge

@@ -52,8 +52,8 @@ class LateSpans:
 class LateFinder:
     """Finds what has changed in windows that are rolled up.
 
-    `is_deleted_early` returns whether something deletes raw data before it is archived. `known_changes` returns
-    the changes that an earlier read of the stream has found.
+    `is_deleted_early` returns whether something deletes raw data before it is archived. `known_changes`
+    returns the changes that an earlier read of the stream has found.
     """
 
     context: RunContext

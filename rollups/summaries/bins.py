@@ -19,7 +19,7 @@ from math import ldexp
 
 import numpy as np
 
-from buckets.layouts.layout import spread
+from buckets.layouts.layout import positions_in
 from rollups.summaries.numbers import Doubles, Integers, Numbers
 
 Bins = dict[int, int]  # code -> count
@@ -104,7 +104,7 @@ def build(numbers: Numbers) -> list[Bins]:
     base = bases[0 if is_near else 1]
     runs = base[of[whole]] + low[whole]
     values = np.repeat(base[of[parted]], lengths[parted])
-    values += codes(numbers.values[spread(numbers.starts[parted], lengths[parted])])
+    values += codes(numbers.values[positions_in(numbers.starts[parted], lengths[parted])])
     if is_near:
         table = np.bincount(runs, lengths[whole], size) + np.bincount(values, minlength=size)
         keys = np.flatnonzero(table)

@@ -13,7 +13,7 @@ from math import inf, isqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from buckets.layouts.layout import spread
+from buckets.layouts.layout import positions_in
 from rollups.summaries.numbers import Doubles, Integers, Numbers
 
 UNIT = 1074  # a sum counts in 2**-UNIT, a sum of squares in 2**-(2 * UNIT)
@@ -167,7 +167,7 @@ def _one_by_one(numbers: Numbers, chosen: NDArray[np.bool_]) -> Iterator[tuple[i
     runs = np.flatnonzero(chosen[numbers.group])
     runs = runs[np.argsort(numbers.group[runs], kind="stable")]
     lengths, group = numbers.lengths[runs], numbers.group[runs]
-    values = numbers.values[spread(numbers.starts[runs], lengths)]
+    values = numbers.values[positions_in(numbers.starts[runs], lengths)]
     firsts = np.flatnonzero(np.diff(group, prepend=-1))
     starts = (np.cumsum(lengths) - lengths)[firsts]
     yield from zip(group[firsts].tolist(), sums(values, starts), squares(values, starts), strict=True)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from buckets.columns import Columns
 from buckets.decoding.order import Order
-from buckets.layouts.layout import spread
+from buckets.layouts.layout import positions_in
 
 Integers = NDArray[np.int64]
 #: Average readings in a run from which on it pays to leave them where they are.
@@ -55,7 +55,7 @@ def _by_buckets(columns: Columns, edges: Integers) -> Runs | None:
     window = np.searchsorted(edges, time[starts], side="right")
     parted = window != np.searchsorted(edges, time[starts + lengths - 1], side="right")
     if parted.any():
-        readings = spread(starts[parted], lengths[parted])
+        readings = positions_in(starts[parted], lengths[parted])
         changes = np.diff(np.searchsorted(edges, time[readings], side="right"), prepend=-1)
         starts = np.union1d(starts, readings[changes != 0])
         lengths = np.diff(starts, append=len(time))
@@ -67,7 +67,7 @@ def _by_buckets(columns: Columns, edges: Integers) -> Runs | None:
     cells, cell = np.unique(series * len(edges) + window - 1, return_inverse=True)
     order = None
     if not inside.all():
-        order, starts = spread(starts, lengths), np.cumsum(lengths) - lengths
+        order, starts = positions_in(starts, lengths), np.cumsum(lengths) - lengths
     return Runs(order, starts, cell, *(part.tolist() for part in np.divmod(cells, len(edges))))
 
 

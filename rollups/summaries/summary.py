@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from buckets.columns import Columns, Kind
+from buckets.columns import Columns, ValueKind
 from rollups.summaries import bins, coverage, exact
 from rollups.summaries.numbers import Numbers
 from rollups.summaries.runs import Runs, runs_of
@@ -153,13 +153,13 @@ def _states(columns: Columns, name: str, runs: Runs, lengths: Integers, binned: 
     kinds, values = columns.kinds[name], columns.values[name]
     if order is not None:
         kinds, values = kinds[order], values[order]
-    finite = kinds == Kind.FINITE
+    finite = kinds == ValueKind.FINITE
     filled, others = np.arange(cells), [[0] * cells] * 2
     if not finite.all():
         of_reading = np.repeat(cell, lengths)
         others = [
             np.bincount(of_reading[kinds == kind], minlength=cells).tolist()
-            for kind in (Kind.NONFINITE, Kind.NONNUMERIC)
+            for kind in (ValueKind.NONFINITE, ValueKind.NONNUMERIC)
         ]
         kept = np.flatnonzero(finite)
         lengths = np.diff(np.searchsorted(kept, np.append(starts, len(kinds))))

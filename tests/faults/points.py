@@ -80,7 +80,7 @@ _FUNCTIONS = (
     ("archivers.format.parquet", "write_part", "make part"),
     ("archivers.format.parquet", "write_buckets", "make buckets file"),
     ("archivers.format.archive", "unpack", "rebuild documents"),
-    ("archivers.format.archive", "gives", "rebuild documents"),
+    ("archivers.format.archive", "unpacks_to", "rebuild documents"),
     ("rollups.summaries.documents", "summary", "make summary"),
     ("jobs.execute", "emit", "report"),
 )

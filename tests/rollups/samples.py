@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from hypothesis import strategies as st
 
-from buckets.columns import Columns, Kind, Series
+from buckets.columns import Columns, Series, ValueKind
 from config.policies import Policy, Rollup
 from rollups.calendar.levels import Level
 from rollups.summaries import documents
@@ -65,12 +65,12 @@ readings = st.lists(
 ).map(lambda found: [Reading(one.bucket, one.bucket % 3, one.time, one.values) for one in found])
 
 
-def kind_of(value: Any) -> Kind:
+def kind_of(value: Any) -> ValueKind:
     if value is None:
-        return Kind.MISSING
+        return ValueKind.MISSING
     if isinstance(value, str):
-        return Kind.NONNUMERIC
-    return Kind.FINITE if math.isfinite(value) else Kind.NONFINITE
+        return ValueKind.NONNUMERIC
+    return ValueKind.FINITE if math.isfinite(value) else ValueKind.NONFINITE
 
 
 def columns_of(found: Sequence[Reading]) -> Columns:
@@ -100,13 +100,13 @@ def columns_of(found: Sequence[Reading]) -> Columns:
 def plain_summary(found: Sequence[Reading], at: int) -> dict[str, Any]:
     """What one value field's sub-document must hold, from readings of one series and window."""
     kinds = [kind_of(one.values[at]) for one in found]
-    finite = [one for one in found if kind_of(one.values[at]) is Kind.FINITE]
+    finite = [one for one in found if kind_of(one.values[at]) is ValueKind.FINITE]
     ordered = sorted(finite, key=lambda one: (one.time, one.bucket))
     numbers = [one.values[at] for one in ordered]
     counts = {
         "count": len(numbers),
-        "nonfinite": kinds.count(Kind.NONFINITE),
-        "nonnumeric": kinds.count(Kind.NONNUMERIC),
+        "nonfinite": kinds.count(ValueKind.NONFINITE),
+        "nonnumeric": kinds.count(ValueKind.NONNUMERIC),
     }
     if not numbers:
         return {**counts, "sum": 0.0, **dict.fromkeys(("min", "max", "avg", "first", "last"))}

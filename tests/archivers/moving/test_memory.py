@@ -16,7 +16,7 @@ from archivers.upkeep import roll_up_all
 from buckets.bson.raw import Batch
 from buckets.decoding.decode import BucketSet
 from buckets.packing.pack import Packed, PackedGroup, pack
-from buckets.packing.unpack import Readings, gives
+from buckets.packing.unpack import Readings, unpacks_to
 from config.tables import Store
 from rollups.rolling import slices
 from rollups.rolling.slices import CellStates
@@ -42,10 +42,10 @@ def test_what_was_read_is_given_back_before_the_copy_is_read_again(
     def comparing(readings: Readings, groups: list[PackedGroup], batch: Batch) -> bool:
         assert [it() for it in held] == [None] * 2
         checked.append(len(batch))
-        return gives(readings, groups, batch)
+        return unpacks_to(readings, groups, batch)
 
     monkeypatch.setattr(writing, "pack", packing)
-    monkeypatch.setattr(reading, "gives", comparing)
+    monkeypatch.setattr(reading, "unpacks_to", comparing)
     cycle = Cycle(database, slots(), file_store).load()
     assert cycle.run().deleted == sum(checked) == len(cycle.case.documents)
 

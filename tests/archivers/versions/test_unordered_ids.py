@@ -10,7 +10,7 @@ import pytest
 from pymongo.database import Database
 
 from archivers.writes import delete
-from buckets.bson.queries import named
+from buckets.bson.queries import ids_query
 from buckets.bson.raw import Batch, Docs
 from config.tables import Store
 from tests.archivers.builders import DAY0, HOUR, Case, insert, slots
@@ -109,7 +109,7 @@ def identity_of(document: bytes) -> Value:
 def rewrite(database: Database[Document], away: list[bytes], new: list[bytes]) -> None:
     """Somebody else deletes these, and writes those."""
     for document in away:
-        query = named(Docs.of([document]).raw_ids)
+        query = ids_query(Docs.of([document]).raw_ids)
         assert database["slots"].delete_one(query).deleted_count == 1
     insert(database, "slots", new)
 

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archivers.moving.valueless import EmptyDay, ReadingsByDay
-from buckets.columns import Columns, Kind
+from buckets.columns import Columns, ValueKind
 from buckets.fields.times import DAY_MS
 
 #: Of each reading: its series, its day, and what it holds in two fields.
-Reading = tuple[int, int, Kind, Kind]
-KINDS = st.sampled_from(Kind)
+Reading = tuple[int, int, ValueKind, ValueKind]
+KINDS = st.sampled_from(ValueKind)
 BUCKETS = st.lists(
     st.lists(st.tuples(st.integers(0, 2), st.integers(-2, 2), KINDS, KINDS), max_size=3), max_size=12
 )
@@ -41,12 +41,12 @@ def columns(buckets: list[list[Reading]], *, of_several: bool) -> Columns:
 def test_finds_what_a_plain_loop_finds(buckets: list[list[Reading]], of_several: bool) -> None:
     if not of_several:
         buckets = [[(readings[0][0], *rest) for _, *rest in readings] for readings in buckets]  # type: ignore[misc]
-    cells: dict[tuple[str, int, int], list[Kind]] = {}
+    cells: dict[tuple[str, int, int], list[ValueKind]] = {}
     for series, day, p, q in (reading for readings in buckets for reading in readings):
         cells.setdefault(("p", series, day), []).append(p)
         cells.setdefault(("q", series, day), []).append(q)
-    had = {cell[:2] for cell, kinds in cells.items() if Kind.FINITE in kinds}
-    empty = {cell for cell, kinds in cells.items() if Kind.FINITE not in kinds}
+    had = {cell[:2] for cell, kinds in cells.items() if ValueKind.FINITE in kinds}
+    empty = {cell for cell, kinds in cells.items() if ValueKind.FINITE not in kinds}
     days = ReadingsByDay(columns(buckets, of_several=of_several))
     found = days.empty_days("pq")
     assert len(found) == len(empty)

@@ -48,7 +48,7 @@ barrier.wait()
 """
 
 
-_KEEP = "from buckets import heap; heap.keep()"
+_KEEP = "from buckets import heap; heap.keep_freed_memory()"
 
 
 @pytest.mark.parametrize(
@@ -131,14 +131,14 @@ def test_who_wants_it_back_gets_it_back(asked: str) -> None:
 _FREED = """
 import numpy as np
 from buckets import heap
-heap.keep()
+heap.keep_freed_memory()
 def held():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmRSS"))
 before = held()
 some = [np.ones(300_000) for _ in range(40)]
 del some
 kept = held()
-heap.give_back()
+heap.release_memory()
 print(kept - before, held() - before)
 """
 

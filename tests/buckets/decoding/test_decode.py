@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from buckets.columns import Columns, Kind
+from buckets.columns import Columns, ValueKind
 from buckets.decoding.decode import decode
 from buckets.models.series import series_key
 from config.policies import Policy
@@ -38,7 +38,7 @@ def same(number: float, expected: float | None) -> bool:
 def check_values(columns: Columns, policy: Policy, row: int, expected: oracle.Reading) -> None:
     assert columns.time[row] == expected.time
     for name, (kind, number) in zip(policy.value_names, expected.values, strict=True):
-        assert Kind(columns.kinds[name][row]).name == kind
+        assert ValueKind(columns.kinds[name][row]).name == kind
         assert same(float(columns.values[name][row]), number)
 
 

@@ -9,7 +9,7 @@ import bson
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from buckets.columns import Kind
+from buckets.columns import ValueKind
 from buckets.sampling.fit import Fit, fit_of
 from buckets.sampling.unused import fields_of
 from config.policies import Policy
@@ -35,7 +35,7 @@ def test_counts_what_a_plain_loop_finds(case: Case) -> None:
     assert found.readings == len(readings)
     for i, name in enumerate(policy.value_names):
         held = [reading.values[i][0] for reading in readings]
-        assert found.held[name] == {kind: held.count(kind.name) for kind in Kind}
+        assert found.held[name] == {kind: held.count(kind.name) for kind in ValueKind}
         share = found.finite[name]
         assert share == (held.count("FINITE") / len(held) if held else None)
     times = [reading.time for reading in readings]

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from buckets.bson.raw import Batch, Docs
 from buckets.decoding.decode import BucketSet
 from buckets.layouts import layout
-from buckets.packing.pack import Packed, PackedGroup, Source, pack
-from buckets.packing.unpack import Readings, gives, unpack
+from buckets.packing.pack import ByteSource, Packed, PackedGroup, pack
+from buckets.packing.unpack import Readings, unpack, unpacks_to
 from config.policies import Overflow, Policy
 from tests.buckets import handmade as bson_of
 from tests.buckets import oracle
@@ -51,7 +51,7 @@ def check_round_trip(policy: Policy, found: list[Bucket]) -> Packed:
     batch = batch_of(found)
     packed = pack(BucketSet(batch, policy))
     again = unpack(readings_of(packed), packed.groups)
-    assert gives(readings_of(packed), packed.groups, batch)
+    assert unpacks_to(readings_of(packed), packed.groups, batch)
     assert list(again.main) == [bucket.main for bucket in found]
     assert list(again.extra) == [extra for bucket in found for extra in bucket.extras]
     assert again.owner.tolist() == [i for i, bucket in enumerate(found) for _ in bucket.extras]
@@ -99,7 +99,7 @@ def test_gives_no_other_batch(case: Case, slab: int, data: st.DataObject) -> Non
     event(f"another batch: {other is not None}")
     if other is not None:
         with patch.object(layout, "SLAB", slab):
-            assert not gives(readings_of(packed), packed.groups, other)
+            assert not unpacks_to(readings_of(packed), packed.groups, other)
 
 
 def others(batch: Batch) -> list[Callable[[st.DataObject], Batch | None]]:
@@ -189,7 +189,9 @@ def test_what_is_damaged_gives_the_batch_only_where_it_unpacks_to_it(
     with patch.object(layout, "SLAB", slab):
         is_same = holds(unpacks_to_it)
         event(f"still the same: {is_same}")
-        assert holds(lambda: gives(readings, groups, batch)) == (is_same and are_numbered(groups, len(batch)))
+        assert holds(lambda: unpacks_to(readings, groups, batch)) == (
+            is_same and are_numbered(groups, len(batch))
+        )
 
 
 def are_numbered(groups: list[PackedGroup], n: int) -> bool:
@@ -326,7 +328,7 @@ def test_buckets_that_follow_one_another_with_overflow_and_without_readings(
     batch = batch_of(found)
     if len(batch.owner) and batch.owner[-1] > 0:
         another = replace(batch, owner=batch.owner - (batch.owner == batch.owner[-1]))
-        assert not gives(readings_of(packed), packed.groups, another)
+        assert not unpacks_to(readings_of(packed), packed.groups, another)
     for group in packed.groups:
         event(f"overflow: {group.overflow}, union: {len(group.flag) > 0}, rows: {group.rows.ndim}")
 
@@ -369,7 +371,7 @@ def test_bits_that_a_column_may_lose_are_kept_beside_it(name: str) -> None:
     """Parquet's dictionaries and statistics may take one NaN, or one zero, for another."""
     document = reading(1, ("s", bson_of.text("x")), ("d", bson_of.date(0)), ("p", ODD[name]))
     (group,) = check_round_trip(READING, [document]).groups
-    assert group.source.tolist() == [Source.KEPT, Source.KEPT, Source.TIME_DATE, Source.KEPT]
+    assert group.source.tolist() == [ByteSource.KEPT, ByteSource.KEPT, ByteSource.TIME_DATE, ByteSource.KEPT]
 
 
 def test_each_hole_is_judged_by_what_it_holds() -> None:
@@ -377,8 +379,8 @@ def test_each_hole_is_judged_by_what_it_holds() -> None:
     held = bson_of.sub(*((str(slot), value) for slot, value in enumerate(slots)))
     bucket = reading(1, ("s", bson_of.text("x")), ("d", bson_of.date(0)), ("p", held))
     (group,) = check_round_trip(SLOTS, [bucket]).groups
-    carried = [Source.VALUE_INT32, Source.VALUE_DOUBLE, Source.KEPT, Source.VALUE_DOUBLE]
-    assert group.source.tolist() == [*[Source.KEPT] * 3, *carried]
+    carried = [ByteSource.VALUE_INT32, ByteSource.VALUE_DOUBLE, ByteSource.KEPT, ByteSource.VALUE_DOUBLE]
+    assert group.source.tolist() == [*[ByteSource.KEPT] * 3, *carried]
 
 
 def one_sample(time: bson_of.Value) -> tuple[Policy, list[Bucket]]:
@@ -400,23 +402,23 @@ def test_a_negative_zero_as_time_comes_back() -> None:
 @pytest.mark.parametrize(
     ("time", "source"),
     [
-        (bson_of.date(1_535_530_412_123), Source.TIME_DATE),
-        (bson_of.int32(1_535_530_412), Source.TIME_INT32),
-        (bson_of.int64(1_535_530_412), Source.TIME_INT64),
-        (bson_of.double(1_535_530_412.123), Source.TIME_DOUBLE),
-        (bson_of.double(1_535_530_412.1234), Source.KEPT),
+        (bson_of.date(1_535_530_412_123), ByteSource.TIME_DATE),
+        (bson_of.int32(1_535_530_412), ByteSource.TIME_INT32),
+        (bson_of.int64(1_535_530_412), ByteSource.TIME_INT64),
+        (bson_of.double(1_535_530_412.123), ByteSource.TIME_DOUBLE),
+        (bson_of.double(1_535_530_412.1234), ByteSource.KEPT),
     ],
 )
-def test_times_of_every_type_are_carried_by_the_rows(time: bson_of.Value, source: Source) -> None:
+def test_times_of_every_type_are_carried_by_the_rows(time: bson_of.Value, source: ByteSource) -> None:
     (group,) = check_round_trip(*one_sample(time)).groups
-    assert group.source.tolist() == [*[Source.KEPT] * 3, source, Source.VALUE_DOUBLE]
+    assert group.source.tolist() == [*[ByteSource.KEPT] * 3, source, ByteSource.VALUE_DOUBLE]
 
 
 def test_plain_numbers_and_times_are_carried_by_the_rows() -> None:
     """What the archive's size rests on."""
     (group,) = check_round_trip(SLOTS, [minute(i, "x", i) for i in range(50)]).groups
-    assert np.count_nonzero(group.source == Source.VALUE_DOUBLE) == 60
-    kept = group.width[group.source == Source.KEPT]
+    assert np.count_nonzero(group.source == ByteSource.VALUE_DOUBLE) == 60
+    kept = group.width[group.source == ByteSource.KEPT]
     assert len(group.residue) == 50 * int(kept.sum()) == 50 * (4 + 1 + 8)  # _id, s, d
 
 
@@ -433,7 +435,7 @@ def test_so_they_are_where_slots_are_missing_here_and_there(
     packed = check_round_trip(SLOTS, found)
     check_rows(SLOTS, found, packed)
     (union,) = (group for group in packed.groups if len(group.flag))
-    assert np.count_nonzero(union.source == Source.VALUE_DOUBLE) >= 59
+    assert np.count_nonzero(union.source == ByteSource.VALUE_DOUBLE) >= 59
     assert union.rows.shape == (len(union.units), 60)
 
 
@@ -461,7 +463,7 @@ def test_documents_are_rebuilt_once_and_not_at_all_to_be_compared(
     unpack(readings_of(packed), packed.groups)  # so that all is imported
     tracemalloc.start()
     try:
-        assert gives(readings_of(packed), packed.groups, batch)
+        assert unpacks_to(readings_of(packed), packed.groups, batch)
         assert tracemalloc.get_traced_memory()[1] < to_compare * batch.size
         again = unpack(readings_of(packed), packed.groups)
         assert tracemalloc.get_traced_memory()[1] < most * again.size

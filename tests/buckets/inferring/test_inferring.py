@@ -14,7 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from buckets.bson.raw import Docs
-from buckets.columns import Kind
+from buckets.columns import ValueKind
 from buckets.decoding.decode import decode
 from buckets.inferring.guess import Guess, guess
 from tests.archivers import builders
@@ -344,4 +344,4 @@ def test_fields_of_any_name(fields: list[str], unit: str) -> None:
         for row, (of, at) in enumerate(zip(columns.series_of_readings, columns.time.tolist(), strict=True))
     ]
     assert told == [(name, int(at.timestamp() * 1000), held) for name, at, held in readings]
-    assert all((it == Kind.FINITE).all() for it in columns.kinds.values())
+    assert all((it == ValueKind.FINITE).all() for it in columns.kinds.values())

@@ -215,5 +215,5 @@ def test_names_of_models() -> None:
 
 def test_documents_in_memory_are_fewer_where_they_are_large() -> None:
     models = ("reading", "timeseries", "samples-50", "slots-minute", "slots-hour", "samples-10000")
-    at_once = [target_of(it, SOURCE, "other", is_whole_minutes=False).at_once for it in models]
-    assert at_once == [2_000, 2_000, 2_000, 1_666, 27, 10]
+    sizes = [target_of(it, SOURCE, "other", is_whole_minutes=False).write_batch_size for it in models]
+    assert sizes == [2_000, 2_000, 2_000, 1_666, 27, 10]

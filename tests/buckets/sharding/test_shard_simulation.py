@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buckets.sharding.simulate import Flow, simulate
+from buckets.sharding.simulate import SimulationInput, simulate
 
 Document = tuple[int, int]  # which value of the key, bytes
 CELLS, RANGE = 12, 10
@@ -104,7 +104,7 @@ def test_it_is_what_a_document_at_a_time_comes_to(
             counted[window, value] += 1
             data[window, value] += size
 
-    found = simulate(Flow(counted, data, np.ones(CELLS, dtype=bool), cuts), shards, RANGE)
+    found = simulate(SimulationInput(counted, data, np.ones(CELLS, dtype=bool), cuts), shards, RANGE)
 
     assert found.writes.tolist() == writes
     assert found.data.tolist() == sizes
@@ -122,7 +122,7 @@ def test_what_ascends_is_written_to_one_shard_and_spread_by_the_balancer(
     """Cells that can be split: as fine as the ranges, whatever there is in them."""
     data = np.eye(count) * scale * RANGE
 
-    found = simulate(Flow(data, data, np.zeros(count, dtype=bool)), shards, RANGE)
+    found = simulate(SimulationInput(data, data, np.zeros(count, dtype=bool)), shards, RANGE)
 
     assert found.hottest == 1
     assert found.data[-1].sum() == data.sum() or abs(found.data[-1].sum() / data.sum() - 1) < 1e-9
@@ -134,7 +134,7 @@ def test_as_much_as_can_be_is_simulated_with_as_few_steps() -> None:
     cells = 2000
     data = np.kron(np.eye(20), np.ones(cells // 20)) * 1e14 / cells
 
-    found = simulate(Flow(data, data, np.zeros(cells, dtype=bool)), 10)
+    found = simulate(SimulationInput(data, data, np.zeros(cells, dtype=bool)), 10)
 
     assert 0.85e14 < found.migrations * (128 << 20) < 1e14
     assert np.ptp(found.data[-1]) < 0.01 * 1e14

@@ -193,7 +193,7 @@ def test_it_fires_again_and_again(place: Place, mongodb_uri: str, monkeypatch: p
     monkeypatch.setattr(Cron, "first_after", lambda _cron, _at: now() + timedelta(seconds=0.1))
     monkeypatch.setattr(Cron, "last_until", lambda _cron, at: at)
     events = list[str]()
-    monkeypatch.setattr(heap, "give_back", lambda: events.append("memory"))
+    monkeypatch.setattr(heap, "release_memory", lambda: events.append("memory"))
     policy = load(place.config, {"MONGODB_URI": mongodb_uri}).policies["ticks"]
     stop, results, enough = Stop(), list[Result](), 3
 
