@@ -65,6 +65,6 @@ class WindowOverError(InterruptedRun):
     """The window in which runs may work is over; the next one `opens` then. A run under way ends as if
     interrupted, and has not failed."""
 
-    def __init__(self, message: str, opens: datetime) -> None:
+    def __init__(self, message: str, opens_at: datetime) -> None:
         super().__init__(message)
-        self.opens = opens
+        self.opens_at = opens_at

@@ -82,7 +82,7 @@ def dotted(key: Key) -> str:
     return ".".join(name if _BARE.fullmatch(name) else json.dumps(name) for name in key)
 
 
-class Report:
+class ProblemReport:
     """Gathers problems. Knows what the file says at each key, so that what is shown is what was written.
 
     A *broken* key has no usable value. What follows from it alone is not reported again.

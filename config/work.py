@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from config.amounts import SIZE_REMEDY, format_size
-from config.problems import Fault, Report
+from config.problems import Fault, ProblemReport
 from config.tables import Workers
 
 #: URL schemes of clusters, and the schemes of their client.
@@ -32,7 +32,7 @@ def executor_fault(url: str) -> str | None:
     return None
 
 
-def check_work(work: Workers, report: Report) -> None:
+def check_work(work: Workers, report: ProblemReport) -> None:
     """Reports a number of workers, an executor or a memory limit that can't be used."""
     if not 1 <= work.workers <= MOST_WORKERS:
         fault = Fault(f"it must be between 1 and {MOST_WORKERS}", "write the number of worker processes")

@@ -24,7 +24,7 @@ from jobs import connect
 from jobs.connect import Document
 from jobs.execution import cluster
 from jobs.execution.executors import executor_for
-from jobs.output.progress import Progress
+from jobs.output.progress import ProgressDisplay
 from jobs.stopping import Stop
 
 
@@ -86,9 +86,9 @@ class Call:
         return (self.metrics_option or self.settings.metrics_file) if self.is_measured else None
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> ProgressDisplay:
         """Returns a new display of progress on stderr."""
-        return Progress(quiet=self.quiet)
+        return ProgressDisplay(quiet=self.quiet)
 
     def open_executor(
         self, count: int | None, executor: str | None

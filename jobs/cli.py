@@ -19,7 +19,7 @@ from jobs.execute import emit, failed
 from jobs.failures import log_thread_error
 from jobs.options import Config, Json, Logs, Names, Now, Quiet, Yes, command, common
 from jobs.output import streams
-from jobs.stopping import settle
+from jobs.stopping import fix_exit_code
 from jobs.verbs import VERBS, load
 from jobs.version import VERSION
 
@@ -52,10 +52,10 @@ def main() -> None:
     """Runs the program. Ends the process with the exit code."""
     named = program(*_named(sys.argv[1:]))
     heap.freeze_objects()
-    streams.secure()
+    streams.protect_streams()
     threading.excepthook = log_thread_error
     code = _run(named, sys.argv[1:])
-    settle(code)
+    fix_exit_code(code)
     sys.exit(code)
 
 

@@ -17,7 +17,7 @@ from jobs.output.report import Report, Result
 from jobs.output.streams import discard_buffer, print_tables
 from jobs.service import metrics_file
 from jobs.service.notify import Notifier
-from jobs.stopping import Stop, settle, signals_to
+from jobs.stopping import Stop, fix_exit_code, signals_to
 
 log = structlog.get_logger()
 
@@ -42,7 +42,7 @@ def execute(name: str, given: dict[str, Any], verb: Callable[[Call], Report]) ->
         emit(report, as_json=as_json)
         if call is not None and call.is_measured:
             measure(call, report)
-        settle(report.exit_code)
+        fix_exit_code(report.exit_code)
     # All is done: a signal that comes now only ends the wait for notifications.
     if notifier is not None:
         notifier.ended(report)

@@ -23,20 +23,20 @@ class Stop:
 
     # No threading.Event: a signal's handler calls `ask` in the midst of whatever the main thread does. If it
     # were waiting for the event, and held the event's lock, the handler would wait for the lock forever.
-    asked = False
+    is_requested = False
 
-    def ask(self) -> None:
+    def request(self) -> None:
         """Asks the process to stop at the next place where it may."""
-        self.asked = True
+        self.is_requested = True
 
     def wait(self) -> None:
         """Sleeps until asked, and up to a second more."""
-        while not self.asked:
+        while not self.is_requested:
             time.sleep(1)
 
     def check(self) -> None:
         """Raises InterruptedRun once asked."""
-        if self.asked:
+        if self.is_requested:
             raise InterruptedRun("interrupted: the current step was finished; it is safe to run again")
 
 
@@ -50,7 +50,7 @@ def handle_signals() -> None:
         signal.signal(number, lambda _number, _frame: os._exit(_code))
 
 
-def settle(code: int) -> None:
+def fix_exit_code(code: int) -> None:
     """Settles the exit code, when all is done and reported: whatever comes now, the process ends with it."""
     global _code
     _code = code
@@ -72,11 +72,11 @@ def signals_to(stop: Stop) -> Iterator[None]:
     ignored stays so, as `nohup` wants it."""
 
     def handle(_number: int, _frame: FrameType | None) -> None:
-        if stop.asked:
+        if stop.is_requested:
             if sys.stderr.isatty():
                 os.write(sys.stderr.fileno(), _SHOW_CURSOR)  # a progress bar had hidden it
             os._exit(InterruptedRun.exit_code)
-        stop.ask()
+        stop.request()
 
     before = {number: signal.signal(number, handle) for number in _handled()}
     try:

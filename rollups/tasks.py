@@ -12,7 +12,7 @@ T = TypeVar("T")
 _SECONDS_BETWEEN_CHECKS = 0.2
 
 
-def settle(future: Future[T], task: Callable[P, T], *given: P.args, **named: P.kwargs) -> Future[T]:
+def complete(future: Future[T], task: Callable[P, T], *given: P.args, **named: P.kwargs) -> Future[T]:
     """Does the task, and sets the future to what it returns or raises, unless that was cancelled."""
     if future.set_running_or_notify_cancel():
         try:
@@ -24,7 +24,7 @@ def settle(future: Future[T], task: Callable[P, T], *given: P.args, **named: P.k
 
 def run_now(task: Callable[P, T], *given: P.args, **named: P.kwargs) -> Future[T]:
     """Returns the future of what is done here and now."""
-    return settle(Future(), task, *given, **named)
+    return complete(Future(), task, *given, **named)
 
 
 def result_of(future: Future[T], check: Callable[[], None]) -> T:

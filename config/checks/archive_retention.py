@@ -6,13 +6,13 @@ from datetime import timedelta
 
 from config.durations import format_duration
 from config.policies import Policy
-from config.problems import Fault, Key, Report
+from config.problems import Fault, Key, ProblemReport
 
 #: A tombstone has to stand for so long that a daily run shows it, and a person can act.
 SHORTEST_GRACE = timedelta(days=1)
 
 
-def check_archive_retention(policy: Policy, report: Report) -> None:
+def check_archive_retention(policy: Policy, report: ProblemReport) -> None:
     """Reports a `retain.archive` or `retain.archive_grace` that is too short or contradicts the policy."""
     if policy.retain is None:
         return
@@ -30,7 +30,7 @@ def check_archive_retention(policy: Policy, report: Report) -> None:
         report.add(grace, Fault(f"it is shorter than {shortest}", f'write "{shortest}" or longer'))
 
 
-def _check_keep(policy: Policy, keep: timedelta, key: Key, report: Report) -> None:
+def _check_keep(policy: Policy, keep: timedelta, key: Key, report: ProblemReport) -> None:
     archive, at = policy.archive, ("policies", policy.name, "archive")
     if archive is None or archive.to == "none":
         fault = Fault("the policy archives nothing", "remove it, or name an archive")

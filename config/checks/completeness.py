@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 from config.durations import format_duration
 from config.policies import Policy
-from config.problems import Fault, Key, Report
+from config.problems import Fault, Key, ProblemReport
 from config.zones import is_zone
 
 _HOUR = timedelta(hours=1)
@@ -15,7 +15,7 @@ _SHORTEST = timedelta(seconds=1)
 _REMEDY = 'write a length that divides an hour, such as "1s", "10s", "1m", "15m" or "1h"'
 
 
-def check_completeness(policy: Policy, report: Report) -> None:
+def check_completeness(policy: Policy, report: ProblemReport) -> None:
     """Reports an `expected_interval` that tiles no hour, and one or a `max_hole` that contradicts the
     policy."""
     at: Key = ("policies", policy.name)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from config.checks.names import field_fault
 from config.checks.shapes import check_shape
 from config.policies import Policy
-from config.problems import Fault, Key, Report, nearest
+from config.problems import Fault, Key, ProblemReport, nearest
 
 _ATTRIBUTES = ("attributes_field", "attribute_key", "attribute_value")
 _REQUIRED = {
@@ -39,7 +39,7 @@ _COLUMNS = ("time", "dt")
 Role = tuple[Key, str]
 
 
-def check_fields(policy: Policy, report: Report) -> None:
+def check_fields(policy: Policy, report: ProblemReport) -> None:
     """Reports fields that are missing, invalid or in each other's way in a policy's bucket model."""
     at: Key = ("policies", policy.name)
     _check_model(policy, at, report)
@@ -60,7 +60,7 @@ def check_fields(policy: Policy, report: Report) -> None:
     _check_columns(policy, at, report)
 
 
-def _check_nonnumeric(policy: Policy, at: Key, report: Report) -> None:
+def _check_nonnumeric(policy: Policy, at: Key, report: ProblemReport) -> None:
     known = list(dict.fromkeys((*policy.value_fields, *policy.value_names)))
     for name in policy.nonnumeric_ok:
         if name not in known:
@@ -70,7 +70,7 @@ def _check_nonnumeric(policy: Policy, at: Key, report: Report) -> None:
             report.add((*at, "nonnumeric_ok"), fault, value=name, rests_on=[(*at, "value_fields")])
 
 
-def _check_model(policy: Policy, at: Key, report: Report) -> None:
+def _check_model(policy: Policy, at: Key, report: ProblemReport) -> None:
     model = (*at, "model")
     required, optional = _REQUIRED[policy.model], _OPTIONAL[policy.model]
     without = _not_needed(policy)
@@ -155,7 +155,7 @@ def _names(policy: Policy, at: Key) -> list[Role]:
     ]
 
 
-def _check_overlaps(policy: Policy, at: Key, report: Report) -> None:
+def _check_overlaps(policy: Policy, at: Key, report: ProblemReport) -> None:
     in_bucket, in_sample = _in_bucket(policy, at), _in_sample(policy, at)
     pairs = [*itertools.combinations(in_bucket, 2), *itertools.combinations(in_sample, 2)]
     pairs += itertools.combinations(_names(policy, at), 2)  # side by side in a summary
@@ -167,7 +167,7 @@ def _check_overlaps(policy: Policy, at: Key, report: Report) -> None:
         report.add((*at, "overflow", "samples_field"), fault)
 
 
-def _overlap(path: str, other: str, key: Key, report: Report) -> Fault | None:
+def _overlap(path: str, other: str, key: Key, report: ProblemReport) -> Fault | None:
     where = ".".join(key)
     if path == other:
         return Fault(f"{where} already names this field", "name each field once")
@@ -178,7 +178,7 @@ def _overlap(path: str, other: str, key: Key, report: Report) -> Fault | None:
     return None
 
 
-def _check_summary(policy: Policy, at: Key, report: Report) -> None:
+def _check_summary(policy: Policy, at: Key, report: ProblemReport) -> None:
     if policy.rollup is None:
         return
     own = list(_SUMMARY_FIELDS)
@@ -198,7 +198,7 @@ def _check_summary(policy: Policy, at: Key, report: Report) -> None:
             )
 
 
-def _check_columns(policy: Policy, at: Key, report: Report) -> None:
+def _check_columns(policy: Policy, at: Key, report: ProblemReport) -> None:
     if policy.archive is None or policy.archive.to != "offline":
         return
     roles = list(dict.fromkeys(_names(policy, at)))
@@ -224,5 +224,5 @@ def _column(path: str) -> str:
     return path.replace(".", "_").casefold()
 
 
-def _listed(paths: Iterable[str], report: Report) -> str:
+def _listed(paths: Iterable[str], report: ProblemReport) -> str:
     return ", ".join(map(report.quote, dict.fromkeys(paths)))

@@ -11,7 +11,7 @@ from pymongo.uri_parser import parse_uri
 
 from config.checks.names import database_fault
 from config.policies import Policy
-from config.problems import Fault, Key, Report, nearest
+from config.problems import Fault, Key, ProblemReport, nearest
 from config.tables import MongoDB, Store
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
@@ -23,7 +23,7 @@ _CREDENTIALS = Fault(
 )
 
 
-def check_mongodb(mongodb: MongoDB, report: Report) -> None:
+def check_mongodb(mongodb: MongoDB, report: ProblemReport) -> None:
     """Reports a MongoDB URI or database name that is not valid. Connects to nothing."""
     if fault := _uri_fault(mongodb.uri.get_secret_value()):
         report.add(("mongodb", "uri"), fault)
@@ -31,7 +31,7 @@ def check_mongodb(mongodb: MongoDB, report: Report) -> None:
         report.add(("mongodb", "database"), unnamed)
 
 
-def check_store(store: Store, report: Report) -> None:
+def check_store(store: Store, report: ProblemReport) -> None:
     """Reports a store URL, endpoint, region or signing key that is not valid. Connects to nothing."""
     for fault in _url_faults(store.url):
         report.add(("store", "url"), fault)
@@ -151,7 +151,7 @@ _REFUSED = {
 }
 
 
-def check_object_lock(store: Store, report: Report) -> None:
+def check_object_lock(store: Store, report: ProblemReport) -> None:
     """Reports an object lock of an invalid length, and one for a store that can't lock files."""
     if store.object_lock is None:
         return
@@ -163,7 +163,7 @@ def check_object_lock(store: Store, report: Report) -> None:
         report.add(("store", "object_lock"), fault, rests_on=[("store", "url")])
 
 
-def check_storage_class(policy: Policy, store: Store | None, report: Report) -> None:
+def check_storage_class(policy: Policy, store: Store | None, report: ProblemReport) -> None:
     """Reports a storage class that parts can't have: unknown, unsuitable, or without an S3 store."""
     if policy.archive is None or policy.archive.storage_class is None:
         return

@@ -12,7 +12,7 @@ from config.checks.names import policy_fault
 from config.checks.settings import SHORTEST
 from config.durations import format_duration
 from config.policies import Archive, Policy, Rollup
-from config.problems import Fault, Key, Report, dotted, nearest
+from config.problems import Fault, Key, ProblemReport, dotted, nearest
 from config.zones import is_zone, zones
 
 LONGEST_BATCH = timedelta(days=31)
@@ -20,7 +20,7 @@ _NOTHING = timedelta(0)
 _ABOVE_ZERO = Fault("it must be longer than zero", 'write a duration such as "10m" or "30d"')
 
 
-def check_policy(policy: Policy, has_store: bool, report: Report) -> None:
+def check_policy(policy: Policy, has_store: bool, report: ProblemReport) -> None:
     """Reports whatever in one policy is not valid or contradicts itself. `has_store`: whether a store is
     configured."""
     at: Key = ("policies", policy.name)
@@ -40,7 +40,7 @@ def check_policy(policy: Policy, has_store: bool, report: Report) -> None:
     check_archive_retention(policy, report)
 
 
-def _check_rollup(rollup: Rollup, at: Key, report: Report) -> None:
+def _check_rollup(rollup: Rollup, at: Key, report: ProblemReport) -> None:
     if not rollup.targets:
         fault = Fault(
             "it has neither `hourly` nor `daily`, and no `levels`",
@@ -66,7 +66,7 @@ def _check_rollup(rollup: Rollup, at: Key, report: Report) -> None:
             )
 
 
-def _check_levels(rollup: Rollup, at: Key, report: Report) -> None:
+def _check_levels(rollup: Rollup, at: Key, report: ProblemReport) -> None:
     first: dict[str, int] = {}
     for number, level in enumerate(rollup.levels, start=1):
         earlier = first.setdefault(level.name, number)
@@ -76,7 +76,7 @@ def _check_levels(rollup: Rollup, at: Key, report: Report) -> None:
             report.add(key, fault, rests_on=[(*at, "levels", str(earlier), "name")])
 
 
-def _check_local_days(policy: Policy, at: Key, report: Report) -> None:
+def _check_local_days(policy: Policy, at: Key, report: ProblemReport) -> None:
     if policy.local_offset_field is None:
         return
     key, zone = (*at, "local_offset_field"), (*at, "rollup", "timezone")
@@ -89,7 +89,7 @@ def _check_local_days(policy: Policy, at: Key, report: Report) -> None:
         report.add(key, Fault(message, "remove one of the two"), rests_on=[zone])
 
 
-def _check_archive(policy: Policy, at: Key, has_store: bool, report: Report) -> None:
+def _check_archive(policy: Policy, at: Key, has_store: bool, report: ProblemReport) -> None:
     if (archive := policy.archive) is None:
         return
     to, after = (*at, "archive", "to"), (*at, "archive", "after")
@@ -121,7 +121,7 @@ def _check_archive(policy: Policy, at: Key, has_store: bool, report: Report) -> 
     _check_receipts(archive, (*at, "archive"), report)
 
 
-def _check_deletes(archive: Archive, at: Key, report: Report) -> None:
+def _check_deletes(archive: Archive, at: Key, report: ProblemReport) -> None:
     """Reports settings of deletes where there are no deletes."""
     if archive.to != "none" and archive.delete:
         return
@@ -133,14 +133,14 @@ def _check_deletes(archive: Archive, at: Key, report: Report) -> None:
             report.add((*at, key), fault, rests_on=[(*at, "to"), (*at, "delete")])
 
 
-def _check_audit(policy: Policy, at: Key, report: Report) -> None:
+def _check_audit(policy: Policy, at: Key, report: ProblemReport) -> None:
     is_offline = policy.archive is not None and policy.archive.to == "offline"
     if policy.audit.sample is not None and not is_offline:
         fault = Fault("it is for parts, and only an offline archive has any", "remove it")
         report.add((*at, "audit", "sample"), fault, rests_on=[(*at, "archive"), (*at, "archive", "to")])
 
 
-def _check_compact(archive: Archive, at: Key, to: Key, report: Report) -> None:
+def _check_compact(archive: Archive, at: Key, to: Key, report: ProblemReport) -> None:
     if "compact" in archive.model_fields_set and archive.to != "offline":
         fault = Fault(
             f'it merges commits of an offline archive, and to = "{archive.to}"', "remove [archive.compact]"
@@ -150,7 +150,7 @@ def _check_compact(archive: Archive, at: Key, to: Key, report: Report) -> None:
         report.add((*at, "after"), _ABOVE_ZERO)
 
 
-def _check_receipts(archive: Archive, at: Key, report: Report) -> None:
+def _check_receipts(archive: Archive, at: Key, report: ProblemReport) -> None:
     key, age = (*at, "move_receipts"), archive.move_receipts
     if "move_receipts" not in archive.model_fields_set:
         return
@@ -166,7 +166,7 @@ def _check_receipts(archive: Archive, at: Key, report: Report) -> None:
         )
 
 
-def _check_batch(archive: Archive, at: Key, report: Report) -> None:
+def _check_batch(archive: Archive, at: Key, report: ProblemReport) -> None:
     key, batch = (*at, "batch"), archive.batch
     if "batch" not in archive.model_fields_set:
         return
@@ -184,7 +184,7 @@ def _check_batch(archive: Archive, at: Key, report: Report) -> None:
         report.add(key, fault, rests_on=[(*at, "to")])
 
 
-def _check_retain(policy: Policy, at: Key, report: Report) -> None:
+def _check_retain(policy: Policy, at: Key, report: ProblemReport) -> None:
     if policy.retain is None:
         return
     made = policy.rollup.targets if policy.rollup else {}
@@ -202,7 +202,9 @@ def _check_retain(policy: Policy, at: Key, report: Report) -> None:
             _check_outlives(kept, policy.archive.after, key, at, report)
 
 
-def _check_outlives(kept: timedelta, after: timedelta | None, key: Key, at: Key, report: Report) -> None:
+def _check_outlives(
+    kept: timedelta, after: timedelta | None, key: Key, at: Key, report: ProblemReport
+) -> None:
     """Reports summaries that would go before the raw readings that they are made of."""
     if after is None or kept < after:
         shown = format_duration(after)

@@ -6,7 +6,7 @@ import re
 from urllib.parse import parse_qs, urlsplit
 
 from config.policies import Policy, Settings
-from config.problems import Fault, Key, Report, nearest
+from config.problems import Fault, Key, ProblemReport, nearest
 from config.tables import PolicyRedis, Redis
 
 #: Windows of a series: all of them are written at once.
@@ -17,7 +17,7 @@ _TLS = {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_che
 _LATEST = {"latest_hours": "hourly", "latest_days": "daily"}
 
 
-def check_publish(settings: Settings, report: Report) -> None:
+def check_publish(settings: Settings, report: ProblemReport) -> None:
     """Reports whatever can't be published as configured, of the whole file and of each policy."""
     redis, policies = settings.publish.redis, settings.policies.values()
     if redis is not None:
@@ -34,7 +34,7 @@ def check_publish(settings: Settings, report: Report) -> None:
             _check_policy(policy, policy.publish.redis, redis, report)
 
 
-def _check_redis(redis: Redis, report: Report) -> None:
+def _check_redis(redis: Redis, report: ProblemReport) -> None:
     if message := _url_fault(redis.url.get_secret_value()):
         report.add((*_AT, "url"), Fault(message, _REMEDY))
     if not re.fullmatch(r"[A-Za-z0-9_.:/-]{1,100}", redis.prefix):
@@ -42,7 +42,7 @@ def _check_redis(redis: Redis, report: Report) -> None:
         report.add((*_AT, "prefix"), Fault("every key begins with it", remedy))
 
 
-def _check_policy(policy: Policy, own: PolicyRedis, redis: Redis | None, report: Report) -> None:
+def _check_policy(policy: Policy, own: PolicyRedis, redis: Redis | None, report: ProblemReport) -> None:
     at: Key = ("policies", policy.name, "publish")
     if redis is None:
         fault = Fault("it is about [publish.redis], and there is none", "add it with a `url`, or remove this")
@@ -61,7 +61,7 @@ def _check_policy(policy: Policy, own: PolicyRedis, redis: Redis | None, report:
         _check_secondary(own.secondary, set(policy.series_names), (*at, "redis"), report)
 
 
-def _check_counts(redis: Redis | PolicyRedis, at: Key, report: Report) -> None:
+def _check_counts(redis: Redis | PolicyRedis, at: Key, report: ProblemReport) -> None:
     for key in _LATEST:
         count = getattr(redis, key)
         if count is not None and not 1 <= count <= MOST:
@@ -71,7 +71,7 @@ def _check_counts(redis: Redis | PolicyRedis, at: Key, report: Report) -> None:
             report.add((*at, key), fault)
 
 
-def _check_secondary(field: str | None, names: set[str], at: Key, report: Report) -> None:
+def _check_secondary(field: str | None, names: set[str], at: Key, report: ProblemReport) -> None:
     if field is not None and field not in names:
         near = nearest(field, names)
         known = ", ".join(sorted(names)) or "none"

@@ -9,13 +9,13 @@ from urllib.parse import urlsplit
 
 from config.durations import format_duration
 from config.policies import Settings
-from config.problems import Fault, Key, Report
+from config.problems import Fault, Key, ProblemReport
 from config.tables import OWN_CATALOG, Notify, RunLedger, Throttle, TopLevel
 
 SHORTEST = timedelta(days=1)
 
 
-def check_drill(settings: Settings, report: Report) -> None:
+def check_drill(settings: Settings, report: ProblemReport) -> None:
     """Reports drills that are too small or too frequent, and a `drill` table without an offline archive."""
     drill = settings.drill
     if drill.days < 1:
@@ -30,7 +30,7 @@ def check_drill(settings: Settings, report: Report) -> None:
         report.add(("drill",), fault)
 
 
-def check_ledger(ledger: RunLedger, report: Report) -> None:
+def check_ledger(ledger: RunLedger, report: ProblemReport) -> None:
     """Reports a `ledger.keep` that is too short."""
     if ledger.keep is not None and ledger.keep < SHORTEST:
         shortest = format_duration(SHORTEST)
@@ -42,7 +42,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NAMED = "use 1 to 64 letters, digits, `_` and `-`"
 
 
-def check_lake(settings: Settings, report: Report) -> None:
+def check_lake(settings: Settings, report: ProblemReport) -> None:
     """Reports invalid catalog names and namespaces, and a `lake` table without an offline archive."""
     lake = settings.lake
     if lake is None:
@@ -69,7 +69,7 @@ def check_lake(settings: Settings, report: Report) -> None:
 EXAMPLE = "/var/lib/prometheus/node-exporter/bucketwise.prom"
 
 
-def check_metrics_file(top: TopLevel, report: Report) -> None:
+def check_metrics_file(top: TopLevel, report: ProblemReport) -> None:
     """Reports a `metrics_file` that node_exporter would not read, or whose path is relative."""
     if top.metrics_file is None:
         return
@@ -92,7 +92,7 @@ def metrics_file_fault(path: str) -> Fault | None:
 _REMEDY = 'write "https://host/path", as the monitoring service shows it'
 
 
-def check_notify(notify: Notify, report: Report) -> None:
+def check_notify(notify: Notify, report: ProblemReport) -> None:
     """Reports URLs that can't be called, and a `notify.on` without a `notify.url`. Connects to nothing."""
     for key, url in notify.urls.items():
         if message := _url_fault(url.get_secret_value()):
@@ -119,7 +119,7 @@ def _url_fault(url: str) -> str | None:
 _LEAST_LAG = timedelta(seconds=1)
 
 
-def check_throttle(throttle: Throttle, at: Key, report: Report) -> None:
+def check_throttle(throttle: Throttle, at: Key, report: ProblemReport) -> None:
     """Reports a `max_lag` shorter than secondaries normally are behind. `at`: the key of the table."""
     if throttle.max_lag is not None and throttle.max_lag < _LEAST_LAG:
         fault = Fault("replication lag is rarely that low", 'write "1s" or more, such as "10s", or "forever"')

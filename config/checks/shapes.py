@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 
 from config.policies import Policy
-from config.problems import Fault, Key, Report
+from config.problems import Fault, Key, ProblemReport
 
 #: From small to large; a slot is one of all but the last.
 _UNITS = ("second", "minute", "hour", "day")
 
 
-def check_shape(policy: Policy, report: Report) -> None:
+def check_shape(policy: Policy, report: ProblemReport) -> None:
     """Reports keys that contradict each other on how readings lie in a document."""
     at: Key = ("policies", policy.name)
     if policy.model == "slots":
@@ -22,7 +22,7 @@ def check_shape(policy: Policy, report: Report) -> None:
     _check_stars(policy, at, report)
 
 
-def _check_levels(policy: Policy, at: Key, report: Report) -> None:
+def _check_levels(policy: Policy, at: Key, report: ProblemReport) -> None:
     levels = policy.slot_levels
     if levels and policy.slot is not None:
         fault = Fault("`slot_levels` says the same", "write one of the two")
@@ -41,7 +41,7 @@ def _check_levels(policy: Policy, at: Key, report: Report) -> None:
         report.add((*at, "span"), fault, rests_on=[(*at, "slot"), (*at, "slot_levels")])
 
 
-def _check_samples(policy: Policy, at: Key, report: Report) -> None:
+def _check_samples(policy: Policy, at: Key, report: ProblemReport) -> None:
     if policy.samples_as == "pairs" and policy.sample_time_field is not None:
         fault = Fault("the time of a pair is its first element, and has no name", "remove it")
         report.add((*at, "sample_time_field"), fault, rests_on=[(*at, "samples_as")])
@@ -54,7 +54,7 @@ def _check_samples(policy: Policy, at: Key, report: Report) -> None:
         )
 
 
-def _check_attributes(policy: Policy, at: Key, report: Report) -> None:
+def _check_attributes(policy: Policy, at: Key, report: ProblemReport) -> None:
     if policy.attributes_field is None:
         for key in ("attribute_key", "attribute_value"):
             if key in policy.model_fields_set:
@@ -62,7 +62,7 @@ def _check_attributes(policy: Policy, at: Key, report: Report) -> None:
                 report.add((*at, key), fault, rests_on=[(*at, "attributes_field")])
 
 
-def _check_stars(policy: Policy, at: Key, report: Report) -> None:
+def _check_stars(policy: Policy, at: Key, report: ProblemReport) -> None:
     """Reports stars in other places: a `*` stands for each slot in a value field, and for each sample in a
     series field."""
     for path in policy.value_fields:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from config.checks.names import collection_fault
 from config.policies import Policy
-from config.problems import Fault, Key, Report, dotted
+from config.problems import Fault, Key, ProblemReport, dotted
 
 
 class _Use(NamedTuple):
@@ -19,7 +19,7 @@ class _Use(NamedTuple):
     policy: Policy
 
 
-def check_targets(policies: Iterable[Policy], database: str, report: Report) -> None:
+def check_targets(policies: Iterable[Policy], database: str, report: ProblemReport) -> None:
     """Reports invalid collection names, and collections that policies would use in conflicting ways."""
     policies = list(policies)
     sources = [use for policy in policies for use in _sources(policy)]

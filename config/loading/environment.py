@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from config.problems import Fault, Key, Report
+from config.problems import Fault, Key, ProblemReport
 
 OVERRIDES: Final[Mapping[Key, str]] = {
     ("mongodb", "uri"): "BUCKETWISE_MONGODB_URI",
@@ -50,7 +50,7 @@ def override(document: dict[str, Any], environ: Mapping[str, str]) -> tuple[dict
 
 
 def expand(
-    document: dict[str, Any], environ: Mapping[str, str], literal: Mapping[Key, str], report: Report
+    document: dict[str, Any], environ: Mapping[str, str], literal: Mapping[Key, str], report: ProblemReport
 ) -> dict[str, Any]:
     """Returns the document with every `${NAME}` replaced, but at the keys in `literal`.
 
@@ -71,7 +71,7 @@ def expand(
     return {name: of(value, (name,)) for name, value in document.items()}
 
 
-def _checked(text: str | Unexpanded, key: Key, report: Report) -> str | Unexpanded:
+def _checked(text: str | Unexpanded, key: Key, report: ProblemReport) -> str | Unexpanded:
     # Python hands over bytes of the environment that are not UTF-8 as lone surrogates.
     if isinstance(text, str) and re.search("[\ud800-\udfff]", text):
         report.add(key, Fault("its value in the environment is not UTF-8", "set it to UTF-8 text"))
@@ -79,7 +79,7 @@ def _checked(text: str | Unexpanded, key: Key, report: Report) -> str | Unexpand
     return text
 
 
-def _expand_text(text: str, environ: Mapping[str, str], key: Key, report: Report) -> str | Unexpanded:
+def _expand_text(text: str, environ: Mapping[str, str], key: Key, report: ProblemReport) -> str | Unexpanded:
     faults: list[Fault] = []
 
     def replace(found: re.Match[str]) -> str:

@@ -24,7 +24,7 @@ from config.checks.targets import check_targets
 from config.loading.environment import UNEXPANDED, expand, override
 from config.loading.tables import known_keys, read_table
 from config.policies import Policy, Settings
-from config.problems import ConfigError, Fault, Key, Problem, Report, dotted
+from config.problems import ConfigError, Fault, Key, Problem, ProblemReport, dotted
 from config.tables import (
     Drill,
     Lake,
@@ -70,7 +70,7 @@ def settings_in(
     """Returns the settings that a policy file of this text has; `path` is where it lies, or will. Raises
     ConfigError; without `needs_policies` not for want of a policy."""
     written, variables = override(_parse(text, path), environ)
-    report = Report(str(path), written, lines_of(text), variables)
+    report = ProblemReport(str(path), written, lines_of(text), variables)
     document = expand(written, environ, variables, report)
     settings = _settings(document, path, report, needs_policies=needs_policies)
     check_mongodb(settings.mongodb, report)
@@ -128,7 +128,9 @@ def _parse(text: str, path: Path) -> dict[str, Any]:
     raise ConfigError([Problem(str(path), "", None, *fault, line=line)])
 
 
-def _settings(document: dict[str, Any], path: Path, report: Report, *, needs_policies: bool) -> Settings:
+def _settings(
+    document: dict[str, Any], path: Path, report: ProblemReport, *, needs_policies: bool
+) -> Settings:
     document = known_keys(document, (*TopLevel.model_fields, *_TABLES, "policies"), (), report)
     top = read_table(
         TopLevel, {key: it for key, it in document.items() if key in TopLevel.model_fields}, (), report
@@ -151,7 +153,7 @@ def _settings(document: dict[str, Any], path: Path, report: Report, *, needs_pol
     return Settings.model_validate({**read, "metrics_file": metrics_file, "policies": policies, "path": path})
 
 
-def _table(tables: dict[str, Any], key: Key, report: Report) -> dict[str, Any] | None:
+def _table(tables: dict[str, Any], key: Key, report: ProblemReport) -> dict[str, Any] | None:
     """Returns the table that stands at `key`; None, and a problem, where something else does."""
     value = tables.get(key[-1])
     if value is None or isinstance(value, dict):

@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 
 from config import durations
 from config.loading.environment import OVERRIDES, UNEXPANDED
-from config.problems import Fault, Key, Report, dotted, nearest
+from config.problems import Fault, Key, ProblemReport, dotted, nearest
 from config.tables import Table
 
 T = TypeVar("T", bound=Table)
@@ -32,7 +32,7 @@ _FOUND = {
 }
 
 
-def read_table(model: type[T], table: dict[str, Any], key: Key, report: Report, **given: Any) -> T:
+def read_table(model: type[T], table: dict[str, Any], key: Key, report: ProblemReport, **given: Any) -> T:
     """Returns `table` as a `model`; `given` are attributes that are not keys of the table.
 
     Every unknown, missing or unfit key is reported. In place of an unfit value stands the default, or a
@@ -57,7 +57,7 @@ def read_table(model: type[T], table: dict[str, Any], key: Key, report: Report, 
 
 
 def _read_inner(
-    model: type[Table], values: dict[str, Any], at: Key, report: Report, *, is_list: bool
+    model: type[Table], values: dict[str, Any], at: Key, report: ProblemReport, *, is_list: bool
 ) -> None:
     """Reads a table inside a table, or a list of them, each at its number from 1."""
     name, value = at[-1], values[at[-1]]
@@ -73,7 +73,9 @@ def _read_inner(
         del values[name]
 
 
-def known_keys(table: dict[str, Any], known: Iterable[str], key: Key, report: Report) -> dict[str, Any]:
+def known_keys(
+    table: dict[str, Any], known: Iterable[str], key: Key, report: ProblemReport
+) -> dict[str, Any]:
     """Returns the table's known keys. An unknown one is reported; its value is checked as the one it
     resembles."""
     known = list(known)
@@ -93,7 +95,7 @@ def _table_in(annotation: Any) -> type[Table] | None:
     return next((it for it in kinds if isinstance(it, type) and issubclass(it, Table)), None)
 
 
-def _tell(detail: ErrorDetails, key: Key, report: Report) -> None:
+def _tell(detail: ErrorDetails, key: Key, report: ProblemReport) -> None:
     """Reports what pydantic found at a key, in an item of its list, or in a key of its table."""
     name, *inside = detail["loc"]
     at: Key = (*key, str(name))

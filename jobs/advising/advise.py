@@ -29,7 +29,7 @@ Body = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Options:
+class AdviseOptions:
     """The options of `advise`. `scratch`: a database to make on the server; `readings`: how many are
     tried."""
 
@@ -39,7 +39,7 @@ class Options:
     html: Path | None
 
 
-def advise_on(call: Call, name: str, options: Options) -> Report:
+def advise_on(call: Call, name: str, options: AdviseOptions) -> Report:
     """Looks at a sample of a collection, and tries it in other models. Raises UsageError."""
     progress = call.progress
     with call.database() as database:

@@ -32,7 +32,7 @@ _UNAUTHORIZED = 13
 def by_oplog(subject: Subject, policy: Policy) -> Arrival:
     """Looks at the newest entries of the oplog. Where it can't, the basis says why."""
     if subject.kind == "timeseries":
-        return _none("the oplog tells of a native time series in MongoDB's own buckets")
+        return _unknown("the oplog tells of a native time series in MongoDB's own buckets")
     (listed,) = subject.database.list_collections(filter={"name": policy.collection})
     uuid = listed["info"]["uuid"]
     of = uuid if isinstance(uuid, UUID) else Binary.as_uuid(uuid)
@@ -43,21 +43,21 @@ def by_oplog(subject: Subject, policy: Policy) -> Arrival:
     try:
         seen = next(iter(oplog.aggregate([*newest, summed], **how)), None)
         if seen is None:
-            return _none("there is no oplog: the server is not in a replica set, or is a mongos")
+            return _unknown("there is no oplog: the server is not in a replica set, or is a mongos")
         pipeline = [*newest, {"$match": _matching(of)}, {"$limit": _WRITES}]
         found = _writes(oplog.aggregate_raw_batches(pipeline, **how), of)
     except ExecutionTimeout:
-        return _none(f"the oplog could not be read within {_LONGEST // 1000} s")
+        return _unknown(f"the oplog could not be read within {_LONGEST // 1000} s")
     except OperationFailure as error:
         said = (error.details or {}).get("errmsg", error)
         reason = "the user may not read it" if error.code == _UNAUTHORIZED else said
-        return _none(f"the oplog was not read: {reason}")
+        return _unknown(f"the oplog was not read: {reason}")
     since = f"{seen['entries']:,} entries of the oplog, back to {as_text(seen['since'])}"
     late = _late(subject, policy, [it for it in found if has_readings(it, policy)])
     return Arrival(late, "oplog", f"by the newest {since}")
 
 
-def _none(reason: str) -> Arrival:
+def _unknown(reason: str) -> Arrival:
     return Arrival(np.zeros(0), None, reason)
 
 

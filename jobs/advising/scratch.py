@@ -44,7 +44,7 @@ def scratch_database(database: Database[Document], name: str | None) -> Iterator
         if name is not None:
             if fault := database_fault(name):
                 raise UsageError(f"--scratch {name}: {fault.message}; {fault.remedy}")
-            yield held.enter_context(_beside(database.client[name]))
+            yield held.enter_context(_on_server(database.client[name]))
             return
         try:
             mongod = held.enter_context(embedded_mongod())
@@ -58,10 +58,10 @@ def scratch_database(database: Database[Document], name: str | None) -> Iterator
 
 
 @contextmanager
-def _beside(scratch: Database[Document]) -> Iterator[Scratch]:
+def _on_server(scratch: Database[Document]) -> Iterator[Scratch]:
     if scratch[lease.COLLECTION].find_one({"_id": _MARK}):
         with Lease(scratch, _MARK):  # whoever made it was killed
-            if _held(scratch) <= {*_made(scratch)}:
+            if _locked(scratch) <= {*_made(scratch)}:
                 _clear(scratch)
     if scratch.list_collection_names():
         raise UsageError(
@@ -72,11 +72,11 @@ def _beside(scratch: Database[Document]) -> Iterator[Scratch]:
         try:
             yield scratch, mine.check
         finally:
-            if mine.taken() is None:
+            if mine.loss() is None:
                 _clear(scratch)
 
 
-def _held(scratch: Database[Document]) -> set[str]:
+def _locked(scratch: Database[Document]) -> set[str]:
     return {it for it in scratch.list_collection_names() if not it.startswith("system.")}
 
 
@@ -84,7 +84,7 @@ def _made(scratch: Database[Document]) -> list[str]:
     """What was made here, the mark last. The books are not where policies of others have runs in them."""
     leases = {it["_id"] for it in scratch[lease.COLLECTION].find({}, {"_id": 1})}
     books = () if leases - {_MARK, SUMMARIES} else (_BOOKS,)
-    made = (it for it in _held(scratch) if it in _OWN or it.startswith(books))
+    made = (it for it in _locked(scratch) if it in _OWN or it.startswith(books))
     return sorted(made, key=lease.COLLECTION.__eq__)
 
 
@@ -92,5 +92,5 @@ def _clear(scratch: Database[Document]) -> None:
     """Drops what was made, and the database with it unless somebody else has made something there since."""
     for it in _made(scratch):
         scratch.drop_collection(it)
-    if not _held(scratch):  # of time series MongoDB keeps `system.views`
+    if not _locked(scratch):  # of time series MongoDB keeps `system.views`
         scratch.client.drop_database(scratch.name)

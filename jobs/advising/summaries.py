@@ -17,7 +17,7 @@ from config.policies import Rollup
 from jobs.advising.candidates import SPANS, made, timed
 from jobs.advising.extract import Extract
 from jobs.advising.scratch import DAILY, HOURLY, ROLLED, SUMMARIES
-from jobs.output.progress import Progress
+from jobs.output.progress import ProgressDisplay
 from jobs.running.runner import Runner
 from jobs.steps.working import ROLLUP
 from jobs.stopping import Stop
@@ -40,7 +40,7 @@ def from_summaries(database: Database[Document], extract: Extract, stop: Stop) -
         database[ROLLED].insert_many(some, ordered=False)
     last = as_date(int(extract.exact.time[extract.exact.series_index == extract.busiest].max()))
     now = last + timedelta(days=2)
-    quiet = Progress(quiet=True)
+    quiet = ProgressDisplay(quiet=True)
     runner = Runner("rollup", [ROLLUP], database, None, now, stop, quiet, is_now_given=True)
     (result,) = runner.run_all([policy])
     if result.error is not None:

@@ -9,7 +9,7 @@ from operator import getitem
 import numpy as np
 
 from config.policies import Policy
-from jobs.demo.invent import DAY, SECOND, Integers, days, hours, windows, wrong
+from jobs.demo.invent import DAY, SECOND, Integers, days, difference_of, hours, windows
 from jobs.demo.stage import Stage
 
 _SQL = """\
@@ -47,7 +47,7 @@ def _compare(stage: Stage, policy: Policy, collection: str, edges: Integers) -> 
     for it in windows(made, edges, stage.ago(policy.rollup.settle)):
         key = (*made.series[it.series].values(), it.start)
         expected.add(key)
-        fault = wrong(it, held[key][it.field]) if key in held else "it is missing"
+        fault = difference_of(it, held[key][it.field]) if key in held else "it is missing"
         stage.show.holds(f"{collection}, {key}, {it.field}: {fault}", fault is None)
     stage.show.equal(f"summaries in {collection}", len(held), len(expected))
 

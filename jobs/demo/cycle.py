@@ -85,7 +85,7 @@ def first_run(stage: Stage) -> None:
         _check_run(stage, policy, result.body["rollup"], archived)
         if policy.model == "timeseries":
             kept = next((it["reason"] for it in archived["reasons"]), "")
-        hours, days, buckets, copied, deleted = _did(result).values()
+        hours, days, buckets, copied, deleted = _outcome_text(result).values()
         rows.append([policy.name, hours, days, buckets, deleted, decimal(copied)])
     stage.show.table(("Policy", "Hours written", "Days written", "Archived", "Deleted", "Bytes copied"), rows)
     stage.show.line(f"\nWhy metrics stays: {kept}.", style="dim")
@@ -103,12 +103,12 @@ def _check_run(stage: Stage, policy: Policy, rolled: Document, archived: Documen
     wanted |= {"deleted": deleted, "left": gone - deleted, "quarantined": 0}
     for what, count in wanted.items():
         stage.show.equal(f"{policy.name}, archive: {what}", archived[what], count)
-    live = made.some(~expired) if deleted else sorted(made.documents)
+    live = made.select(~expired) if deleted else sorted(made.documents)
     exact = stage.documents(policy.collection) == live
     stage.show.holds(f"{policy.collection} does not hold exactly the buckets that stay", exact)
 
 
-def _did(result: Result) -> dict[str, int]:
+def _outcome_text(result: Result) -> dict[str, int]:
     """Returns what a run says it did."""
     rolled, archived = result.body.get("rollup", {}), result.body.get("archive", {})
     return {
@@ -154,25 +154,25 @@ def _archived(stage: Stage, policy: Policy, result: Result) -> int:
     if policy.archive.to == "offline":
         files = {it: held for it, (held, _) in stage.files().items() if it.startswith(f"{policy.name}/")}
         parquet = sum(held for it, held in files.items() if it.endswith(".parquet"))
-        stage.show.equal(f"{policy.name}: bytes of Parquet", parquet, _did(result)["bytes copied"])
+        stage.show.equal(f"{policy.name}: bytes of Parquet", parquet, _outcome_text(result)["bytes copied"])
         return parquet
     held = stage.documents(str(policy.archive.collection))
-    gone = stage.made[policy.name].some(stage.expired(policy))
+    gone = stage.made[policy.name].select(stage.expired(policy))
     stage.show.holds(f"{policy.archive.collection} differs from what left", held == gone)
     return sum(map(len, held))
 
 
-def back(stage: Stage) -> None:
+def restore_day(stage: Stage) -> None:
     """Restores the last archived day of each policy, and compares the buckets with the originals."""
     stage.show.act("bucketwise restore", "The last archived day of each policy, into a new collection.")
-    rows = [_restore(stage, policy) for policy in stage.call.policies]
+    rows = [_restore_day(stage, policy) for policy in stage.call.policies]
     stage.show.table(("Policy", "Into", "Day", "Buckets", "Readings", "Equal"), rows, left=3)
     about = "\nBytes are compared; for native measurements fields are: MongoDB changes their order."
     stage.show.line(about, style="dim")
     stage.show.verdict("What came back is what was written")
 
 
-def _restore(stage: Stage, policy: Policy) -> list[object]:
+def _restore_day(stage: Stage, policy: Policy) -> list[object]:
     made, expired, to = stage.made[policy.name], stage.expired(policy), f"{policy.name}_restored"
     assert policy.archive is not None
     day = made.time // DAY
@@ -181,13 +181,13 @@ def _restore(stage: Stage, policy: Policy) -> list[object]:
     chosen = np.isin(np.arange(len(expired)), made.bucket[archived & (day == last)])
     since, until = (f"{np.datetime64(it * DAY, 'ms')}Z" for it in (last, last + 1))
     report = stage.succeeded(restore(stage.command("restore", policy.name), to=to, since=since, until=until))
-    wanted, held = made.some(chosen), stage.documents(to)
+    wanted, held = made.select(chosen), stage.documents(to)
     counts = [report.results[0].body.get(key) for key in ("buckets", "readings")]
     stage.show.equal(f"{to}: buckets and readings", counts, [len(wanted), int(chosen[made.bucket].sum())])
     stage.show.holds(f"{to} holds other bytes than were written", held == wanted)
     if policy.overflow is not None:
         # Overflow goes back into the policy's own collection, where the overflow of live buckets is.
-        owners = {bson.decode(document)["_id"] for document in made.some(chosen | ~expired)}
+        owners = {bson.decode(document)["_id"] for document in made.select(chosen | ~expired)}
         extra = [it for it in made.extra if bson.decode(it)["bucket_id"] in owners]
         same = stage.documents(policy.overflow.collection) == sorted(extra)
         stage.show.holds(f"{policy.overflow.collection} holds other bytes", same)
@@ -200,7 +200,7 @@ def second_run(stage: Stage) -> None:
     stage.show.act("bucketwise run, once more", "What is done is done: the same command finds nothing to do.")
     before = _state(stage)
     results = stage.succeeded(run(stage.command("run"))).results
-    total = {what: sum(_did(it)[what] for it in results) for what in _did(results[0])}
+    total = {what: sum(_outcome_text(it)[what] for it in results) for what in _outcome_text(results[0])}
     after = _state(stage)
     for what, count in total.items():
         stage.show.equal(f"second run: {what}", count, 0)
@@ -257,7 +257,7 @@ def evidence(stage: Stage) -> None:
     body = done.body
     went = f"{body['buckets']:,} buckets and {body['summaries']:,} summaries are gone"
     show.line(f"erase     {went}, {body['commits_rewritten']} commit was rewritten without them")
-    same = stage.documents(_POLICY) == made.some(~expired & ~np.array(mine))
+    same = stage.documents(_POLICY) == made.select(~expired & ~np.array(mine))
     show.holds(f"{_POLICY} does not hold exactly the other series", same)
 
     report = stage.succeeded(drill(stage.command("drill", _POLICY), days=_ALL_DAYS, seed=1))

@@ -15,13 +15,13 @@ from config.loading.load import PATH_VARIABLE
 from jobs.call import Call
 from jobs.clock import iso
 from jobs.demo.answers import query, summaries
-from jobs.demo.cycle import audited, back, evidence, first_run, load, second_run, space
+from jobs.demo.cycle import audited, evidence, first_run, load, restore_day, second_run, space
 from jobs.demo.stage import Show, Stage, stage
 from jobs.output.report import Report
 
 #: Where no --now is given, every demo is the same.
 PRESENT = datetime(2026, 11, 2, 6, tzinfo=UTC)
-ACTS = (load, first_run, space, summaries, query, back, second_run, evidence, audited)
+ACTS = (load, first_run, space, summaries, query, restore_day, second_run, evidence, audited)
 
 
 def play(call: Call, *, keep: bool) -> Report:

@@ -49,7 +49,7 @@ class Invented:
         np.maximum.at(last, self.bucket, self.time)
         return last
 
-    def some(self, which: Flags) -> list[bytes]:
+    def select(self, which: Flags) -> list[bytes]:
         """Returns the documents where `which`, one flag for each of all, is true, in order."""
         return sorted(compress(self.documents, which.tolist()))
 
@@ -223,7 +223,7 @@ def windows(made: Invented, edges: Integers, due: int) -> Iterator[Expected]:
             yield Expected(int(made.of[part[0]]), int(edges[window[part[0]]]), name, values[part])
 
 
-def wrong(expected: Expected, summary: dict[str, Any]) -> str | None:
+def difference_of(expected: Expected, summary: dict[str, Any]) -> str | None:
     """Returns how a summary's sub-document differs from its readings; None where it doesn't."""
     values, ranked, count = expected.values, np.sort(expected.values), len(expected.values)
     exact = {"count": count, "min": ranked[0], "max": ranked[-1], "first": values[0], "last": values[-1]}

@@ -16,7 +16,7 @@ from config.errors import BucketwiseError, UsageError
 from config.work import SCHEMES
 from jobs import clock
 from jobs.execution.worker import Outcome, WorkerSettings, do
-from rollups.tasks import settle
+from rollups.tasks import complete
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -108,7 +108,7 @@ class DaskExecutor:
         """Sends the task to the cluster. Returns a future of its outcome."""
         outer: Future[T] = Future()
         inner = self._executor.submit(partial(do, self.where, task, *plain, **named))
-        inner.add_done_callback(lambda inner: settle(outer, self._result, inner))
+        inner.add_done_callback(lambda inner: complete(outer, self._result, inner))
         return outer
 
     def check(self) -> None:

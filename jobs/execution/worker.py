@@ -94,7 +94,7 @@ def _connections(where: WorkerSettings) -> Connections:
 
 def serve(where: WorkerSettings, calls: Connection, parent: Connection) -> None:
     """Executes the tasks that come over `calls`, one after another, until the process is told to leave."""
-    enter(parent)
+    become_worker(parent)
     try:
         while True:
             try:
@@ -107,7 +107,7 @@ def serve(where: WorkerSettings, calls: Connection, parent: Connection) -> None:
         os._exit(1)
 
 
-def enter(parent: Connection) -> None:
+def become_worker(parent: Connection) -> None:
     """Makes a process a worker: it leaves when the other end of `parent` is closed, or its owner dies. What
     a terminal sends to all, the parent answers."""
     heap.keep_freed_memory()
@@ -116,7 +116,7 @@ def enter(parent: Connection) -> None:
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave)
     sys.unraisablehook = _exit_if_unraisable
-    threading.Thread(target=_leave_with, args=[parent], name="parent", daemon=True).start()
+    threading.Thread(target=_exit_with_parent, args=[parent], name="parent", daemon=True).start()
 
 
 def _leave(*_: object) -> None:
@@ -132,7 +132,7 @@ def _exit_if_unraisable(found: sys.UnraisableHookArgs) -> None:
     sys.__unraisablehook__(found)
 
 
-def _leave_with(parent: Connection) -> None:
+def _exit_with_parent(parent: Connection) -> None:
     with suppress(EOFError, OSError):
         parent.recv_bytes()
     os.kill(os.getpid(), signal.SIGTERM)  # handled by the main thread

@@ -12,7 +12,7 @@ from buckets.inferring.notes import quoted
 from config.checks.policy import check_policy
 from config.checks.targets import check_targets
 from config.policies import Archive, Policy, Rollup
-from config.problems import Problem, Report
+from config.problems import Problem, ProblemReport
 
 _AFTER = timedelta(days=90)
 _PERCENTILES = (50.0, 95.0, 99.0)
@@ -45,7 +45,7 @@ def without_overflows(guesses: list[Guess]) -> list[Guess]:
     ]
 
 
-def drafted(guess: Guess, database: str, taken: Collection[str]) -> Guess:
+def draft_policy(guess: Guess, database: str, taken: Collection[str]) -> Guess:
     """Returns the guess with roll-up and archive. Its policy is None if no such policy can be. `taken`:
     names of collections that hold something else than summaries."""
     if guess.policy is None:
@@ -76,7 +76,7 @@ def _rollup(guess: Guess, taken: Collection[str]) -> Rollup:
 
 
 def _problems(policy: Policy, database: str) -> list[Problem]:
-    report = Report("", {}, {}, {})
+    report = ProblemReport("", {}, {}, {})
     check_policy(policy, True, report)
     check_targets([policy], database, report)
     return report.problems

@@ -19,12 +19,12 @@ from config.errors import UsageError
 from config.loading.environment import OVERRIDES, expand
 from config.loading.load import DEFAULT_PATH, settings_in
 from config.policies import Settings
-from config.problems import Report as Problems
+from config.problems import ProblemReport
 from config.tables import MongoDB
 from jobs import connect
 from jobs.call import Call
 from jobs.clock import iso
-from jobs.init.draft import drafted, policy_names, without_overflows
+from jobs.init.draft import draft_policy, policy_names, without_overflows
 from jobs.init.inspector import Inspector
 from jobs.init.report import guess_body, init_tables
 from jobs.init.text import config_text
@@ -39,7 +39,7 @@ _FORM = "write mongodb://host/DATABASE?replicaSet=rs0"
 def mongodb_at(call: Call, uri: str) -> MongoDB:
     """Returns the connection and the database that a URI names; a `${NAME}` in it takes an environment
     variable. Raises UsageError."""
-    problems = Problems("", {}, {}, {})
+    problems = ProblemReport("", {}, {}, {})
     expanded = expand({"mongodb": {"uri": uri}}, os.environ, {}, problems)
     if problems.problems:
         raise UsageError(f"URI: {problems.problems[0].message}; {problems.problems[0].remedy}")
@@ -127,7 +127,7 @@ def _guesses(call: Call, database: Database[Document], names: Sequence[str]) -> 
             progress("collections", 1)
     summaries = {it.collection for it in guesses if it.is_summaries}
     taken = set(looker.listed) - summaries
-    return [drafted(it, database.name, taken) for it in without_overflows(guesses)]
+    return [draft_policy(it, database.name, taken) for it in without_overflows(guesses)]
 
 
 def _settings(text: str, path: Path, mongodb: MongoDB) -> Settings:

@@ -62,7 +62,7 @@ def _duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-class Progress:
+class ProgressDisplay:
     """Called by long work with what it did since the last call: `progress("archived readings", 5000)`.
     `among`: which of how many policies is worked on."""
 

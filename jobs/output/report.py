@@ -27,7 +27,7 @@ SCHEMA = 1
 PRECEDENCE = (5, 130, 1, 2, 11, 4, 3, 0)
 
 
-def worst(codes: Iterable[int]) -> int:
+def worst_exit_code(codes: Iterable[int]) -> int:
     """Returns the exit code of a command whose policies ended with `codes`."""
     return min(codes, key=PRECEDENCE.index, default=0)
 
@@ -108,7 +108,7 @@ class Report:
     @property
     def exit_code(self) -> int:
         """Returns the worst exit code of all policies and of the command itself."""
-        return worst([*(result.exit_code for result in self.results), self.error_code])
+        return worst_exit_code([*(result.exit_code for result in self.results), self.error_code])
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the JSON object of the command."""

@@ -16,7 +16,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 
-def secure() -> None:
+def protect_streams() -> None:
     """Makes sure that both streams exist, and that a failing write to stderr raises nothing."""
     if sys.stdout is None:
         sys.stdout = _null_stream()

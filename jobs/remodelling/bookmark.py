@@ -15,7 +15,7 @@ COLLECTION = "bucketwise_remodel"
 Document = dict[str, Any]
 
 
-class Mark(NamedTuple):
+class RemodelState(NamedTuple):
     """How many documents are known to be written, and whether the target was found to equal its source."""
 
     documents: int
@@ -23,7 +23,7 @@ class Mark(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Bookmark:
+class RemodelRecord:
     """The record of a rewritten collection: what is written where."""
 
     database: Database[Document]
@@ -34,7 +34,7 @@ class Bookmark:
     def _marks(self) -> Collection[Document]:
         return self.database.get_collection(COLLECTION, write_concern=majority(self.database))
 
-    def check(self) -> Mark | None:
+    def check(self) -> RemodelState | None:
         """Returns where the task stands; None where there is no target yet. Raises UsageError where the
         target is not one that this very task has begun."""
         known = self._target()
@@ -52,7 +52,7 @@ class Bookmark:
         # A run that was cut off right after it had created the target left it empty.
         if found.get("target") != known and (found.get("target") or self.database[self.into].find_one()):
             raise self._not_own()
-        return Mark(int(found["documents"]), bool(found["done"]))
+        return RemodelState(int(found["documents"]), bool(found["done"]))
 
     def _not_own(self) -> UsageError:
         return UsageError(f"--into {self.into}: this collection already exists. Name a new one")

@@ -10,7 +10,7 @@ from rich.text import Text
 from buckets.inferring.guess import Guess
 from jobs.advising.subject import subject_of
 from jobs.call import Call
-from jobs.init.draft import drafted, policy_names
+from jobs.init.draft import draft_policy, policy_names
 from jobs.init.text import policy_text
 from jobs.output.report import Report
 from jobs.output.text.cells import printable
@@ -49,7 +49,7 @@ def _policy(task: Remodel, taken: list[str]) -> str:
     """Returns the policy for what is written, as text; a comment says why there is none."""
     name = policy_names([task.into])[task.into]
     found = Guess(task.into, task.target.policy.model_copy(update={"name": name}))
-    made = drafted(found, task.subject.database.name, taken)
+    made = draft_policy(found, task.subject.database.name, taken)
     return policy_text(made) if made.policy else "".join(f"# {it}\n" for it in made.reasons)
 
 

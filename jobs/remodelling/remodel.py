@@ -21,8 +21,8 @@ from buckets.writing.targets import Target, misfits, target_of
 from config.errors import BucketwiseError, LeaseLostError
 from config.fingerprint import layout_fingerprint
 from jobs.advising.subject import Subject
-from jobs.output.progress import Progress
-from jobs.remodelling.bookmark import Bookmark
+from jobs.output.progress import ProgressDisplay
+from jobs.remodelling.bookmark import RemodelRecord
 from rollups.guarded import majority
 
 Document = dict[str, Any]
@@ -56,7 +56,7 @@ class Remodel:
     model: str
     into: str
     checks: list[Callable[[], None]]
-    progress: Progress
+    progress: ProgressDisplay
     survey: Survey = field(default_factory=Survey)
     documents: int = 0
 
@@ -64,11 +64,11 @@ class Remodel:
         self._table = SeriesTable()
 
     @cached_property
-    def bookmark(self) -> Bookmark:
+    def bookmark(self) -> RemodelRecord:
         """Returns where it is written down how far this has come."""
         policy = self.subject.policy
         task = {"source": policy.collection, "model": self.model, "policy": layout_fingerprint(policy)}
-        return Bookmark(self.subject.database, self.into, task)
+        return RemodelRecord(self.subject.database, self.into, task)
 
     @cached_property
     def target(self) -> Target:

@@ -69,9 +69,9 @@ class Lease:
         before = clock.steady()
         document = self._take()
         if document["holder"] != self.holder:
-            raise LeaseHeldError(_who(document))
+            raise LeaseHeldError(_held_by(document))
         self.fence, self.taken_at = document["fence"], _utc(document["taken_at"])
-        self.is_clean = document["was_clean"] and not self._may_another_live(document["taken_over_at"])
+        self.is_clean = document["was_clean"] and not self._may_another_run(document["taken_over_at"])
         self._good_until = before + self._ttl.total_seconds()
         self._renewer.start()
         return self
@@ -84,7 +84,7 @@ class Lease:
         try:
             with pymongo.timeout(self._ttl.total_seconds() / 4):
                 free = {"holder": None, "expires_at": "$$NOW", "clean": self._leaves_clean}
-                self._leases.update_one(self._mine(), [{"$set": free}])
+                self._leases.update_one(self._own(), [{"$set": free}])
         except PyMongoError as failure:  # it expires by itself
             log.warning("lease not released", policy=self.policy, reason=str(failure))
 
@@ -93,20 +93,20 @@ class Lease:
         left anything half-done."""
         self._leaves_clean = True
 
-    def _may_another_live(self, taken_over_at: datetime | None) -> bool:
+    def _may_another_run(self, taken_over_at: datetime | None) -> bool:
         return taken_over_at is not None and self.taken_at < _utc(taken_over_at) + _MAY_LIVE
 
     def check(self) -> None:
         """Raises LeaseLostError unless the lease is still ours, and PausedError once the policy is paused.
         Cheap; call it before every step."""
-        if taken := self.taken():
-            raise taken
+        if loss := self.loss():
+            raise loss
         if clock.steady() >= self._good_until:
             raise self._loss("it could not be renewed in time")
         if self._pause:
             raise self._paused(self._pause)
 
-    def taken(self) -> LeaseLostError | None:
+    def loss(self) -> LeaseLostError | None:
         """Returns the error to raise where another run has the lease by now; None where that is not known."""
         if not self._lost and clock.steady() >= self._good_until:
             self._renew_once()  # asleep, stopped or cut off for long: the server knows
@@ -117,22 +117,22 @@ class Lease:
 
         It writes to the lease, so that one who takes it later conflicts with the transaction instead of
         slipping past it. Raises LeaseLostError."""
-        if not self._leases.update_one(self._mine(), {"$inc": {"guards": 1}}, session=session).matched_count:
+        if not self._leases.update_one(self._own(), {"$inc": {"guards": 1}}, session=session).matched_count:
             self._lost = True
             raise self._loss("another run took it")
 
     def _take(self) -> Document:
         """Returns the lease as it is now: ours, or that of a holder who may be alive."""
-        document = self._ask()
+        document = self._acquire_or_read()
         if self._pausable and (pause := document.get("paused")):
             raise self._paused(pause)
         if document["holder"] != self.holder and machine.is_known_dead(document["host"]):
             # The same holder as in the reply, and not one that came after it.
             dead = [document["holder"], document["fence"]]
-            document = self._ask({"$eq": [["$holder", "$fence"], dead]})
+            document = self._acquire_or_read({"$eq": [["$holder", "$fence"], dead]})
         return document
 
-    def _ask(self, *also_free: Document) -> Document:
+    def _acquire_or_read(self, *also_free: Document) -> Document:
         is_released = {"$eq": [{"$ifNull": ["$holder", None]}, None]}
         free: list[Document] = [
             is_released,
@@ -147,7 +147,7 @@ class Lease:
             "host": {"$literal": machine.this_process()},
             "fence": {"$add": [{"$ifNull": ["$fence", 0]}, 1]},
             "taken_at": "$$NOW",
-            "expires_at": self._from_now(),
+            "expires_at": self._expiry_time(),
             "was_clean": {"$and": [is_released, {"$eq": ["$clean", True]}]},
             "taken_over_at": {"$cond": [is_released, {"$ifNull": ["$taken_over_at", None]}, "$$NOW"]},
             "clean": False,
@@ -175,8 +175,8 @@ class Lease:
         before = clock.steady()
         try:
             with pymongo.timeout(self._ttl.total_seconds() / 4):
-                later = [{"$set": {"expires_at": self._from_now()}}]
-                found = self._leases.find_one_and_update(self._mine(), later, projection=["paused"])
+                later = [{"$set": {"expires_at": self._expiry_time()}}]
+                found = self._leases.find_one_and_update(self._own(), later, projection=["paused"])
         except PyMongoError as failure:  # tried again until time runs out
             log.warning("lease not renewed", policy=self.policy, reason=str(failure))
             return
@@ -186,37 +186,37 @@ class Lease:
         else:
             self._lost = True
 
-    def _mine(self) -> Document:
+    def _own(self) -> Document:
         return {"_id": self.policy, "holder": self.holder, "fence": self.fence}
 
-    def _from_now(self) -> Document:
+    def _expiry_time(self) -> Document:
         return {"$add": ["$$NOW", round(self._ttl.total_seconds() * 1000)]}
 
     def _paused(self, pause: Document) -> PausedError:
         pause = {**pause, "since": _utc(pause["since"])}
         return PausedError(
-            f"{_what(self.policy)}: paused since {clock.iso(pause['since'])} by {pause['by']}: "
+            f"{_subject(self.policy)}: paused since {clock.iso(pause['since'])} by {pause['by']}: "
             f"{pause['reason']}. The current step was finished; `bucketwise resume` lets it continue",
             pause,
         )
 
     def _loss(self, reason: str) -> LeaseLostError:
         return LeaseLostError(
-            f"{_what(self.policy)}: the lease is lost ({reason}). The run stopped before its next step; "
+            f"{_subject(self.policy)}: the lease is lost ({reason}). The run stopped before its next step; "
             "it is safe to run again"
         )
 
 
-def _who(document: Document) -> str:
+def _held_by(document: Document) -> str:
     host = document["host"]
     since, until = (clock.iso(_utc(document[key])) for key in ("taken_at", "expires_at"))
     return (
-        f"{_what(document['_id'])}: another run holds the lease: pid {host['pid']} on {host['name']}, "
+        f"{_subject(document['_id'])}: another run holds the lease: pid {host['pid']} on {host['name']}, "
         f"since {since}, until {until} unless renewed. Wait for it to end, or stop it"
     )
 
 
-def _what(name: str) -> str:
+def _subject(name: str) -> str:
     """Returns the words for a lease: of a policy, or of a command that has one of its own; only that has a
     blank in its name."""
     return name if " " in name else f"policy {name}"

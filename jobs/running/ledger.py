@@ -173,7 +173,7 @@ class Ledger:
             if self._runs.find_one({"_id": entry, "exit_code": exit_code}, {"_id": 1}) is None:
                 raise
         if _did_nothing(said):
-            self._join(entry)
+            self._merge_previous(entry)
 
     def _close_earlier(self, entry: ObjectId, is_completed: bool) -> None:
         """Closes earlier runs of the same kind: they need not be repeated."""
@@ -185,12 +185,12 @@ class Ledger:
         while self._runs.update_one(others, {"$unset": {"open": ""}}).modified_count:
             pass
 
-    def _join(self, entry: ObjectId) -> None:
+    def _merge_previous(self, entry: ObjectId) -> None:
         """Merges this entry with the one before it, if that was of its verb and did nothing."""
 
         def step(session: ClientSession) -> None:
             own = self._runs.find_one({"_id": entry}, session=session)
-            before = None if own is None else self._before(own, session)
+            before = None if own is None else self._previous_entry(own, session)
             if own is None or before is None or before["verb"] != own["verb"] or not _did_nothing(before):
                 return
             both = {"runs": _runs_of(before) + 1, "since": _since(before)}
@@ -199,7 +199,7 @@ class Ledger:
 
         transaction(self._database, _no_guard, step)
 
-    def _before(self, own: Document, session: ClientSession) -> Document | None:
+    def _previous_entry(self, own: Document, session: ClientSession) -> Document | None:
         earlier = {"policy": own["policy"], "fence": {"$lt": own["fence"]}}
         return self._runs.find_one(earlier, sort=[("fence", DESCENDING)], session=session)
 
@@ -218,11 +218,11 @@ class Ledger:
         if gone := [DeleteOne({"_id": it["_id"]}) for it in some]:
             self._runs.bulk_write(gone, ordered=False)
 
-    def knows(self, policy: str, fence: int, now: datetime) -> bool:
+    def has_run(self, policy: str, fence: int, now: datetime) -> bool:
         """Returns whether there was a run under this fence, at this instant."""
         return self._runs.find_one({"policy": policy, "fence": fence, "now": now}) is not None
 
-    def under(self, policy: str, fences: Collection[int]) -> dict[int, tuple[str, str]]:
+    def runs_under(self, policy: str, fences: Collection[int]) -> dict[int, tuple[str, str]]:
         """Returns the run and the verb of each of these fences whose entries are there."""
         query = {"policy": policy, "fence": {"$in": list(fences)}}
         return {it["fence"]: (it["run"], it["verb"]) for it in self._runs.find(query)}

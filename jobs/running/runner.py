@@ -26,8 +26,8 @@ from jobs import clock
 from jobs.call import Call
 from jobs.execution.executors import local
 from jobs.failures import OUTCOMES, Failure, explain
-from jobs.output.progress import Progress
-from jobs.output.report import Result, worst
+from jobs.output.progress import ProgressDisplay
+from jobs.output.report import Result, worst_exit_code
 from jobs.running.gauges import gauges
 from jobs.running.lag import Members
 from jobs.running.lateness import missed_since
@@ -73,7 +73,7 @@ class Runner:
     store: ObjectStore | None
     now: datetime
     stop: Stop
-    progress: Progress
+    progress: ProgressDisplay
     options: RunOptions = RunOptions()
     is_now_given: bool = False  # by a person, who may mean another instant than the present
     hosts: str = ""
@@ -129,7 +129,7 @@ class Runner:
             results.append(self.run_one(policy))
             if self._shared is not None:
                 self._shared.leave_out(policy)
-            if self.stop.asked:
+            if self.stop.is_requested:
                 break
         return results
 
@@ -180,7 +180,7 @@ class Runner:
         except PausedError as error:  # before its first step: there was nothing to do
             result.paused = error.pause
         except WindowOverError as error:
-            result.stopped, result.next_window = "outside window", error.opens
+            result.stopped, result.next_window = "outside window", error.opens_at
         except Exception as error:  # noqa: BLE001  # the next policy is to have its turn
             self._fail(result, error)
         if self.is_measured:
@@ -213,7 +213,7 @@ class Runner:
 
     def _may_work(self, policy: Policy) -> bool:
         gate = self._gate(policy)
-        return gate is None or gate.opens(self._present()) is None
+        return gate is None or gate.opens_at(self._present()) is None
 
     def _present(self) -> datetime:
         return self.now + timedelta(seconds=clock.steady() - self.begun)
@@ -228,7 +228,7 @@ class Runner:
                 ledger.remove_old(self.verb, lease, self.keep)
         except Exception as error:  # noqa: BLE001  # whatever it is, the ledger says it
             # Once another run has the lease, that run has caused what was found changed or missing.
-            self._fail(result, lease.taken() or error)
+            self._fail(result, lease.loss() or error)
         if gate is not None:
             gate.finish_by = clock.steady() + _LEEWAY_S
         for follower in self.options.followers:
@@ -245,7 +245,7 @@ class Runner:
             with self.progress.step(step.name, turn.policy.name), result.measures.timed(step.name):
                 done = step.do(turn)
             result.body.update(done.body if len(self.steps) == 1 else {step.name: done.body})
-            result.exit_code = worst([result.exit_code, done.exit_code])
+            result.exit_code = worst_exit_code([result.exit_code, done.exit_code])
 
     def _follow(self, result: Result, turn: Turn, lease: Lease, follower: Follower) -> None:
         if result.error and not follower.always:
@@ -256,7 +256,7 @@ class Runner:
             with self.progress.step(name, policy), result.measures.timed(name):
                 body = follower.do(turn)
         except Exception as error:  # noqa: BLE001  # whatever it is: what the steps did is done
-            if (taken := lease.taken()) or isinstance(error, InterruptedRun):
+            if (taken := lease.loss()) or isinstance(error, InterruptedRun):
                 self._fail(result, taken or error)
                 return
             body = {"error": explain(error, self.hosts).message}
@@ -272,16 +272,16 @@ class Runner:
     ) -> Turn:
         """Returns a policy's turn; without a lease it can't write."""
 
-        def may_go_on() -> None:
+        def check_running() -> None:
             if lease is not None:
                 lease.check()
             self.stop.check()
             executor.check()
 
         def check() -> None:
-            may_go_on()
+            check_running()
             if gate is not None:
-                gate.check(may_go_on, self._present, self.progress.wait)
+                gate.check(check_running, self._present, self.progress.wait)
 
         listeners = [it.listener for it in self.options.followers if it.listener and lease]
         context = ArchiveContext(
@@ -296,7 +296,7 @@ class Runner:
             executor=executor,
             keys=self.keys,
             fence=0 if lease is None else lease.fence,
-            run_is_known=partial(Ledger(self.database).knows, policy.name),
+            run_is_known=partial(Ledger(self.database).has_run, policy.name),
             state=ArchiveState(is_clean=lease is not None and lease.is_clean),
             listener=listeners[0](self.database, policy) if listeners else no_listener,
         )
@@ -316,12 +316,12 @@ class Runner:
     def _fail(self, result: Result, error: BaseException) -> None:
         """Records a failure. The first one is the cause; what follows from it must not hide it."""
         if isinstance(error, WindowOverError):
-            result.stopped, result.next_window = WINDOW_OVER, error.opens
+            result.stopped, result.next_window = WINDOW_OVER, error.opens_at
             return
         failure: Failure = explain(error, self.hosts)
         if isinstance(error, PausedError):
             result.paused = error.pause
-        result.exit_code = worst([result.exit_code, failure.exit_code])
+        result.exit_code = worst_exit_code([result.exit_code, failure.exit_code])
         result.error = result.error or failure.message
 
 

@@ -79,14 +79,14 @@ class Throttler:
         self._begun = now
         return None
 
-    def opens(self, at: datetime) -> datetime | None:
+    def opens_at(self, at: datetime) -> datetime | None:
         """Returns when the window opens; None: it is open."""
         return None if self._window is None else self._window.closed_until(at)
 
     def check_window(self, at: datetime) -> None:
         """Raises WindowOverError where it is closed."""
-        if (opens := self.opens(at)) is not None:
-            raise WindowOverError(f"the window {self._limits.window} is over", opens)
+        if (opens_at := self.opens_at(at)) is not None:
+            raise WindowOverError(f"the window {self._limits.window} is over", opens_at)
 
     def _wait_for_secondaries(self, now: float) -> Wait | None:
         """Returns how long to wait for secondaries; None: no wait. Asks for the lag only where something was
@@ -118,7 +118,7 @@ class Throttler:
 
         return report
 
-    def check(self, may_go_on: Callable[[], None], present: Callable[[], datetime], tell: OnWait) -> None:
+    def check(self, check_running: Callable[[], None], present: Callable[[], datetime], tell: OnWait) -> None:
         """Waits as long as the limits ask for. `may_go_on` raises meanwhile where the run must stop.
         `present` is the run's own. `tell` is told why it waits. Raises what `wait` does."""
         if threading.get_ident() != self._thread:  # those that copy wait for the run in any case
@@ -128,6 +128,6 @@ class Throttler:
             waits = True
             tell(wait.reason)
             sleep(min(wait.seconds, _TICK))
-            may_go_on()
+            check_running()
         if waits:
             tell(None)

@@ -23,7 +23,7 @@ from jobs.running.ledger import RUNNING, Ledger, Run
 from jobs.running.turn import Document, pick
 from jobs.service.metrics import Metrics
 from jobs.service.scheduler import Service
-from jobs.service.server import Answer, Pages
+from jobs.service.server import Pages, Response
 from jobs.service.troubles import PolicyState, troubles
 from jobs.steps.status import failed
 from jobs.version import VERSION
@@ -65,17 +65,17 @@ class Board:
     _asked: float = -FRESH
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def answer(self) -> Answer:
+    def answer(self) -> Response:
         """Returns the page."""
         page, policy = self._page()
         policy = f"{policy}; frame-ancestors 'none'"
         headers = {"Content-Security-Policy": policy}
-        return Answer(page.encode(), "text/html; charset=utf-8", headers=headers)
+        return Response(page.encode(), "text/html; charset=utf-8", headers=headers)
 
     def _page(self) -> tuple[str, str]:
         self._refresh()
         last_answer, now = self._last_answer, clock.current()
-        seen = {it.name: self._seen(it, last_answer) for it in self.policies}
+        seen = {it.name: self._state_of(it, last_answer) for it in self.policies}
         policies = [self._policy(it, seen[it.name], now) for it in self.policies]
         runs = sorted(
             (run for _, runs in last_answer.latest.values() for run in runs), key=lambda it: it.started
@@ -146,7 +146,7 @@ class Board:
             metrics.restore(self.metrics_file.read_text(encoding="utf-8"))
         return metrics.audits()
 
-    def _seen(self, policy: Policy, last_answer: LastAnswer) -> PolicyState:
+    def _state_of(self, policy: Policy, last_answer: LastAnswer) -> PolicyState:
         paused, runs = last_answer.latest.get(policy.name, (None, []))
         place = self._places[policy.name][2] if policy.name in self._places else {}
         is_in_hand = policy.name in self.service.in_hand or any(it.outcome == RUNNING for it in runs)
@@ -162,7 +162,7 @@ class Board:
 
     def _policy(self, policy: Policy, seen: PolicyState, now: datetime) -> Body:
         hand = self.service.in_hand.get(policy.name)
-        left = (_left(it) for it in seen.runs if it.ended)
+        left = (_expired_left(it) for it in seen.runs if it.ended)
         elsewhere = next((it for it in seen.runs if it.outcome == RUNNING), None)
         place = seen.place
         in_hand: Body | None = None
@@ -191,19 +191,19 @@ class Board:
 def pages(board: Board, metrics: Metrics) -> Pages:
     """Returns the pages that the service serves."""
 
-    def health() -> Answer:
+    def health() -> Response:
         if board.service.is_alive():
-            return Answer(b"ok\n")
-        return Answer(b"the scheduler stands still\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
+            return Response(b"ok\n")
+        return Response(b"the scheduler stands still\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
 
     return {
         "/": board.answer,
-        "/metrics": lambda: Answer(metrics.text(), CONTENT_TYPE_LATEST),
+        "/metrics": lambda: Response(metrics.text(), CONTENT_TYPE_LATEST),
         "/healthz": health,
     }
 
 
-def _left(run: Run) -> int | None:
+def _expired_left(run: Run) -> int | None:
     """Returns how many expired buckets a run of the archive left."""
     counts = run.counts.get("archive", run.counts)
     left = counts.get("left") if isinstance(counts, Mapping) else None

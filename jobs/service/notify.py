@@ -64,7 +64,7 @@ class Notifier:
             self._ping("ping_fail")
         events = [it for it in events_of(code, report.results) if it in self._on]
         if events and "url" in self._urls:
-            self._send("url", _with(report, events).as_json().encode(), None)
+            self._send("url", _with_events(report, events).as_json().encode(), None)
 
     def wait(self) -> None:
         """Waits until all is delivered or given up, 21 seconds at most."""
@@ -94,7 +94,7 @@ class Notifier:
         return thread
 
 
-def _with(report: Report, events: Sequence[str]) -> Report:
+def _with_events(report: Report, events: Sequence[str]) -> Report:
     return replace(report, extra={**report.extra, "events": events})
 
 

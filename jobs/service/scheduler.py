@@ -26,7 +26,7 @@ from config.policies import Policy
 from config.tables import Notify
 from jobs import clock
 from jobs.failures import explain
-from jobs.output.progress import Progress
+from jobs.output.progress import ProgressDisplay
 from jobs.output.report import Report, Result
 from jobs.running.ledger import SCHEDULED, Ledger
 from jobs.running.runner import Runner
@@ -83,7 +83,7 @@ class TaskRun:
 
     task: Task
     since: datetime
-    progress: Progress
+    progress: ProgressDisplay
 
 
 @dataclass
@@ -113,13 +113,13 @@ class Service:
         )
         for task in self.tasks:
             self._scheduler.add_job(
-                self._ask,
+                self._run_if_due,
                 CronTrigger(task.cron),
                 args=[task],
                 id=task.name,
                 next_run_time=clock.current(),  # what was missed
             )
-        self._scheduler.add_job(self._live, IntervalTrigger(seconds=BEAT_SECONDS), executor="beat")
+        self._scheduler.add_job(self._beat_now, IntervalTrigger(seconds=BEAT_SECONDS), executor="beat")
         self._scheduler.start()
         log.info("schedule started", tasks=",".join(task.name for task in self.tasks))
         self.stop.wait()
@@ -140,12 +140,12 @@ class Service:
         jobs = (self._scheduler.get_job(it.name) for it in self.tasks if it.policy.name == policy)
         return min((it.next_run_time for it in jobs if it and it.next_run_time), default=None)
 
-    def _live(self) -> None:
+    def _beat_now(self) -> None:
         self._beat = clock.steady()
 
-    def _ask(self, task: Task) -> None:
+    def _run_if_due(self, task: Task) -> None:
         with self._turns[task.policy.name]:
-            if not self.stop.asked:
+            if not self.stop.is_requested:
                 self._do(task)
 
     def _do(self, task: Task) -> None:
@@ -177,13 +177,13 @@ class Service:
             self.ended[task.policy.name] = clock.current(), result
         task.on_result(result)  # before it is reported: who reads of its end finds it in the metrics
         self.notifier.ended(Report(task.verb, now, [result]))
-        self._tell(task, result)
+        self._report_result(task, result)
         if result.exit_code in (1, LeaseHeldError.exit_code) or result.paused:
-            self._ask_again(task, clock.current() + AGAIN)
+            self._try_again_later(task, clock.current() + AGAIN)
         elif result.next_window is not None:
-            self._ask_again(task, result.next_window)
+            self._try_again_later(task, result.next_window)
 
-    def _tell(self, task: Task, result: Result) -> None:
+    def _report_result(self, task: Task, result: Result) -> None:
         outcome = {"outcome": result.outcome, "exit_code": result.exit_code}
         said = {"policy": result.policy, "verb": task.verb, **outcome}
         if result.outcome == "paused" and (pause := result.paused):
@@ -195,7 +195,7 @@ class Service:
         else:
             log.error("run failed", **said, reason=result.error)
 
-    def _ask_again(self, task: Task, at: datetime) -> None:
+    def _try_again_later(self, task: Task, at: datetime) -> None:
         job = self._scheduler.get_job(task.name)
         if job is not None and (job.next_run_time is None or job.next_run_time > at):
             job.modify(next_run_time=at)

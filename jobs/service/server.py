@@ -13,7 +13,7 @@ from config.errors import UsageError
 from jobs.failures import explain
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """The response of a path."""
 
     body: bytes
@@ -23,7 +23,7 @@ class Answer(NamedTuple):
 
 
 #: By path.
-Pages = Mapping[str, Callable[[], Answer]]
+Pages = Mapping[str, Callable[[], Response]]
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -73,23 +73,25 @@ def _handler(pages: Pages) -> type[BaseHTTPRequestHandler]:
             if not name.startswith("do_"):
                 raise AttributeError(name)
             status = HTTPStatus.METHOD_NOT_ALLOWED
-            return lambda: self._answer(Answer(b"only GET\n", status=status, headers={"Allow": "GET, HEAD"}))
+            return lambda: self._answer(
+                Response(b"only GET\n", status=status, headers={"Allow": "GET, HEAD"})
+            )
 
         def log_message(self, *_: Any) -> None:
             """A scrape is no news."""
 
-        def _found(self) -> Answer:
+        def _found(self) -> Response:
             page = pages.get(self.path.partition("?")[0])
             if page is None:
                 there = f"there are {', '.join(pages)}\n"
-                return Answer(there.encode(), status=HTTPStatus.NOT_FOUND)
+                return Response(there.encode(), status=HTTPStatus.NOT_FOUND)
             try:
                 return page()
             except Exception as error:  # noqa: BLE001  # no traceback reaches a user
                 text = f"{explain(error).message}\n"
-                return Answer(text.encode(), status=HTTPStatus.INTERNAL_SERVER_ERROR)
+                return Response(text.encode(), status=HTTPStatus.INTERNAL_SERVER_ERROR)
 
-        def _answer(self, answer: Answer) -> None:
+        def _answer(self, answer: Response) -> None:
             self.send_response(answer.status)
             about = {"Content-Type": answer.content_type, "Content-Length": str(len(answer.body))}
             for name, value in {**_HEADERS, **about, **answer.headers}.items():

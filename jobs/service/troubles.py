@@ -50,18 +50,18 @@ def troubles(policy: Policy, state: PolicyState, now: datetime, config: Path | N
     """Returns what is wrong, errors first. `config`: that of --config, which the suggested commands
     repeat."""
 
-    def typed(verb: str) -> str:
+    def command_line(verb: str) -> str:
         return command(verb, policy.name, (), config)
 
-    found = [*_of_runs(state, typed("run")), *_of_place(state, typed("plan"))]
+    found = [*_of_runs(state, command_line("run")), *_of_place(state, command_line("plan"))]
     if count := int(state.audit.get("error", 0)):
         at = clock.iso(datetime.fromtimestamp(int(state.audit["at"]), UTC))
         errors = "error" if count == 1 else "errors"
-        found.append(Trouble("error", f"the audit of {at} has {count:,} {errors}", typed("audit")))
+        found.append(Trouble("error", f"the audit of {at} has {count:,} {errors}", command_line("audit")))
     if state.paused:
         it = state.paused
         text = f"paused since {clock.iso(it['since'])} by {it['by']}: {it['reason']}"
-        found.append(Trouble("warning", text, typed("resume")))
+        found.append(Trouble("warning", text, command_line("resume")))
     elif policy.schedule is not None and not state.is_in_hand:
         completed = next(
             (it.started for it in state.runs if it.verb == SCHEDULED and it.exit_code in COMPLETED), None

@@ -92,7 +92,7 @@ def _compared(
         if native:  # its documents are MongoDB's own buckets
             readings = measurements(database, policy) or readings
         wanted = options.readings or readings
-        place = _Place(policy, drawn, queries, _shard_names(database, options.shards), call, native)
+        place = _Comparison(policy, drawn, queries, _shard_names(database, options.shards), call, native)
         found = []
         for key in taken:
             call.stop.check()
@@ -139,7 +139,7 @@ def _shard_names(database: Database[Body], count: int) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Comparison:
     policy: Policy
     drawn: DrawnDocuments
     queries: list[Query]

@@ -50,7 +50,7 @@ class Publishing:
         def do(turn: Turn) -> Body | None:
             if self.redis_of(turn.policy) is None:
                 return None
-            return {"keys": self._with(turn, lambda it: it.publish(_changed(turn)), _PATIENCE)}
+            return {"keys": self._with_publisher(turn, lambda it: it.publish(_changed(turn)), _PATIENCE)}
 
         return Follower(self.name, do, listen, always=True)
 
@@ -60,7 +60,9 @@ class Publishing:
         def do(turn: Turn) -> StepResult:
             if self.redis_of(turn.policy) is None:
                 return StepResult({"keys": 0})
-            return StepResult({"keys": self._with(turn, lambda it: it.publish(everything=everything))})
+            return StepResult(
+                {"keys": self._with_publisher(turn, lambda it: it.publish(everything=everything))}
+            )
 
         return Step(self.name, do)
 
@@ -70,7 +72,7 @@ class Publishing:
         if redis is None:
             return remaining_in_redis(turn)
         try:
-            self._with(turn, lambda it: it.forget(selector), _PATIENCE)
+            self._with_publisher(turn, lambda it: it.forget(selector), _PATIENCE)
         except PublishError as error:
             if (changed := _changed(turn)) is not None:
                 changed.is_all = True
@@ -84,7 +86,7 @@ class Publishing:
         if redis is None:
             return []
         try:
-            if (why := self._with(turn, lambda it: it.backlog_reason(), _PATIENCE)) is None:
+            if (why := self._with_publisher(turn, lambda it: it.backlog_reason(), _PATIENCE)) is None:
                 return []
             message = f"{why}: run `bucketwise publish`"
         except PublishError as error:
@@ -92,7 +94,7 @@ class Publishing:
         name = turn.policy.name
         return [Finding("publish-behind", name, _place(redis, name), "warning", message)]
 
-    def _with(self, turn: Turn, act: Callable[[Publisher], T], patience: float | None = None) -> T:
+    def _with_publisher(self, turn: Turn, act: Callable[[Publisher], T], patience: float | None = None) -> T:
         redis = self.redis_of(turn.policy)
         assert redis is not None
         if patience is not None and self._failed and clock.steady() - self._failed[0] < _MEMORY:

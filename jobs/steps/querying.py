@@ -16,7 +16,7 @@ from rich.text import Text
 
 from buckets.fields.times import FIRST_MS, LAST_MS, as_date
 from jobs.call import Call
-from jobs.output.progress import Progress
+from jobs.output.progress import ProgressDisplay
 from jobs.output.report import Report, Result
 from jobs.output.rows import MOST_SHOWN, Format, explained_lines, rows_of, shown, write
 from jobs.output.streams import discard_buffer, print_tables, write_atomically
@@ -36,7 +36,7 @@ class Answers:
     """Asks an engine, and delivers what it finds."""
 
     def __init__(
-        self, call: Call, engine: Engine, progress: Progress, form: Format, output: Path | None
+        self, call: Call, engine: Engine, progress: ProgressDisplay, form: Format, output: Path | None
     ) -> None:
         self._call, self._engine, self._progress = call, engine, progress
         self._form, self._output = form, output

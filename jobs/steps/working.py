@@ -283,7 +283,7 @@ def audit_step(
     evidence: bool = False,
     drilled_every: timedelta | None = None,
     publishing: Publishing | None = None,
-    beside: Callable[[Turn], list[Finding]] = no_findings,
+    extra_findings: Callable[[Turn], list[Finding]] = no_findings,
 ) -> Step:
     """Returns the step that audits. `full`: all parts, whatever the policy says. `evidence`: also reports
     where each day is, how much there is, and how it is proven. `drilled_every`: how long a day may go without
@@ -292,7 +292,9 @@ def audit_step(
     def do(turn: Turn) -> StepResult:
         report = audit(turn.context, full=full, drilled_every=drilled_every)
         published = publishing.findings(turn) if publishing else []
-        done = _findings([*pause_findings(turn), *report.findings, *published, *beside(turn)], NOT_KEPT)
+        done = _findings(
+            [*pause_findings(turn), *report.findings, *published, *extra_findings(turn)], NOT_KEPT
+        )
         read = {"parts": report.parts, "parts_read": report.parts_read, "days": report.days}
         for it in done.body["findings"]:
             it["remedy"] = REMEDIES[it["code"]]

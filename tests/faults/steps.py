@@ -46,7 +46,7 @@ _MERGES, _DROPS = ("compacted", "compacted s3"), ("compacted and dropped", "comp
 _COMPACTS = (*_MERGES, "nothing to do")
 
 _REMODELS, _RESUMES = ("remodelled", "remodelled natively"), ("remodelled further",)
-_MARK, _REMODEL = "jobs.remodelling.bookmark:Bookmark.", "jobs.remodelling.remodel:Remodel."
+_MARK, _REMODEL = "jobs.remodelling.bookmark:RemodelRecord.", "jobs.remodelling.remodel:Remodel."
 _LOOKS = "jobs.init.inspector:Inspector."
 _HOLD, _HELD = ("hold",), ("held",)
 _BURIES, _LIFTS = ("tombstones", "tombstones online"), ("undelete", "undelete online")
@@ -100,11 +100,26 @@ STEPS = (
     Step("ledger entry begun", "mongo insert bucketwise_runs", _LEDGER + "start", _ALL),
     Step("earlier ones closed", "mongo update bucketwise_runs closed", _LEDGER + "_close_earlier", _ALL),
     Step("ledger entry ended", "mongo update bucketwise_runs", _LEDGER + "finish", _ALL),
-    Step("entry before read", "mongo find bucketwise_runs in transaction", _LEDGER + "_join", _IDLE),
-    Step("entries joined", "mongo update bucketwise_runs in transaction", _LEDGER + "_join", _IDLE),
-    Step("joined entry removed", "mongo delete bucketwise_runs in transaction", _LEDGER + "_join", _IDLE),
-    Step("entries compared", "mongo commit entries compared", _LEDGER + "_join", _DROPS[:1]),
-    Step("joined entry committed", "mongo commit entries joined", _LEDGER + "_join", _IDLE),
+    Step(
+        "entry before read",
+        "mongo find bucketwise_runs in transaction",
+        _LEDGER + "_merge_previous",
+        _IDLE,
+    ),
+    Step(
+        "entries joined",
+        "mongo update bucketwise_runs in transaction",
+        _LEDGER + "_merge_previous",
+        _IDLE,
+    ),
+    Step(
+        "joined entry removed",
+        "mongo delete bucketwise_runs in transaction",
+        _LEDGER + "_merge_previous",
+        _IDLE,
+    ),
+    Step("entries compared", "mongo commit entries compared", _LEDGER + "_merge_previous", _DROPS[:1]),
+    Step("joined entry committed", "mongo commit entries joined", _LEDGER + "_merge_previous", _IDLE),
     Step("old entries looked for", "mongo find bucketwise_runs", _LEDGER + "remove_old", _IDLE),
     Step("old entries removed", "mongo delete bucketwise_runs", _LEDGER + "remove_old", _IDLE),
     Step("lease released", "mongo update bucketwise_lease release", _LEASE + "__exit__", _ALL),

@@ -19,7 +19,7 @@ from pymongo.monitoring import (
 
 from archivers.stores import ObjectStore, StoreObject
 from config.policies import Policy
-from jobs.output.progress import Progress
+from jobs.output.progress import ProgressDisplay
 from jobs.output.report import Result
 from jobs.running.runner import Runner, RunOptions
 from jobs.running.turn import Step
@@ -114,7 +114,7 @@ def run_counted(
             store,
             now,
             Stop(),
-            Progress(quiet=True),
+            ProgressDisplay(quiet=True),
             options=RunOptions(**options),
             is_now_given=True,
             known=tuple(policies),

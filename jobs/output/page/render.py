@@ -86,10 +86,10 @@ def by_year(months: Sequence[Body]) -> list[Body]:
 
 
 def _merged(one: Body, other: Body) -> Body:
-    return {key: _sum(key, value, other[key]) for key, value in one.items()}
+    return {key: _sum_values(key, value, other[key]) for key, value in one.items()}
 
 
-def _sum(key: str, one: Any, other: Any) -> Any:
+def _sum_values(key: str, one: Any, other: Any) -> Any:
     if isinstance(one, dict):
         return _merged(one, other)
     if one is None or other is None:

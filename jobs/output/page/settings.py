@@ -26,7 +26,7 @@ def policy_toml(policy: Policy) -> str:
 def _table(path: tuple[str, ...], table: Table) -> Iterator[str]:
     yield from ([""] if len(path) > 2 else [])
     yield f"[{'.'.join(map(_key, path))}]"
-    said = _said(table)
+    said = _set_keys(table)
     inner = {key: value for key, value in said.items() if isinstance(value, Table)}
     for key, value in said.items():
         if key not in inner:
@@ -35,7 +35,7 @@ def _table(path: tuple[str, ...], table: Table) -> Iterator[str]:
         yield from _table((*path, key), value)
 
 
-def _said(table: Table) -> dict[str, Any]:
+def _set_keys(table: Table) -> dict[str, Any]:
     """Returns the keys that are set; the name of a policy is that of its table."""
     fields = type(table).model_fields
     named = {name: field.alias or name for name, field in fields.items() if name in table.model_fields_set}
@@ -59,7 +59,7 @@ def _value(value: Any) -> str:
     if isinstance(value, tuple):
         return f"[{', '.join(str(it) if isinstance(it, float) else _value(it) for it in value)}]"
     if isinstance(value, Table | dict):
-        said = _said(value) if isinstance(value, Table) else value
+        said = _set_keys(value) if isinstance(value, Table) else value
         return f"{{{', '.join(f'{_key(key)} = {_value(inner)}' for key, inner in said.items())}}}"
     return _text(value) if isinstance(value, str) else str(value)
 

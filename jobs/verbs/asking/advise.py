@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from config.errors import UsageError
-from jobs.advising.advise import Options, advise_on
+from jobs.advising.advise import AdviseOptions, advise_on
 from jobs.call import Call
 from jobs.output.report import Report
 from jobs.sharding.compare import DEFAULT_SHARDS, ShardOptions, shard_keys_of
@@ -101,4 +101,4 @@ def advise(
             )
         options = ShardOptions(shard_keys, shards or DEFAULT_SHARDS, queries, shard_readings)
         return shard_keys_of(call, name, options)
-    return advise_on(call, name, Options(scratch, readings, not no_candidates, html))
+    return advise_on(call, name, AdviseOptions(scratch, readings, not no_candidates, html))

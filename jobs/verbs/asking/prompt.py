@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from jobs.call import Call
 from jobs.execute import emit, failed
-from jobs.output.report import Report, worst
+from jobs.output.report import Report, worst_exit_code
 from jobs.steps.querying import Answers
 from jobs.stopping import interruptible
 
@@ -40,7 +40,7 @@ def prompt(call: Call, engine: Engine, answers: Answers) -> Report:
             if report is not None:
                 emit(report, as_json=call.json)
                 codes.append(report.exit_code)
-    code = 0 if sys.stdin.isatty() else worst(codes)
+    code = 0 if sys.stdin.isatty() else worst_exit_code(codes)
     return Report(call.command, call.now, error_code=code)
 
 
@@ -60,7 +60,7 @@ def _answer(call: Call, engine: Engine, answers: Answers, text: str) -> Report |
             return answers.found(text)
         return None
     except Exception as error:  # noqa: BLE001  # no traceback reaches a user
-        call.stop.asked = False  # of this statement alone
+        call.stop.is_requested = False  # of this statement alone
         report = failed(call.command, error, call.now, call.hosts)
         return Report(call.command, call.now, error=report.error, error_code=report.error_code)
 

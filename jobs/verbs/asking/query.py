@@ -14,7 +14,7 @@ import typer
 from archivers.tasks import Connections
 from config.errors import UsageError
 from jobs.call import Call
-from jobs.output.progress import Progress
+from jobs.output.progress import ProgressDisplay
 from jobs.output.report import Report
 from jobs.output.rows import Format
 from jobs.steps.querying import Answers
@@ -121,7 +121,7 @@ def _text(sql: str | None) -> str:
 
 
 @contextmanager
-def _engine(call: Call, progress: Progress) -> Iterator[Engine]:
+def _engine(call: Call, progress: ProgressDisplay) -> Iterator[Engine]:
     try:
         from archivers.querying.engine import Engine
         from archivers.querying.views import read_context

@@ -89,7 +89,7 @@ def hold(
                 name=_checked(action, name),
                 series=asked,
                 within=_in_ms(within),
-                reason=_given(reason),
+                reason=_require_reason(reason),
                 placed_at=_at(call.now),
                 by=this_user(),
                 freeze=freeze,
@@ -117,7 +117,7 @@ def _checked(action: Action, name: str | None) -> str:
     return name
 
 
-def _given(reason: str | None) -> str:
+def _require_reason(reason: str | None) -> str:
     if reason is None or not reason.strip():
         raise UsageError("hold add: say why with --reason TEXT; others will need to know")
     return reason.strip()

@@ -58,7 +58,7 @@ def audit(
         full=full,
         evidence=call.json or html is not None,
         drilled_every=call.settings.drill.every,
-        beside=partial(lake_findings, call.settings.lake),
+        extra_findings=partial(lake_findings, call.settings.lake),
         publishing=publishing(call.settings),
     )
     results = perform(call, [step], options, policies=policies)

@@ -21,7 +21,7 @@ from config.policies import Policy
 from jobs import clock
 from jobs.call import Call
 from jobs.options import Executor, MetricsFile, WorkerCount
-from jobs.output.progress import Progress
+from jobs.output.progress import ProgressDisplay
 from jobs.output.report import Report, Result
 from jobs.running.ledger import SCHEDULED, Ledger
 from jobs.running.runner import Runner, RunOptions
@@ -169,7 +169,7 @@ class _Runners:
             store=call.store,
             now=now,
             stop=call.stop,
-            progress=Progress(quiet=True),  # log lines tell of runs here
+            progress=ProgressDisplay(quiet=True),  # log lines tell of runs here
             options=options,
             hosts=call.hosts,
             keys=call.keys,

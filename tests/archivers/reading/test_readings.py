@@ -452,8 +452,8 @@ def expected_lines(case: Case) -> list[tuple[Any, ...]]:
 def written(cycle: Cycle, form: Format, **asked: Any) -> bytes:
     file = io.BytesIO()
     told: list[int] = []
-    requested_format = readings(cycle, **asked)
-    count = write(requested_format, form, file, told.append)
+    asked_for = readings(cycle, **asked)
+    count = write(asked_for, form, file, told.append)
     if form is not Format.parquet:
         assert sum(told) == count
     return file.getvalue()

@@ -74,7 +74,7 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import Pipe
 from jobs.execution import processes as workers
-from jobs.execution.worker import enter
+from jobs.execution.worker import become_worker
 ends = Pipe()
 with ProcessPoolExecutor(1, mp_context=workers._CONTEXT, initializer=enter, initargs=ends[:1]) as pool:
     pool.submit(exec, sys.argv[3], {}).result()
@@ -106,9 +106,9 @@ with suppress(SystemExit), redirect_stdout(sys.stderr):
 """
 _WORKER = """
 from multiprocessing import Pipe
-from jobs.execution.worker import enter
+from jobs.execution.worker import become_worker
 ends = Pipe()
-enter(ends[0])
+become_worker(ends[0])
 """
 
 

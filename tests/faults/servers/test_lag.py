@@ -14,7 +14,7 @@ from pymongo import MongoClient
 
 from archivers.stores import open_store
 from config.tables import Store, Throttle
-from jobs.output.progress import Progress
+from jobs.output.progress import ProgressDisplay
 from jobs.output.report import Result
 from jobs.running.lag import Members
 from jobs.running.runner import Runner
@@ -35,7 +35,7 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
         yield it
 
 
-class Told(Progress):
+class Told(ProgressDisplay):
     """Keeps why a run waits."""
 
     def __init__(self) -> None:

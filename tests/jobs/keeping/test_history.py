@@ -11,7 +11,7 @@ from archivers.recovering.commits import CommitRegistry
 from archivers.stores import open_store
 from config.errors import BucketwiseError
 from config.loading.load import load
-from jobs.output.progress import Progress
+from jobs.output.progress import ProgressDisplay
 from jobs.running import lease, ledger
 from jobs.running.runner import Runner
 from jobs.steps.working import RUN
@@ -86,7 +86,7 @@ def _run(place: Place, uri: str) -> int:
         open_store(settings.store),
         datetime.fromisoformat(NOW),
         Stop(),
-        Progress(quiet=True),
+        ProgressDisplay(quiet=True),
         is_now_given=True,
         keep=settings.ledger.keep,
     )

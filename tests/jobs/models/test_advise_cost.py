@@ -19,7 +19,7 @@ from pymongo.database import Database
 
 from buckets.source import Source
 from buckets.writing.targets import MODELS
-from jobs.advising.advise import Options, advise_on
+from jobs.advising.advise import AdviseOptions, advise_on
 from jobs.advising.candidates import measured
 from jobs.advising.extract import extract
 from jobs.call import Call
@@ -32,7 +32,7 @@ from tests.jobs.counting import Counts, ticks_policy
 Document = dict[str, Any]
 START = datetime(2018, 6, 30, tzinfo=UTC)
 SMALL, LARGE = 1_000, 100_000
-ADVICE = Options(scratch=None, readings=300, candidates=False, html=None)
+ADVICE = AdviseOptions(scratch=None, readings=300, candidates=False, html=None)
 VERBS: dict[str, Callable[[Call, str], Report]] = {
     "findings": lambda call, name: advise_on(call, name, ADVICE),
     "shard keys": lambda call, name: shard_keys_of(call, name, ShardOptions("symbol,d")),

@@ -13,7 +13,7 @@ from bson import encode
 from bson.decimal128 import Decimal128
 
 from config.loading.load import settings_in
-from jobs.remodelling.bookmark import Bookmark, Mark
+from jobs.remodelling.bookmark import RemodelRecord, RemodelState
 from jobs.running.lease import Lease
 from tests.archivers import builders
 from tests.jobs.command import Ran, started
@@ -221,12 +221,12 @@ def test_who_wakes_up_after_another_took_over_says_what_it_may_have_done(place: 
 
 
 def test_who_lost_the_lease_does_not_take_back_what_is_known(place: Place) -> None:
-    bookmark = Bookmark(place.database, "other", {})
+    bookmark = RemodelRecord(place.database, "other", {})
     bookmark.begin()
     place.database.create_collection("other")
     bookmark.set(2, done=True)
     bookmark.set(1)
-    assert bookmark.check() == Mark(2, done=True)
+    assert bookmark.check() == RemodelState(2, done=True)
 
 
 @pytest.mark.parametrize("model", ["reading", "timeseries"])

@@ -15,7 +15,7 @@ from config.cron import parse_cron
 from config.loading.load import load
 from config.policies import Policy
 from jobs import clock
-from jobs.output.progress import Progress
+from jobs.output.progress import ProgressDisplay
 from jobs.output.report import Result
 from jobs.running.ledger import Ledger
 from jobs.running.runner import Runner, RunOptions
@@ -67,12 +67,14 @@ def serving(database: Database[Document], policies: list[Policy], **board: Any) 
     stop = Stop()
 
     def runner_at(now: datetime) -> Runner:
-        return Runner("run", RUN, database, None, now, stop, Progress(quiet=True))
+        return Runner("run", RUN, database, None, now, stop, ProgressDisplay(quiet=True))
 
     def look(policy: Policy) -> Result:
         dry = RunOptions(dry_run=True)
         now = clock.current()
-        return Runner("status", [PLACE], database, None, now, stop, Progress(quiet=True), dry).run_one(policy)
+        return Runner("status", [PLACE], database, None, now, stop, ProgressDisplay(quiet=True), dry).run_one(
+            policy
+        )
 
     tasks = [Task(it, parse_cron(it.schedule), runner_at, lambda _: None) for it in policies if it.schedule]
     service = Service(tasks, Ledger(database), stop, "db1:27017")

@@ -20,7 +20,7 @@ from selenium.webdriver.common.keys import Keys
 from config.tables import Throttle
 from jobs import clock
 from jobs.output.page.service import EVERY, service_page
-from jobs.output.progress import Progress
+from jobs.output.progress import ProgressDisplay
 from jobs.output.report import Result
 from jobs.running.ledger import COLLECTION, Run
 from jobs.service.metrics import Metrics
@@ -110,7 +110,7 @@ def test_a_pause_and_how_it_ends(place: Place, it: ServedTable) -> None:
 
 def test_a_run_in_hand_here_and_elsewhere(place: Place, it: ServedTable) -> None:
     place("run", now=None)
-    progress, (task, *_) = Progress(quiet=True), it.board.service.tasks
+    progress, (task, *_) = ProgressDisplay(quiet=True), it.board.service.tasks
     it.board.service.in_hand["ticks"] = TaskRun(task, NOW, progress)
     with progress.step("ticks: rollup"):
         progress("rolled-up readings", 3600, 0.5)

@@ -13,7 +13,7 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from config.policies import Archive, Policy, Rollup
-from jobs.output.progress import Progress
+from jobs.output.progress import ProgressDisplay
 from jobs.running.gauges import archive_lag, rollup_lag
 from jobs.running.runner import Runner
 from jobs.steps.working import RUN
@@ -99,7 +99,7 @@ def run(policy: Policy, database: str, uri: str, *, is_measured: bool) -> tuple[
             None,
             NOW,
             Stop(),
-            Progress(quiet=True),
+            ProgressDisplay(quiet=True),
             is_now_given=True,
             is_measured=is_measured,
         )

@@ -11,7 +11,7 @@ from archivers.stores import open_store
 from config.cron import parse_cron
 from config.loading.load import load
 from jobs import clock
-from jobs.output.progress import Progress
+from jobs.output.progress import ProgressDisplay
 from jobs.output.report import Result
 from jobs.running.lease import Lease
 from jobs.running.ledger import COLLECTION as RUNS
@@ -140,7 +140,9 @@ def test_all_else_goes_on(place: Place, command: tuple[str, ...]) -> None:
 def _runner(place: Place, *steps: Step) -> Runner:
     store = open_store(load(place.config, {"MONGODB_URI": place.uri}).store)  # type: ignore[arg-type]
     now = clock.parse_instant(NOW, "--now")
-    return Runner("run", steps, place.database, store, now, Stop(), Progress(quiet=True), is_now_given=True)
+    return Runner(
+        "run", steps, place.database, store, now, Stop(), ProgressDisplay(quiet=True), is_now_given=True
+    )
 
 
 def _ticks(place: Place) -> Any:
@@ -230,7 +232,7 @@ def test_the_service_leaves_it_alone_and_asks_again(place: Place, monkeypatch: p
     def ended(result: Result) -> None:
         results.append(result)
         if result.outcome != "paused":
-            stop.ask()
+            stop.request()
 
     task = Task(policy, parse_cron(policy.schedule or ""), runner_at, ended)
     Service([task], Ledger(place.database), stop, "").serve()

@@ -17,7 +17,7 @@ from config.loading.load import load
 from config.policies import Policy
 from config.tables import Throttle
 from jobs import clock
-from jobs.output.progress import Progress
+from jobs.output.progress import ProgressDisplay
 from jobs.output.report import Result
 from jobs.running.lag import Lag, furthest
 from jobs.running.ledger import COLLECTION as RUNS
@@ -154,7 +154,7 @@ def test_a_gate_closes_at_the_end_of_the_window() -> None:
     assert gate.wait(0.0, NOON - timedelta(seconds=1)) is None
     with pytest.raises(WindowOverError) as caught:
         gate.wait(0.0, NOON)
-    assert caught.value.opens == NOON + timedelta(hours=22)
+    assert caught.value.opens_at == NOON + timedelta(hours=22)
 
 
 # What verbs do
@@ -197,9 +197,9 @@ def _ticks(place: Place) -> Policy:
     return load(place.config, {"MONGODB_URI": place.uri}).policies["ticks"]
 
 
-def _runner(place: Place, *steps: Step, now: str = NOW, progress: Progress | None = None) -> Runner:
+def _runner(place: Place, *steps: Step, now: str = NOW, progress: ProgressDisplay | None = None) -> Runner:
     store = open_store(load(place.config, {"MONGODB_URI": place.uri}).store)  # type: ignore[arg-type]
-    at, quiet = clock.parse_instant(now, "--now"), progress or Progress(quiet=True)
+    at, quiet = clock.parse_instant(now, "--now"), progress or ProgressDisplay(quiet=True)
     return Runner("run", steps, place.database, store, at, Stop(), quiet, is_now_given=True)
 
 
@@ -236,7 +236,7 @@ def test_the_service_asks_again_when_the_window_opens(place: Place) -> None:
     def ended(result: Result) -> None:
         results.append(result)
         if result.outcome == "done":
-            stop.ask()
+            stop.request()
 
     task = Task(policy, parse_cron("@monthly"), lambda _: _runner(place, *RUN, now=next(times)), ended)
     Service([task], Ledger(place.database), stop, "").serve()
@@ -252,7 +252,7 @@ def test_what_it_reads_and_deletes_is_paid_for_by_time(place: Place, monkeypatch
     def sleep(seconds: float) -> None:
         slept.append(seconds)
 
-    class Told(Progress):
+    class Told(ProgressDisplay):
         def wait(self, reason: str | None, /) -> None:
             reasons.append(reason)
             super().wait(reason)
@@ -266,7 +266,7 @@ def test_what_it_reads_and_deletes_is_paid_for_by_time(place: Place, monkeypatch
     assert {*reasons} == {"max_rate is 100 buckets/s", None}
 
 
-@pytest.mark.parametrize("asked", [Stop.ask, None], ids=["stop", "pause"])
+@pytest.mark.parametrize("asked", [Stop.request, None], ids=["stop", "pause"])
 def test_a_wait_is_interrupted(place: Place, monkeypatch: pytest.MonkeyPatch, asked: Any) -> None:
     throttled(place, 'max_rate = "100 buckets/s"')
     runner = _runner(place, *RUN)
@@ -276,7 +276,7 @@ def test_a_wait_is_interrupted(place: Place, monkeypatch: pytest.MonkeyPatch, as
         waits.append(seconds)
         assert len(waits) == 1
         if asked:
-            runner.stop.ask()
+            runner.stop.request()
             return
         assert place("pause", "-p", "ticks", "--reason", "Enough").code == 0
         later = clock.steady() + 90  # the lease is renewed by then, and tells of it

@@ -20,7 +20,7 @@ from config.cron import Cron, parse_cron
 from config.loading.load import load
 from config.policies import Policy
 from jobs import clock
-from jobs.output.progress import Progress
+from jobs.output.progress import ProgressDisplay
 from jobs.output.report import Result
 from jobs.running import ledger
 from jobs.running.lease import Lease
@@ -201,10 +201,10 @@ def test_it_fires_again_and_again(place: Place, mongodb_uri: str, monkeypatch: p
         results.append(result)
         events.append("result")
         if len(results) == enough:
-            stop.ask()
+            stop.request()
 
     def runner_at(at: datetime) -> Runner:
-        quiet = Progress(quiet=True)
+        quiet = ProgressDisplay(quiet=True)
         events.append("run")
         return Runner("run", RUN, place.database, store, at, stop, quiet)
 
@@ -222,7 +222,7 @@ def test_it_fires_again_and_again(place: Place, mongodb_uri: str, monkeypatch: p
     assert completed(place) >= enough - 1
     assert events == ["run", "memory", "result"] * len(results)
     monkeypatch.setattr(Cron, "last_until", lambda _cron, _at: None)
-    Service([task], Ledger(place.database), Stop(), "")._ask(task)
+    Service([task], Ledger(place.database), Stop(), "")._run_if_due(task)
     assert len(events) == 3 * len(results)  # nothing was due
 
 
@@ -230,23 +230,23 @@ def test_what_failed_is_asked_for_again_soon(place: Place, mongodb_uri: str) -> 
     """A view where summaries go: the run fails, and the next ask comes long before the next firing."""
     place.database.command("create", "ticks_daily", viewOn="iot", pipeline=[])
     policy = load(place.config, {"MONGODB_URI": mongodb_uri}).policies["ticks"]
-    stop, requested_format = Stop(), list[datetime]()
+    stop, asked_for = Stop(), list[datetime]()
 
     def look(result: Result) -> None:
         assert result.exit_code == 1
 
     class Looking(Service):
-        def _ask_again(self, task: Task, at: datetime) -> None:
-            super()._ask_again(task, at)
-            requested_format.append(self._scheduler.get_job(task.name).next_run_time)
-            stop.ask()
+        def _try_again_later(self, task: Task, at: datetime) -> None:
+            super()._try_again_later(task, at)
+            asked_for.append(self._scheduler.get_job(task.name).next_run_time)
+            stop.request()
 
     def runner_at(at: datetime) -> Runner:
-        return Runner("run", RUN, place.database, None, at, stop, Progress(quiet=True))
+        return Runner("run", RUN, place.database, None, at, stop, ProgressDisplay(quiet=True))
 
     task = Task(policy, parse_cron(policy.schedule or ""), runner_at, look)
     Looking([task], Ledger(place.database), stop, "").serve()
-    (next_time,) = requested_format
+    (next_time,) = asked_for
     assert timedelta(0) < next_time - clock.current() <= scheduler.AGAIN
 
 
@@ -257,7 +257,7 @@ def test_a_turn_that_is_not_wanted_leaves_the_lease_as_it_was(place: Place, is_c
     with Lease(place.database, "ticks") as held:
         if is_clean:
             held.leave_clean()
-    runner = Runner("run", RUN, place.database, None, clock.current(), Stop(), Progress(quiet=True))
+    runner = Runner("run", RUN, place.database, None, clock.current(), Stop(), ProgressDisplay(quiet=True))
     assert runner.run_if(policy, lambda: False) is None
     with Lease(place.database, "ticks") as held:
         assert held.is_clean == is_clean
@@ -285,7 +285,7 @@ class Held:
                 return Result(policy.name, exit_code)
 
         def runner_at(at: datetime) -> Runner:
-            return Waiting("run", RUN, place.database, None, at, self.stop, Progress(quiet=True))
+            return Waiting("run", RUN, place.database, None, at, self.stop, ProgressDisplay(quiet=True))
 
         one = load(place.config, {"MONGODB_URI": place.uri}).policies["ticks"]
         self.results = list[Result]()
@@ -298,7 +298,7 @@ class Held:
         wait_until(lambda: len(self.begun) == 2, "no two runs work")
 
     def end(self) -> None:
-        self.stop.ask()
+        self.stop.request()
         self.go.set()
         self.thread.join(20)
         assert not self.thread.is_alive()
@@ -329,7 +329,7 @@ def test_a_run_that_fails_after_the_service_is_asked_to_stop(
 ) -> None:
     """It would be asked for again; nothing waits for that."""
     held = Held(place, monkeypatch, exit_code=1)
-    held.stop.ask()
+    held.stop.request()
     wait_until(lambda: not held.service._scheduler.running, "it does not stop")
     assert held.results == [] and held.thread.is_alive()
     held.end()

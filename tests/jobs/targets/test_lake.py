@@ -15,7 +15,7 @@ from archivers.stores import open_store
 from buckets.bson import cursor
 from config.loading.load import load
 from jobs import clock
-from jobs.output.progress import Progress
+from jobs.output.progress import ProgressDisplay
 from jobs.running.runner import Runner, RunOptions
 from jobs.steps.lake import registering
 from jobs.steps.working import RUN
@@ -99,7 +99,9 @@ def test_a_run_that_its_window_ends_registers_what_it_archived(
     settings = load(place.config, {"MONGODB_URI": place.uri})
     assert settings.store is not None
     now = clock.parse_instant("2018-09-01T01:00:00Z", "--now")
-    runner = Runner("run", RUN, place.database, open_store(settings.store), now, Stop(), Progress(quiet=True))
+    runner = Runner(
+        "run", RUN, place.database, open_store(settings.store), now, Stop(), ProgressDisplay(quiet=True)
+    )
     runner.options, runner.is_now_given = RunOptions(followers=registering(settings.lake)), True
     result = runner.run_one(settings.policies["ticks"])
     monkeypatch.undo()

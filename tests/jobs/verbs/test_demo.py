@@ -20,7 +20,7 @@ from pymongo.database import Database
 
 from jobs.call import Call
 from jobs.demo import demo
-from jobs.demo.invent import Expected, Invented, days, invent, wrong
+from jobs.demo.invent import Expected, Invented, days, difference_of, invent
 from jobs.demo.stage import Stage
 from jobs.stopping import Stop
 from tests.jobs.command import started
@@ -99,12 +99,12 @@ def sound() -> dict[str, float]:
 @pytest.mark.parametrize("key", sorted(sound()))
 def test_a_wrong_summary_is_noticed(key: str) -> None:
     expected = Expected(0, 0, "p", np.array([2.0, 4.0, 1.0]))
-    assert wrong(expected, sound()) is None
+    assert difference_of(expected, sound()) is None
     # an ulp where the value must be exact; else more than what is allowed
     slack = {"sum": 1 + 1e-11, "avg": 1 + 1e-11, "p50": 1.02}
     value = sound()[key]
     worse = value * slack[key] if key in slack else math.nextafter(value, math.inf)
-    fault = wrong(expected, sound() | {key: worse})
+    fault = difference_of(expected, sound() | {key: worse})
     assert fault is not None
     assert fault.startswith(f"{key} is ")
 

@@ -13,7 +13,7 @@ from buckets.inferring.guess import Guess
 from buckets.inferring.notes import Notes
 from config.loading.load import settings_in
 from config.policies import Policy
-from jobs.init.draft import drafted, policy_names
+from jobs.init.draft import draft_policy, policy_names
 from jobs.init.text import config_text
 from tests.jobs.place import NOW
 
@@ -35,7 +35,7 @@ def test_any_text_comes_back_from_the_file(fields: list[str], collection: str, n
         series_fields=(series,),
         value_fields=(value,),
     )
-    guess = drafted(Guess(collection, policy, [note], notes), "market", ())
+    guess = draft_policy(Guess(collection, policy, [note], notes), "market", ())
     guesses = [guess, Guess(collection, reasons=[note])]
     found = tomllib.loads(config_text(guesses, "market", "file:///x", NOW))
     if guess.policy is None:

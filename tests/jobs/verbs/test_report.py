@@ -28,7 +28,7 @@ from config.tables import MongoDB
 from jobs import connect
 from jobs.failures import OUTCOMES, explain
 from jobs.output.page.render import audit_page
-from jobs.output.report import Report, Result, worst
+from jobs.output.report import Report, Result, worst_exit_code
 
 NOW = datetime(2018, 9, 1, tzinfo=UTC)
 #: The contract's exit codes, from what a person must see first.
@@ -38,7 +38,7 @@ ORDER = [5, 130, 1, 2, 11, 4, 3, 0]
 @given(st.lists(st.sampled_from(ORDER)))
 def test_the_worst_code_wins_in_any_order(codes: list[int]) -> None:
     expected = next((code for code in ORDER if code in codes), 0)
-    assert worst(codes) == worst(reversed(codes)) == expected
+    assert worst_exit_code(codes) == worst_exit_code(reversed(codes)) == expected
 
 
 def test_every_code_has_a_name() -> None:

@@ -11,12 +11,12 @@ import pytest
 import structlog
 
 from jobs import logs
-from jobs.output.progress import Estimate, Progress
+from jobs.output.progress import Estimate, ProgressDisplay
 from tests.jobs.command import ROOT
 
 WORK = """
-from jobs.output.progress import Progress
-progress = Progress(quiet=QUIET)
+from jobs.output.progress import ProgressDisplay
+progress = ProgressDisplay(quiet=QUIET)
 with progress.step("ticks: archive"):
     progress("archived readings", 5000)
     progress("archived readings", 5000)
@@ -25,7 +25,7 @@ print("done")
 
 
 def test_lines_elsewhere_than_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    progress = Progress(quiet=False)
+    progress = ProgressDisplay(quiet=False)
     with progress.step("ticks: rollup"):
         pass
     with progress.step("ticks: archive"):
@@ -46,7 +46,7 @@ def test_it_is_told_which_policy_it_is_and_why_it_waits(
 ) -> None:
     at = 1000.0
     monkeypatch.setattr("jobs.clock.steady", lambda: at)
-    progress = Progress(quiet=False)
+    progress = ProgressDisplay(quiet=False)
     progress.among = 2, 3
     with progress.step("archive", "ticks"):
         progress("archived readings", 5000)
@@ -68,7 +68,7 @@ def test_long_work_is_told_of_now_and_then(
 ) -> None:
     at = 1000.0
     monkeypatch.setattr("jobs.clock.steady", lambda: at)
-    progress = Progress(quiet=False)
+    progress = ProgressDisplay(quiet=False)
     with progress.step("x"):
         for _ in range(25):
             at += 1
@@ -82,7 +82,7 @@ def test_it_is_told_how_long_the_rest_will_take(
 ) -> None:
     at = 1000.0
     monkeypatch.setattr("jobs.clock.steady", lambda: at)
-    progress = Progress(quiet=False)
+    progress = ProgressDisplay(quiet=False)
     with progress.step("x"):
         for done in range(1, 31):
             at += 1
@@ -149,7 +149,7 @@ def test_a_bar_on_a_terminal() -> None:
 
 def test_quiet_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
     assert on_a_terminal(quiet=True) == ""
-    progress = Progress(quiet=True)
+    progress = ProgressDisplay(quiet=True)
     with progress.step("x"):
         progress("things", 1)
     assert capsys.readouterr() == ("", "")
