@@ -76,7 +76,7 @@ from multiprocessing import Pipe
 from jobs.execution import processes as workers
 from jobs.execution.worker import become_worker
 ends = Pipe()
-with ProcessPoolExecutor(1, mp_context=workers._CONTEXT, initializer=enter, initargs=ends[:1]) as pool:
+with ProcessPoolExecutor(1, mp_context=workers._CONTEXT, initializer=become_worker, initargs=ends[:1]) as pool:
     pool.submit(exec, sys.argv[3], {}).result()
 """
 
