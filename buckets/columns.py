@@ -17,7 +17,7 @@ Series = tuple[Any, ...]
 
 
 class ValueKind(IntEnum):
-    """What a reading holds for one value field."""
+    """The kind of value that a reading has in one value field."""
 
     MISSING = 0  # absent or null
     FINITE = 1

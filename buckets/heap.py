@@ -35,16 +35,15 @@ def keep_freed_memory() -> None:
 
 
 def freeze_objects() -> None:
-    """Takes all objects that exist by now out of garbage collection. Nothing large that a run makes refers to
-    itself. Python would look for such after every 700 objects, which costs some percent of the time where
-    buckets are irregular, and stops all threads."""
+    """Excludes all existing objects from garbage collection. No large object of a run refers to itself,
+    yet Python would search for such cycles after every 700 new objects. That takes some percent of the
+    time if buckets are irregular, and stops all threads."""
     gc.freeze()
     gc.set_threshold(10_000)
 
 
 def release_memory() -> None:
-    """Collects garbage, and gives free memory back to the system: for a process that is idle for some
-    time."""
+    """Collects garbage and returns free memory to the system. For a process that will be idle for a while."""
     gc.collect()
     if (libc := _glibc()) is not None:
         libc.malloc_trim(0)

@@ -1,4 +1,4 @@
-"""Documents by their `_id`s."""
+"""Finds documents by their `_id`s."""
 
 from __future__ import annotations
 

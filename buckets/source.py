@@ -94,8 +94,8 @@ class Source:
 
     @property
     def rough(self) -> Source:
-        """Returns a source that takes all texts for plain ones: it finds those with an offset from UTC up to
-        a day off."""
+        """Returns a source that treats all texts as plain. It may find texts with an offset from UTC up
+        to a day off."""
         source = copy.copy(self)
         source._form = self._form.plain  # noqa: SLF001  (of its own class)
         return source
@@ -209,7 +209,8 @@ class Source:
         return None if found is None else max(found, at)
 
     def earliest_of(self, series: Document) -> int | None:
-        """Returns the first time that the fields of buckets of this query tell; None without any."""
+        """Returns the first time of the buckets that match the query, by their fields; None if there is
+        none."""
         return self._extreme(self._first, FIRST_MS, ASCENDING, series)
 
     def earliest_ending(self, at_or_after_ms: int) -> int | None:
@@ -273,7 +274,8 @@ class Source:
         return self._form.ranges(field, first_ms, last_ms, is_sound=is_sound)
 
     def _extreme(self, field: str, at: int, direction: int, also: Document | None = None) -> int | None:
-        """Returns the lowest or highest time in this field, at or after `at`, of buckets that meet `also`."""
+        """Returns the lowest or highest time in this field, at or after `at`, of buckets that match
+        `also`."""
         if at > LAST_MS:
             return None
         found: list[int] = []

@@ -7,7 +7,7 @@ from typing import Any
 
 
 class BucketwiseError(Exception):
-    """Something failed; it is safe to run again."""
+    """A command failed. It is safe to run it again."""
 
     exit_code = 1
 
@@ -23,13 +23,13 @@ def _again(kind: type[BucketwiseError], args: tuple[Any, ...], state: dict[str, 
 
 
 class UsageError(BucketwiseError):
-    """The command line asks for what cannot be; nothing was touched."""
+    """The command line is invalid. Nothing was changed."""
 
     exit_code = 2
 
 
 class HaltedError(BucketwiseError):
-    """An integrity check failed; nothing was deleted; a person must look."""
+    """An integrity check failed. Nothing was deleted, and a person must look."""
 
     exit_code = 5
 
@@ -47,14 +47,14 @@ class LeaseLostError(BucketwiseError):
 
 
 class InterruptedRun(BucketwiseError):
-    """A signal asked the run to stop; it finished the step in hand and left."""
+    """A signal asked the run to stop. It finished the current step and ended."""
 
     exit_code = 130
 
 
 class PausedError(InterruptedRun):
-    """The policy is paused. `pause`: `reason`, `since` and `by`. A run under way ends as if interrupted; one
-    that would begin has nothing to do."""
+    """The policy is paused. `pause`: its `reason`, `since` and `by`. A run that is under way ends as if
+    interrupted; one that would begin has nothing to do."""
 
     def __init__(self, message: str, pause: dict[str, Any]) -> None:
         super().__init__(message)
@@ -62,8 +62,8 @@ class PausedError(InterruptedRun):
 
 
 class WindowOverError(InterruptedRun):
-    """The window in which runs may work is over; the next one `opens` then. A run under way ends as if
-    interrupted, and has not failed."""
+    """The window in which runs may work is over; the next one begins at `opens_at`. A run that is under
+    way ends as if interrupted, and has not failed."""
 
     def __init__(self, message: str, opens_at: datetime) -> None:
         super().__init__(message)

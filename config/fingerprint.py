@@ -17,15 +17,15 @@ _DECISIVE_IN_ROLLUP = {"hourly", "daily", "timezone", "percentiles"}
 
 
 def fingerprint(policy: Policy) -> str:
-    """Returns 16 hex digits that change where the policy's summaries would; how long what stays does not
-    count."""
+    """Returns 16 hex digits that change whenever the policy's summaries would. How long anything is
+    kept does not matter."""
     rollup = _said(policy.rollup, _DECISIVE_IN_ROLLUP) if policy.rollup else None
     return _digest({**_said(policy, _DECISIVE), "rollup": rollup, "summary_schema": SUMMARY_SCHEMA})
 
 
 def layout_fingerprint(policy: Policy) -> str:
-    """Returns 16 hex digits that change where the policy would read its documents otherwise, or ask more of
-    them."""
+    """Returns 16 hex digits that change whenever the policy would read its documents differently, or
+    require more of them."""
     return _digest({**_said(policy, _DECISIVE), "nonnumeric_ok": sorted(policy.nonnumeric_ok)})
 
 

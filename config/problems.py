@@ -31,7 +31,7 @@ class Fault(NamedTuple):
 
 
 class InvalidValueError(ValueError):
-    """A text is not what it has to be."""
+    """A text is not a valid value."""
 
     def __init__(self, message: str, remedy: str) -> None:
         super().__init__(message)
@@ -40,7 +40,7 @@ class InvalidValueError(ValueError):
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong with the configuration, and how to fix it. As text: what is printed of it."""
+    """One error in the configuration, and how to fix it. As text, it is what is printed."""
 
     file: str  # or the environment variable that the value came from
     key: str  # dotted; empty where the whole file is meant
@@ -58,7 +58,7 @@ class Problem:
 
 
 class ConfigError(BucketwiseError):
-    """The config is wrong; nothing was connected to or touched."""
+    """The configuration is invalid. Nothing was connected to or changed."""
 
     exit_code = 2
 
@@ -83,7 +83,8 @@ def dotted(key: Key) -> str:
 
 
 class ProblemReport:
-    """Gathers problems. Knows what the file says at each key, so that what is shown is what was written.
+    """Collects problems. It knows what the file says at each key, so that messages show values as they were
+    written.
 
     A *broken* key has no usable value. What follows from it alone is not reported again.
     """
@@ -126,7 +127,7 @@ class ProblemReport:
             )
 
     def unknown(self, key: Key, fault: Fault) -> None:
-        """Reports a key that nobody knows. Outside the policies its value may be a credential: hidden."""
+        """Reports an unknown key. Outside the policies its value is hidden, since it may be a credential."""
         self.add(key, fault, value=_AS_WRITTEN if key[0] == "policies" and len(key) > 2 else _Hidden())
 
     def broken(self, key: Key, fault: Fault | None = None) -> None:
@@ -136,7 +137,7 @@ class ProblemReport:
         self._broken.add(key)
 
     def misspelt(self, key: Key, as_written: str) -> None:
-        """Takes what is called `as_written` in the file for `key`."""
+        """Treats the key that the file calls `as_written` as `key`."""
         self._misspelt[key] = as_written
 
     def expanded(self, text: str, as_written: str) -> None:

@@ -1,4 +1,4 @@
-"""Keeps passwords out of every text that people or files get to see."""
+"""Hides passwords in every text that people or files get."""
 
 from __future__ import annotations
 

@@ -151,7 +151,8 @@ class PolicyPublish(Table):
 
 
 class Throttle(Table):
-    """The table `throttle`: how gentle runs are on the cluster, and when they may work."""
+    """The table `throttle`: limits on the load that runs put on the cluster, and the times at which
+    they may work."""
 
     max_lag: DurationOrForever = None  # of a secondary, over which a run waits; None: it never does
     max_rate: RateText | None = None  # buckets or bytes a second

@@ -49,8 +49,8 @@ def parse_rate(text: str) -> Rate | None:
 
 @dataclass(frozen=True)
 class Window:
-    """The instants at which clocks of a zone show a time of day from `start` to before `end`, both in minutes
-    after midnight. It goes over midnight where `end` is not later."""
+    """A daily window: the instants at which clocks of a zone show a time from `start` until before
+    `end`, both in minutes after midnight. It includes midnight if `end` is not later than `start`."""
 
     start: int
     end: int

@@ -1,4 +1,4 @@
-"""Types of values in the policy file: from what TOML has to what Python works with."""
+"""Types of the values in a policy file: they turn what TOML has into what Python works with."""
 
 from __future__ import annotations
 

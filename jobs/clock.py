@@ -1,4 +1,4 @@
-"""The one place that reads the clock, and the reading of instants given by a user."""
+"""The only place that reads the clock; also parses instants given by a user."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def of_server(database: Database[dict[str, Any]]) -> datetime:
 
 
 def check_skew(now: datetime, of_server: datetime) -> None:
-    """Raises BucketwiseError unless two clocks agree. With a wrong one, a run would take young readings for
-    expired, or a window that is not over for done."""
+    """Raises BucketwiseError unless two clocks agree. With a wrong clock, a run would take recent
+    readings for expired, or a window that is not over for complete."""
     if abs(now - of_server) > MAX_SKEW:
         raise BucketwiseError(
             f"this machine's clock says {iso(now)}, and that of MongoDB {iso(of_server)}: they differ by "

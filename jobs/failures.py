@@ -96,8 +96,8 @@ def explain(error: BaseException, hosts: str = "") -> Failure:
 
 
 def log_thread_error(ended: threading.ExceptHookArgs) -> None:
-    """Logs the error of a background thread instead of its traceback. What needs the thread fails by
-    itself."""
+    """Logs the error of a background thread instead of its traceback. Whatever needs the thread then
+    fails by itself."""
     if ended.exc_value is not None:
         name = ended.thread.name if ended.thread else "unknown"
         logs.complain(f"the background thread {name} has ended: {explain(ended.exc_value).message}", "")
@@ -134,8 +134,8 @@ def _details(error: PyMongoError) -> Mapping[str, Any]:
 
 
 def _refusal(refused: re.Match[str]) -> str:
-    """Returns the server's refusal without the command's arguments: the server quotes it whole, filters and
-    all."""
+    """Returns the server's refusal without the arguments of the command, since the server quotes all of
+    them, filters included."""
     place = ".".join(filter(None, refused.group("database", "collection")))
     return f"the user may not {refused['command']} in {place}"
 

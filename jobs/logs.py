@@ -63,13 +63,13 @@ def is_json() -> bool:
 
 
 def requested_format(arguments: Sequence[str]) -> LogFormat:
-    """Returns the format that a command line asks for which could not be read."""
+    """Returns the log format that a command line asks for, if its options could not be parsed."""
     words = [os.environ.get(VARIABLE, ""), *(it.removeprefix(f"{OPTION}=") for it in arguments)]
     return LogFormat.json if LogFormat.json in words else LogFormat.text
 
 
 def complain(line: str, prefix: str = "bucketwise: ", **fields: Any) -> None:
-    """Logs what went wrong, or needs a look. Where lines are text, with a prefix and without fields."""
+    """Logs an error or a warning. Text lines have a prefix and no fields."""
     if is_json():
         structlog.get_logger().error(line, **fields)
     else:

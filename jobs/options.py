@@ -121,8 +121,8 @@ _ONCE = ("allow_large", "restart")
 def _arguments_to_repeat(
     own: Sequence[inspect.Parameter], given: Mapping[str, Any]
 ) -> tuple[str, ...] | None:
-    """Returns the options and arguments of a verb, to be typed again; None where they name series, which may
-    be personal and are kept nowhere else. Leaves out those in `_ONCE`."""
+    """Returns the options and arguments of a verb, as the ledger keeps them to repeat the run; None if
+    they name series, which may be personal. Leaves out those in `_ONCE`."""
     if given.get("series"):
         return None
     typed: list[str] = []

@@ -19,23 +19,23 @@ _SHOW_CURSOR = b"\x1b[?25h\n"
 
 
 class Stop:
-    """Whether this process was asked to stop. Runs call `check` where they may stop."""
+    """A request to stop this process. Runs call `check` where they may stop."""
 
     # No threading.Event: a signal's handler calls `ask` in the midst of whatever the main thread does. If it
     # were waiting for the event, and held the event's lock, the handler would wait for the lock forever.
     is_requested = False
 
     def request(self) -> None:
-        """Asks the process to stop at the next place where it may."""
+        """Requests a stop at the next place where a run may stop."""
         self.is_requested = True
 
     def wait(self) -> None:
-        """Sleeps until asked, and up to a second more."""
+        """Sleeps until a stop is requested, and up to a second longer."""
         while not self.is_requested:
             time.sleep(1)
 
     def check(self) -> None:
-        """Raises InterruptedRun once asked."""
+        """Raises InterruptedRun if a stop was requested."""
         if self.is_requested:
             raise InterruptedRun("interrupted: the current step was finished; it is safe to run again")
 
@@ -51,7 +51,8 @@ def handle_signals() -> None:
 
 
 def fix_exit_code(code: int) -> None:
-    """Settles the exit code, when all is done and reported: whatever comes now, the process ends with it."""
+    """Sets the exit code once everything is done and reported: whatever signal comes now, the process
+    ends with it."""
     global _code
     _code = code
 

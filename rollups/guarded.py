@@ -1,4 +1,4 @@
-"""Transactions that fail for a run that has lost its lease."""
+"""Transactions that fail if the run has lost its lease."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def majority(database: Database[Document]) -> WriteConcern:
 
 
 def dry_run_guard(_session: ClientSession) -> NoReturn:
-    """Stands in for a guard in a dry run, which has no transactions: always raises."""
+    """Replaces the guard in a dry run, which must not start transactions. Always raises."""
     raise HaltedError("a dry run was about to write; it was stopped and nothing was changed")
 
 

@@ -13,7 +13,7 @@ _SECONDS_BETWEEN_CHECKS = 0.2
 
 
 def complete(future: Future[T], task: Callable[P, T], *given: P.args, **named: P.kwargs) -> Future[T]:
-    """Does the task, and sets the future to what it returns or raises, unless that was cancelled."""
+    """Runs the task and sets the future to its result or exception, unless the future was cancelled."""
     if future.set_running_or_notify_cancel():
         try:
             future.set_result(task(*given, **named))
@@ -23,12 +23,12 @@ def complete(future: Future[T], task: Callable[P, T], *given: P.args, **named: P
 
 
 def run_now(task: Callable[P, T], *given: P.args, **named: P.kwargs) -> Future[T]:
-    """Returns the future of what is done here and now."""
+    """Runs the task at once. Returns its future."""
     return complete(Future(), task, *given, **named)
 
 
 def result_of(future: Future[T], check: Callable[[], None]) -> T:
-    """Waits for the result; `check` is called meanwhile, and raises where the run must stop."""
+    """Waits for the result. Calls `check` meanwhile, which raises if the run must stop."""
     while not wait([future], _SECONDS_BETWEEN_CHECKS).done:
         check()
     return future.result()

@@ -1,4 +1,5 @@
-"""What differs through a mongos: a sharded cluster, or one behind a load balancer."""
+"""What is different when connected through a mongos: to a sharded cluster, or to one behind a load
+balancer."""
 
 from __future__ import annotations
 
@@ -12,14 +13,14 @@ Document = dict[str, Any]
 
 
 def is_sharded(database: Database[Any]) -> bool:
-    """Returns whether it is reached through a mongos. It sends no command once there has been any."""
+    """Returns whether the database is reached through a mongos. Sends no command if the client has sent
+    one before."""
     found = database.client.topology_description.topology_type
     return found in (TOPOLOGY_TYPE.Sharded, TOPOLOGY_TYPE.LoadBalanced)
 
 
 def shard_key(database: Database[Document], collection: str) -> Document | None:
-    """Returns the key of a sharded collection; None of one that is not sharded, or where the user may not
-    ask."""
+    """Returns the shard key of a collection; None if it is not sharded, or if the user may not ask."""
     try:
         found = database.client["config"]["collections"].find_one({"_id": f"{database.name}.{collection}"})
     except OperationFailure:

@@ -1,4 +1,4 @@
-"""Fetches the next items while one is worked on."""
+"""Fetches the next items while the caller works on one."""
 
 from __future__ import annotations
 

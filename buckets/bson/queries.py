@@ -13,16 +13,16 @@ _LENGTH = struct.Struct("<i")
 
 
 def ids_query(raw_ids: Sequence[bytes]) -> RawBSONDocument:
-    """Returns a query for the documents that have these `_id`s, byte for byte. `raw_ids`: as `Docs.raw_id`
-    gives them."""
+    """Returns a query for the documents that have these `_id`s, byte for byte. `raw_ids`: as
+    `Docs.raw_id` returns them."""
     names = dict.fromkeys(filter(None, raw_ids))
     array = b"".join([b"%c%d\0%b" % (raw[0], place, raw[1:]) for place, raw in enumerate(names)])
     return _query(b"\x04$in\0" + _document(array))
 
 
 def id_range_query(raw_ids: Sequence[bytes]) -> RawBSONDocument | None:
-    """Returns a query for all documents from the least of these `_id`s to the greatest. None where some `_id`
-    is no ObjectId: then nothing says that they lie together."""
+    """Returns a query for all documents from the least of these `_id`s to the greatest. None if an
+    `_id` is not an ObjectId: then others may lie between them."""
     if not raw_ids or not are_object_ids(raw_ids):
         return None
     return _query(b"\x07$gte\0" + min(raw_ids)[1:] + b"\x07$lte\0" + max(raw_ids)[1:])

@@ -67,7 +67,7 @@ class Decoded:
 
 @dataclass
 class BucketSet:
-    """Buckets of a policy that are handled together, decoded when first asked."""
+    """Buckets of a policy that are handled together. They are decoded when first needed."""
 
     batch: Batch
     policy: Policy
@@ -87,9 +87,9 @@ class BucketSet:
 
     @property
     def cells(self) -> int:
-        """Returns how much memory the columns take, as a number of readings of one value. Besides the
-        readings, it counts three quarters of the room that unions have for readings, one for each document,
-        and layouts that a bucket has for itself."""
+        """Returns the memory that the columns take, as a number of readings of one value. Includes
+        three quarters of the space that unions reserve for readings, one reading for each document, and
+        layouts that only one bucket has."""
         pieces = self.decoded.pieces
         room = sum(piece.time.size for piece in pieces if piece.present is not None)
         alone = [len(piece.group.layout.elements) for piece in pieces if len(piece.units) == 1]

@@ -13,7 +13,7 @@ from buckets.layouts.layout import positions_in
 
 
 class RowPlaces(NamedTuple):
-    """Which of a piece's n × k readings go into the columns, and to which rows."""
+    """Which of the n × k readings of a reading group are in the columns, and in which rows."""
 
     chosen: NDArray[np.int64] | None  # one after another; None: all
     rows: NDArray[np.int64] | slice
@@ -79,7 +79,7 @@ def _rows(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.i
 def column(
     matrices: Sequence[NDArray[Any]], places: list[RowPlaces], total: int, dtype: type[np.generic]
 ) -> NDArray[Any]:
-    """Returns what pieces hold of each reading, (n, k) each, as one column."""
+    """Returns the values of all groups, (n, k) each, as one column."""
     whole = np.empty(total, dtype=dtype)
     for matrix, (chosen, rows, _) in zip(matrices, places, strict=True):
         found = matrix.reshape(-1) if chosen is None else matrix.reshape(-1)[chosen]

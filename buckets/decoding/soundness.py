@@ -1,4 +1,5 @@
-"""The rules for a bucket. One that breaks them is reported with field and reason, and never repaired."""
+"""The rules for a bucket. One that breaks them is reported with the field and the reason, and never
+repaired."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ Figures = NDArray[np.float64]
 
 
 class ReadingGroup(NamedTuple):
-    """The readings of a group of documents: n documents of k readings."""
+    """The readings of a group of documents: n documents with room for k readings each."""
 
     group: Group
     shape: Shape
@@ -62,14 +63,14 @@ class Faults:
 
 
 class BucketSpans(NamedTuple):
-    """The time that each bucket of a batch says it covers, first to last; NO_TIME where it doesn't."""
+    """The time that each bucket of a batch says it covers, first to last; NO_TIME if it does not say so."""
 
     first: Times
     last: Times
 
     @classmethod
     def unknown(cls, size: int) -> BucketSpans:
-        """Returns the spans of `size` buckets that do not say which time they cover."""
+        """Returns the spans of `size` buckets before any of them is known."""
         return cls(np.full(size, NO_TIME), np.full(size, NO_TIME))
 
     def fill(self, group: Group, shape: Shape, times: Times | None, policy: Policy, faults: Faults) -> None:

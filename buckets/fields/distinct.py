@@ -1,4 +1,4 @@
-"""Finds the distinct ones of many values, and which of them each is, faster than by sorting."""
+"""Finds the distinct values of an array and the index of each value among them, faster than by sorting."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def read_iso(group: Group, elements: Sequence[Element]) -> Integers:
 
 
 def iso_ms(text: str) -> int | None:
-    """Returns the milliseconds since 1970 that a text stands for; None where it is no time."""
+    """Returns the milliseconds since 1970 of an ISO 8601 text; None if it is not a time."""
     raw = text.encode()
     if not 0 < len(raw) <= _LONGEST:
         return None

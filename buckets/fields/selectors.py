@@ -1,4 +1,4 @@
-"""Selectors of series, as text: `--series symbol=MDB`. Texts of series and `_id`s."""
+"""Selectors of series as text, such as `--series symbol=MDB`; series and `_id`s as text."""
 
 from __future__ import annotations
 

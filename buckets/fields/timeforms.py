@@ -64,7 +64,7 @@ class TimeForm:
 
     @property
     def plain(self) -> TimeForm:
-        """Returns the form in which all texts are taken for plain ones."""
+        """Returns the same form, with all texts treated as plain."""
         return replace(self, is_plain=self.is_text)
 
     @property
@@ -121,7 +121,7 @@ class TimeForm:
 
     @property
     def unusable(self) -> str:
-        """Returns what a message says of a value that is no time of this form."""
+        """Returns the words with which a message rejects a value that is not a time of this form."""
         if self.is_text:
             return "no time: it is neither a date nor ISO 8601 text, of the years 1 to 9999"
         return "no time: it is outside the years 1 to 9999" + _UNIT_NOTES.get(self.unit, "")

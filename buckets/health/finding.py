@@ -1,4 +1,4 @@
-"""Findings about a collection: what is wrong, what it costs, and what to do."""
+"""Findings about a collection: what is wrong, what it costs, and how to mend it."""
 
 from __future__ import annotations
 

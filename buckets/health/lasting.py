@@ -1,4 +1,4 @@
-"""Findings from readings that lie together: duplicates, and gaps."""
+"""Findings about consecutive readings: duplicates and gaps."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a few documents of an unknown collection are: a policy for them, with the reasons for it."""
+"""Infers a policy for an unknown collection from a few documents, with the reasons for it."""

@@ -10,7 +10,7 @@ _SHOWN = 5
 
 @dataclass
 class Notes:
-    """For each key of a policy the evidence for it, and questions about it."""
+    """Evidence and open questions for each key of a policy."""
 
     evidence: dict[str, list[str]] = field(default_factory=dict)
     questions: dict[str, list[str]] = field(default_factory=dict)

@@ -30,7 +30,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was read of a collection: some of its documents, and the fields of each of its indexes."""
+    """What is known of a collection: some of its documents, and the fields of each of its indexes."""
 
     fields: Fields
     indexes: Sequence[Sequence[str]] = ()
@@ -50,12 +50,12 @@ class Evidence:
         return [it[0] for it in self.indexes if it]
 
     def indexed_with(self, time: str) -> list[str]:
-        """Returns the fields of which an index has that time as well."""
+        """Returns the other fields of the indexes that contain this time field."""
         return [it for index in self.indexes if time in index for it in index if it != time]
 
 
 def names_of(evidence: Evidence, used: Sequence[str]) -> dict[str, list[Any]]:
-    """Returns the fields that may tell series apart: no times, and none that is used otherwise."""
+    """Returns the fields that may distinguish series: not times, and not used otherwise."""
     times = {it.path for it in evidence.times}
     zones = zone_fields(evidence.single)
     taken = {*times, *zones, *used}
@@ -91,7 +91,7 @@ def choose_clock(columns: Columns, proposal: Proposal) -> None:
 
 
 def ask_of_other_times(chosen: Time, times: Sequence[Time], notes: Notes, key: str) -> None:
-    """Asks about fields that are times as well."""
+    """Asks whether another field of times is meant."""
     rivals = [it.path for it in times if it.path != chosen.path and it.rank >= chosen.rank]
     others = [it.path for it in times if it.path != chosen.path and it.rank < chosen.rank]
     if rivals:

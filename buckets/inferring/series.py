@@ -1,4 +1,4 @@
-"""Which fields tell series apart."""
+"""Finds the fields that distinguish series."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def _is_text(value: Any) -> bool:
 def choose_fields(
     columns: Columns, times: Sequence[int | None], indexed: Sequence[str], notes: Notes
 ) -> list[str]:
-    """Returns the series fields among columns that have a value in each row. `times`: of each row; `indexed`:
-    fields of an index that has the time as well. Numbers count if their name or an index says so, or if
-    nothing else tells rows of one time apart."""
+    """Returns the fields, among those with a value in each row, that distinguish series. `times`: of
+    each row; `indexed`: fields of an index that also has the time. Numbers count if their name or an
+    index suggests it, or if nothing else distinguishes rows of the same time."""
     possible = [field for field in columns if may_name(non_null(columns[field]))]
     texts = [field for field in possible if any(map(_is_text, columns[field]))]
     named = [field for field in possible if hints(field, SERIES)]
@@ -55,7 +55,8 @@ def choose_fields(
 
 
 def _without_unique(likely: list[str], columns: Columns, notes: Notes) -> list[str]:
-    """Returns the fields without those that differ in each row, if there are others: they name rows."""
+    """Returns the fields without those that differ in every row, if any others are left: such fields
+    identify rows."""
     unique = [
         field for field in likely if _count_distinct(columns[field]) == len(columns[field]) >= _MIN_ROWS
     ]
@@ -71,7 +72,7 @@ def _without_unique(likely: list[str], columns: Columns, notes: Notes) -> list[s
 def _telling_apart(
     chosen: list[str], others: list[str], columns: Columns, times: Sequence[int | None]
 ) -> list[str]:
-    """Returns those of the others that tell most rows of one series and time apart."""
+    """Returns those of the other fields that distinguish most rows of the same series and time."""
     added: list[str] = []
     repeated = _repeated([*chosen], columns, times)
     for field in others:

@@ -1,4 +1,4 @@
-"""Which fields hold times, and in which form."""
+"""Finds the fields that hold times, and their form."""
 
 from __future__ import annotations
 

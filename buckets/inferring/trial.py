@@ -65,8 +65,8 @@ class Trial:
 
 
 def try_keys(keys: dict[str, Any], batch: Batch) -> Trial:
-    """Returns the reading of documents by a policy's keys, without those optional keys that some documents
-    disagree with."""
+    """Returns what a policy with these keys reads. Optional keys that some documents contradict are
+    left out."""
     best = _read(keys, {}, batch)
     for names in _OPTIONAL:
         if best.decoded.quarantined and all(it in keys for it in names):

@@ -1,4 +1,4 @@
-"""Which fields hold the values of readings, and what readers need to know of them."""
+"""Finds the fields that hold the values of readings, and those that say how to read them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Columns = Mapping[str, Sequence[Any]]
 
 
 def numeric(columns: Columns, notes: Notes) -> list[str]:
-    """Returns the fields that hold numbers, in as far as they are none that name things."""
+    """Returns the fields that hold numbers, except those whose numbers identify something."""
     found: list[str] = []
     mixed: list[str] = []
     for path, values in columns.items():

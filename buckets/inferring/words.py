@@ -1,4 +1,4 @@
-"""Hints from the names of fields. A hint breaks ties; documents count first."""
+"""Hints from the names of fields. They only break ties: documents come first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents sorted into groups that share a layout; each is in just one."""
+"""Sorts documents into groups that share a layout. Each document is in exactly one."""
 
 from __future__ import annotations
 
@@ -156,8 +156,8 @@ def _layout_of(document: bytes, rules: UnionRules | None, names: NamesIn | None)
 def _in_unions(
     docs: Docs, rest: Members, rules: UnionRules, known: ByteLimitedCache[Union]
 ) -> Iterator[Group]:
-    """Yields groups of documents that fit into unions: known ones, then new ones made of some of them; then
-    all others."""
+    """Yields groups of documents that fit into unions: known ones first, then new ones made from some
+    of the documents; then all the others one by one."""
     candidates, budget = iter(known), _MAX_PADDING * docs.size
     used: list[tuple[int, Union]] = []
     while len(rest) >= _MIN_UNION:

@@ -239,7 +239,7 @@ ByType = list[tuple[int, list[int], list[Element]]]
 
 
 class ReadingCells(list[Cell]):
-    """The cells of all readings of a layout, which are read again for each batch."""
+    """The cells of all readings of a layout, prepared once for reading many batches."""
 
     @cached_property
     def by_type(self) -> ByType:
@@ -278,7 +278,7 @@ def read_bytes(matrix: Bytes2D, starts: Sequence[int], width: int) -> Bytes2D:
 
 
 def row_slices(rows: int, size: int) -> Iterator[slice]:
-    """Yields rows in slices that fit the processor's cache. `size`: bytes of a row."""
+    """Yields slices of rows that fit into the processor's cache. `size`: bytes of a row."""
     step = max(1, SLAB // max(1, size))
     return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
 

@@ -1,7 +1,7 @@
-"""The steps that match a union with documents: step by step, all documents at once.
+"""The steps that match a union with documents. Each step is taken in all documents at once.
 
-A step looks at what comes next in each document, sets its flags, and moves behind what is there. It guesses:
-names and types are compared, values aren't.
+A step looks at what comes next in each document, sets its flags, and moves behind what is there. The result
+is a guess, because names and types are compared and values are not.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Open(NamedTuple):
 
 
 class Close(NamedTuple):
-    """Ends a document. Whether it is as long as it says is checked last."""
+    """Ends a document. Whether its length is right is checked last."""
 
     flag: int
 

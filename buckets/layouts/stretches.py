@@ -1,8 +1,7 @@
-"""Documents of a union in both of their forms: back to back as they lie, and padded, each a row.
+"""Converts documents of a union between their two forms: back to back, and padded to one row each.
 
-The bytes that a document has, and those that it lacks, alternate in stretches. The stretches of many
-documents are found at once by comparing flags, and then copied one by one: no byte is looked at by itself.
-Arrow copies them, as texts of an array of texts.
+In a padded document, bytes that it has alternate with bytes that it lacks. The bounds of these stretches are
+found by comparing flags, and the stretches are copied whole, by Arrow, as strings of an array of strings.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The time that a bucket says it covers, by its fields alone."""
+"""The time that a bucket covers according to its fields."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ _FLAGS = {BOOL: "u1", INT32: "<i4", INT64: "<i8", DOUBLE: "<f8"}
 
 
 def flagged(group: Group, policy: Policy) -> NDArray[np.bool_]:
-    """Returns which documents of a group say that they have overflow: the flag is true, or a number other
-    than 0."""
+    """Returns which documents of a group have overflow according to their flag: it is true, or a number
+    other than 0."""
     none = np.zeros(len(group.members), dtype=np.bool_)
     if policy.overflow is None:
         return none

@@ -90,8 +90,8 @@ def range_query(policy: Policy, form: TimeForm, start_ms: int, end_ms: int) -> D
 
 
 def running_query(policy: Policy, form: TimeForm, at_ms: int) -> Document:
-    """Returns a query for every bucket that starts before the instant, and may hold a reading at or after
-    it."""
+    """Returns a query for every bucket that starts before the instant and may hold a reading at or
+    after it."""
     if policy.end_field:
         return range_query(policy, form, at_ms, at_ms + 1)
     starts = any_of(form.ranges(str(policy.start_field), FIRST_MS, at_ms))

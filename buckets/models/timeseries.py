@@ -49,7 +49,7 @@ def between(field: str, first_ms: int, last_ms: int) -> dict[str, Any]:
 
 
 def timeseries_options(database: Database[dict[str, Any]], collection: str) -> dict[str, str] | None:
-    """Returns the options of a native time-series collection; None where it is none, or absent."""
+    """Returns the options of a native time-series collection; None if it is not one, or does not exist."""
     for info in database.list_collections(filter={"name": collection, "type": "timeseries"}):
         options = info["options"]["timeseries"]
         return {key: options[key] for key in ("timeField", "metaField", "granularity") if key in options}
@@ -57,6 +57,6 @@ def timeseries_options(database: Database[dict[str, Any]], collection: str) -> d
 
 
 def measurement(document: bytes) -> bytes:
-    """Returns equal bytes for equal measurements. The server gives their fields in any order, and in another
-    one after each insert or restore."""
+    """Returns the same bytes for equal measurements. The server may return their fields in any order,
+    and in a different one after an insert or restore."""
     return b"".join(sorted(document[start:end] for start, _, end in elements(document)))

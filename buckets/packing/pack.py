@@ -226,8 +226,8 @@ def _carried_by_rows(piece: ReadingGroup, policy: Policy) -> dict[int, tuple[Byt
 
 
 def _exact(raw: NDArray[Any], source: ByteSource) -> Flags:
-    """Returns whether a row's double (value) or milliseconds (time) give the bits of a hole back in each
-    document, (n, h) → (h,)."""
+    """Returns, for each hole, whether the double (value) or milliseconds (time) of its row restore its
+    bits in every document, (n, h) → (h,)."""
     if source == ByteSource.VALUE_DOUBLE:
         # -0.0 and NaN survive in Parquet, but a dictionary may take one NaN, or zero, for another
         same = ~(np.isnan(raw) | (raw.view("<i8") == _MINUS_ZERO))
@@ -240,7 +240,7 @@ def _exact(raw: NDArray[Any], source: ByteSource) -> Flags:
 
 
 def as_stored(rows: NDArray[Any], source: ByteSource) -> NDArray[Any]:
-    """Returns values of rows (milliseconds, doubles) in the type in which documents hold them."""
+    """Returns values of rows (milliseconds, doubles) in the type that the documents store."""
     if source == ByteSource.TIME_DOUBLE:
         rows = rows / 1000.0
     elif source in UNITS:

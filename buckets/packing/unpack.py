@@ -1,4 +1,4 @@
-"""Rebuilds packed documents to the bit: to return them, or to prove that others are the same."""
+"""Rebuilds packed documents to the bit, to return them or to prove that others are equal."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def unpack(readings: Readings, groups: Sequence[PackedGroup]) -> Batch:
 
 
 def unpacks_to(readings: Readings, groups: Sequence[PackedGroup], batch: Batch) -> bool:
-    """Returns whether `unpack` gives this very batch, byte for byte. Rebuilds some documents at a time and
-    keeps none, which takes half the time, and no memory for all of them."""
+    """Returns whether `unpack` would return exactly this batch, byte for byte. Rebuilds a few documents
+    at a time and keeps none, which takes half the time and little memory."""
     main, extra = _Side.both(readings, groups)
     whole = np.arange(len(batch), dtype=np.int32)
     return main.are(batch.main, whole) and extra.are(batch.extra, batch.owner)

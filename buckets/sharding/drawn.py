@@ -1,4 +1,4 @@
-"""Documents drawn at random: the size of each, when it arrived, and its values for shard keys."""
+"""Documents drawn at random: their sizes, when they arrived, and their values for shard keys."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MIN_SPREAD = 0.5
 
 @dataclass(frozen=True)
 class KeyColumn:
-    """The values of documents in one field. `raws`: type and bytes; empty where there is nothing."""
+    """The values of a field in all documents. `raws`: type and bytes; empty where there is no value."""
 
     raws: list[bytes]
     has_arrays: bool

@@ -1,4 +1,4 @@
-"""Which part of a shard key's values a query may meet, and so which shards it is sent to."""
+"""Finds which part of a shard key's values a query may match, and so which shards it is sent to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MongoDB's rules for a shard key, and what is costly about one."""
+"""MongoDB's rules for a shard key, and the costs of one."""
 
 from __future__ import annotations
 

@@ -25,8 +25,9 @@ _MAX_RANGES = 5000
 
 @dataclass(frozen=True)
 class SimulationInput:
-    """The documents of a simulation, and where they belong. `solid`: k, the cells of one value each; `cuts`:
-    cells at which ranges begin when the collection is sharded, each range on the next shard."""
+    """The documents of a simulation, and where they start. `solid`: k, the cells of one value each;
+    `cuts`: the cells at which ranges begin when the collection is sharded, each range on the next
+    shard."""
 
     writes: Floats  # w windows × k cells: documents
     data: Floats  # w × k: bytes
@@ -74,7 +75,8 @@ def simulate(flow: SimulationInput, shards: int, range_bytes: float = RANGE_BYTE
 
 
 class _Ranges:
-    """Which shard has what: each range by its start, and of each shard its starts, the lowest first."""
+    """The ranges and their shards: each range by its start, and the starts of each shard, the lowest
+    first."""
 
     def __init__(self, flow: SimulationInput, shards: int, range_bytes: float) -> None:
         self._solid, self._shards, self._largest = flow.solid, shards, range_bytes

@@ -132,7 +132,7 @@ class _Merger:
         return sorted([*newer, *(key for key in older if key not in later)])
 
     def hides(self, index: int, found: BucketReadings) -> bool:
-        """Returns whether less is left than both versions hold."""
+        """Returns whether the merged bucket holds less than both versions together."""
         held = [self._versions.count(at, is_own=False) for at in (index, self._size + index)]
         return found.count(index, is_own=False) != sum(held)
 

@@ -1,4 +1,4 @@
-"""The readings of documents by time and series, so that versions of a bucket can be compared."""
+"""Reads the readings of documents by time and series, so that versions of a bucket can be compared."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def readings_by_document(policy: Policy, documents: Docs) -> list[Held]:
 
 
 def lacks(policy: Policy, older: Batch, newer: Batch) -> list[bool]:
-    """Returns, for each bucket of `newer`, whether it lacks something of the one in its place in `older`: a
-    field, slot or sample with the same bytes. Also true where that can't be told."""
+    """Returns, for each bucket of `newer`, whether it lacks a field, slot or sample that the matching
+    bucket of `older` has, with the same bytes. Returns True if that cannot be determined."""
     containment = Containment(policy)
     return [not containment.contains(newer.slice(i, i + 1), older.slice(i, i + 1)) for i in range(len(newer))]
 
@@ -43,7 +43,7 @@ def faults_of(decoded: Decoded, size: int) -> dict[int, str]:
 
 
 class BucketReadings:
-    """The readings of buckets, which are decoded whatever their counts and sums say."""
+    """The readings of buckets. They are decoded whatever the counts and sums of the buckets say."""
 
     def __init__(self, policy: Policy, batch: Batch) -> None:
         self._policy = policy

@@ -1,4 +1,4 @@
-"""Readings with the very bits of their values, and what of their documents no other model carries."""
+"""Readings with the exact bits of their values, and what else of their documents no other model can hold."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def joined(parts: Sequence[ExactReadings]) -> ExactReadings:
 
 @dataclass
 class Losses:
-    """What no target can hold, or this one can't."""
+    """What no target model can hold, or what this one cannot."""
 
     fields: Counter[str] = field(default_factory=Counter)  # that no reading has -> documents
     readings: Counter[str] = field(default_factory=Counter)  # what is wrong with them -> how many

@@ -1,4 +1,4 @@
-"""The models that a collection may be rewritten in, with their sizes, and the policy of each."""
+"""The models that a collection can be rewritten in, with their sizes, and the policy for each."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Target:
 
     @property
     def write_batch_size(self) -> int:
-        """Returns how many documents are written before it is noted how far that came."""
+        """Returns how many documents are written before the progress is recorded."""
         size = self.size or (self.span_ms // self.slot_ms if self.policy.model == "slots" else 1)
         return max(1, min(AT_ONCE, _READINGS // size))
 

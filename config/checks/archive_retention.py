@@ -1,4 +1,4 @@
-"""Checks the end that a policy sets for its archive."""
+"""Checks how long a policy keeps its archive."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ _REMEDY = 'write a length that divides an hour, such as "1s", "10s", "1m", "15m"
 
 
 def check_completeness(policy: Policy, report: ProblemReport) -> None:
-    """Reports an `expected_interval` that tiles no hour, and one or a `max_hole` that contradicts the
-    policy."""
+    """Reports an `expected_interval` that does not divide an hour, and one or a `max_hole` that
+    contradicts the policy."""
     at: Key = ("policies", policy.name)
     expected, allowed = (*at, "expected_interval"), (*at, "max_hole")
     interval, hole = policy.expected_interval, policy.max_hole

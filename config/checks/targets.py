@@ -1,4 +1,4 @@
-"""Checks who reads, writes and deletes in which collection: no two policies may conflict."""
+"""Checks which policies read, write and delete in which collections: no two may conflict."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from config.problems import Fault, Key, ProblemReport, dotted
 
 
 class _Use(NamedTuple):
-    """One policy names one collection."""
+    """The use of a collection by a policy."""
 
     key: Key
     collection: str

@@ -27,7 +27,7 @@ _REFERENCE = re.compile(r"\$(\$\{)|\$\{([A-Za-z_][A-Za-z0-9_]*)\}|\$\{[^}]*\}?")
 
 
 class Unexpanded:
-    """Stands where a string named a variable that is not there."""
+    """Stands in for a string that names a variable which is not set."""
 
 
 UNEXPANDED: Final = Unexpanded()

@@ -33,10 +33,11 @@ _FOUND = {
 
 
 def read_table(model: type[T], table: dict[str, Any], key: Key, report: ProblemReport, **given: Any) -> T:
-    """Returns `table` as a `model`; `given` are attributes that are not keys of the table.
+    """Returns `table` as a `model`.
 
-    Every unknown, missing or unfit key is reported. In place of an unfit value stands the default, or a
-    neutral value where there is none: the model is sound, and fit for further checks only.
+    `given`: attributes that are not keys of the table. Reports every unknown, missing or invalid key. An
+    invalid value is replaced by the default, or by a neutral value if there is none, so that the model is
+    valid and further checks can run. It is fit for nothing else.
     """
     fields = {it.alias or name: it for name, it in model.model_fields.items() if name not in given}
     values = known_keys(table, fields, key, report)

@@ -1,4 +1,4 @@
-"""Readings of a collection that lie together, as many as are asked for: to try models with."""
+"""Extracts readings that lie together, as many as requested, to try models with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When readings were written, by the oplog: for collections whose `_id`s do not tell."""
+"""Finds out from the oplog when readings were written, for collections whose `_id`s do not tell."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def _made(scratch: Database[Document]) -> list[str]:
 
 
 def _clear(scratch: Database[Document]) -> None:
-    """Drops what was made, and the database with it unless somebody else has made something there since."""
+    """Drops what was made, and the database, unless somebody else has created something in it since."""
     for it in _made(scratch):
         scratch.drop_collection(it)
     if not _locked(scratch):  # of time series MongoDB keeps `system.views`

@@ -34,9 +34,8 @@ class Subject:
 
 
 def subject_of(call: Call, database: Database[Document], name: str) -> Subject:
-    """Looks at a collection: by the policy of the file that is for it, else by what its documents hold.
-
-    Raises UsageError where there is no such collection, or no readings in it that bucketwise understands."""
+    """Inspects a collection, by its policy in the file if there is one, else by its documents. Raises
+    UsageError if there is no such collection, or if it holds no readings that bucketwise understands."""
     looker = Inspector(database)
     looker.wanted([name])
     kind = looker.listed[name]["type"]

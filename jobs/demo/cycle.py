@@ -109,7 +109,7 @@ def _check_run(stage: Stage, policy: Policy, rolled: Document, archived: Documen
 
 
 def _outcome_text(result: Result) -> dict[str, int]:
-    """Returns what a run says it did."""
+    """Returns what a run did, as text."""
     rolled, archived = result.body.get("rollup", {}), result.body.get("archive", {})
     return {
         "hours written": rolled.get("hourly", {}).get("written", 0),

@@ -224,7 +224,7 @@ def windows(made: Invented, edges: Integers, due: int) -> Iterator[Expected]:
 
 
 def difference_of(expected: Expected, summary: dict[str, Any]) -> str | None:
-    """Returns how a summary's sub-document differs from its readings; None where it doesn't."""
+    """Returns how a summary's sub-document differs from its readings; None if it does not."""
     values, ranked, count = expected.values, np.sort(expected.values), len(expected.values)
     exact = {"count": count, "min": ranked[0], "max": ranked[-1], "first": values[0], "last": values[-1]}
     within = {key: (wanted, wanted) for key, wanted in exact.items()}

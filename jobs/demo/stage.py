@@ -1,4 +1,4 @@
-"""What all acts of the demo share: the server and the readings, how it looks, and whether all is right."""
+"""What the acts of the demo share: the server, the readings, the output, and whether everything is right."""
 
 from __future__ import annotations
 
@@ -157,8 +157,8 @@ _WIDEST, _INDENT = 116, 4
 
 
 class Show:
-    """Writes to stdout: in colour on a terminal, in plain lines elsewhere, and not at all for --json. Counts
-    the checks of what it shows."""
+    """Writes to stdout: in colour on a terminal, in plain lines elsewhere, and not at all for --json.
+    Counts its checks."""
 
     def __init__(self, *, silent: bool) -> None:
         out = StringIO() if silent else sys.stdout

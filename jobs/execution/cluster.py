@@ -112,7 +112,7 @@ class DaskExecutor:
         return outer
 
     def check(self) -> None:
-        """Raises where all workers have gone, or the scheduler has: tasks would wait forever."""
+        """Raises an error if all workers, or the scheduler, are gone: tasks would wait forever."""
         now = clock.steady()
         if now - self._asked_at < _SECONDS_BETWEEN_CHECKS:
             return
@@ -127,7 +127,7 @@ class DaskExecutor:
             raise _failure(self.url, message)
 
     def _result(self, done: Future[Outcome[T]]) -> T:
-        """Raises what the task raised, or what became of the cluster."""
+        """Raises the error of the task, or of the cluster."""
         error = CancelledError() if done.cancelled() else done.exception()
         if error is None:
             return done.result().get()

@@ -1,4 +1,4 @@
-"""Executes tasks in further processes of this machine."""
+"""Executes tasks in further processes on this machine."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _CONTEXT.set_forkserver_preload(["jobs.cli"])
 
 @dataclass(frozen=True)
 class _Worker:
-    """A process, and the pipe on which calls go there and outcomes come back. Nobody else holds the far end,
-    so that the process can't end without an end of the pipe, in the midst of an outcome as well."""
+    """A process, and the pipe that sends it calls and returns outcomes. No other process holds the far
+    end, so that the pipe ends whenever the process does, even in the middle of an outcome."""
 
     process: ForkServerProcess
     pipe: Connection
@@ -48,7 +48,7 @@ class _Worker:
         return self.pipe.recv_bytes()
 
     def end(self) -> None:
-        """Waits for it to leave; one that does not is killed."""
+        """Waits for the process to exit; kills it if it does not."""
         self.process.join(SECONDS_TO_LEAVE)
         self.process.kill()
 
@@ -80,7 +80,7 @@ class ProcessExecutor:
         return self._threads.submit(self._do, partial(do, self.where, task, *plain, **named))
 
     def check(self) -> None:
-        """Does nothing: where all workers die, new ones are started."""
+        """Does nothing: if all workers die, new ones are started."""
 
     def close(self) -> None:
         """Ends the workers, whatever they are at."""
@@ -105,7 +105,7 @@ class ProcessExecutor:
         )
 
     def _ask(self, call: bytes) -> bytes | None:
-        """Returns the answer of a worker; None where it died, or did not start."""
+        """Returns the answer of a worker; None if it died or did not start."""
         worker = self._idle.get()
         try:
             if self._is_closed:

@@ -1,4 +1,5 @@
-"""A task, in the process that executes it: connects to MongoDB and the store, once, and reads."""
+"""Runs in the process that executes tasks: connects to MongoDB and the store once, then executes each
+task."""
 
 from __future__ import annotations
 
@@ -33,8 +34,8 @@ _VERSIONS = f"bucketwise {VERSION} with {WRITTEN_BY}"
 
 @dataclass(frozen=True)
 class WorkerSettings:
-    """All that a worker has to know. Its text hides the password. It lacks the signing key: only the run
-    signs."""
+    """The settings that a worker needs. Their text hides the password. The signing key is not among
+    them: only the run signs."""
 
     mongodb: MongoDB
     store: Store | None
@@ -49,7 +50,8 @@ class WorkerSettings:
 
 @dataclass(frozen=True)
 class Outcome(Generic[T]):
-    """What a task returned or raised. It is handed back, not raised: a cluster logs what is raised."""
+    """The result or the error of a task. It is returned and not raised, because a cluster logs what is
+    raised."""
 
     value: T | None = None
     error: BucketwiseError | None = None
@@ -108,25 +110,25 @@ def serve(where: WorkerSettings, calls: Connection, parent: Connection) -> None:
 
 
 def become_worker(parent: Connection) -> None:
-    """Makes a process a worker: it leaves when the other end of `parent` is closed, or its owner dies. What
-    a terminal sends to all, the parent answers."""
+    """Turns a process into a worker. It exits when the other end of `parent` is closed, or when its
+    owner dies. It ignores signals from the terminal, which the parent handles."""
     heap.keep_freed_memory()
     heap.freeze_objects()
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGTERM, _exit_cleanly)
     sys.unraisablehook = _exit_if_unraisable
     threading.Thread(target=_exit_with_parent, args=[parent], name="parent", daemon=True).start()
 
 
-def _leave(*_: object) -> None:
+def _exit_cleanly(*_: object) -> None:
     """Leaves through what the task has open, temporary files for one."""
     raise SystemExit(1)
 
 
 def _exit_if_unraisable(found: sys.UnraisableHookArgs) -> None:
-    """Ends the process where an exception could not: in an object's `__del__`, for one, the worker would
-    report the exit and work on."""
+    """Exits if an exception was raised where Python cannot raise it, such as in `__del__`. The worker
+    would otherwise log it and work on."""
     if issubclass(found.exc_type, SystemExit):
         os._exit(1)
     sys.__unraisablehook__(found)

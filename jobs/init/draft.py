@@ -88,5 +88,5 @@ def _sentence(problem: Problem) -> str:
 
 
 def reason(guess: Guess) -> str:
-    """Returns, in a line, why a collection has no policy."""
+    """Returns one line that says why a collection gets no policy."""
     return f"{quoted(guess.collection)}: {'; '.join(guess.evidence)}"

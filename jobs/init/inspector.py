@@ -1,4 +1,4 @@
-"""Looks at collections: what each is, by a bounded sample of its documents."""
+"""Inspects collections: finds out what each is from a bounded sample of its documents."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _UNAUTHORIZED = 13
 
 @dataclass
 class Inspector:
-    """Looks at the collections of a database, each once."""
+    """Inspects the collections of a database, each once."""
 
     database: Database[Document]
 
@@ -41,7 +41,7 @@ class Inspector:
 
     @cached_property
     def listed(self) -> dict[str, Document]:
-        """Returns the collections as MongoDB lists them, without its own and bucketwise's."""
+        """Returns the collections as MongoDB lists them, without its own and those of bucketwise."""
         found = {info["name"]: dict(info) for info in self.database.list_collections()}
         return {
             name: info
@@ -110,7 +110,7 @@ _REFERRED = 50
 def find_overflow(
     buckets: Collection[Document], found: Guess, sample: Docs, others: Iterable[tuple[str, Docs]]
 ) -> Guess:
-    """Returns the guess with its overflow, if one of the other collections holds that."""
+    """Returns the guess with its overflow collection, if one of the other collections is that."""
     for name, docs in others:
         extra = Fields.of(decoded(docs))
         for ref_field, ids in references(extra).items():

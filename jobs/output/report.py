@@ -28,7 +28,7 @@ PRECEDENCE = (5, 130, 1, 2, 11, 4, 3, 0)
 
 
 def worst_exit_code(codes: Iterable[int]) -> int:
-    """Returns the exit code of a command whose policies ended with `codes`."""
+    """Returns the exit code of a command whose policies ended with these codes: the most severe one."""
     return min(codes, key=PRECEDENCE.index, default=0)
 
 

@@ -1,7 +1,5 @@
-"""stdout and stderr that are no longer read, lie on a full disk, or were closed at the start.
-
-The work of a run matters more than its output: nothing is cut off because stderr fails.
-"""
+"""Keeps a run working if stdout or stderr is no longer read, lies on a full disk, or was closed from
+the start."""
 
 from __future__ import annotations
 
@@ -17,14 +15,14 @@ from rich.text import Text
 
 
 def protect_streams() -> None:
-    """Makes sure that both streams exist, and that a failing write to stderr raises nothing."""
+    """Makes sure that both streams exist, and that writing to stderr never raises."""
     if sys.stdout is None:
         sys.stdout = _null_stream()
     sys.stderr = _ErrorIgnoringStream(sys.stderr or _null_stream())
 
 
 def discard_buffer(stream: TextIO) -> None:
-    """Discards what is left in a stream's buffer: Python would try to write it at its end."""
+    """Discards the buffer of a stream, which Python would otherwise try to write at exit."""
     with Path(os.devnull).open("wb") as nowhere:
         os.dup2(nowhere.fileno(), stream.fileno())
 
@@ -60,7 +58,8 @@ class _ErrorIgnoringStream:
 
 @contextmanager
 def write_atomically(path: Path) -> Iterator[IO[bytes]]:
-    """Yields a file that gets its name once it is whole. A link, a pipe or a device is written as it is."""
+    """Yields a file that gets its name only when it is complete. A link, a pipe or a device is written
+    directly."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
         with path.open("wb") as file:
             yield file
@@ -85,7 +84,7 @@ class _Console(Console):
 
 
 def print_tables(tables: Iterable[RenderableType], out: TextIO) -> None:
-    """Print tables and lines. Raises BrokenPipeError where nobody reads."""
+    """Prints tables and lines. Raises BrokenPipeError if the reader has gone."""
     width = None if out.isatty() else _WIDTH_OF_FILES
     console = _Console(file=out, width=width, markup=False, highlight=False)
     for table in tables:

@@ -1,4 +1,4 @@
-"""How far a collection is rewritten: one document a target in `bucketwise_remodel`."""
+"""Records how far a collection is rewritten: one document for each target in `bucketwise_remodel`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Document = dict[str, Any]
 
 
 class RemodelState(NamedTuple):
-    """How many documents are known to be written, and whether the target was found to equal its source."""
+    """How many documents are known to be written, and whether the target was found equal to its source."""
 
     documents: int
     done: bool
@@ -24,7 +24,7 @@ class RemodelState(NamedTuple):
 
 @dataclass(frozen=True)
 class RemodelRecord:
-    """The record of a rewritten collection: what is written where."""
+    """The record of one rewrite: which collection is written from which."""
 
     database: Database[Document]
     into: str
@@ -35,8 +35,8 @@ class RemodelRecord:
         return self.database.get_collection(COLLECTION, write_concern=majority(self.database))
 
     def check(self) -> RemodelState | None:
-        """Returns where the task stands; None where there is no target yet. Raises UsageError where the
-        target is not one that this very task has begun."""
+        """Returns the state of the rewrite; None if there is no target yet. Raises UsageError if the
+        target was not begun by this same rewrite."""
         known = self._target()
         if known is None:
             return None
@@ -65,15 +65,15 @@ class RemodelRecord:
         return next((str(it["info"]["uuid"]) for it in found if "uuid" in it["info"]), "" if found else None)
 
     def begin(self) -> None:
-        """Writes the task down, before the target is made."""
+        """Records the rewrite before the target is created."""
         mark = {"task": self.task, "documents": 0, "done": False}
         self._marks.replace_one({"_id": self.into}, mark, upsert=True)
 
     def made(self) -> None:
-        """Writes down which collection the target is."""
+        """Records the identity of the target."""
         self._marks.update_one({"_id": self.into}, {"$set": {"target": self._target()}})
 
     def set(self, documents: int, *, done: bool = False) -> None:
-        """Writes down where the task stands, unless another run, which took the lease, came further."""
+        """Records the state of the rewrite, unless another run has taken the lease and come further."""
         behind = {"_id": self.into, "documents": {"$lte": documents}}
         self._marks.update_one(behind, {"$set": {"documents": documents, "done": done}})

@@ -89,8 +89,8 @@ class Lease:
             log.warning("lease not released", policy=self.policy, reason=str(failure))
 
     def leave_clean(self) -> None:
-        """Tells the next holder that the run has come to its end, and that neither it nor those before it
-        left anything half-done."""
+        """Records for the next holder that this run has ended, and that neither it nor earlier ones
+        left anything unfinished."""
         self._leaves_clean = True
 
     def _may_another_run(self, taken_over_at: datetime | None) -> bool:
@@ -107,7 +107,7 @@ class Lease:
             raise self._paused(self._pause)
 
     def loss(self) -> LeaseLostError | None:
-        """Returns the error to raise where another run has the lease by now; None where that is not known."""
+        """Returns the error to raise if another run has taken the lease; None if that is not known."""
         if not self._lost and clock.steady() >= self._good_until:
             self._renew_once()  # asleep, stopped or cut off for long: the server knows
         return self._loss("another run took it") if self._lost else None
@@ -233,7 +233,7 @@ def fence_of(database: Database[Document], policy: str) -> int | None:
 
 
 def is_held(database: Database[Document], policy: str) -> bool:
-    """Returns whether somebody holds a policy's lease, by the server's clock."""
+    """Returns whether anybody holds a policy's lease, by the server's clock."""
     unexpired = {"$expr": {"$gt": ["$expires_at", "$$NOW"]}}
     held = {"_id": policy, "holder": {"$ne": None}} | unexpired
     return database[COLLECTION].find_one(held, {"_id": 1}) is not None

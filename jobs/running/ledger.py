@@ -102,8 +102,10 @@ class Ledger:
         held: lease.Lease,
         arguments: Sequence[str] | None = (),
     ) -> ObjectId:
-        """Enters a run before its first step, and marks those that died before it. `arguments`: what was
-        given with the verb; None: it named series, which the ledger does not keep."""
+        """Records a run before its first step, and marks earlier runs that died.
+
+        `arguments`: the arguments of the verb; None: they named series, which the ledger does not keep.
+        """
         if held.fence % _RUNS_PER_LOOK == 1:  # a policy's first, and now and then: they are there, mostly
             self._create_indexes()
         self._mark_died(policy, held.fence)
@@ -186,7 +188,7 @@ class Ledger:
             pass
 
     def _merge_previous(self, entry: ObjectId) -> None:
-        """Merges this entry with the one before it, if that was of its verb and did nothing."""
+        """Merges the previous entry into this one, if it is of the same verb and did nothing."""
 
         def step(session: ClientSession) -> None:
             own = self._runs.find_one({"_id": entry}, session=session)
@@ -219,11 +221,11 @@ class Ledger:
             self._runs.bulk_write(gone, ordered=False)
 
     def has_run(self, policy: str, fence: int, now: datetime) -> bool:
-        """Returns whether there was a run under this fence, at this instant."""
+        """Returns whether the ledger has a run with this fence at this instant."""
         return self._runs.find_one({"policy": policy, "fence": fence, "now": now}) is not None
 
     def runs_under(self, policy: str, fences: Collection[int]) -> dict[int, tuple[str, str]]:
-        """Returns the run and the verb of each of these fences whose entries are there."""
+        """Returns the run and the verb of each of these fences that has an entry."""
         query = {"policy": policy, "fence": {"$in": list(fences)}}
         return {it["fence"]: (it["run"], it["verb"]) for it in self._runs.find(query)}
 
@@ -279,7 +281,7 @@ class Ledger:
 
 
 def _no_guard(_session: ClientSession) -> None:
-    """Stands in for a guard: a run records how it ended even where it has lost its lease."""
+    """Replaces a guard: the end of a run is recorded even if it has lost its lease."""
 
 
 def _did_nothing(entry: Document) -> bool:

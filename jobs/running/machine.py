@@ -12,9 +12,8 @@ Host = dict[str, Any]
 
 
 def this_process() -> Host:
-    """Returns what tells this process from every other, also after its pid is used again.
-
-    `{name, boot_id, pid_namespace, pid, pid_started}`; what comes from /proc is None where there is none."""
+    """Returns what distinguishes this process from every other, even after its pid is reused: `{name,
+    boot_id, pid_namespace, pid, pid_started}`. What comes from /proc is None where there is none."""
     return {
         "name": socket.gethostname(),
         "boot_id": machine_boot_id(),
@@ -34,10 +33,8 @@ def this_user() -> str:
 
 
 def is_known_dead(host: Host) -> bool:
-    """Is `host` a process of this very machine and pid namespace that no longer runs?
-
-    False wherever that can't be known: a lease is then waited for until it expires.
-    """
+    """Returns whether `host` is a process of this machine and pid namespace that has ended. Returns
+    False if that cannot be known: then the lease is waited for until it expires."""
     boot_id, namespace = machine_boot_id(), _pid_namespace()
     if not boot_id or not namespace:
         return False

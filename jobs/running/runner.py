@@ -1,4 +1,4 @@
-"""Runs policies one after another: the lease, the ledger, then the steps of the verb."""
+"""Runs policies one after another: takes the lease, writes the ledger, then runs the steps of the verb."""
 
 from __future__ import annotations
 
@@ -134,8 +134,8 @@ class Runner:
         return results
 
     def _sharing(self, policies: Sequence[Policy]) -> SharedChanges | None:
-        """Returns what reads the changes of several policies at once, where these are rolled up one after
-        another. One whose window is closed does not read any."""
+        """Returns the reader that reads the changes of several policies at once, if these are rolled up
+        one after another. A policy whose window is closed is not among them."""
         rolls_up = any(step.follows_changes for step in self.steps) and not self.options.within.is_bounded
         working = [it for it in policies if self._may_work(it)] if rolls_up else []
         if len(working) < 2:
@@ -314,7 +314,7 @@ class Runner:
         )
 
     def _fail(self, result: Result, error: BaseException) -> None:
-        """Records a failure. The first one is the cause; what follows from it must not hide it."""
+        """Records a failure. Only the first one is kept: it is the cause of those that follow."""
         if isinstance(error, WindowOverError):
             result.stopped, result.next_window = WINDOW_OVER, error.opens_at
             return

@@ -1,7 +1,7 @@
-"""Limits the load on the cluster: between pieces of work a run waits, or ends, by the table `throttle`.
+"""Limits the load on the cluster: between pieces of work, a run waits or ends as the table `throttle` says.
 
-It waits where the run may stop, in the thread of the run alone. No transaction is open there. The lease is
-renewed in the background, and the prefetching reader keeps open cursors alive.
+It waits only where the run may stop, in the thread of the run, and never with an open transaction. The lease
+is renewed in the background, and the prefetching reader keeps open cursors alive.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ OnWait = Callable[[str | None], None]
 
 
 class Throttler:
-    """Holds one run of one policy to its limits. `now` are seconds of a steady clock. The window may be over
-    until `finish_by`."""
+    """Applies the limits of one policy to one run. `now` is seconds of a monotonic clock. The window
+    may be over until `finish_by`."""
 
     def __init__(self, limits: Limits, ask: Callable[[], Lag | None], now: float) -> None:
         """`ask`: the largest lag of a secondary."""
@@ -60,8 +60,8 @@ class Throttler:
         self.finish_by = float("-inf")
 
     def spend(self, buckets: int, size: int) -> None:
-        """Counts buckets and bytes that were read or deleted. They are paid for by time since the run was let
-        go on: time that it spends on something else is not saved up."""
+        """Counts buckets and bytes that were read or deleted. Their time is counted from when the run
+        last continued: time spent on other work is not credited."""
         self._has_worked = True
         if self._rate is not None:
             cost = (size if self._rate.is_bytes else buckets) / self._rate.amount
@@ -80,11 +80,11 @@ class Throttler:
         return None
 
     def opens_at(self, at: datetime) -> datetime | None:
-        """Returns when the window opens; None: it is open."""
+        """Returns when the window opens; None: it is open now."""
         return None if self._window is None else self._window.closed_until(at)
 
     def check_window(self, at: datetime) -> None:
-        """Raises WindowOverError where it is closed."""
+        """Raises WindowOverError if the window is closed."""
         if (opens_at := self.opens_at(at)) is not None:
             raise WindowOverError(f"the window {self._limits.window} is over", opens_at)
 
@@ -119,8 +119,9 @@ class Throttler:
         return report
 
     def check(self, check_running: Callable[[], None], present: Callable[[], datetime], tell: OnWait) -> None:
-        """Waits as long as the limits ask for. `may_go_on` raises meanwhile where the run must stop.
-        `present` is the run's own. `tell` is told why it waits. Raises what `wait` does."""
+        """Waits as long as the limits require. Calls `check_running` meanwhile, which raises if the run
+        must stop. `present` returns the run's own now. `tell` is called with the reason for waiting.
+        Raises the errors of `wait`."""
         if threading.get_ident() != self._thread:  # those that copy wait for the run in any case
             return
         waits = False

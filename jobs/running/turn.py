@@ -40,14 +40,14 @@ class Turn:
 
 @dataclass(frozen=True)
 class StepResult:
-    """The result of a step: its part of the JSON, and its exit code: 0, or that of its findings."""
+    """The result of a step: its part of the JSON, and its exit code, which is 0 or that of its findings."""
 
     body: Document
     exit_code: int = 0
 
 
 def pick(found: Any, *names: str) -> Document:
-    """Returns these attributes by their names, as JSON."""
+    """Returns these attributes as JSON, by their names."""
     return {name: getattr(found, name) for name in names}
 
 

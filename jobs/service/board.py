@@ -39,7 +39,7 @@ Body = dict[str, Any]
 
 @dataclass
 class LastAnswer:
-    """The last answer of MongoDB, and when. `failing`: since when it gives none, and why."""
+    """What MongoDB last answered, and when. `failing`: since when it has not answered, and why."""
 
     at: datetime | None = None
     latest: Mapping[str, tuple[Document | None, list[Run]]] = field(default_factory=dict)
@@ -50,7 +50,8 @@ class LastAnswer:
 
 @dataclass
 class Board:
-    """Draws the page. `place`: looks where a policy stands; never raises. `config`: that of --config."""
+    """The page of the service. `place` returns how far a policy is and never raises. `config`: the path
+    given by --config."""
 
     service: Service
     database: Database[Document]
@@ -97,7 +98,7 @@ class Board:
         return service_page(Report("schedule", now, extra=body).plain())
 
     def _refresh(self) -> None:
-        """Looks again, unless that was just done. Only one thread looks at a time."""
+        """Asks MongoDB again, unless it was asked a moment ago. Only one thread asks at a time."""
         with self._lock:
             is_idle = self._look is None or not self._look.is_alive()
             if is_idle and clock.steady() - self._asked >= FRESH:
@@ -204,7 +205,7 @@ def pages(board: Board, metrics: Metrics) -> Pages:
 
 
 def _expired_left(run: Run) -> int | None:
-    """Returns how many expired buckets a run of the archive left."""
+    """Returns how many expired buckets a run of the archive left in the source."""
     counts = run.counts.get("archive", run.counts)
     left = counts.get("left") if isinstance(counts, Mapping) else None
     return left if isinstance(left, int) else None

@@ -52,11 +52,11 @@ class Notifier:
         self._last_ping: threading.Thread | None = None
 
     def started(self) -> None:
-        """Says that a run begins."""
+        """Announces that a run begins."""
         self._ping("ping_start")
 
     def ended(self, report: Report) -> None:
-        """Says how it has ended."""
+        """Announces how a run has ended."""
         code = report.exit_code
         if code in DONE:
             self._ping("ping_success")

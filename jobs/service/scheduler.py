@@ -1,7 +1,7 @@
 """The service: runs policies by their cron expressions.
 
-A firing only asks what is due; the ledger knows. So one run at the start makes up for what was missed while
-nothing ran, and of two services side by side one does the work and the other finds it done.
+A firing only checks what is due, by the ledger. So a single run at the start makes up for all firings that
+were missed, and of two services side by side one does the work and the other finds it done.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Task:
 
 @dataclass(frozen=True)
 class TaskRun:
-    """A run under way."""
+    """A run of a task that is under way."""
 
     task: Task
     since: datetime
@@ -88,7 +88,7 @@ class TaskRun:
 
 @dataclass
 class Service:
-    """Does tasks when they are due."""
+    """Runs tasks when they are due."""
 
     tasks: Sequence[Task]
     ledger: Ledger
@@ -103,7 +103,7 @@ class Service:
     _turns: dict[str, threading.Lock] = field(default_factory=lambda: defaultdict(threading.Lock))
 
     def serve(self) -> None:
-        """Works until asked to stop, then finishes the steps in hand."""
+        """Runs tasks until asked to stop, then finishes the current steps."""
         # A run waits here, however long, and asks what is due when its turn comes.
         runs = ThreadPoolExecutor(_AT_ONCE)
         self._scheduler = BackgroundScheduler(
@@ -130,11 +130,11 @@ class Service:
         log.info("schedule ended")
 
     def is_alive(self) -> bool:
-        """Does the scheduler still start jobs?"""
+        """Returns whether the scheduler still starts jobs."""
         return clock.steady() - self._beat < _SILENCE_SECONDS
 
     def next_of(self, policy: str) -> datetime | None:
-        """Returns when a policy is asked about next."""
+        """Returns when a policy is checked next."""
         if self._scheduler is None:
             return None
         jobs = (self._scheduler.get_job(it.name) for it in self.tasks if it.policy.name == policy)

@@ -1,4 +1,4 @@
-"""The troubles of a policy: what is wrong, and what to type. Pure."""
+"""Finds the troubles of a policy, and the command that mends each. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steps at the end of an archive, in the words of the JSON."""
+"""The steps that expire archived data, and that lift tombstones, in the words of the JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evidence in an audit, in the words of the JSON: where days are, how much there is, and how it is proven."""
+"""Evidence in an audit, as JSON: where each day is, how much data there is, and how it is proven."""
 
 from __future__ import annotations
 

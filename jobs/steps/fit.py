@@ -20,13 +20,13 @@ Body = dict[str, Any]
 
 
 def archives_now(turn: Turn) -> bool:
-    """Returns whether this turn comes to archive."""
+    """Returns whether this turn archives."""
     archive = turn.policy.archive
     return archive is not None and archive.to != "none" and "archive" in turn.steps
 
 
 def check_fit(turn: Turn) -> Body | None:
-    """Returns the fit; None where the policy has shown that it fits. Reads a sample."""
+    """Returns how the policy fits its documents, from a sample; None if that was shown before."""
     policy = turn.policy
     if not turn.dry_run and is_fit_proven(turn.context.database, policy):
         return None
@@ -38,18 +38,18 @@ def check_fit(turn: Turn) -> Body | None:
 
 
 def require_fit(fit: Body | None, policy: Policy) -> None:
-    """Raises BucketwiseError where the policy does not fit: nothing may go."""
+    """Raises BucketwiseError if the policy does not fit, so that nothing is archived or deleted."""
     if reasons := "; ".join(it["message"] for it in misfits_of(fit)):
         raise BucketwiseError(f"policy {policy.name}: {reasons}. Nothing was archived or deleted")
 
 
 def misfits_of(fit: Body | None) -> list[Body]:
-    """Returns the misfits of buckets that are not quarantined anyhow."""
+    """Returns the misfits, except those of buckets that are quarantined in any case."""
     return [it for it in (fit["misfits"] if fit else []) if it["code"] in STOPPING]
 
 
 def step_body(fit: Body | None) -> Body:
-    """Returns a step's part of the JSON."""
+    """Returns the fit as part of the JSON of a step."""
     return {} if fit is None else {"fit": fit}
 
 

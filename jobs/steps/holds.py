@@ -66,7 +66,7 @@ def hold_body(hold: Hold) -> Body:
 
 
 def policies_with_hold(database: Database[Document], policies: Sequence[Policy], name: str) -> list[Policy]:
-    """Returns the policies on which a hold of this name stands. Raises UsageError where there are none."""
+    """Returns the policies that have a hold of this name. Raises UsageError if there are none."""
     standing = {it.name: [hold.name for hold in Holds(database, it.name).active()] for it in policies}
     found = [it for it in policies if name in standing[it.name]]
     if not found:

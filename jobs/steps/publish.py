@@ -81,7 +81,7 @@ class Publishing:
         return []
 
     def findings(self, turn: Turn) -> list[Finding]:
-        """Returns whether Redis is behind, for an audit."""
+        """Returns a finding if Redis is not up to date."""
         redis = self.redis_of(turn.policy)
         if redis is None:
             return []
@@ -118,7 +118,7 @@ def published(settings: Settings) -> tuple[Follower, ...]:
 
 
 def remaining_in_redis(turn: Turn) -> list[Remaining]:
-    """Returns what may remain in Redis of a policy that is no longer published."""
+    """Returns what may be left in Redis of a policy that is no longer published."""
     state = PublishStates(turn.context.database, turn.policy).load()
     if state.expires is None or state.expires <= clock.current():
         return []

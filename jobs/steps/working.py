@@ -66,8 +66,8 @@ OWN_COLLECTIONS = {
 
 
 def prepare(turn: Turn, keys: Keys | None = None) -> None:
-    """Checks, before summaries are made from it, that the archive is all there, and that nothing half-done is
-    in it."""
+    """Checks that the archive is complete and that nothing is left unfinished in it, before summaries
+    are made from it."""
     context = turn.context
     check_archived(turn)
     if turn.dry_run:
@@ -80,7 +80,7 @@ def prepare(turn: Turn, keys: Keys | None = None) -> None:
 
 
 def check_archived(turn: Turn) -> None:
-    """Checks that the archive is all there. A step that may write sees to the rest when it recovers."""
+    """Checks that the archive is complete. A step that may write checks the rest when it recovers."""
     context = turn.context
     if turn.dry_run:
         check_archive(context.database, context.policy, context.store)
@@ -89,8 +89,8 @@ def check_archived(turn: Turn) -> None:
 
 
 def backfill_step(length: timedelta, *, restart: bool) -> Step:
-    """Returns the step that rolls up the turn's range in slices of a length. Unless it is to `restart`, it
-    goes on where an earlier call was cut off."""
+    """Returns the step that rolls up the turn's range in slices of a length. It resumes where an
+    earlier call stopped, unless `restart` is given."""
 
     def do(turn: Turn) -> StepResult:
         span = turn.within.start_ms, turn.within.end_ms
@@ -203,7 +203,7 @@ def quarantine_body(found: list[Quarantined], total: int) -> Body:
 
 
 def _compact(turn: Turn) -> StepResult:
-    """Merges, as a step of a run, what has come to rest, within the budget."""
+    """Merges small commits of finished days, within the budget: the step of a run."""
     archive, now = turn.policy.archive, turn.context.now
     if archive is None or archive.compact.after is None:
         return StepResult(asdict(CompactReport()))
@@ -212,7 +212,7 @@ def _compact(turn: Turn) -> StepResult:
 
 
 def _compact_all(turn: Turn) -> StepResult:
-    """Merges, as a verb, all that lies in the range."""
+    """Merges all small commits in the range: the step of the verb."""
     return _compact_as_asked(turn, CompactOptions(turn.within))
 
 
@@ -273,7 +273,7 @@ def _unpin(turn: Turn) -> StepResult:
 
 
 def no_findings(_turn: Turn) -> list[Finding]:
-    """Finds nothing."""
+    """Returns no findings."""
     return []
 
 

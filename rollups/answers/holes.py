@@ -1,4 +1,5 @@
-"""Holes: stretches longer than a policy's `max_hole` without a reading of a series, as its summaries tell."""
+"""Finds holes: stretches longer than a policy's `max_hole` without a reading of a series, according to
+its summaries."""
 
 from __future__ import annotations
 
@@ -31,8 +32,7 @@ class Hole(NamedTuple):
     collection: str
 
     def message(self, policy: Policy) -> str:
-        """Returns the hole as a sentence: of which series, from when to when, and the interval that was
-        expected."""
+        """Returns a sentence that describes the hole: its series, start, end, and the expected interval."""
         named = ", ".join(f"{name}={extended_json(_at(self.series, name))}" for name in policy.series_names)
         of = f"of {named} " if named else ""
         mark = " local time" if aligned_levels(policy)[0].local else "Z"
@@ -91,7 +91,8 @@ def _holes(database: Database[Document], policy: Policy, shortest: int) -> Itera
 
 
 def _spans(summary: Mapping[str, Any], window: Span, interval: int) -> list[Span]:
-    """Returns where readings are known to be. All of the window where that is not known: it is no hole."""
+    """Returns the spans that hold readings. If they are not known, returns the whole window, so that no
+    hole is reported."""
     try:
         runs = coverage.unpack(summary.get("coverage"), window[0], interval)
     except ValueError:  # made with other settings, and yet to be made anew

@@ -1,4 +1,5 @@
-"""Any range answered by merging summaries: days where they fit, hours for the rest, raw readings never."""
+"""Answers any range by merging summaries: days where they fit, hours for the rest. Never reads raw
+readings."""
 
 from __future__ import annotations
 
@@ -59,8 +60,9 @@ class Question:
 class Answer:
     """The merged summaries of a range.
 
-    `states`: each series asked for that has a reading, sorted, with its state over the range; where all
-    series were asked for as one, at most one state, of the series (). What `tiling.missing` covers is not in.
+    `states`: the state over the range of each requested series that has a reading, sorted by series. If one
+    answer for all series was requested, there is at most one state, that of the series (). The stretches in
+    `tiling.missing` are not included.
     """
 
     policy: Policy
@@ -94,15 +96,15 @@ def summarize(
     question: Question,
     check: Callable[[], None] = lambda: None,
 ) -> Answer:
-    """Returns the statistics of a range, equal to those of its readings to the bit.
+    """Returns the statistics of a range, equal to the bit to those of its readings.
 
-    `check` is called now and then, and raises where it must stop. Needs memory for the series, not for the
-    windows. Where days go by the readings' own clocks, hours answer; where there are none, whole local dates
-    do: the range is then by those clocks.
+    `check` is called regularly and raises if the call must stop. Memory grows with the number of series, not
+    of windows. If days follow the readings' own clocks, hours answer; without hours, whole local dates do,
+    and the range is then in those clocks' time.
 
-    Raises UsageError where no whole windows make up the range, or the policy keeps no percentiles;
-    BucketwiseError where a summary can't be used. A range that is not wholly covered by summaries is
-    answered as far as it is: see `Answer.tiling`.
+    Raises UsageError if no whole windows make up the range, or if the policy keeps no percentiles;
+    BucketwiseError if a summary cannot be used. A range that summaries cover only in part is answered as far
+    as possible: see `Answer.tiling`.
     """
     check_selector(policy, question.series)
     percents = _percentiles(policy, question.percentiles)

@@ -1,4 +1,4 @@
-"""Decides which windows a roll-up looks at, and in which slices of time. Pure."""
+"""Decides which windows a roll-up processes, and in which slices of time. Pure."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Calendar:
         }
 
     def slice_at(self, ms: int, after: int) -> Span:
-        """Returns the first slice, from `after` on, with a window that holds the instant."""
+        """Returns the first slice, from `after` on, with a window that contains the instant."""
         first = min((level.edges(ms, ms + 1)[0] for level in self._short if level.step), default=ms)
         start, end = day_of(first, self._zone)
         return (start, end) if start >= after else day_of(ms, self._zone)
@@ -110,7 +110,7 @@ class Calendar:
         return widened(self._short, spans) if self._short else Spans(spans)
 
     def due(self, wanted: Mapping[LevelName, Sequence[Span]]) -> Spans:
-        """Returns where windows are over that touch the spans of their level."""
+        """Returns the spans in which windows are over and overlap the wanted spans of their level."""
         found: list[Span] = []
         for level in self.levels:
             end = level.through(self.due_end)

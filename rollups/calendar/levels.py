@@ -49,7 +49,7 @@ class LevelRule:
 
     @property
     def is_long(self) -> bool:
-        """Returns whether its windows are longer than a day, so that several slices of reading make it."""
+        """Returns whether its windows are longer than a day, so that each is made from several slices."""
         return self.length > DAY_MS
 
 
@@ -91,13 +91,13 @@ class Level:
 
     @property
     def reach(self) -> int:
-        """Returns how many milliseconds before its start, or after its end, a window may hold instants, at
-        most."""
+        """Returns how far, in milliseconds, the instants in a window may lie before its start or after
+        its end, at most."""
         return LARGEST_MS if self.local else 0
 
     @property
     def zone_name(self) -> str | None:
-        """Returns the zone as summaries tell it; None where windows are those of UTC whatever the zone."""
+        """Returns the zone that summaries name; None if the windows are in UTC."""
         return None if self.step is not None else "local" if self.local else self.zone.key
 
     def edges(self, start_ms: int, end_ms: int) -> list[int]:
@@ -111,7 +111,7 @@ class Level:
         return list(pairwise(self.edges(start_ms, end_ms)))
 
     def tiles(self, span: Span) -> bool:
-        """Returns whether whole windows make up the span."""
+        """Returns whether whole windows of the level make up the span."""
         if self.step is not None:
             return not (span[0] % self.step or span[1] % self.step)
         edges = self.edges(*span)
@@ -155,7 +155,8 @@ def sources_of(level: Level, levels: Iterable[Level]) -> list[Level]:
 
 
 def base_levels(levels: Sequence[Level]) -> list[Level]:
-    """Returns the levels that need readings. Weeks and months don't where there are days: these tile them."""
+    """Returns the levels that are made from readings. Weeks and months are made from days, if there are
+    days."""
     has_days = any(level.name == "daily" for level in levels)
     return [level for level in levels if not (level.is_long and has_days)]
 
@@ -163,10 +164,8 @@ def base_levels(levels: Sequence[Level]) -> list[Level]:
 def expired_before(
     level: Level, levels: Iterable[Level], now: datetime, through: Mapping[LevelName, int]
 ) -> int | None:
-    """Returns before when summaries may go: those that a coarser level is yet to be made of stay.
-
-    `through`: how far each level is rolled up.
-    """
+    """Returns the instants (milliseconds) before which summaries of each level may be deleted. Those
+    that a coarser level still has to be made from are kept. `through`: how far each level is rolled up."""
     before = level.expired_before(now)
     if before is None:
         return None

@@ -1,4 +1,5 @@
-"""Decides what due windows are made of: finer summaries, standing or of the same run; else readings. Pure."""
+"""Decides what each due window is made of: finer summaries, existing or from the same run, or readings.
+Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ _NEVER = -(2**62)
 
 
 class Part(NamedTuple):
-    """A stretch of a due window, inside one slice, and the level whose summaries tell of it."""
+    """A stretch of a due window that lies inside one slice, and the level of the summaries that it is
+    made of."""
 
     window: Span
     span: Span
@@ -34,12 +36,13 @@ class Slice:
         return [it for name, parts in self.parts.items() if not LEVEL_RULES[name].is_long for it in parts]
 
     @property
-    def is_up_to_date(self) -> bool:
-        """Returns whether nothing of it has to be read, or made on the way."""
+    def needs_no_reading(self) -> bool:
+        """Returns whether existing summaries are enough: no reading has to be read, and no finer
+        summary made first."""
         return not self.short and all(it.source for parts in self.parts.values() for it in parts)
 
     def windows(self, level: Level) -> list[Span]:
-        """Returns a level's due windows that the slice has a part of."""
+        """Returns the due windows of a level that lie in the slice, or that the slice is a part of."""
         return [part.window for part in self.parts[level.name]]
 
     def merged(self, level: Level) -> list[Part]:
@@ -61,16 +64,18 @@ class Slice:
 
 @dataclass(frozen=True)
 class ExistingSummaries:
-    """Which summaries stand as earlier runs made them: how far each level is rolled up, and before when its
-    summaries are gone by `retain`, which is asked for only where it counts. Those in `uncertain` may have
-    changed without any record of it."""
+    """The summaries that earlier runs have written and that are still up to date.
+
+    `through`: how far each level is rolled up. `gone`: the instants before which summaries have expired;
+    called only when needed. `uncertain`: spans whose summaries may have changed without a record of it.
+    """
 
     through: Mapping[LevelName, int] = field(default_factory=dict)
     gone: Callable[[], Mapping[LevelName, int]] = dict
     uncertain: Spans = Spans(())  # noqa: RUF009  (it never changes)
 
     def has(self, level: Level, window: Span) -> bool:
-        """Returns whether the summaries of a window stand, complete and unchanged."""
+        """Returns whether the summaries of a window exist, are complete, and have not changed."""
         if window[1] > self.through.get(level.name, _NEVER) or self.uncertain.touch(*window):
             return False
         return window[1] >= self.gone().get(level.name, _NEVER)
@@ -78,14 +83,14 @@ class ExistingSummaries:
 
 @dataclass(frozen=True)
 class Partition:
-    """Takes slices apart. `spans`: where each level is looked at."""
+    """Splits slices into parts. `spans`: the spans of each level that this run looks at."""
 
     calendar: Calendar
     spans: Mapping[LevelName, Spans]
     existing: ExistingSummaries
 
     def of(self, piece: Span) -> Slice:
-        """Returns a slice's due windows, and what each is made of: of levels that tile it the coarsest."""
+        """Returns the due windows of a slice and what each is made of: the coarsest level that tiles it."""
         due: dict[LevelName, set[Span]] = {}
         parts: dict[LevelName, list[Part]] = {}
         for level in self.calendar.levels:
@@ -100,15 +105,15 @@ class Partition:
         return Slice(piece, parts)
 
     def extended(self, piece: Span) -> Slice:
-        """Returns a slice; where it holds nothing but parts of weeks and months that are made of what stands,
-        as much of these as that is so of."""
+        """Returns the slice. If it only holds parts of weeks and months that existing summaries make
+        up, extends it for as long as that is so, so that these are made in one step."""
         found = self.of(piece)
         limit = min((it.window[1] for parts in found.parts.values() for it in parts), default=piece[1])
         for _ in range(2):
-            if limit <= piece[1] or not found.is_up_to_date:
+            if limit <= piece[1] or not found.needs_no_reading:
                 break
             wide = self.of((piece[0], limit))
-            if wide.is_up_to_date:
+            if wide.needs_no_reading:
                 return wide
             begin = min((it.window[0] for it in wide.short), default=piece[1])
             limit = self.calendar.slice_at(begin, piece[0])[0]
@@ -126,7 +131,7 @@ class Partition:
         return None
 
     def _is_up_to_date(self, level: Level, window: Span) -> bool:
-        """Returns whether a window's summaries are up to date, and not looked at in this run."""
+        """Returns whether the summaries of a window are up to date, and this run does not look at it."""
         start, end = window[0] - level.reach, window[1] + level.reach
         return self.existing.has(level, window) and not self.spans[level.name].touch(start, end)
 

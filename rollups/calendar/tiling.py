@@ -1,4 +1,5 @@
-"""Which summaries make up a range of time: the largest windows first, and what no summary covers. Pure."""
+"""Finds the windows that make up a range of time, the largest first, and the gaps that no summary
+covers. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ _NEVER = 2**62
 
 
 class TilingPiece(NamedTuple):
-    """Adjoining windows of one level; or, with a reason, a stretch without summaries."""
+    """Adjoining windows of one level; or, if it has a reason, a stretch without summaries."""
 
     start: int  # milliseconds
     end: int
@@ -30,7 +31,7 @@ class TilingPiece(NamedTuple):
 
 @dataclass(frozen=True)
 class Tiling:
-    """Pieces and gaps that together make up a range, each instant of it once."""
+    """Pieces and gaps that together make up a range. Each instant of the range is in exactly one of them."""
 
     pieces: Sequence[TilingPiece]  # the windows that have summaries
     missing: Sequence[TilingPiece]  # the gaps without summaries
@@ -42,7 +43,7 @@ class Tiling:
 
 @dataclass(frozen=True)
 class ExistingWindows:
-    """The windows of a level whose summaries stand: those that end in [low, high]."""
+    """The windows of a level that have summaries: those that end in [low, high]."""
 
     level: Level
     low: int
@@ -52,8 +53,8 @@ class ExistingWindows:
 def existing_windows(
     level: Level, through: Mapping[LevelName, int], gone: Mapping[LevelName, int], now: datetime
 ) -> ExistingWindows:
-    """Returns the windows whose summaries stand. `through`: how far each level is rolled up; `gone`: what
-    ended before has gone."""
+    """Returns the windows that have summaries. `through`: how far each level is rolled up. `gone`: the
+    instants before which the summaries of each level have been deleted."""
     expired = level.expired_before(now)
     low = max(gone.get(level.name, -_NEVER), -_NEVER if expired is None else expired)
     return ExistingWindows(level, low, through.get(level.name, -_NEVER))
@@ -62,8 +63,9 @@ def existing_windows(
 def tile(available: Sequence[ExistingWindows], start: int, end: int) -> Tiling:
     """Returns the fewest windows that make up [start, end) and leave the least of it uncovered.
 
-    A day is taken where it fits: where its zone's offset is no whole hour, the hours around it do not meet
-    it. Raises UsageError where no whole windows make up the range."""
+    Days are used where they fit. If the offset of their zone is not a whole number of hours, hours do not
+    adjoin days. Raises UsageError if no whole windows make up the range.
+    """
     nodes = _nodes(available, start, end)
     best: list[_Path | None] = [_Path(0, 0, (), None)]
     steppers = [_LevelPaths(existing, nodes) for existing in available]
@@ -82,8 +84,8 @@ def tile(available: Sequence[ExistingWindows], start: int, end: int) -> Tiling:
 
 
 def _nodes(available: Sequence[ExistingWindows], start: int, end: int) -> list[int]:
-    """Returns where windows of one level may end and those of another begin. Between two nodes all windows of
-    a level of one length stand, or none: so they are taken together."""
+    """Returns the instants at which the tiling may change from one level to another. Between two nodes,
+    either all windows of a level have summaries or none has, so they are taken together."""
     turns = {start, end}
     for existing in available:
         if existing.level.step is None:
@@ -96,7 +98,7 @@ def _nodes(available: Sequence[ExistingWindows], start: int, end: int) -> list[i
 
 
 class _Path(NamedTuple):
-    """The best way to a node: what it leaves uncovered, then how many windows it takes."""
+    """The best path to a node: it leaves the least time uncovered, then uses the fewest windows."""
 
     uncovered: int
     windows: int
@@ -111,10 +113,10 @@ class _Path(NamedTuple):
 
 
 class _LevelPaths:
-    """Goes from node to node by windows of one level."""
+    """Extends paths from node to node by windows of one level."""
 
     def __init__(self, existing: ExistingWindows, nodes: Sequence[int]) -> None:
-        self._standing = existing
+        self._existing = existing
         self._nodes = nodes
         step = existing.level.step
         edges = set(existing.level.edges(nodes[0], nodes[-1])) if step is None else ()
@@ -122,30 +124,31 @@ class _LevelPaths:
         self._last: int | None = None  # the last node that the level meets, and some way leads to
 
     def to(self, at: int, best: Sequence[_Path | None]) -> _Path | None:
-        """Returns the way to a node over the last one that the level meets. Nodes come in order."""
-        if self._meets[at - 1] and (best[at - 1] is not None or self._standing.level.step is None):
+        """Returns the path to a node from the last node that is an edge of this level. Nodes must be
+        given in order."""
+        if self._meets[at - 1] and (best[at - 1] is not None or self._existing.level.step is None):
             self._last = at - 1
         if self._last is None or not self._meets[at]:
             return None
         origin, start, end = best[self._last], self._nodes[self._last], self._nodes[at]
-        pieces = [self._window(start, end)] if self._standing.level.step is None else self._run(start, end)
+        pieces = [self._window(start, end)] if self._existing.level.step is None else self._run(start, end)
         return origin.then(pieces) if origin is not None else None
 
     def _window(self, start: int, end: int) -> TilingPiece:
-        name, reason = self._standing.level.name, None
-        if end > self._standing.high:
+        name, reason = self._existing.level.name, None
+        if end > self._existing.high:
             reason = NOT_ROLLED_UP
-        elif end < self._standing.low:
+        elif end < self._existing.low:
             reason = PAST_RETENTION
         return TilingPiece(start, end, name, 0 if reason else 1, reason)
 
     def _run(self, start: int, end: int) -> list[TilingPiece]:
-        """Returns windows of one length: those that are gone, those that stand, and those that are still to
-        be made."""
-        name, step = self._standing.level.name, self._standing.level.step
+        """Returns windows of equal length: those whose summaries are gone, those that have them, and
+        those not yet made."""
+        name, step = self._existing.level.name, self._existing.level.step
         assert step is not None
-        high = max(start, min(end, self._standing.high // step * step))
-        low = min(high, max(start, -(-self._standing.low // step) * step - step))
+        high = max(start, min(end, self._existing.high // step * step))
+        low = min(high, max(start, -(-self._existing.low // step) * step - step))
         found = [
             TilingPiece(start, low, name, 0, PAST_RETENTION),
             TilingPiece(low, high, name, (high - low) // step),
@@ -155,8 +158,8 @@ class _LevelPaths:
 
 
 def _joined(pieces: Iterator[TilingPiece]) -> Iterator[TilingPiece]:
-    """Yields pieces, adjoining ones of one level and reason as one; those with a reason are joined whatever
-    their level."""
+    """Yields the pieces, with adjoining ones of the same level and reason merged. Gaps are merged
+    whatever their level."""
     for _, run in groupby(pieces, key=lambda it: it.reason or it.level):
         first, *rest = run
         last = rest[-1] if rest else first
@@ -182,7 +185,8 @@ def _name(level: Level) -> str:
 
 
 def _nearest_edges(level: Level, start: int, end: int) -> str:
-    """Boundaries around both ends: `since` is one of the first, `until` one of the second."""
+    """Returns the boundaries around both ends as text: `since` must be one of the first, `until` one of
+    the second."""
     since, until = (_around(level, ms) for ms in (start, end))
     return f"from {' or '.join(map(instant, since))} to {' or '.join(map(instant, until))}"
 

@@ -88,8 +88,8 @@ def _first_of_month(day: date, later: int) -> date:
 
 
 def _clamped(ordinal: int) -> date:
-    """Returns the date, moved inwards at the calendar's ends: a week or month is cut there, so that every
-    zone can tell where it begins."""
+    """Returns the date, moved to the first or last supported year if it is outside. Weeks and months
+    are cut there, so that their start exists in every zone."""
     return date.fromordinal(min(max(ordinal, date.min.toordinal() + 2), date.max.toordinal() - 2))
 
 
@@ -109,8 +109,8 @@ def day_of(ms: int, zone: ZoneInfo) -> tuple[int, int]:
 
 @lru_cache(maxsize=65_536)
 def _day_start(day: date, zone: ZoneInfo) -> int:
-    """Returns the first instant of a local date: of a repeated midnight the first, of a skipped one the
-    jump."""
+    """Returns the first instant of a local date. If midnight is repeated, that is the first one; if it
+    is skipped, the instant of the jump."""
     wall = datetime(day.year, day.month, day.day)  # noqa: DTZ001
     early, late = (_utc(wall, zone, fold) for fold in (0, 1))
     if early <= late:

@@ -1,4 +1,4 @@
-"""What the events of a change stream add up to."""
+"""Collects what the events of a change stream have changed."""
 
 from __future__ import annotations
 

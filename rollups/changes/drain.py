@@ -42,17 +42,17 @@ REPLY = 1000
 
 
 class StreamLostError(Exception):
-    """The stream does not go on from where the last run left it. The text says why."""
+    """The stream cannot be resumed where the last run stopped. The text says why."""
 
 
 class StreamUnavailableError(Exception):
-    """There are no change streams to read here. The text says why."""
+    """There is no change stream to read. The text says why."""
 
 
 @dataclass(frozen=True)
 class FollowedPolicy:
-    """A policy whose changes are asked for: those after `token`. Readings that came in at or after
-    `rolled_up_to` (milliseconds) are left out; None: none are."""
+    """A policy whose changes are read: those after `token`. Readings at or after `rolled_up_to`
+    (milliseconds) are ignored; None: none are."""
 
     source: Source
     token: Token
@@ -75,14 +75,15 @@ class FollowedPolicy:
 
 @dataclass(frozen=True)
 class StopPoint:
-    """How far to read: up to the mark, where one was left; else to events after this time."""
+    """Where a read of the stream stops: at the mark, if one was written, else at the first event after
+    this time."""
 
     mark: str | None = None
     time: Timestamp | None = None
 
     def is_past(self, event: Document) -> bool:
-        """Returns whether an event is the mark, or was written after the time: all that was asked for is
-        read."""
+        """Returns whether an event is the mark, or was written after the time, so that everything has
+        been read."""
         if self.mark is not None:
             return bool(event.get("mark") == self.mark)
         return self.time is not None and "clusterTime" in event and bool(event["clusterTime"] > self.time)
@@ -116,8 +117,8 @@ class Drain:
         self._lost: dict[str, StreamLostError] = {}
 
     def read(self) -> dict[str, ChangeSet]:
-        """Returns what has changed, by policy. Those are not in it of which the stream does not tell any
-        more: a collection of theirs was dropped or renamed.
+        """Returns the changes of each policy. Policies whose collections were dropped or renamed are left
+        out, because the stream cannot be followed beyond that.
 
         Raises StreamLostError if no policy can be followed any further, StreamUnavailableError, and
         BucketwiseError if the stream does not answer.
@@ -141,7 +142,8 @@ class Drain:
         return StopPoint(time=self._database.client.admin.command("ping").get("operationTime"))
 
     def _take_all(self, events: Iterator[Document]) -> bool:
-        """Returns whether that was all; not where most of it seems to be what archive runs deleted."""
+        """Adds events to their policies. Returns whether it read to the end; it stops early if most
+        events seem to be deletes of archive runs."""
         dropped = 0
         for event in events:
             name = event["ns"]["coll"]
@@ -247,7 +249,7 @@ def open_stream(
 
 
 def read_step(step: Callable[[], T], *, is_resumed: bool) -> T:
-    """Takes a step of a stream. Its errors are raised as what they mean."""
+    """Runs one operation on a stream, and translates its errors."""
     try:
         return step()
     except OperationFailure as error:

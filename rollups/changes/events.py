@@ -1,8 +1,4 @@
-"""What the events of a change stream say: which time has changed, as far as an event knows. Pure.
-
-An event names a document's `_id`, and its state after the change; its state before only where the collection
-keeps pre-images.
-"""
+"""Decides which time an event of a change stream has changed, as far as the event tells. Pure."""
 
 from __future__ import annotations
 

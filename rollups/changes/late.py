@@ -1,4 +1,4 @@
-"""Finds where late and changed readings may be: by a change stream, or by a scan."""
+"""Finds where readings are late or have changed, by a change stream or a scan."""
 
 from __future__ import annotations
 
@@ -117,8 +117,8 @@ class LateFinder:
     def _spans_to_check(
         self, changed: ChangeSet, existing: Bookmark
     ) -> tuple[Mapping[str, Spans], str | None]:
-        """Returns the spans by operation: those that events tell, and for events that don't, all that was
-        live."""
+        """Returns the spans to check by operation: those that the events name, and all live days if
+        some events name none."""
         spans, unknown = dict(changed.spans), +changed.unknown
         if spans["delete"].spans or unknown["delete"]:
             if self.is_deleted_early():  # MongoDB's own deletes change no readings: summaries outlive them
@@ -137,7 +137,7 @@ class LateFinder:
         )
 
     def _look_back(self, loaded: Progress, reason: str) -> LateSpans:
-        """Looks back over all that is live, or was."""
+        """Returns all spans that are live now or were live at the last bookmark."""
         bookmark = self._new_bookmark()
         were_live = loaded.bookmark.live if loaded.bookmark else ()
         return LateSpans(
@@ -155,8 +155,8 @@ class LateFinder:
 
 
 class ChangeWatch:
-    """Tells whether what was rolled up may have changed since. Reads the stream on from the last roll-up's
-    bookmark, and leaves that where it is."""
+    """Checks whether something that is rolled up may have changed since. Reads the stream on from the
+    bookmark of the last roll-up, and does not move that bookmark."""
 
     def __init__(
         self, database: Database[Document], policy: Policy, receipts: str, *, dry_run: bool = False
@@ -177,8 +177,8 @@ class ChangeWatch:
     def has_changed(
         self, start_ms: int, end_ms: int, check: Callable[[], None], *, if_unknown: bool = True
     ) -> bool:
-        """Returns whether a window that the range touches has changed or may have: also where nothing can
-        tell."""
+        """Returns whether a window that overlaps the range has changed, or may have. Returns True if
+        that is not known."""
         if self._bookmark is None or self._token is None:
             return if_unknown
         try:

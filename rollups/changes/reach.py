@@ -9,17 +9,17 @@ from rollups.calendar.levels import base_levels, levels_of
 
 
 def may_stream(policy: Policy) -> bool:
-    """Returns whether a change stream tells a policy's late readings, provided that the server lets us read
-    it."""
+    """Returns whether a change stream can report a policy's late readings, if the server lets us read it."""
     return policy.rollup is not None and policy.rollup.late_data != "scan" and policy.model != "timeseries"
 
 
 def rolled_up_to(policy: Policy, through: Mapping[LevelName, int]) -> int:
-    """Returns the instant (milliseconds) from which on a reading lies in no window that is rolled up."""
+    """Returns the instant (milliseconds) from which on no reading lies in a window that is rolled up."""
     return max(through[level.name] + level.reach for level in levels_of(policy) if level.name in through)
 
 
 def new_from(policy: Policy, through: Mapping[LevelName, int]) -> int:
-    """Returns from where on what comes in is new. Weeks and months, made of days, do not tell."""
+    """Returns the instant from which on incoming readings are new. Weeks and months are made from days,
+    so they do not count."""
     known = [through[level.name] for level in base_levels(levels_of(policy)) if level.name in through]
     return min(known or through.values())

@@ -70,13 +70,13 @@ class SharedChanges:
         }
 
     def take(self, policy: Policy, loaded: Progress) -> ChangeSet | None:
-        """Returns what changed from `loaded` to the last read; None where that is not known. Each change is
-        returned once."""
+        """Returns the changes since `loaded` up to the last read; None if they are not known. Each
+        change is returned once."""
         pending = self._pending.pop(policy.name, None)
         return pending.changed if pending is not None and pending.loaded == loaded else None
 
     def leave_out(self, policy: Policy) -> None:
-        """Reads no further for a policy whose turn is over."""
+        """Stops reading for a policy whose turn is over."""
         self._pending.pop(policy.name, None)
         self._unread = [it for it in self._unread if it.name != policy.name]
 

@@ -75,8 +75,7 @@ class Publisher:
         self._writer(state.number).put(it for it in chosen if selects(it, self.context.policy, selector))
 
     def backlog_reason(self) -> str | None:
-        """Returns why Redis has not all that it should; None where it has. Raises PublishError. Changes
-        nothing."""
+        """Returns why Redis is not up to date; None if it is. Raises PublishError. Changes nothing."""
         state = self._states.load()
         is_lost = self._is_lost(state)
         if state.number == 0:
@@ -149,7 +148,8 @@ class Publisher:
         return as_number(published) != state.number
 
     def _begin(self, before: PublishState, *, whole: bool) -> PublishState:
-        """Says whose keys these are, before the first is written. Those under another prefix go."""
+        """Records in Redis who owns the keys, before the first one is written. Removes the keys under
+        an earlier prefix."""
         [[owner, layout]] = self.ask([("HMGET", self._keys.meta, "owner", "layout")])
         if owner is None and (foreign := next(self._scan_keys(), None)):
             raise PublishError(self._foreign_key(foreign))
@@ -229,7 +229,7 @@ class Publisher:
         self._states.note(whole=None)
 
     def _sweep(self, writer: SeriesWriter) -> None:
-        """Takes series out of the sets whose keys have gone in their time."""
+        """Removes series whose keys have expired from the sets."""
         expired = ("ZRANGEBYSCORE", self._keys.expires, 0, writer.present, "LIMIT", 0, _BATCH_SIZE)
         while members := self.ask([expired])[0]:
             writer.remove(members)

@@ -1,4 +1,5 @@
-"""A backfill: a roll-up of a range, slice by slice, that goes on where one of the same range was cut off."""
+"""Runs a backfill: a roll-up of a range, slice by slice, that resumes where an earlier call for the
+same range stopped."""
 
 from __future__ import annotations
 

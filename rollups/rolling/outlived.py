@@ -1,4 +1,5 @@
-"""Summaries that are kept though their readings are gone: those were cleared away, not withdrawn."""
+"""Decides which summaries stay although their readings are gone, because those were cleared away and
+not withdrawn."""
 
 from __future__ import annotations
 
@@ -42,9 +43,9 @@ class OutlivedSummaries:
     _oldest: dict[bytes, int | None] = field(default_factory=dict)
 
     def has_ended(self, span: Span, existing: bytes, computed: bytes | None) -> bool:
-        """Returns whether a summary stays because archived readings of its time have gone by
-        `retain.archive`. One that lies wholly before that end does: its readings may be late ones that say
-        nothing of the others. `span`: where its readings may lie."""
+        """Returns whether a summary stays because the archived readings of its time were deleted by
+        `retain.archive`. That is so if it lies entirely before that deletion: the readings that are
+        left may be late ones. `span`: where its readings may lie."""
         ended_before = self._ended_before
         if ended_before is None or span[0] >= ended_before:
             return False
@@ -55,8 +56,8 @@ class OutlivedSummaries:
         return self.ended_before()
 
     def has_outlived(self, window: Span, existing: bytes, computed: bytes | None) -> bool:
-        """Returns whether the standing summary, as BSON, stays in place of the one that its readings give
-        now."""
+        """Returns whether the existing summary, as BSON, stays instead of the one computed from the
+        readings that are left."""
         before, after = bson.decode(existing, OPTIONS), bson.decode(computed, OPTIONS) if computed else None
         if after is not None and after["count"] >= before["count"]:
             return False

@@ -1,4 +1,4 @@
-"""Finds what a roll-up has to look at: what is not rolled up yet, what has changed since, or a range."""
+"""Plans a roll-up: what is not rolled up yet, what has changed since, or a range."""
 
 from __future__ import annotations
 
@@ -28,11 +28,9 @@ from rollups.ttl import deletes_before_archive
 
 @dataclass(frozen=True)
 class RollupPlan:
-    """What to look at, and how far the policy was rolled up before.
-
-    Every due window that touches its level's `spans` is looked at. `late` is None where a range, or all, was
-    asked for: then neither watermark nor bookmark moves.
-    """
+    """What to roll up, and how far the policy was rolled up before. Every due window that overlaps its
+    level's `spans` is checked. `late` is None if a range or everything was requested; then neither the
+    watermark nor the bookmark moves."""
 
     spans: Mapping[LevelName, Sequence[Span]]
     existing: ExistingSummaries = field(default_factory=ExistingSummaries)
@@ -60,14 +58,14 @@ class Planner:
         if span is not None:
             self.records.note_live(self.source)
             # Other hours of a day that it touches may have changed: no stream was read.
-            existing = replace(self._standing, uncertain=self.calendar.days_of([span]))
+            existing = replace(self._existing, uncertain=self.calendar.days_of([span]))
             return RollupPlan({level.name: [span] for level in self.calendar.levels}, existing)
         if self.options.whole:
             gone, trusted_spans = self._gone, Spans(self.options.trusted_spans)
             names = [level.name for level in self.calendar.levels]
             wanted = {name: list(trusted_spans.gaps(gone.get(name, LOWEST), HIGHEST)) for name in names}
             # Where everything is looked at, no summary is taken as it stands.
-            return RollupPlan(wanted, self._standing if trusted_spans.spans else ExistingSummaries())
+            return RollupPlan(wanted, self._existing if trusted_spans.spans else ExistingSummaries())
         return self._catch_up()
 
     @cached_property
@@ -82,7 +80,7 @@ class Planner:
         return Stream(self.context.policy, self.source, self.archived.receipts, leaves_marks=leaves_marks)
 
     @cached_property
-    def _standing(self) -> ExistingSummaries:
+    def _existing(self) -> ExistingSummaries:
         # Clipped: a run with a later `--now` than this one's has recorded more than is true now.
         known, ends = self.loaded.through, self._ends
         through = {name: min(known[name], end) for name, end in ends.items() if name in known}
@@ -98,7 +96,7 @@ class Planner:
         return {level.name: level.through(self.calendar.due_end) for level in self.calendar.levels}
 
     def _catch_up(self) -> RollupPlan:
-        loaded, through = self.loaded, self._standing.through
+        loaded, through = self.loaded, self._existing.through
         finder = LateFinder(
             self.context,
             self.source,
@@ -114,7 +112,7 @@ class Planner:
         quarantine = self.records.quarantine
         quarantine.add(chain.from_iterable(map(self._quarantined_in, self.source.untimed())))
         changed = [*late.spans, *quarantine.recheck(self.source)]
-        existing = self._standing
+        existing = self._existing
         if late.mode == "scan":  # if it begins in the middle of a day
             existing = replace(existing, uncertain=self.calendar.days_of(late.spans))
         return RollupPlan(

@@ -1,4 +1,4 @@
-"""Slices in the order of time, read ahead of their write."""
+"""Reads slices in the order of time, ahead of their write."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LAST_SUMMARIES = 10_000
 
 @dataclass(frozen=True)
 class SliceFinder:
-    """Finds the slices in which there is anything: live or archived buckets, or summaries."""
+    """Finds the slices that are not empty: those with live or archived buckets, or with summaries."""
 
     database: Database[Document]
     calendar: Calendar
@@ -142,7 +142,7 @@ class ReadAhead:
 
 
 def _joined(parts: list[Future[SliceStates]], check: Callable[[], None]) -> SliceStates | None:
-    """Returns what all shares of a slice hold; None where nothing was asked for."""
+    """Returns the states of all shares of a slice; None if nothing was requested."""
     if not parts:
         return None
     found, *others = (result_of(part, check) for part in parts)

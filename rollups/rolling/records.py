@@ -26,7 +26,7 @@ class Records(Protocol):
         """Writes the summaries that differ."""
 
     def save(self, progress: Progress) -> None:
-        """Stores how far the policy is rolled up. What it says must be written by then."""
+        """Stores how far the policy is rolled up. Everything that it claims must have been written before."""
 
     def note_live(self, source: Source) -> None:
         """Adds the days of live buckets to those that the standing bookmark has."""

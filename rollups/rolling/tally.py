@@ -1,4 +1,4 @@
-"""Adds up due windows: states from readings and from finer summaries, until all parts are there."""
+"""Collects the states of due windows, from readings and from finer summaries, until every part is there."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Tally:
 
 @dataclass
 class SummaryReader:
-    """Reads summaries of finer levels again, to make coarser ones of them; of one slice."""
+    """Reads the finer summaries of one slice again, to make coarser ones from them."""
 
     context: RunContext
     spilled: SpilledRecords

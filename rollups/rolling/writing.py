@@ -1,4 +1,4 @@
-"""Writes the summaries of slices, where they differ from those that stand."""
+"""Writes the summaries of slices where they differ from the existing ones."""
 
 from __future__ import annotations
 
@@ -40,10 +40,11 @@ from rollups.summaries.targets import SummaryDiff
 
 @dataclass
 class SummaryWriter:
-    """Makes summaries of what was read, compares them with those that stand, and counts the differences;
-    `records` writes them, or leaves them.
+    """Makes summaries from the states of slices, compares them with the existing ones, and counts the
+    differences. `records` writes them, or in a dry run leaves them.
 
-    Levels are made from the finest up: what a finer one came to in the same slice is in what is made of it.
+    Levels are made from the finest to the coarsest, so that a coarser one is made from the finer ones of the
+    same slice.
     """
 
     context: RunContext
@@ -83,13 +84,14 @@ class SummaryWriter:
         self._write_ended_windows(piece.span[1])
 
     def finish(self) -> None:
-        """Writes the summaries of windows that no more slices have a part of."""
+        """Writes the summaries of the windows that no further slice belongs to."""
         for level in self.calendar.levels:
             if level.name in self._tallies:
                 self._write(level, self._tallies.pop(level.name))
 
     def _write_ended_windows(self, before: int) -> None:
-        """Writes long windows that end by then. Slices come in order, so that one a level is waited for."""
+        """Writes long windows that end before this instant. Slices come in order, so at most one window
+        of each level is waiting."""
         for level in self.calendar.levels:
             tally = self._tallies.get(level.name)
             if tally is not None and all(end <= before for _, end in tally.windows):
@@ -118,7 +120,7 @@ class SummaryWriter:
             due = set(piece.windows(source))
             existing = [window for window in inner if window not in due]
             self._merge(source, inner, tally)
-            self._merge_standing(source, inner, existing, portion.numbers, tally)
+            self._merge_existing(source, inner, existing, portion.numbers, tally)
         if not level.is_long:
             tally.elsewhere = portion.elsewhere.get(level.local, frozenset())
             self._made[level.name] = self._write(level, tally, portion.numbers)
@@ -132,7 +134,7 @@ class SummaryWriter:
                 tally.add((key, inner[window]), state)
         tally.outlived |= {(key, inner[window]) for key, window in finer.outlived if window in inner}
 
-    def _merge_standing(
+    def _merge_existing(
         self, source: Level, inner: Mapping[Span, Span], existing: list[Span], portions: range, tally: Tally
     ) -> None:
         """Adds finer summaries as they stand."""
@@ -155,7 +157,8 @@ class SummaryWriter:
         self.context.progress("rolled-up readings", readings, self._done)
 
     def _write(self, level: Level, tally: Tally, portions: range = ALL_PORTIONS) -> Tally:
-        """Returns what the windows hold now of these portions: what outlived its readings is in it."""
+        """Compares and writes the summaries of these portions. Returns the states of the windows
+        afterwards, including those kept without readings."""
         policy = self.context.policy
         computed = {
             documents.identity(policy, tally.series[key], window[0]): documents.summary(
@@ -177,13 +180,13 @@ class SummaryWriter:
 
     @cached_property
     def _holds(self) -> list[Hold]:
-        """Returns the holds that stand when a summary is to go for the first time."""
+        """Returns the active holds. Reads them when a summary is about to be deleted for the first time."""
         return Holds(self.context.database, self.context.policy.name).active()
 
 
 class _KeepRule:
-    """Tells which standing summaries stay though their readings give less; coarser ones are made of these.
-    `ended` counts those whose archived readings have gone by `retain.archive`."""
+    """Decides which existing summaries stay although their readings now give less. Coarser ones are
+    made from these. `ended` counts those whose archived readings have been deleted by `retain.archive`."""
 
     def __init__(
         self,
@@ -236,7 +239,7 @@ class _KeepRule:
 
     @property
     def result(self) -> Tally:
-        """Returns the windows as they are once all is written."""
+        """Returns the states of the windows as they are once everything is written."""
         self._tally.states |= self._stays
         if self._kept:
             self._tally.states |= self._kept

@@ -1,4 +1,4 @@
-"""Writes summaries: only what differs from what stands there."""
+"""Writes summaries: only those that differ from the existing ones."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class SummaryDiff:
         summaries of those series alone that were computed, given how all are read."""
         starts = [start for start, _ in windows]
         waiting = dict(computed)
-        for raw in narrow(partial(self._standing, windows)):
+        for raw in narrow(partial(self._existing, windows)):
             name = identity_of(raw)
             if name in waiting and waiting[name] == raw:
                 del waiting[name]
@@ -121,7 +121,7 @@ class SummaryDiff:
             for key, document in waiting.items()
         ]
 
-    def _standing(self, windows: Sequence[Span]) -> Iterator[bytes]:
+    def _existing(self, windows: Sequence[Span]) -> Iterator[bytes]:
         span = {"$gte": DatetimeMS(windows[0][0]), "$lt": DatetimeMS(windows[-1][1])}
         return chain.from_iterable(find_raw(self._collection, {"start": span}))
 

@@ -36,7 +36,7 @@ def _table(path: tuple[str, ...], table: Table) -> Iterator[str]:
 
 
 def _set_keys(table: Table) -> dict[str, Any]:
-    """Returns the keys that are set; the name of a policy is that of its table."""
+    """Returns the keys that are set. The name of a policy is not among them: it is the name of its table."""
     fields = type(table).model_fields
     named = {name: field.alias or name for name, field in fields.items() if name in table.model_fields_set}
     left_out = "name" if isinstance(table, Policy) else None

@@ -121,7 +121,7 @@ def _body(answer: Answer, through: int | None, by: By) -> dict[str, Any]:
 
 
 def _levels(policy: Policy) -> list[LevelName]:
-    """The coarsest first; days and hours are always told."""
+    """Returns the levels, the coarsest first. Days and hours are always included."""
     made = policy.rollup.targets if policy.rollup else {}
     return [name for name in reversed(LEVEL_NAMES) if name in made or name in ("daily", "hourly")]
 

@@ -124,7 +124,7 @@ def _require_reason(reason: str | None) -> str:
 
 
 def _at(instant: datetime) -> datetime:
-    """As MongoDB keeps it."""
+    """Returns the instant with the precision of MongoDB."""
     return as_date(as_ms(instant))
 
 

@@ -60,7 +60,7 @@ def _storage_classes(policies: Iterable[Policy]) -> list[str]:
 
 
 def _clock(database: Database[dict[str, Any]]) -> Finding:
-    """Does this machine's clock agree with the server's? Raises PyMongoError."""
+    """Checks that this machine's clock agrees with the server's. Raises PyMongoError."""
     try:
         clock.check_skew(clock.current(), clock.of_server(database))
     except BucketwiseError as error:

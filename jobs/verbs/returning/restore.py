@@ -92,7 +92,7 @@ def restore(
 
 
 def _pinned_until(call: Call, policy: Policy, to: str, keep_for: str) -> datetime | None:
-    """None: until they are released. Raises UsageError."""
+    """Returns until when restored buckets are pinned; None: until they are released. Raises UsageError."""
     if to != policy.collection:
         raise UsageError(
             f"--keep-for {keep_for}: only what is restored into the policy's own collection is pinned, and "
@@ -113,7 +113,7 @@ def _pinned_until(call: Call, policy: Policy, to: str, keep_for: str) -> datetim
 
 
 def _confirm(call: Call, database: Database[Document], to: str) -> None:
-    """Ask before documents are added to others. Without a terminal nobody is asked."""
+    """Asks before documents are added to existing ones. Asks nothing without a terminal."""
     if call.yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return
     if database[to].find_one({}, {"_id": 1}) is None:

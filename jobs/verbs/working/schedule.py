@@ -119,7 +119,7 @@ def schedule(
 
 @dataclass(frozen=True)
 class _TurnCounter:
-    """The turns that a schedule has done, counted by policy, and told to the metrics and to their file."""
+    """Counts the turns of a schedule by policy, and adds them to the metrics and their file."""
 
     metrics: Metrics
     file: Path | None
@@ -141,7 +141,7 @@ class _TurnCounter:
 
 @dataclass(frozen=True)
 class _Runners:
-    """Makes what runs, drills or looks at policies at an instant. `options` are those of runs."""
+    """Creates the runners of `run`, `drill` and `status` for an instant. `options` are those of runs."""
 
     call: Call
     database: Database[dict[str, Any]]

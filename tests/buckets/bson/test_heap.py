@@ -76,7 +76,8 @@ from multiprocessing import Pipe
 from jobs.execution import processes as workers
 from jobs.execution.worker import become_worker
 ends = Pipe()
-with ProcessPoolExecutor(1, mp_context=workers._CONTEXT, initializer=become_worker, initargs=ends[:1]) as pool:
+starts = {"initializer": become_worker, "initargs": ends[:1]}
+with ProcessPoolExecutor(1, mp_context=workers._CONTEXT, **starts) as pool:
     pool.submit(exec, sys.argv[3], {}).result()
 """
 
