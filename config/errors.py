@@ -13,10 +13,10 @@ class BucketwiseError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Those made from more than their text can't be made from it again where they were pickled.
-        return _again, (type(self), self.args, vars(self))
+        return _rebuild, (type(self), self.args, vars(self))
 
 
-def _again(kind: type[BucketwiseError], args: tuple[Any, ...], state: dict[str, Any]) -> BucketwiseError:
+def _rebuild(kind: type[BucketwiseError], args: tuple[Any, ...], state: dict[str, Any]) -> BucketwiseError:
     error = kind.__new__(kind, *args)
     vars(error).update(state)
     return error

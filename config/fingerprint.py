@@ -19,22 +19,22 @@ _DECISIVE_IN_ROLLUP = {"hourly", "daily", "timezone", "percentiles"}
 def fingerprint(policy: Policy) -> str:
     """Returns 16 hex digits that change whenever the policy's summaries would. How long anything is
     kept does not matter."""
-    rollup = _said(policy.rollup, _DECISIVE_IN_ROLLUP) if policy.rollup else None
-    return _digest({**_said(policy, _DECISIVE), "rollup": rollup, "summary_schema": SUMMARY_SCHEMA})
+    rollup = _changed_keys(policy.rollup, _DECISIVE_IN_ROLLUP) if policy.rollup else None
+    return _digest({**_changed_keys(policy, _DECISIVE), "rollup": rollup, "summary_schema": SUMMARY_SCHEMA})
 
 
 def layout_fingerprint(policy: Policy) -> str:
     """Returns 16 hex digits that change whenever the policy would read its documents differently, or
     require more of them."""
-    return _digest({**_said(policy, _DECISIVE), "nonnumeric_ok": sorted(policy.nonnumeric_ok)})
+    return _digest({**_changed_keys(policy, _DECISIVE), "nonnumeric_ok": sorted(policy.nonnumeric_ok)})
 
 
-def _said(table: Table, keys: set[str]) -> dict[str, Any]:
+def _changed_keys(table: Table, keys: set[str]) -> dict[str, Any]:
     """Returns the keys that differ from their defaults: a key that a later release adds changes no
     fingerprint by itself."""
     return table.model_dump(mode="json", include=keys, exclude_defaults=True)
 
 
-def _digest(said: dict[str, Any]) -> str:
-    text = json.dumps(said, sort_keys=True, separators=(",", ":"))
+def _digest(values: dict[str, Any]) -> str:
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]

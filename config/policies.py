@@ -116,8 +116,8 @@ class Retain(Table):
     @property
     def by_level(self) -> dict[LevelName, timedelta | None]:
         """Returns how long summaries are kept, by the name of the level."""
-        said = self.model_dump(by_alias=True, exclude_unset=True)
-        return {name: said[name] for name in LEVEL_NAMES if name in said}
+        written = self.model_dump(by_alias=True, exclude_unset=True)
+        return {name: written[name] for name in LEVEL_NAMES if name in written}
 
 
 class Overflow(Table):
@@ -267,8 +267,8 @@ class Settings(Table):
         targets = policy.rollup.targets if policy.rollup else {}
         if self.publish.redis is None or not own.enabled or not targets:
             return None
-        said = {key: getattr(own, key) for key in own.model_fields_set - {"enabled"}}
-        redis = self.publish.redis.model_copy(update=said)
+        overrides = {key: getattr(own, key) for key in own.model_fields_set - {"enabled"}}
+        redis = self.publish.redis.model_copy(update=overrides)
         return redis.model_copy(
             update={
                 "latest_hours": redis.latest_hours if "hourly" in targets else None,

@@ -109,21 +109,21 @@ def _of_mongodb(error: PyMongoError, hosts: str) -> str:
         reason = str(error).partition(" (configured timeouts")[0].partition(", Timeout: ")[0]
         return f"cannot reach {where}: {reason}. Is it up, and is the URI right?"
     details = _details(error)
-    said = details.get("errmsg") or str(error).partition(", full error:")[0]
+    reply = details.get("errmsg") or str(error).partition(", full error:")[0]
     number = details.get("code", getattr(error, "code", None))
     if isinstance(error, WTimeoutError) or number == _WRITE_CONCERN_FAILED:
-        return f"{where} took too long: {said}. Can a majority of its nodes be reached? {_AGAIN}"
+        return f"{where} took too long: {reply}. Can a majority of its nodes be reached? {_AGAIN}"
     if isinstance(error, ExecutionTimeout | NetworkTimeout):
-        return f"{where} took too long: {said}. {_AGAIN}"
+        return f"{where} took too long: {reply}. {_AGAIN}"
     if isinstance(error, ConnectionFailure):
-        return f"lost the connection to {where}: {said}. {_AGAIN}"
+        return f"lost the connection to {where}: {reply}. {_AGAIN}"
     if isinstance(error, OperationFailure):
-        if number == _UNAUTHORIZED and (refused := _REFUSED_COMMAND.search(said)):
+        if number == _UNAUTHORIZED and (refused := _REFUSED_COMMAND.search(reply)):
             return f"{where} refused: {_refusal(refused)}. `bucketwise check` tells which rights are missing"
         name = details.get("codeName", "")
         code = " ".join(str(part) for part in (number, name) if part not in (None, ""))
-        return f"{where} refused: {said}" + (f" ({code})" if code else "")
-    return f"{where}: {said}"
+        return f"{where} refused: {reply}" + (f" ({code})" if code else "")
+    return f"{where}: {reply}"
 
 
 def _details(error: PyMongoError) -> Mapping[str, Any]:

@@ -42,9 +42,9 @@ def _check_keep(policy: Policy, keep: timedelta, key: Key, report: ProblemReport
         youngest = archive.after + (archive.batch or timedelta(0))
         if keep < youngest:
             shown = format_duration(youngest)
-            told = "archive.after" if archive.batch is None else "archive.after and archive.batch together"
+            keys = "archive.after" if archive.batch is None else "archive.after and archive.batch together"
             fault = Fault(
-                f"archived readings would go before they are archived ({told}: {shown})",
+                f"archived readings would go before they are archived ({keys}: {shown})",
                 f'write "{shown}" or longer, or shorten archive.after',
             )
             report.add(key, fault, rests_on=[(*at, "after"), (*at, "batch")])

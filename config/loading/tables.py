@@ -49,11 +49,11 @@ def read_table(model: type[T], table: dict[str, Any], key: Key, report: ProblemR
         return model(**given, **values)
     except ValidationError as error:
         for detail in error.errors():
-            _tell(detail, key, report)
+            _report_error(detail, key, report)
             _take_out(values, detail["loc"])
     for name, field in fields.items():
         if name not in values and field.is_required():
-            values[name] = _neutral(field.annotation)
+            values[name] = _neutral_value(field.annotation)
     return model(**given, **values)
 
 
@@ -96,7 +96,7 @@ def _table_in(annotation: Any) -> type[Table] | None:
     return next((it for it in kinds if isinstance(it, type) and issubclass(it, Table)), None)
 
 
-def _tell(detail: ErrorDetails, key: Key, report: ProblemReport) -> None:
+def _report_error(detail: ErrorDetails, key: Key, report: ProblemReport) -> None:
     """Reports what pydantic found at a key, in an item of its list, or in a key of its table."""
     name, *inside = detail["loc"]
     at: Key = (*key, str(name))
@@ -124,7 +124,7 @@ def _in_words(detail: ErrorDetails, at: Key) -> Fault:
     if kind == "model_type":
         return Fault("it has to be a table", f"write [{dotted(at)}], and its keys below")
     if kind == "literal_error" and isinstance(value, str):
-        return _no_choice(value, re.findall("'([^']*)'", context["expected"]))
+        return _choice_fault(value, re.findall("'([^']*)'", context["expected"]))
     if kind == "time_delta_type" and value is None:
         return Fault("this cannot last forever", 'write a duration that ends, such as "10m" or "2d"')
     wanted, remedy = _WANTED.get(kind, _WANTED["string_type"])
@@ -134,7 +134,7 @@ def _in_words(detail: ErrorDetails, at: Key) -> Fault:
     return Fault(f"it is {found}, and has to be {wanted}", remedy)
 
 
-def _no_choice(text: str, choices: list[str]) -> Fault:
+def _choice_fault(text: str, choices: list[str]) -> Fault:
     near = nearest(text, choices)
     options = " or ".join(f'"{it}"' for it in choices)
     remedy = f'did you mean "{near}"? It may be {options}' if near else f"write {options}"
@@ -150,7 +150,7 @@ def _take_out(values: dict[str, Any], place: tuple[int | str, ...]) -> None:
         values.pop(str(name), None)
 
 
-def _neutral(annotation: Any) -> Any:
+def _neutral_value(annotation: Any) -> Any:
     if type(None) in get_args(annotation):
         return None
     if get_origin(annotation) is Literal:

@@ -172,12 +172,14 @@ def _parquet(extract: Extract) -> Measured:
     found.inserts = len(exact) / (perf_counter() - start)
     last = int(exact.time[exact.series_index == extract.busiest].max())
     for name, span in {"last": 1, **SPANS}.items():
-        asked = RowFilter(last + 1 - span, last + 1)
-        held = [data for day, data in parts.items() if day < asked.end and day + DAY_MS > asked.start]
+        row_filter = RowFilter(last + 1 - span, last + 1)
+        held = [
+            data for day, data in parts.items() if day < row_filter.end and day + DAY_MS > row_filter.start
+        ]
 
-        def read(asked: RowFilter = asked, held: list[bytes] = held) -> None:
+        def read(row_filter: RowFilter = row_filter, held: list[bytes] = held) -> None:
             for data in held:
-                list(read_rows(data, types, extract.policy.value_names, asked))
+                list(read_rows(data, types, extract.policy.value_names, row_filter))
 
         found.queries[name] = timed(read)
     return found

@@ -61,36 +61,36 @@ def scratch_database(database: Database[Document], name: str | None) -> Iterator
 def _on_server(scratch: Database[Document]) -> Iterator[Scratch]:
     if scratch[lease.COLLECTION].find_one({"_id": _MARK}):
         with Lease(scratch, _MARK):  # whoever made it was killed
-            if _locked(scratch) <= {*_made(scratch)}:
+            if _collections_in(scratch) <= {*_own_collections(scratch)}:
                 _clear(scratch)
     if scratch.list_collection_names():
         raise UsageError(
             f"--scratch {scratch.name}: this database already exists. Name a new one: it is dropped in "
             "the end"
         )
-    with Lease(scratch, _MARK) as mine:
+    with Lease(scratch, _MARK) as held_lease:
         try:
-            yield scratch, mine.check
+            yield scratch, held_lease.check
         finally:
-            if mine.loss() is None:
+            if held_lease.loss() is None:
                 _clear(scratch)
 
 
-def _locked(scratch: Database[Document]) -> set[str]:
+def _collections_in(scratch: Database[Document]) -> set[str]:
     return {it for it in scratch.list_collection_names() if not it.startswith("system.")}
 
 
-def _made(scratch: Database[Document]) -> list[str]:
+def _own_collections(scratch: Database[Document]) -> list[str]:
     """What was made here, the mark last. The books are not where policies of others have runs in them."""
     leases = {it["_id"] for it in scratch[lease.COLLECTION].find({}, {"_id": 1})}
     books = () if leases - {_MARK, SUMMARIES} else (_BOOKS,)
-    made = (it for it in _locked(scratch) if it in _OWN or it.startswith(books))
+    made = (it for it in _collections_in(scratch) if it in _OWN or it.startswith(books))
     return sorted(made, key=lease.COLLECTION.__eq__)
 
 
 def _clear(scratch: Database[Document]) -> None:
     """Drops what was made, and the database, unless somebody else has created something in it since."""
-    for it in _made(scratch):
+    for it in _own_collections(scratch):
         scratch.drop_collection(it)
-    if not _locked(scratch):  # of time series MongoDB keeps `system.views`
+    if not _collections_in(scratch):  # of time series MongoDB keeps `system.views`
         scratch.client.drop_database(scratch.name)

@@ -46,11 +46,11 @@ def from_summaries(database: Database[Document], extract: Extract, stop: Stop) -
     if result.error is not None:
         return {"error": result.error}
     series = extract.series[extract.busiest]
-    asked = {name: series_text(it) for name, it in zip(policy.series_names, series, strict=True)}
+    selector = {name: series_text(it) for name, it in zip(policy.series_names, series, strict=True)}
     found: Document = {}
     for name in SPANS:
         since, until = _window(last, name)
-        answer = partial(summarize_range, database, policy, now, Question(since, until, asked), stop.check)
+        answer = partial(summarize_range, database, policy, now, Question(since, until, selector), stop.check)
         found[name] = round(timed(answer), 3)
     sizes = [database.command("collStats", it)["size"] for it in rollup.targets.values()]
     return {"query_ms": found, "data_bytes": sum(sizes)}

@@ -236,7 +236,7 @@ def evidence(stage: Stage) -> None:
     )
     made, show = stage.made[_POLICY], stage.show
     expired = stage.expired(stage.call.settings.policies[_POLICY])
-    mine = [bson.decode(it)["symbol"] == _SYMBOL for it in made.documents]
+    is_erased = [bson.decode(it)["symbol"] == _SYMBOL for it in made.documents]
     _cover(stage, int((made.of == 0).sum()))
 
     stage.succeeded(
@@ -252,17 +252,17 @@ def evidence(stage: Stage) -> None:
 
     planned, done = _erased(stage, None), _erased(stage, _POLICY)
     for what, result in {"would be": planned, "were": done}.items():
-        show.equal(f"{_SYMBOL}: buckets that {what} erased", result.body["buckets"], sum(mine))
+        show.equal(f"{_SYMBOL}: buckets that {what} erased", result.body["buckets"], sum(is_erased))
         show.equal(f"{_SYMBOL}: erase, exit code", result.exit_code, 0)
     body = done.body
     went = f"{body['buckets']:,} buckets and {body['summaries']:,} summaries are gone"
     show.line(f"erase     {went}, {body['commits_rewritten']} commit was rewritten without them")
-    same = stage.documents(_POLICY) == made.select(~expired & ~np.array(mine))
+    same = stage.documents(_POLICY) == made.select(~expired & ~np.array(is_erased))
     show.holds(f"{_POLICY} does not hold exactly the other series", same)
 
     report = stage.succeeded(drill(stage.command("drill", _POLICY), days=_ALL_DAYS, seed=1))
     body = report.results[0].body
-    others = int((expired & ~np.array(mine)).sum())
+    others = int((expired & ~np.array(is_erased)).sum())
     show.equal("drill: buckets, and equal ones", (body["buckets"], body["equal"]), (others, others))
     show.line(f"drill     {body['equal']:,} of {body['buckets']:,} buckets came back byte for byte")
     stage.show.verdict("ACME is gone from everywhere, and all others are as they were")

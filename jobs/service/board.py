@@ -150,7 +150,7 @@ class Board:
     def _state_of(self, policy: Policy, last_answer: LastAnswer) -> PolicyState:
         paused, runs = last_answer.latest.get(policy.name, (None, []))
         place = self._places[policy.name][2] if policy.name in self._places else {}
-        is_in_hand = policy.name in self.service.in_hand or any(it.outcome == RUNNING for it in runs)
+        is_running = policy.name in self.service.running or any(it.outcome == RUNNING for it in runs)
         return PolicyState(
             paused,
             runs,
@@ -158,11 +158,11 @@ class Board:
             last_answer.failed.get(policy.name, ()),
             last_answer.audits.get(policy.name, {}),
             self.service.ended.get(policy.name),
-            is_in_hand,
+            is_running,
         )
 
     def _policy(self, policy: Policy, seen: PolicyState, now: datetime) -> Body:
-        hand = self.service.in_hand.get(policy.name)
+        hand = self.service.running.get(policy.name)
         left = (_expired_left(it) for it in seen.runs if it.ended)
         elsewhere = next((it for it in seen.runs if it.outcome == RUNNING), None)
         place = seen.place

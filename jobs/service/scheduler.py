@@ -95,7 +95,7 @@ class Service:
     stop: Stop
     hosts: str
     notifier: Notifier = field(default_factory=lambda: Notifier(Notify(), log.warning))
-    in_hand: dict[str, TaskRun] = field(default_factory=dict)  # by policy
+    running: dict[str, TaskRun] = field(default_factory=dict)  # by policy
     ended: dict[str, tuple[datetime, Result]] = field(default_factory=dict)  # the last run of each, by policy
     _scheduler: Any = None  # once it serves
     _beat: float = field(default_factory=clock.steady)
@@ -124,7 +124,7 @@ class Service:
         log.info("schedule started", tasks=",".join(task.name for task in self.tasks))
         self.stop.wait()
         log.info("schedule is asked to stop; it finishes the current steps")
-        self._scheduler.shutdown(wait=False)  # it would wait with a lock held that `_ask_again` takes
+        self._scheduler.shutdown(wait=False)  # it would wait with a lock held that `_try_again_later` takes
         runs.shutdown(wait=True)
         self.notifier.wait()
         log.info("schedule ended")
@@ -162,13 +162,13 @@ class Service:
             if is_due():
                 self.notifier.started()
                 runner = task.runner_at(now)
-                self.in_hand[task.policy.name] = TaskRun(task, now, runner.progress)
+                self.running[task.policy.name] = TaskRun(task, now, runner.progress)
                 result = runner.run_if(task.policy, is_due)
         except Exception as error:  # noqa: BLE001  # the service outlives whatever one turn meets
             failure = explain(error, self.hosts)
             result = Result(task.policy.name, failure.exit_code, error=failure.message)
         finally:
-            self.in_hand.pop(task.policy.name, None)
+            self.running.pop(task.policy.name, None)
         if result is None:
             log.info("nothing is due", policy=task.policy.name, verb=task.verb)
             return

@@ -35,7 +35,7 @@ class PolicyState:
     failed: Sequence[Body] = ()
     audit: Mapping[str, float] = field(default_factory=dict)
     ended: tuple[datetime, Result] | None = None
-    is_in_hand: bool = False
+    is_running: bool = False
 
 
 class Trouble(NamedTuple):
@@ -62,7 +62,7 @@ def troubles(policy: Policy, state: PolicyState, now: datetime, config: Path | N
         it = state.paused
         text = f"paused since {clock.iso(it['since'])} by {it['by']}: {it['reason']}"
         found.append(Trouble("warning", text, command_line("resume")))
-    elif policy.schedule is not None and not state.is_in_hand:
+    elif policy.schedule is not None and not state.is_running:
         completed = next(
             (it.started for it in state.runs if it.verb == SCHEDULED and it.exit_code in COMPLETED), None
         )
@@ -103,5 +103,5 @@ def _of_place(state: PolicyState, why: str) -> Iterator[Trouble]:
         yield Trouble("error", error, why)
     for what, key in (("roll-up", "rollup_lag_seconds"), ("archive", "archive_lag_seconds")):
         lag = timedelta(seconds=state.place.get(key, 0))
-        if lag > _OVERDUE and not (state.paused or state.failed or state.is_in_hand):
+        if lag > _OVERDUE and not (state.paused or state.failed or state.is_running):
             yield Trouble("warning", f"the {what} is {lag.days:,} days behind", why)

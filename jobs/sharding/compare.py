@@ -87,7 +87,7 @@ def _compared(
         taken = [it for it in dict.fromkeys(keys) if it in named or not _is_refused(it, policy, native)]
         time, _ = first_and_last(policy)
         drawn = draw(database, policy, [*policy.series_fields, *(p for it in taken for p in it.paths)], time)
-        queries, asked = _queries(database, policy, drawn, given)
+        queries, origin = _queries(database, policy, drawn, given)
         readings = drawn.documents * (fit_of(some, policy).readings_a_bucket or 1)
         if native:  # its documents are MongoDB's own buckets
             readings = measurements(database, policy) or readings
@@ -108,7 +108,7 @@ def _compared(
             "bytes": round(drawn.data * wanted / readings),
             "range_bytes": RANGE_BYTES,
             "arrival": drawn.arrival_by,
-            "queries": asked,
+            "queries": origin,
         },
     }
 
@@ -243,10 +243,10 @@ def shard_tables(body: Body) -> list[RenderableType]:
 
 
 def _title(of: Body) -> str:
-    asked = {"usual": "the usual queries", "file": "queries of the file", "profiler": "profiled queries"}
+    titles = {"usual": "the usual queries", "file": "queries of the file", "profiler": "profiled queries"}
     return (
         f"Shard keys: {of['readings']:,} readings on {of['shards']} shards, by {of['sampled']:,} documents, "
-        f"in the order of {printable(of['arrival'])}, and {asked[of['queries']]}"
+        f"in the order of {printable(of['arrival'])}, and {titles[of['queries']]}"
     )
 
 

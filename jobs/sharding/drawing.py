@@ -30,7 +30,7 @@ _BYTES = 32_000_000
 #: Milliseconds.
 _LONGEST = 20_000
 _QUERIES = 1000
-_ASKED_IN = ("filter", "query", "q")
+_FILTER_KEYS = ("filter", "query", "q")
 
 
 def draw(database: Database[Document], policy: Policy, paths: Sequence[str], time: str) -> DrawnDocuments:
@@ -79,16 +79,16 @@ def _drawn(collection: Collection[Document], stages: list[Document]) -> Docs:
 def profiled(database: Database[Document], collection: str) -> list[Query]:
     """Returns the last queries of a collection from the profiler; none where it is off, or may not be
     read."""
-    mine = {"ns": f"{database.name}.{collection}", "appName": {"$ne": APPLICATION}}
+    query = {"ns": f"{database.name}.{collection}", "appName": {"$ne": APPLICATION}}
     try:
-        found = list(database["system.profile"].find(mine, sort=[("$natural", DESCENDING)], limit=_QUERIES))
+        found = list(database["system.profile"].find(query, sort=[("$natural", DESCENDING)], limit=_QUERIES))
     except (OperationFailure, BSONError):
         return []
-    return [query for entry in found for query in _asked(entry.get("command", {}))]
+    return [query for entry in found for query in _filters_of(entry.get("command", {}))]
 
 
-def _asked(command: Mapping[str, Any]) -> Iterator[Query]:
-    queries = [command[name] for name in _ASKED_IN if name in command]
+def _filters_of(command: Mapping[str, Any]) -> Iterator[Query]:
+    queries = [command[name] for name in _FILTER_KEYS if name in command]
     pipeline = command.get("pipeline")
     if isinstance(pipeline, list) and pipeline and "$match" in pipeline[0]:
         queries.append(pipeline[0]["$match"])

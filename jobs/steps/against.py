@@ -36,12 +36,12 @@ def check_comparable(today: Settings, other: Settings) -> None:
     """Raises UsageError where the other file is about another database or store, which can't be compared."""
     if today.path.resolve() == other.path.resolve():
         raise UsageError(f"--against {other.path}: it is the policy file itself. Name a changed copy of it")
-    mine, theirs = _places(today), _places(other)
-    for key in [key for key in mine if key in theirs]:
-        if mine[key] != theirs[key]:
+    before, after = _places(today), _places(other)
+    for key in [key for key in before if key in after]:
+        if before[key] != after[key]:
             raise UsageError(
-                f"--against {other.path}: {key} is {theirs[key]}, and in {today.path} {mine[key]}. Two files "
-                "are compared over the same data: name the same database and store in both"
+                f"--against {other.path}: {key} is {after[key]}, and in {today.path} {before[key]}. Two "
+                "files are compared over the same data: name the same database and store in both"
             )
 
 
@@ -98,20 +98,20 @@ def against_step(today: Settings, other: Settings) -> Step:
         sides = [_Side.of(it, turn) for it in (today, other)]
         found = iter(outcomes([it for side in sides if side for it in side.rules]))
         by_side = [[next(found) for _ in side.rules] if side else [] for side in sides]
-        mine, theirs = (side.policy if side else None for side in sides)
+        before, after = (side.policy if side else None for side in sides)
         body: Body = {
-            "only_in": "against" if mine is None else "today" if theirs is None else None,
-            "changed": _changed(mine, theirs),
+            "only_in": "against" if before is None else "today" if after is None else None,
+            "changed": _changed(before, after),
             **{key: _compared(sides, by_side, place) for place, key in enumerate(INSTANTS)},
             "anew": None,
             "dropped": {},
             "stops": dict(zip(FILES, map(_all_stops, sides, by_side), strict=True)),
         }
-        if mine is not None and theirs is not None:
-            context = replace(turn.context, policy=mine)
+        if before is not None and after is not None:
+            context = replace(turn.context, policy=before)
             body |= {
-                "anew": _recomputed_body(rollup_impact(context, theirs)),
-                "dropped": dropped(context, theirs),
+                "anew": _recomputed_body(rollup_impact(context, after)),
+                "dropped": dropped(context, after),
             }
         return StepResult(body | {"irreversible": irreversible(turn.policy.name, body)})
 
@@ -178,20 +178,20 @@ def _recomputed_body(it: RollupImpact | None) -> Body | None:
 
 def _changed(today: Policy | None, against: Policy | None) -> list[Body]:
     """Returns the keys that differ as they are written; null: not written."""
-    mine, theirs = (dict(_written(it)) for it in (today, against))
-    keys = dict.fromkeys([*mine, *theirs])
-    found = [{"key": key, "today": mine.get(key), "against": theirs.get(key)} for key in keys]
+    before, after = (dict(_set_values(it)) for it in (today, against))
+    keys = dict.fromkeys([*before, *after])
+    found = [{"key": key, "today": before.get(key), "against": after.get(key)} for key in keys]
     return [it for it in found if it["today"] != it["against"]]
 
 
-def _written(policy: Policy | None) -> Iterator[tuple[str, Any]]:
-    return _flat(policy.model_dump(by_alias=True, exclude_unset=True) if policy else {})
+def _set_values(policy: Policy | None) -> Iterator[tuple[str, Any]]:
+    return _flattened(policy.model_dump(by_alias=True, exclude_unset=True) if policy else {})
 
 
-def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+def _flattened(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in table.items():
         if isinstance(value, dict):
-            yield from _flat(value, f"{above}{key}.")
+            yield from _flattened(value, f"{above}{key}.")
         elif isinstance(value, timedelta | None):
             yield f"{above}{key}", format_duration(value)
         else:

@@ -71,8 +71,8 @@ class Newest:
         """Yields each series that has summaries of a level: a look at its index for each, however many
         summaries there are."""
         policy, collection = self.context.policy, self._collection(level)
-        ours = {"_id.series": {"$exists": True}}  # only summaries have such an `_id`
-        if collection.find_one(ours, {"_id": 1}) is None:
+        with_series = {"_id.series": {"$exists": True}}  # only summaries have such an `_id`
+        if collection.find_one(with_series, {"_id": 1}) is None:
             return
         if not policy.series_names:
             yield ()
@@ -82,7 +82,7 @@ class Newest:
         order, index = [(name, -1) for name in fields], [(name, 1) for name in fields]
         before: list[tuple[str, Any]] = []
         while True:
-            cursor = collection.find(ours, {"_id": 1}).sort(order).hint(index).limit(1)
+            cursor = collection.find(with_series, {"_id": 1}).sort(order).hint(index).limit(1)
             found = next(cursor.max(before) if before else cursor, None)
             if found is None:
                 return
@@ -99,8 +99,8 @@ class Newest:
         policy, count = self.context.policy, self._count(level) or 1
         query = dict(zip(stored_fields(policy), series, strict=True))
         found = self._collection(level).find(query, self._fields(), batch_size=count + 1).sort("start", -1)
-        ours = (it for it in found if documents.is_of_series(policy, it))
-        return [self._published(level, it) for it in islice(ours, count)]
+        with_series = (it for it in found if documents.is_of_series(policy, it))
+        return [self._published(level, it) for it in islice(with_series, count)]
 
     def _fields(self) -> dict[str, int]:
         return {"coverage": 0, **{f"{name}.state": 0 for name in self.context.policy.value_names}}

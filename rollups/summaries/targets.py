@@ -166,9 +166,9 @@ def ensure_indexes(collection: Collection[RawBSONDocument], policy: Policy) -> N
     fields have changed."""
     series = [(name, 1) for name in [*stored_fields(policy), "start"]]
     existing, missing = collection.index_information(), list[IndexModel]()
-    ours = existing.get(_SERIES_INDEX)
+    current = existing.get(_SERIES_INDEX)
     try:
-        if ours is not None and _key(ours) != series:
+        if current is not None and _key(current) != series:
             collection.drop_index(_SERIES_INDEX)
             del existing[_SERIES_INDEX]
         if not any(_key(index) == series and index.get("unique") for index in existing.values()):

@@ -56,10 +56,10 @@ def coverage(
     Live, archived (in which commit), both, online, only summarised, expired, or a gap; with counts of
     readings. Manifests and summaries tell what is archived: no part is read.
     """
-    within, asked = parse_range(since, until), parse_series(series)
+    within, selector = parse_range(since, until), parse_series(series)
     if call.json and form is not Form.table:
         raise UsageError(f"--json prints a report, and --format {form}: other output. Give one of the two")
     # It changes nothing, so it needs no lease: dry.
-    results = perform(call, [coverage_step(asked, by)], RunOptions(within, dry_run=True))
+    results = perform(call, [coverage_step(selector, by)], RunOptions(within, dry_run=True))
     show = coverage_csv if form is Form.csv else coverage_tables
     return Report(call.command, call.now, results, show(results))

@@ -52,16 +52,16 @@ def explain(call: Call, *, identity: Id = None, at: At = None, series: Series = 
 
 
 def _question(identity: str | None, at: str | None, series: list[str] | None) -> ExplainQuery:
-    asked = parse_series(series)
+    selector = parse_series(series)
     if identity is None and at is None:
         raise UsageError("explain needs --id JSON or --at INSTANT: say which bucket, or which instant")
-    if identity is not None and asked:
+    if identity is not None and selector:
         raise UsageError("--id and --series: an _id names one bucket. Give one of the two")
     return ExplainQuery(
         None if identity is None else parse_id(identity),
         identity is not None,
         None if at is None else as_ms(parse_instant(at, "--at")),
-        asked,
+        selector,
     )
 
 

@@ -60,7 +60,7 @@ def readings(
     reported, and the exit code is 3.
     """
     within = parse_range(since, until)
-    asked = parse_series(series)
+    selector = parse_series(series)
     _check(call, form, output)
     policy = one_policy(call)
 
@@ -72,7 +72,7 @@ def readings(
             context.store,
             since=within.since,
             until=within.until,
-            series=asked,
+            series=selector,
             check=context.check,
         )
         count = _deliver(found, form, output, context.progress)

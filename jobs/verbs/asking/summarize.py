@@ -73,13 +73,13 @@ def summarize(
     """
     within = parse_range(since, until)
     percents = None if percentiles is None else _parse_percentiles(percentiles)
-    asked = parse_series(series)
+    selector = parse_series(series)
     policy = one_policy(call)
 
     def do(turn: Turn) -> StepResult:
         assert within.since is not None
         assert within.until is not None
-        question = Question(within.since, within.until, asked, percents, by_series=by is By.series)
+        question = Question(within.since, within.until, selector, percents, by_series=by is By.series)
         context = turn.context
         answer = summarize_range(context.database, policy, context.now, question, context.check)
         through = rolled_up_through(context.database, policy)

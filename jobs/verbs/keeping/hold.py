@@ -72,8 +72,8 @@ def hold(
     a compaction has merged stays. Buckets still move to the archive, with a verified copy, unless --freeze
     is given. Placing a hold waits for no run.
     """
-    within, asked = parse_range(since, until), parse_series(series)
-    if action is not Action.add and (asked or within.is_bounded or reason is not None or freeze):
+    within, selector = parse_range(since, until), parse_series(series)
+    if action is not Action.add and (selector or within.is_bounded or reason is not None or freeze):
         options = "--series, --since, --until, --reason and --freeze"
         raise UsageError(f"hold {action}: {options} are for `hold add`")
     policies = call.policies
@@ -83,11 +83,11 @@ def hold(
         step = LIST
     elif action is Action.add:
         for policy in policies:
-            check_selector(policy, asked)
+            check_selector(policy, selector)
         step = place_step(
             Hold(
                 name=_checked(action, name),
-                series=asked,
+                series=selector,
                 within=_in_ms(within),
                 reason=_require_reason(reason),
                 placed_at=_at(call.now),

@@ -111,13 +111,13 @@ def test_a_pause_and_how_it_ends(place: Place, it: ServedTable) -> None:
 def test_a_run_in_hand_here_and_elsewhere(place: Place, it: ServedTable) -> None:
     place("run", now=None)
     progress, (task, *_) = ProgressDisplay(quiet=True), it.board.service.tasks
-    it.board.service.in_hand["ticks"] = TaskRun(task, NOW, progress)
+    it.board.service.running["ticks"] = TaskRun(task, NOW, progress)
     with progress.step("ticks: rollup"):
         progress("rolled-up readings", 3600, 0.5)
         page = it.page()
     assert "ticks: rollup: 3,600 rolled-up readings" in page
     assert page.count(">at work</td>") == 1
-    del it.board.service.in_hand["ticks"]
+    del it.board.service.running["ticks"]
     place.database[COLLECTION].update_one(
         {"policy": "iot"}, {"$set": {"outcome": "running", "ended": None, "exit_code": None, "host": {}}}
     )
@@ -163,7 +163,7 @@ def interrupted(why: str | None) -> Document:
             [("warning", "the archive is 2 days behind", "plan")],
         ),
         ({"place": {"rollup_lag_seconds": 2 * DAY}}, [("warning", "the roll-up is 2 days behind", "plan")]),
-        ({"place": {"rollup_lag_seconds": 2 * DAY}, "is_in_hand": True}, []),
+        ({"place": {"rollup_lag_seconds": 2 * DAY}, "is_running": True}, []),
         ({"place": {"error": "away"}}, [("error", "away", "plan")]),
         ({"audit": {"error": 0.0, "warning": 2.0, "at": 1e9}}, []),
         (
@@ -188,15 +188,15 @@ def test_what_is_trouble(told: Document, expected: list[tuple[str, str, str]]) -
 
 
 @pytest.mark.parametrize(("hours", "is_late"), [(0, False), (1, False), (2, True), (40, True)])
-@pytest.mark.parametrize("is_in_hand", [False, True])
-def test_a_run_is_late_when_two_firings_have_passed(hours: int, is_late: bool, is_in_hand: bool) -> None:
+@pytest.mark.parametrize("is_running", [False, True])
+def test_a_run_is_late_when_two_firings_have_passed(hours: int, is_late: bool, is_running: bool) -> None:
     done = Run("r", "run", "ticks", NOW, NOW, 0, "done", {}, None, "0.1.0", 1, NOW)
     policy = ticks_policy(to="offline").model_copy(update={"schedule": "0 * * * *"})
     later = NOW.replace(minute=29) + timedelta(hours=hours)
-    found = troubles(policy, PolicyState(runs=[done], is_in_hand=is_in_hand), later, None)
+    found = troubles(policy, PolicyState(runs=[done], is_running=is_running), later, None)
     assert [it.text for it in found] == [
         "late: no run was completed since it was due at 2018-09-01T13:00:00Z"
-    ] * (is_late and not is_in_hand)
+    ] * (is_late and not is_running)
 
 
 @pytest.mark.parametrize(
