@@ -51,11 +51,13 @@ class Forecast:
 
 
 class OfflineForecast(OfflineRun):
-    """The same for an offline archive: what earlier runs have copied is left alone."""
+    """The same for an offline archive: tells what becomes of the buckets that earlier runs have copied."""
 
     def _settle_held(
         self, manifest: Manifest, same: list[int], outdated: list[int], live: NDArray[np.bool_]
     ) -> None:
         del outdated, live
-        waits = self._work.waits(manifest.newest.created)
-        self._work.report.leave(len(same), waits or "copied by an earlier run, and deleted by the next")
+        if waits := self._work.waits(manifest.newest.created):
+            self._work.report.leave(len(same), waits)
+        else:
+            self._work.report.deleted += len(same)
