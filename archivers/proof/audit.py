@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -30,6 +30,7 @@ from config.durations import format_duration
 from config.policies import Policy
 from rollups import ttl
 from rollups.answers.holes import longest_holes
+from rollups.calendar.due import over_before
 from rollups.calendar.levels import Span
 from rollups.rolling.expiry import count_expired
 
@@ -53,13 +54,17 @@ class AuditReport:
 
 
 def audit(
-    context: ArchiveContext, *, full: bool = False, drilled_every: timedelta | None = None
+    context: ArchiveContext,
+    readers: Sequence[Policy] = (),
+    *,
+    full: bool = False,
+    drilled_every: timedelta | None = None,
 ) -> AuditReport:
     """Looks at one policy: at what is live and due; at all records of its archive, and that every part is
     there; and reads the parts that have their turn, or all, once each: they have to give what was archived,
-    and what is archived, with what is live, the summaries. `drilled_every`: how long a day may go without a
-    drill; None: forever."""
-    auditor = _Audit(context, turns_of(None if full else context.policy.audit.sample))
+    and what is archived, with what is live, the summaries. `readers`: other policies that roll up the
+    collection. `drilled_every`: how long a day may go without a drill; None: forever."""
+    auditor = _Audit(context, readers, turns_of(None if full else context.policy.audit.sample))
     found = [*auditor.ttl(), *auditor.records()]
     try:
         for more in (auditor.summaries, auditor.holes, auditor.buckets, auditor.overflow, auditor.ending):
@@ -77,6 +82,7 @@ class _Audit:
     """An audit under way. The archive is read for the summaries; what they do not need of it, at last."""
 
     context: ArchiveContext
+    readers: Sequence[Policy]
     turns: Turns
     standing: list[Verified] = field(default_factory=list)  # commits of which all files are there
     read: set[str] = field(default_factory=set)  # those of them that were read whole
@@ -266,14 +272,15 @@ class _Audit:
             )
 
     def _due(self) -> ArchiveReport:
-        """Returns what an archive run would have taken a day ago, whatever is rolled up."""
+        """Returns what an archive run would have taken a day ago, with all rolled up that was over then."""
         context = replace(
             self.context,
             now=self.context.now - SLACK,
             keys=self.context.keys.lenient(),  # missing signatures are found above
             executor=LocalExecutor(self.context.connections, memory=self.context.executor.memory),
         )
-        return plan_archive(context, ArchiveOptions())
+        through = over_before((self.policy, *self.readers), context.now)
+        return plan_archive(context, ArchiveOptions(through=through))
 
     def _quarantined(self, found: list[Quarantined]) -> Iterator[Finding]:
         for bucket in found[:MAX_QUARANTINED]:

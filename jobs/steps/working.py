@@ -39,8 +39,8 @@ from jobs.steps.ending import ARCHIVE_EXPIRY
 from jobs.steps.fit import archives, fit_body, misfits_of, said, see_fit, stop_for, valueless
 from jobs.steps.publish import Publishing
 from rollups import progress as rollup_progress
-from rollups.calendar.due import Calendar
-from rollups.calendar.levels import base_levels, levels_of
+from rollups.calendar.due import over_before
+from rollups.calendar.levels import levels_of
 from rollups.changes.late import Late
 from rollups.holds import COLLECTION as HOLDS
 from rollups.progress import rolled_up_through
@@ -170,10 +170,9 @@ def archivable_through(turn: Turn) -> int | None:
 def _through_of(turn: Turn, policy: Policy) -> int | None:
     if not levels_of(policy):
         return None
-    if turn.dry_run and ROLLUP.name in turn.steps and policy is turn.policy and policy.rollup is not None:
+    if turn.dry_run and ROLLUP.name in turn.steps and policy is turn.policy:
         # A plan of both: as far as the roll-up before would have come.
-        calendar = Calendar(policy, policy.rollup, turn.context.now)
-        return min(level.through(calendar.due_end) - level.reach for level in base_levels(calendar.levels))
+        return over_before([policy], turn.context.now)
     through = rolled_up_through(turn.context.database, policy)
     return FIRST_MS if through is None else through
 
@@ -288,7 +287,7 @@ def audit_step(
     a drill; None: forever. `publishing`: publishes summaries elsewhere. `beside`: finds further problems."""
 
     def do(turn: Turn) -> Done:
-        report = audit(turn.context, full=full, drilled_every=drilled_every)
+        report = audit(turn.context, turn.readers, full=full, drilled_every=drilled_every)
         published = publishing.findings(turn) if publishing else []
         done = _findings([*pause_findings(turn), *report.findings, *published, *beside(turn)], NOT_KEPT)
         read = {"parts": report.parts, "parts_read": report.parts_read, "days": report.days}
