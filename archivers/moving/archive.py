@@ -9,7 +9,7 @@ from typing import Any
 from pymongo.database import Database
 
 from archivers.context import ArchiveContext, offline_archive
-from archivers.moving.forecast import Forecast, OfflineForecast
+from archivers.moving.forecast import Forecast, OfflineForecast, OnlineForecast
 from archivers.moving.limit import delete_limit
 from archivers.moving.offline import OfflineRun
 from archivers.moving.online import OnlineRun
@@ -88,7 +88,7 @@ def plan_archive(context: ArchiveContext, options: ArchiveOptions) -> ArchiveRep
     _check_deletable(run)
     run.report.limit = options.limit(run)
     start, end = options.expired(run)
-    inner = OnlineRun(run) if run.to == "online" else OfflineForecast(run)
+    inner = OnlineForecast(run) if run.to == "online" else OfflineForecast(run)
     with closing(Forecast(run, inner)) as archiver:
         Sweep(run, archiver, options.through, rechecks=False).run(start, end)
     _tell_of_those_not_due(run, options)

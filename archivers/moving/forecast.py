@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from archivers.format.manifest import Manifest
 from archivers.moving.offline import OfflineRun
+from archivers.moving.online import OnlineRun
 from archivers.run import Archiver, ArchiveRun
 from buckets.bson.raw import Batch
 from buckets.columns import Series
@@ -50,8 +51,16 @@ class Forecast:
         self._archiver.close()
 
 
+class OnlineForecast(OnlineRun):
+    """What is asked for an online archive: counts what earlier runs have copied and this one deletes."""
+
+    def _settled(self, due: list[int]) -> list[int]:
+        self._work.report.deleted += len(due)
+        return due
+
+
 class OfflineForecast(OfflineRun):
-    """The same for an offline archive: tells what becomes of the buckets that earlier runs have copied."""
+    """The same for an offline archive."""
 
     def _settle_held(
         self, manifest: Manifest, same: list[int], outdated: list[int], live: NDArray[np.bool_]

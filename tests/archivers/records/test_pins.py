@@ -107,7 +107,7 @@ def test_pinned_until_a_time(database: Database[Document], file_store: Store, to
     assert (report.deleted, report.left) == (0, count)
     assert report.reasons == {"restored, and pinned until 2018-12-03T00:00:00Z": count}
     planned = cycle.run(SOON, dry_run=True)
-    assert (planned.deleted, planned.left) == (count, 0)
+    assert (planned.buckets, planned.deleted, planned.left) == (0, count, 0)
     assert cycle.unpin(SOON) == 0
     assert pinned(cycle) != set()
     report = cycle.run(SOON)
