@@ -52,9 +52,10 @@ def scan(
 ) -> pa.RecordBatchReader:
     """Returns the readings of a policy in [since, until), live and archived, each once, in the order of time.
 
-    `series`: the value by series field, or its text as `--series` takes it. The batches have the columns of the archive's parts: series
-    fields, `time` (UTC), value fields; they are read as they are taken. Raises as `connect`, also while it is
-    read; HaltedError where the archive is damaged."""
+    `series`: the value by series field, or its text as `--series` takes it. The batches have the columns of
+    the archive's parts: series fields, `time` (UTC), value fields; they are read as they are taken. Raises as
+    `connect`, also while it is read; UsageError where a time has no zone; HaltedError where the archive is
+    damaged."""
     for name, at in (("since", since), ("until", until)):
         if at is not None and at.tzinfo is None:
             raise UsageError(f"{name}: {at} has no time zone; write such as datetime(…, tzinfo=UTC)")

@@ -370,7 +370,7 @@ def test_python_programs(mixed: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     assert frame.rows() == [(one, at.astimezone(UTC), p) for one, at, p in ALL if at >= since]
     for series in ({}, {"sensor": 7}, {"sensor": "7"}):
         assert len(api.scan("iot", series=series, config=mixed.config).read_pandas()) == 18
-    with pytest.raises(UsageError, match="until: .* has no time zone"):
+    with pytest.raises(UsageError, match=r"until: .* has no time zone"):
         api.scan("iot", until=START.replace(tzinfo=None), config=mixed.config)
     for wrong in (lambda: api.scan("tick", config=mixed.config), lambda: api.connect(mixed.config, ["x"])):
         with pytest.raises(UsageError, match="there are ticks, iot"):
