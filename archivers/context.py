@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from archivers.format.archive import OfflineArchive
-from archivers.format.finding import Listed
+from archivers.format.commit_index import Listed
 from archivers.format.keys import UNSIGNED, Keys
 from archivers.records.deletions import Deletions
 from archivers.records.pins import Pins
@@ -35,11 +35,11 @@ Document = dict[str, Any]
 _MS = timedelta(milliseconds=1)
 #: Returns whether the database knows of a run under this fence, at this instant. It does not know runs that
 #: it has forgotten since it was restored from a backup.
-KnowsRun = Callable[[int, datetime], bool]
+RunIsKnown = Callable[[int, datetime], bool]
 
 
-def knows_none(_fence: int, _now: datetime) -> bool:
-    """Stands in for `KnowsRun` where nothing is written: knows of no run."""
+def no_run_is_known(_fence: int, _now: datetime) -> bool:
+    """Returns False: a `RunIsKnown` for contexts in which nothing is written."""
     return False
 
 
@@ -47,10 +47,10 @@ def knows_none(_fence: int, _now: datetime) -> bool:
 class ArchiveState:
     """What is known of an archive, kept from step to step while no other run works on it.
 
-    `is_clean`: no run has left anything half-done that nobody has looked for."""
+    `is_clean`: whatever earlier runs left half-done has been looked for."""
 
     is_clean: bool = False
-    is_recovered: bool = False  # nothing of a crash is left, as this run has seen
+    is_recovered: bool = False  # this run has finished or undone what a crash left
     listed: Listed = field(default_factory=dict)
 
 
@@ -58,7 +58,8 @@ def offline_archive(
     connections: Connections, policy: Policy, keys: Keys | None = None, listed: Listed | None = None
 ) -> OfflineArchive | None:
     """Returns a policy's offline archive; None where it has none. `keys`: manifests must be signed by one of
-    them; None: signatures are not looked at. `listed`: what was listed before, and is from now on."""
+    them; None: signatures are not looked at. `listed`: what has been listed of the store; listings are added
+    to it."""
     if policy.archive is None or policy.archive.to != "offline" or connections.store is None:
         return None
     receipts = Receipts(connections.database, policy.name)
@@ -73,7 +74,7 @@ class ArchiveContext(RunContext):
     executor: Executor
     keys: Keys = UNSIGNED
     fence: int = 0  # of the lease; 0 where nothing is written
-    knows_run: KnowsRun = knows_none
+    run_is_known: RunIsKnown = no_run_is_known
     state: ArchiveState = field(default_factory=ArchiveState)
 
     @property
@@ -83,7 +84,7 @@ class ArchiveContext(RunContext):
 
     @property
     def to(self) -> str:
-        """Returns which kind of archive the policy has: "offline", "online" or "none"."""
+        """Returns the kind of archive that the policy has: "offline", "online" or "none"."""
         return "none" if self.policy.archive is None else self.policy.archive.to
 
     def offline(self, keys: Keys | None = None) -> OfflineArchive | None:
@@ -124,9 +125,9 @@ class ArchiveContext(RunContext):
 
     @cached_property
     def freezes(self) -> list[Hold]:
-        """Returns the holds that keep buckets from moving, as they stand when this is first asked for. Those
-        placed later are seen by the transactions that delete."""
-        return Holds(self.database, self.policy.name).standing(frozen=True)
+        """Returns the holds that keep buckets from moving, as of the first call. Transactions that delete
+        look for holds placed since."""
+        return Holds(self.database, self.policy.name).active(frozen=True)
 
     def frozen(self, decoded: Decoded) -> dict[int, Hold]:
         """Returns which buckets of a batch a hold keeps from moving: index -> the hold."""
@@ -154,15 +155,15 @@ class ArchiveContext(RunContext):
 
     @property
     def cutoff(self) -> int:
-        """Returns the instant (milliseconds) before which a bucket's last reading must be for it to go: it
-        has expired, and so has the whole of its batch."""
+        """Returns the instant (milliseconds) before which a bucket's last reading must be for it to be
+        archived: it has expired, and so has all of its batch."""
         expired = self.expired_before
         return expired if self._batch_ms is None else expired - expired % self._batch_ms
 
     @property
     def batch_whole_at(self) -> int | None:
-        """Returns when (milliseconds) the batch that is expiring has expired as a whole; None where nothing
-        waits."""
+        """Returns when (milliseconds) all of the batch that has begun to expire will have expired; None where
+        the policy has no batches, or nothing expires."""
         if self._batch_ms is None or self.archive.after is None:
             return None
         return self.cutoff + self._batch_ms + self.archive.after // _MS
@@ -174,7 +175,7 @@ class ArchiveContext(RunContext):
 
     @property
     def kept(self) -> str | None:
-        """Returns why copies are not followed by a delete; None where they are."""
+        """Returns why originals are never deleted after they are copied; None where they are."""
         if self.measured:
             return timeseries.KEPT
         return None if self.archive.delete else "copied and kept: the policy says delete = false"
@@ -185,9 +186,9 @@ class ArchiveContext(RunContext):
 
     @property
     def grace(self) -> str:
-        """Returns the reason for which originals stay during their grace."""
+        """Returns the reason to report for originals that stay during their grace."""
         return f"copied, and waits for the grace of {self.archive.grace}"
 
     def waits(self, copied: datetime) -> str | None:
-        """Returns why the original stays of a copy made then; None where it may go."""
+        """Returns why the original of a copy made then must stay; None where it may be deleted."""
         return self.kept or (self.grace if self.in_grace(copied) else None)

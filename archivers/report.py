@@ -64,7 +64,7 @@ class DeleteLimit:
         )
 
     def message_after(self, deleted: int) -> str:
-        """Returns a message that more is due than was counted, after so many deletes."""
+        """Returns a message that more is due than was counted, after `deleted` deletes."""
         return (
             f"more is due than the {self.due:,} buckets of {self.collection} that were counted, such as "
             "archived buckets that were put back by hand, or quarantined ones that are sound again. "

@@ -1,4 +1,4 @@
-"""One run that moves buckets, and what either archive does in it."""
+"""One archive run, and what an archive has to do in it."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from archivers.context import ArchiveContext
 from archivers.report import ArchiveReport
 from buckets.bson.raw import Batch
 from buckets.columns import Series
-from buckets.decoding.decode import Lot, decode
+from buckets.decoding.decode import BucketSet, decode
 from config.errors import HaltedError
 
 
 class RolledUp(Protocol):
     """Rolls up the windows that a range (milliseconds) touches, where they have changed.
 
-    Returns whether they are up to date then. `anew`: even where nothing says that they have changed."""
+    Returns whether they are up to date then. `force`: even where nothing says that they have changed."""
 
-    def __call__(self, start_ms: int, end_ms: int, /, *, anew: bool = False) -> bool:
+    def __call__(self, start_ms: int, end_ms: int, /, *, force: bool = False) -> bool:
         """Rolls up the windows that [start, end) touches, milliseconds. Returns whether they are up to date
         now."""
 
 
-def always(_start_ms: int, _end_ms: int, *, anew: bool = False) -> bool:
-    """Satisfies `RolledUp` where nothing is rolled up: every summary is as it should be."""
-    del anew
+def always(_start_ms: int, _end_ms: int, *, force: bool = False) -> bool:
+    """A `RolledUp` for policies without a roll-up: there is no summary to bring up to date."""
+    del force
     return True
 
 
@@ -45,32 +45,32 @@ class ArchiveRun(ArchiveContext):
         given = {it.name: getattr(context, it.name) for it in fields(context)}
         return cls(**given, report=ArchiveReport(context.to), rolled_up=rolled_up)
 
-    def see_limit(self, deletes: int) -> None:
-        """Raises HaltedError where so many further deletes are more than the policy allows: what was counted
-        beforehand may be less than what goes. Called in the transactions that delete."""
+    def check_limit(self, deletes: int) -> None:
+        """Raises HaltedError where these further deletes would exceed `max_delete`, since more buckets may go
+        than were counted beforehand. Called in the transactions that delete."""
         limit, deleted = self.report.limit, self.report.deleted
         if limit is not None and deleted + deletes > limit.most:
             message = limit.message_after(deleted)
             raise HaltedError(f"policy {self.policy.name}: this run stopped: {message}")
 
-    def going(self, copies: Batch, start_ms: int, end_ms: int) -> tuple[Batch, NDArray[np.int64]]:
-        """Returns those of earlier runs' copies that end in [start, end), and whose originals neither pins,
-        holds nor roll-ups keep; and the spans of all copies."""
+    def deletable(self, copies: Batch, start_ms: int, end_ms: int) -> tuple[Batch, NDArray[np.int64]]:
+        """Returns those of earlier runs' copies that end in [start, end) and whose originals may be deleted:
+        no pin or hold keeps them, and their windows are rolled up. Also returns the spans of all copies."""
         decoded = decode(copies, self.policy)
         due = decoded.units[(decoded.last >= start_ms) & (decoded.last < end_ms)]
         found = copies.take(np.sort(due))
         found = found.take(self.movable(found))
-        spans = decoded.spans()  # a copy that equals its original now may not have in between
+        spans = decoded.spans()  # also of copies that stay: one may have differed from its original meanwhile
         if len(found) and not self.rolled_up(int(spans.min()), int(spans.max()) + 1):
             found = found.take(np.zeros(0, dtype=np.int64))
         return found, spans
 
 
 class Archiver(Protocol):
-    """One of the two archives, during a run."""
+    """An archive, offline or online, during a run."""
 
     def recover(self) -> None:
-        """Undoes or finishes what a crash left."""
+        """Finishes or undoes what a crash left."""
 
     def settle(self, start_ms: int, end_ms: int) -> None:
         """Deletes buckets that end in [start, end), were copied by earlier runs, and may go now."""
@@ -79,10 +79,10 @@ class Archiver(Protocol):
         """Returns a series field, and its value, that the archive can't hold beside what it has; None where
         it can."""
 
-    def fresh(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.int64]:
+    def not_copied(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.int64]:
         """Returns the indices of the expired buckets, which span first to last, that have to be copied."""
 
-    def move(self, lot: Lot) -> None:
+    def move(self, buckets: BucketSet) -> None:
         """Copies and verifies buckets, and deletes those that may go, now or by the end of `finish`."""
 
     def finish(self) -> None:

@@ -48,7 +48,7 @@ class Executor(Protocol):
         """Returns the future of the task. What it raises, `result()` raises."""
 
     def check(self) -> None:
-        """Raises BucketwiseError where nobody is left to do the tasks."""
+        """Raises BucketwiseError where no worker is left."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Keeps summaries equal to what is live and archived, together."""
+"""Keeps summaries equal to a recomputation from live and archived readings."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def roll_up_all(context: ArchiveContext, options: RollupOptions = CATCH_UP) -> R
     )
 
 
-def recompute(context: ArchiveContext, archived: ArchivedReader, resting: Sequence[Span]) -> RollupReport:
-    """Returns what a roll-up of all due windows would write, except in spans `resting` (milliseconds): there
-    summaries are taken as they stand. Writes nothing."""
+def recompute(context: ArchiveContext, archived: ArchivedReader, unread: Sequence[Span]) -> RollupReport:
+    """Returns what a roll-up of all due windows would write. Writes nothing. In the spans `unread`
+    (milliseconds) nothing is read, and summaries are taken to be right."""
     reader = slice_reader(context.executor, context.connections, context.policy, archived)
     return roll_up(
         replace(context, guard=dry),
-        RollupOptions(whole=True, resting=resting, dry_run=True),
+        RollupOptions(whole=True, resting=unread, dry_run=True),
         Archived(reader, RECEIPTS, archived.span(), earliest=archived.earliest),
     )
 
@@ -61,24 +61,24 @@ class Upkeep:
 
     @cached_property
     def _readers(self) -> list[Watch]:
-        """Returns what watches the others; asked for with the first lot, so that a run without any does
-        not look."""
+        """Returns the watch on the other policies. It is created with the first commit, so that a run without
+        any does not need it."""
         database = self._context.database
         return [Watch(database, it, RECEIPTS, dry_run=self._dry_run) for it in self._reading_policies]
 
-    def __call__(self, start_ms: int, end_ms: int, /, *, anew: bool = False) -> bool:
-        """Returns whether every summary of what lies in the range is now what it should be. Those of other
-        policies are theirs to write: until they have, the buckets stay. `anew`: even if nothing tells of a
-        change."""
+    def __call__(self, start_ms: int, end_ms: int, /, *, force: bool = False) -> bool:
+        """Rolls up the windows that the range touches, if they have changed. Returns whether every summary of
+        the range is up to date. Those of other policies are written by their own runs; until then, the
+        buckets stay. `force`: even where nothing shows a change."""
         check = self._context.check
         if any(it.has_changed(start_ms, end_ms, check, if_unknown=False) for it in self._readers):
             return False
         if self._dry_run:
             return True
         watch = self._watch = self._watch or Watch(self._context.database, self._context.policy, RECEIPTS)
-        if anew or watch.has_changed(start_ms, end_ms, check):
-            # Everything that has changed, where that is known: it may have been at another time before.
-            tells_all = watch.has_bookmark and not anew
+        if force or watch.has_changed(start_ms, end_ms, check):
+            # All changes, where they are known: a bucket may have moved here from another time.
+            tells_all = watch.has_bookmark and not force
             within = EVER if tells_all else TimeRange(as_date(start_ms), as_date(end_ms))
             report = roll_up_all(self._context, RollupOptions(within, is_cleared=self._is_cleared))
             self.written += report.written

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from archivers.querying.tables import readings_reader
-from archivers.querying.views import looking
+from archivers.querying.views import read_context
 from archivers.stores import open_store
 from archivers.tasks import Connections
 from buckets.fields.selectors import series_text
@@ -37,9 +37,9 @@ def connect(
     from archivers.querying.engine import Engine
 
     settings, connections = _open(config)
-    contexts = [looking(connections, it, datetime.now(UTC)) for it in _chosen(settings, policies)]
+    contexts = [read_context(connections, it, datetime.now(UTC)) for it in _chosen(settings, policies)]
     engine = Engine(contexts, int(settings.work.memory))
-    engine.offer(list(engine.views.values()))
+    engine.create_views(list(engine.views.values()))
     return engine.connection
 
 
@@ -60,7 +60,7 @@ def scan(
         if at is not None and at.tzinfo is None:
             raise UsageError(f"{name}: {at} has no time zone; write such as datetime(…, tzinfo=UTC)")
     settings, connections = _open(config)
-    context = looking(connections, _chosen(settings, [policy])[0], datetime.now(UTC))
+    context = read_context(connections, _chosen(settings, [policy])[0], datetime.now(UTC))
     selector = {name: series_text(value) for name, value in (series or {}).items()}
     return readings_reader(context, since, until, selector)
 

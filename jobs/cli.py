@@ -8,7 +8,6 @@ heap.keep()  # first of all: with Arrow comes a thread, that would have a heap o
 
 import sys
 import threading
-from collections.abc import Callable
 from functools import cache
 from typing import Annotated, Any
 
@@ -20,23 +19,11 @@ from jobs.execute import emit, failed
 from jobs.failures import tell_of_thread
 from jobs.options import Config, Json, Logs, Names, Now, Quiet, Yes, command, common
 from jobs.output import streams
-from jobs.output.report import Report
 from jobs.stopping import settle
-from jobs.verbs import VERBS
+from jobs.verbs import VERBS, load
 from jobs.version import VERSION
 
 NAME = "bucketwise"
-
-app = typer.Typer(
-    name=NAME,
-    help="Keeps time-series collections in MongoDB small: hourly and daily summaries, verified archives, "
-    "guarded deletes.",
-    epilog="Exit codes: 0 all done, 1 failed and safe to run again, 2 bad usage or config, 3 something was "
-    "left alone, 4 a policy is not kept, 5 halted, 11 another run holds the lease, 130 interrupted.",
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["--help", "-h"]},
-)
 
 
 def _print_version(asked: bool) -> None:
@@ -45,7 +32,6 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _before_the_verb(
     context: typer.Context,
     config: Config = None,
@@ -62,37 +48,54 @@ def _before_the_verb(
     context.obj = common(config, policy, now, json, quiet, log_format, yes)
 
 
-def _add(name: str, verb: Callable[..., Report], examples: list[str]) -> None:
-    epilog = "\b\nExamples:\n" + "\n".join(f"  {example}" for example in examples)
-    app.command(name, help=verb.__doc__, epilog=epilog)(command(verb, name))
-
-
-for _name, (_verb, _examples) in VERBS.items():
-    _add(_name, _verb, _examples)
-
-
 def main() -> None:
     """Runs the program. Ends the process with the exit code."""
+    named = program(*_named(sys.argv[1:]))
     heap.freeze()
     streams.secure()
     threading.excepthook = tell_of_thread
-    code = _run(sys.argv[1:])
+    code = _run(named, sys.argv[1:])
     settle(code)
     sys.exit(code)
 
 
 @cache
-def program() -> Any:
-    """Returns the command that has all verbs."""
+def program(*names: str) -> Any:
+    """Returns the command that has these verbs."""
+    app = typer.Typer(
+        name=NAME,
+        help="Keeps time-series collections in MongoDB small: hourly and daily summaries, verified archives, "
+        "guarded deletes.",
+        epilog="Exit codes: 0 all done, 1 failed and safe to run again, 2 bad usage or config, 3 something "
+        "was left alone, 4 a policy is not kept, 5 halted, 11 another run holds the lease, 130 interrupted.",
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["--help", "-h"]},
+    )
+    app.callback()(_before_the_verb)
+    for name in names:
+        verb, examples = load(name)
+        epilog = "\b\nExamples:\n" + "\n".join(f"  {example}" for example in examples)
+        app.command(name, help=verb.__doc__, epilog=epilog)(command(verb, name))
     return typer.main.get_command(app)
 
 
-def _run(arguments: list[str]) -> int:
+def _named(arguments: list[str]) -> list[str]:
+    """Returns the verbs that these arguments may name; all where none is, and for help on the program."""
+    for at, argument in enumerate(arguments):
+        if argument in ("--help", "-h"):
+            break
+        if argument in VERBS:  # here, or after an option whose value this is
+            return [it for it in VERBS if it in arguments[at:]]
+    return list(VERBS)
+
+
+def _run(program: Any, arguments: list[str]) -> int:
     if not arguments:
-        program().main(["--help"], prog_name=NAME, standalone_mode=False)
+        program.main(["--help"], prog_name=NAME, standalone_mode=False)
         return 2
     try:
-        code: Any = program().main(arguments, prog_name=NAME, standalone_mode=False)
+        code: Any = program.main(arguments, prog_name=NAME, standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
         return 130
     except Exception as error:

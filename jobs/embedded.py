@@ -145,7 +145,7 @@ def _launch(executable: Path, dbpath: Path) -> Mongod:
         port: int = probe.getsockname()[1]
     command = [str(executable), "--replSet", REPLICA_SET, "--bind_ip", "127.0.0.1", "--port", str(port)]
     command += ["--dbpath", str(dbpath), "--nounixsocket", "--quiet", "--wiredTigerCacheSizeGB", "0.5"]
-    command += ["--journalCommitInterval", "5"]  # a drop waits for the journal: 100 ms each by default
+    command += ["--journalCommitInterval", "20"]  # a drop waits for the journal: 100 ms each by default
     command += ["--oplogSize", "512", "--setParameter", "diagnosticDataCollectionEnabled=false"]
     command += [
         "--setParameter",

@@ -132,7 +132,7 @@ class Holds:
             COLLECTION, codec_options=_CODEC, write_concern=majority(database)
         )
 
-    def standing(self, session: ClientSession | None = None, *, frozen: bool = False) -> list[Hold]:
+    def active(self, session: ClientSession | None = None, *, frozen: bool = False) -> list[Hold]:
         """Returns all holds by name. `frozen`: only those that freeze."""
         query: Document = {"_id.policy": self._policy, **({"freeze": True} if frozen else {})}
         found = self._collection.find(query, session=session).sort("_id.name", ASCENDING)

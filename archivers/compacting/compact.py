@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from archivers.compacting.plan import Size, StandingCommit, at_rest, groups, most
+from archivers.compacting.plan import CommitInfo, Size, groups, mergeable, section_limit
 from archivers.context import ArchiveContext
 from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Manifest
@@ -25,7 +25,7 @@ from archivers.records.receipts import commit_of
 from archivers.recovering.commits import CommitRegistry
 from archivers.run import ArchiveRun
 from buckets.bson.raw import Batch
-from buckets.decoding.decode import Lot
+from buckets.decoding.decode import BucketSet
 from buckets.fields.times import DAY_MS, EVER, TimeRange
 
 
@@ -33,9 +33,8 @@ from buckets.fields.times import DAY_MS, EVER, TimeRange
 class CompactOptions:
     """The options of a compaction.
 
-    `range`: only commits that begin on a day which it touches. `quiet_since`: days into which something was
-    archived later are left alone; None: none is. `budget`: bytes of BSON to rewrite at most; None: no limit.
-    """
+    `range`: only commits that begin on one of its days. `quiet_since`: a day into which anything was archived
+    later is left alone; None: no day is. `budget`: bytes of BSON to rewrite at most; None: no limit."""
 
     range: TimeRange = EVER
     quiet_since: datetime | None = None
@@ -52,7 +51,7 @@ class CompactReport:
     bytes_before: int = 0
     bytes_after: int | None = 0
 
-    def add(self, group: Sequence[StandingCommit]) -> None:
+    def add(self, group: Sequence[CommitInfo]) -> None:
         """Counts commits that become one."""
         self.commits += len(group)
         self.into += 1
@@ -61,8 +60,8 @@ class CompactReport:
 
 
 def compact(context: ArchiveContext, options: CompactOptions) -> CompactReport:
-    """Merges small commits. Returns what was done. Raises HaltedError where a commit is not what it was, and
-    leaves everything as it is."""
+    """Merges small commits. Returns what was done. Raises HaltedError, and changes nothing, where a commit is
+    damaged."""
     archive = context.offline(context.keys)
     if archive is None:
         return CompactReport()
@@ -89,7 +88,7 @@ class _Compactor:
     archive: OfflineArchive
     report: CompactReport = field(default_factory=CompactReport)
     rewritten: int = 0  # bytes of BSON
-    done: float = 0.0  # the share of the days that were looked at
+    done: float = 0.0  # the share of the days that is done
 
     def run(self) -> None:
         for group in self.groups():
@@ -97,87 +96,89 @@ class _Compactor:
             self.report.add(group)
             self.context.progress("merged commits", len(group), self.done)
 
-    def groups(self) -> Iterator[list[StandingCommit]]:
-        """Yields the commits that become one, day by day, as far as the budget goes."""
+    def groups(self) -> Iterator[list[CommitInfo]]:
+        """Yields groups of commits, each of which becomes one, day by day, until the budget is spent."""
         days = self._days()
         for number, day in enumerate(days):
             self.context.check()
             self.done = number / len(days)
-            resting = at_rest(self._day(day), self.options.quiet_since)
-            for group in groups(self._movable(resting), self._section, self.options.budget):
-                if not self._affords(group):
+            candidates = mergeable(self._day(day), self.options.quiet_since)
+            for group in groups(self._movable(candidates), self._section, self.options.budget):
+                if not self._fits_budget(group):
                     return
                 yield group
-            self._note(resting)
+            self._note(candidates)
 
-    def _movable(self, commits: Sequence[StandingCommit]) -> list[StandingCommit]:
+    def _movable(self, commits: Sequence[CommitInfo]) -> list[CommitInfo]:
         """Returns the commits without those in the range of a hold that freezes, whatever its series, and
         without those under a tombstone, which they would lose."""
         freezes = self.context.freezes
-        there = [it for it in commits if not it.is_buried]
-        return [it for it in there if not any(hold.touches(*it.span) for hold in freezes)]
+        without_tombstone = [it for it in commits if not it.has_tombstone]
+        return [it for it in without_tombstone if not any(hold.touches(*it.span) for hold in freezes)]
 
     @property
     def _known_days(self) -> CommitDays:
         return CommitDays(self.context.receipts)
 
     def _days(self) -> list[int]:
-        """Returns the UTC days, since 1970, that have to be looked at."""
+        """Returns the UTC days, since 1970, on which there may be commits to merge."""
         first = self.options.range.start_ms // DAY_MS
         last = (self.options.range.end_ms - 1) // DAY_MS
         return self._known_days.to_compact(first, last, self.options.quiet_since)
 
-    def _day(self, day: int) -> list[StandingCommit]:
+    def _day(self, day: int) -> list[CommitInfo]:
         found = [(commit_of(it), it) for it in self._known_days.commits_of(day)]
         policy = self.context.policy
-        return [StandingCommit.of(commit, it, policy) for commit, it in found if commit is not None]
+        return [CommitInfo.of(commit, it, policy) for commit, it in found if commit is not None]
 
-    def _affords(self, group: Sequence[StandingCommit]) -> bool:
+    def _fits_budget(self, group: Sequence[CommitInfo]) -> bool:
         size = sum(it.held.bytes for it in group)
         is_within = self.options.budget is None or self.rewritten + size <= self.options.budget
-        if is_within or not self.rewritten:  # else what is larger would never have its turn
+        if is_within or not self.rewritten:  # otherwise a larger one would never be merged
             self.rewritten += size
             return True
         return False
 
-    def _note(self, resting: Sequence[StandingCommit]) -> None:
+    def _note(self, candidates: Sequence[CommitInfo]) -> None:
         """Records commits that stay as they are: they need not be looked at again until another one comes, or
         a hold that froze them is released."""
-        names = [it.commit.name for it in resting if not it.is_compacted]
+        names = [it.commit.name for it in candidates if not it.is_compacted]
         if names and self.context.fence:
             self.context.check()
             self._known_days.note_compacted(names)
 
     @property
     def _section(self) -> Size:
-        return most(self.context.executor.memory)
+        return section_limit(self.context.executor.memory)
 
-    def _merge(self, group: Sequence[StandingCommit]) -> None:
+    def _merge(self, group: Sequence[CommitInfo]) -> None:
         context, archive = self.context, self.archive
         manifests = [archive.manifest(it.commit) for it in group]
         first = manifests[0]
         maker = Maker(first.database, context.fence, context.now, first.timeseries)
         replaced = Replaced.by_sections(manifests, (it for one in manifests for it in one.all_origins))
-        copied = archive.copy(self._lots(manifests), first.series_types, maker, context.check, replaced)
+        copied = archive.copy(
+            self._bucket_sets(manifests), first.series_types, maker, context.check, replaced
+        )
         run = ArchiveRun.of(context)
         successor = CommitRegistry(run, archive, maker).merge(manifests, copied)
         KnownCopies(run).note_merged(archive, successor)
         assert self.report.bytes_after is not None
         self.report.bytes_after += successor.size
 
-    def _lots(self, manifests: Sequence[Manifest]) -> Iterator[Lot]:
+    def _bucket_sets(self, manifests: Sequence[Manifest]) -> Iterator[BucketSet]:
         """Yields the buckets of these commits in their order, as many at a time as a section may hold.
-        Irregular buckets take more memory than receipts tell: no more of them are decoded than fit."""
+        Irregular buckets take more memory than their receipts say, so it is measured as they are read."""
         policy, limit, filled, cells = manifests[0].archived_policy, self._section, list[Batch](), 0
         for batch in (it.batch for one in manifests for it in self.archive.sections(one)):
             self.context.check()
-            more, size = Lot(batch, policy).cells, sum(it.size for it in filled)
+            more, size = BucketSet(batch, policy).cells, sum(it.size for it in filled)
             if filled and cells + more > limit.cells:
-                cells = Lot(Batch.concat(filled), policy).cells  # together they may share layouts
+                cells = BucketSet(Batch.concat(filled), policy).cells  # together they may share layouts
             if filled and (size + batch.size > limit.bytes or cells + more > limit.cells):
-                lot, filled, cells = Lot(Batch.concat(filled), policy), [], 0
-                yield lot
-                del lot  # it takes as much memory as what is read next
+                buckets, filled, cells = BucketSet(Batch.concat(filled), policy), [], 0
+                yield buckets
+                del buckets  # it takes as much memory as what is read next
             filled.append(batch)
             cells += more
-        yield Lot(Batch.concat(filled), policy)
+        yield BucketSet(Batch.concat(filled), policy)

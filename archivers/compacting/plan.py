@@ -1,5 +1,4 @@
-"""Decides which commits are merged into one: those of one UTC day, as far as one commit may hold them.
-Pure."""
+"""Decides which commits are merged: those of one UTC day, up to what one commit may hold. Pure."""
 
 from __future__ import annotations
 
@@ -16,22 +15,22 @@ from buckets.fields.times import as_ms
 from config.policies import Policy
 from config.tables import USUAL_MEMORY
 
-#: A commit has at most about so many sections, each of the size of a commit that an archive run makes, and so
-#: many buckets: its receipt has a bit for each.
+#: The most sections of a commit, about, each of the size of a commit that an archive run makes, and the most
+#: buckets: its receipt has a bit for each.
 MAX_SECTIONS, MAX_BUCKETS = 32, 16_000_000
-#: From so many commits on, those of a day are merged though the day has not come to rest.
+#: With at least so many commits, a day is merged even if something was archived into it lately.
 MANY = 100
 
 
 class Size(NamedTuple):
     """How much commits hold."""
 
-    cells: int  # see `Lot.cells`; of irregular buckets more, as their documents tell
+    cells: int  # see `BucketSet.cells`; of irregular buckets more, as their documents tell
     bytes: int  # of BSON
 
 
 @dataclass(frozen=True)
-class StandingCommit:
+class CommitInfo:
     """A registered commit, as its receipt describes it."""
 
     commit: Commit
@@ -39,14 +38,14 @@ class StandingCommit:
     buckets: int
     held: Size
     stored: int  # bytes in the store
-    kin: str  # see `Manifest.kin`
+    merge_key: str  # see `Manifest.merge_key`
     is_closed: bool  # none of its buckets is live
-    is_compacted: bool  # a compaction has looked at it when its day had come to rest
-    is_buried: bool  # it has or had a tombstone
+    is_compacted: bool  # a compaction has made it, or seen it and left it as it is
+    has_tombstone: bool  # it has or had a tombstone
     span: tuple[int, int]  # from its first reading until after its last, milliseconds
 
     @classmethod
-    def of(cls, commit: Commit, receipt: dict[str, Any], policy: Policy) -> StandingCommit:
+    def of(cls, commit: Commit, receipt: dict[str, Any], policy: Policy) -> CommitInfo:
         """Returns the commit of this policy that a receipt describes."""
         cells = cells_of(receipt["readings"], receipt["buckets"], policy)
         return cls(
@@ -63,57 +62,59 @@ class StandingCommit:
         )
 
 
-def most(memory: int) -> Size:
+def section_limit(memory: int) -> Size:
     """Returns how much one section may hold: as much as an archive run puts into a commit."""
     share = memory / USUAL_MEMORY
     return Size(int(MAX_READINGS * share), int(MAX_BYTES * share))
 
 
-def at_rest(day: Sequence[StandingCommit], quiet_since: datetime | None) -> list[StandingCommit]:
-    """Returns the commits of a day that may be merged. A day into which something was archived lately is left
-    alone, as more may come; unless it has very many. None: no day is."""
+def mergeable(day: Sequence[CommitInfo], quiet_since: datetime | None) -> list[CommitInfo]:
+    """Returns the commits of a day that may be merged. A day into which anything was archived after
+    `quiet_since` is left alone, as more may come, unless it has very many commits. None: no day is left
+    alone."""
     if quiet_since is None:
         return list(day)
     old = [it for it in day if it.committed <= quiet_since]
     return old if len(old) == len(day) or len(old) >= MANY else []
 
 
-def groups(
-    day: Iterable[StandingCommit], section: Size, budget: int | None
-) -> Iterator[list[StandingCommit]]:
-    """Yields the commits of a day that become one each: neighbours in the chain, as many as one commit may
-    hold, and at most `budget` bytes of BSON. Those that stay alone are left out.
+def groups(day: Iterable[CommitInfo], section: Size, budget: int | None) -> Iterator[list[CommitInfo]]:
+    """Yields groups of a day's commits, each of which becomes one commit: neighbours in the chain, up to what
+    one commit may hold, and at most `budget` bytes of BSON. Commits without a neighbour to merge with are
+    left out.
 
     A commit with live buckets stays of one section: it is rewritten when one of them changes."""
-    kin: dict[str, list[StandingCommit]] = {}
+    by_key: dict[str, list[CommitInfo]] = {}
     for it in day:
-        kin.setdefault(it.kin, []).append(it)
-    for some in kin.values():
-        filled: list[list[StandingCommit]] = [[]]
-        for it in sorted(some, key=lambda it: it.commit.sequence):
+        by_key.setdefault(it.merge_key, []).append(it)
+    for alike in by_key.values():
+        filled: list[list[CommitInfo]] = [[]]
+        for it in sorted(alike, key=lambda it: it.commit.sequence):
             if filled[-1] and _exceeds([*filled[-1], it], section, budget):
                 filled.append([])
             filled[-1].append(it)
-        yield from (group for group in map(partial(_worth, section=section), filled) if len(group) > 1)
+        yield from (
+            group for group in map(partial(_without_dominant, section=section), filled) if len(group) > 1
+        )
 
 
-def _exceeds(group: Sequence[StandingCommit], section: Size, budget: int | None) -> bool:
-    held = _size(group)
+def _exceeds(group: Sequence[CommitInfo], section: Size, budget: int | None) -> bool:
+    total = _size(group)
     sections = MAX_SECTIONS if all(it.is_closed for it in group) else 1
-    is_large = held.cells > sections * section.cells or held.bytes > sections * section.bytes
-    is_dear = budget is not None and held.bytes > max(budget, section.bytes)
-    return is_large or is_dear or sum(it.buckets for it in group) > MAX_BUCKETS
+    is_large = total.cells > sections * section.cells or total.bytes > sections * section.bytes
+    is_over_budget = budget is not None and total.bytes > max(budget, section.bytes)
+    return is_large or is_over_budget or sum(it.buckets for it in group) > MAX_BUCKETS
 
 
-def _worth(group: list[StandingCommit], section: Size) -> list[StandingCommit]:
-    """Returns the group without commits of several sections that hold more than all others together: what
-    comes later, and is little, does not make all of a large day be written again each time."""
+def _without_dominant(group: list[CommitInfo], section: Size) -> list[CommitInfo]:
+    """Returns the group without a commit of several sections that holds more than all others together.
+    Otherwise a few late readings would have all of a large day written again, each time."""
     largest = max(group, key=lambda it: it.held.bytes)
     is_several = largest.held.cells > section.cells or largest.held.bytes > section.bytes
     if len(group) > 1 and is_several and 2 * largest.held.bytes > _size(group).bytes:
-        return _worth([it for it in group if it is not largest], section)
+        return _without_dominant([it for it in group if it is not largest], section)
     return group
 
 
-def _size(group: Sequence[StandingCommit]) -> Size:
+def _size(group: Sequence[CommitInfo]) -> Size:
     return Size(sum(it.held.cells for it in group), sum(it.held.bytes for it in group))

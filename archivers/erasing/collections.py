@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from pymongo.client_session import ClientSession
 
-from archivers.erasing.erasure import Erasure, Sorted
-from archivers.erasing.work import Work, names_of
+from archivers.erasing.erasure import Erasure, Selected
+from archivers.erasing.work import ErasureWork, names_of
 from archivers.moving.online import archive_collections
 from archivers.records.receipts import MERGED, MERGING
 from archivers.versions.kept import KeptVersions
@@ -25,7 +25,7 @@ from buckets.source import Source
 _MOST_PASSES = 10
 
 
-class Place(NamedTuple):
+class BucketPlace(NamedTuple):
     """A collection with buckets of a policy, and one with their overflow; `name` is that of its count."""
 
     name: str
@@ -33,16 +33,16 @@ class Place(NamedTuple):
     overflow: str | None
 
 
-def places_of(erasure: Erasure) -> list[Place]:
+def places_of(erasure: Erasure) -> list[BucketPlace]:
     """Returns where a policy's buckets lie in MongoDB."""
     policy = erasure.policy
-    found = [Place("live", policy.collection, policy.overflow.collection if policy.overflow else None)]
+    found = [BucketPlace("live", policy.collection, policy.overflow.collection if policy.overflow else None)]
     if policy.archive is not None and policy.archive.to == "online":
-        found.append(Place("online", *archive_collections(policy)))
+        found.append(BucketPlace("online", *archive_collections(policy)))
     return found
 
 
-def held_in(source: Source, erasure: Erasure) -> Iterator[tuple[Batch, Sorted]]:
+def held_in(source: Source, erasure: Erasure) -> Iterator[tuple[Batch, Selected]]:
     """Yields the documents that a collection may hold of the series, and which of them go. Without a range,
     the query names nothing but the series: the time of a bucket may be anything."""
     query, within = selector_query(erasure.policy, erasure.series), erasure.within
@@ -57,7 +57,7 @@ def held_in(source: Source, erasure: Erasure) -> Iterator[tuple[Batch, Sorted]]:
 class CollectionEraser:
     """Deletes in transactions, each of which looks at its buckets again as they are then."""
 
-    def __init__(self, work: Work, place: Place) -> None:
+    def __init__(self, work: ErasureWork, place: BucketPlace) -> None:
         self._work = work
         self._place = place
 
@@ -74,7 +74,7 @@ class CollectionEraser:
     def _pass(self) -> int:
         deleted = 0
         for batch, found in held_in(self._source(), self._work.erasure):
-            for piece in chunks(batch.take(found.going)):
+            for piece in chunks(batch.take(found.erased)):
                 self._work.context.check()
                 if self._place.name == "online":
                     self._work.forget(piece)
@@ -88,14 +88,14 @@ class CollectionEraser:
         """Deletes buckets. One that has changed goes as it is now, if it is still of the series."""
         work, place = self._work, self._place
         now = Batch.concat([piece.slice(0, 0), *self._source(session).by_raw_ids(piece.main.raw_ids)])
-        going = now.take(work.erasure.sort(now).going)
-        if not len(going):
+        erased = now.take(work.erasure.sort(now).erased)
+        if not len(erased):
             return set(), 0
-        names = work.take(names_of(going), len(going), place.name, session)
-        ids = going.main.ids
+        names = work.take(names_of(erased), len(erased), place.name, session)
+        ids = erased.main.ids
         database, overflow = work.context.database, work.context.policy.overflow
         main = database.get_collection(place.collection, codec_options=LOSSLESS)
-        main.delete_many(named(going.main.raw_ids), session=session)
+        main.delete_many(named(erased.main.raw_ids), session=session)
         if place.overflow is not None and overflow is not None:
             extra = database.get_collection(place.overflow, codec_options=LOSSLESS)
             extra.delete_many({overflow.ref_field: {"$in": ids}}, session=session)
@@ -103,10 +103,10 @@ class CollectionEraser:
             work.release(ids, session)
         for state in ("copied", MERGING, MERGED) if place.name == "online" else ():
             work.context.receipts.pull(ids, session, state)
-        return names, len(going)
+        return names, len(erased)
 
 
-def kept_of(erasure: Erasure, versions: KeptVersions) -> Iterator[tuple[list[bytes], Sorted]]:
+def kept_of(erasure: Erasure, versions: KeptVersions) -> Iterator[tuple[list[bytes], Selected]]:
     """Yields the documents of each version beside the online archive that may be of the series, with what the
     bucket in them means."""
     for documents, bucket in versions.all():
@@ -116,18 +116,18 @@ def kept_of(erasure: Erasure, versions: KeptVersions) -> Iterator[tuple[list[byt
 class VersionsEraser:
     """Deletes the versions of buckets that lie beside the online archive."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: ErasureWork) -> None:
         self._work = work
         self._versions = KeptVersions(work.context.database, work.context.policy)
 
     def run(self) -> None:
         """Deletes version by version."""
         for documents, found in kept_of(self._work.erasure, self._versions):
-            if len(found.going):
+            if len(found.erased):
                 self._work.context.check()
                 self._work.transaction(partial(self._delete, documents))
 
     def _delete(self, documents: list[bytes], session: ClientSession) -> None:
-        self._work.see_not_held(session)
+        self._work.check_not_held(session)
         self._work.erasures.count({"versions": 1}, session)
         self._versions.erase(documents, session)

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from pymongo.client_session import ClientSession
 
-from archivers.erasing.erasure import Erasure, Sorted
-from archivers.erasing.work import Work, names_of
+from archivers.erasing.erasure import Erasure, Selected
+from archivers.erasing.work import ErasureWork, names_of
 from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Manifest
 from archivers.format.names import commit_of_superseded, superseded_prefix
@@ -25,44 +25,44 @@ from buckets.bson.types import first_at
 from buckets.models.shape import split
 
 
-class HeldCommit(NamedTuple):
+class AffectedCommit(NamedTuple):
     """A commit that holds something of the series."""
 
     manifest: Manifest
-    found: Sorted  # by positions in the commit
+    found: Selected  # by positions in the commit
     names: set[int]  # of those that go, see `names_of`
 
 
-def _pass(_going: Batch) -> None:
+def _ignore(_to_erase: Batch) -> None:
     pass
 
 
 def commits_of(
-    archive: OfflineArchive, erasure: Erasure, see: Callable[[Batch], None] = _pass
-) -> Iterator[HeldCommit]:
-    """Yields the commits that hold something of the series in the range, or across its edges. `see` is given
-    the buckets that go, section by section: they may not fit into memory together."""
+    archive: OfflineArchive, erasure: Erasure, visit: Callable[[Batch], None] = _ignore
+) -> Iterator[AffectedCommit]:
+    """Yields the commits that hold something of the series in the range, or across its edges. `visit` is
+    called with the buckets that go, section by section, since they may not fit into memory together."""
     within = erasure.within
     for manifest in archive.manifests(within.start_ms, within.end_ms):
         which = manifest.sections_with(erasure.policy, [erasure.series])
         if any(which):
-            going, across, names = list[int](), list[int](), set[int]()
+            erased, across, names = list[int](), list[int](), set[int]()
             for held in archive.sections(manifest, which):
                 found = erasure.sort(held.batch)
-                going += held.positions[found.going].tolist()
+                erased += held.positions[found.erased].tolist()
                 across += held.positions[found.across].tolist()
-                leaving = held.batch.take(found.going)
+                leaving = held.batch.take(found.erased)
                 names |= names_of(leaving)
-                see(leaving)
-            if going or across:
-                found = Sorted(*(np.array(it, dtype=np.int64) for it in (going, across)))
-                yield HeldCommit(manifest, found, names)
+                visit(leaving)
+            if erased or across:
+                found = Selected(*(np.array(it, dtype=np.int64) for it in (erased, across)))
+                yield AffectedCommit(manifest, found, names)
 
 
 class CommitEraser:
     """Rewrites commits, one after the other."""
 
-    def __init__(self, work: Work, archive: OfflineArchive) -> None:
+    def __init__(self, work: ErasureWork, archive: OfflineArchive) -> None:
         self._work = work
         self._archive = archive
         self._run = ArchiveRun.of(work.context)
@@ -70,18 +70,18 @@ class CommitEraser:
     def run(self) -> None:
         """Rewrites all commits that hold something of the series; drops those that hold nothing else."""
         for held in commits_of(self._archive, self._work.erasure, self._forget):
-            if len(held.found.going):
+            if len(held.found.erased):
                 self._rewrite(held)
-        self._archive.list_anew()
+        self._archive.refresh()
 
-    def _forget(self, going: Batch) -> None:
+    def _forget(self, erased: Batch) -> None:
         self._work.context.check()
-        if len(going):
-            self._work.see_not_held()  # and in the transactions again: one may be placed meanwhile
-            self._work.forget(going)
+        if len(erased):
+            self._work.check_not_held()  # and in the transactions again: one may be placed meanwhile
+            self._work.forget(erased)
 
-    def _rewrite(self, held: HeldCommit) -> None:
-        work, manifest, count = self._work, held.manifest, len(held.found.going)
+    def _rewrite(self, held: AffectedCommit) -> None:
+        work, manifest, count = self._work, held.manifest, len(held.found.erased)
         noted = set[int]()
 
         def record(session: ClientSession) -> None:
@@ -91,14 +91,16 @@ class CommitEraser:
 
         maker = Maker(manifest.database, work.context.fence, work.context.now, manifest.timeseries)
         registry = CommitRegistry(self._run, self._archive, maker)
-        successor = registry.erase(manifest, held.found.going.tolist(), record)
+        successor = registry.erase(manifest, held.found.erased.tolist(), record)
         if successor is not None:
             KnownCopies(self._run).note_merged(self._archive, successor)
         work.note(noted)
         work.context.progress("erased archived buckets", count)
 
 
-def left_of(kept: Superseded, erasure: Erasure) -> Iterator[tuple[SupersededFile, RemovedBuckets, Sorted]]:
+def superseded_files_of(
+    kept: Superseded, erasure: Erasure
+) -> Iterator[tuple[SupersededFile, RemovedBuckets, Selected]]:
     """Yields the files of superseded versions in the range, with what is in them."""
     within = erasure.within
     for file in kept.files():
@@ -107,30 +109,30 @@ def left_of(kept: Superseded, erasure: Erasure) -> Iterator[tuple[SupersededFile
             yield file, left, erasure.sort(left.batch)
 
 
-def erase_versions(work: Work, archive: OfflineArchive) -> None:
-    """Rewrites the files of superseded versions: what stays is put first."""
+def erase_versions(work: ErasureWork, archive: OfflineArchive) -> None:
+    """Rewrites the files of superseded versions. The new file is written before the old one is deleted."""
     kept = Superseded(archive.store, archive.policy.name)
-    for file, left, found in list(left_of(kept, work.erasure)):
-        if len(found.going):
+    for file, left, found in list(superseded_files_of(kept, work.erasure)):
+        if len(found.erased):
             work.context.check()
-            work.see_not_held()
-            staying = np.setdiff1d(np.arange(len(left.batch)), found.going)
+            work.check_not_held()
+            staying = np.setdiff1d(np.arange(len(left.batch)), found.erased)
             if len(staying):
                 kept.put(file.commit.name, left.batch.take(staying), [left.positions[i] for i in staying])
             archive.store.delete([file.key])
-            work.count(versions=len(found.going))
+            work.count(versions=len(found.erased))
 
 
-class SetAside(NamedTuple):
+class RemovedFile(NamedTuple):
     """A file of what was taken out of a commit: the documents in it, and which of them go. None: it can't be
     read."""
 
     key: str
     documents: Docs | None
-    going: list[int]
+    erased: list[int]
 
 
-def set_aside_of(store: ObjectStore, erasure: Erasure) -> Iterator[SetAside]:
+def removed_files_of(store: ObjectStore, erasure: Erasure) -> Iterator[RemovedFile]:
     """Yields the files under `superseded/` of commits in the range that hold something of the series.
     Overflow goes with the bucket that it refers to."""
     prefix, within = superseded_prefix(erasure.policy.name), erasure.within
@@ -141,31 +143,31 @@ def set_aside_of(store: ObjectStore, erasure: Erasure) -> Iterator[SetAside]:
         try:
             documents = Docs.split(store.get_bytes(found.key))
         except ValueError:
-            yield SetAside(found.key, None, [])
+            yield RemovedFile(found.key, None, [])
             continue
-        if going := _going(documents, erasure):
-            yield SetAside(found.key, documents, going)
+        if erased := _to_erase(documents, erasure):
+            yield RemovedFile(found.key, documents, erased)
 
 
-def _going(documents: Docs, erasure: Erasure) -> list[int]:
-    going: list[int] = erasure.sort(Batch.of(documents)).going.tolist()
+def _to_erase(documents: Docs, erasure: Erasure) -> list[int]:
+    erased: list[int] = erasure.sort(Batch.of(documents)).erased.tolist()
     overflow = erasure.policy.overflow
     if overflow is not None:
-        names = {same_id(documents.raw_id(i)) for i in going}
+        names = {same_id(documents.raw_id(i)) for i in erased}
         refers_to = [same_id(first_at(it, split(overflow.ref_field))) for it in documents]
-        going = sorted({*going, *(i for i, name in enumerate(refers_to) if name and name in names)})
-    return going
+        erased = sorted({*erased, *(i for i, name in enumerate(refers_to) if name and name in names)})
+    return erased
 
 
-def erase_set_aside(work: Work, archive: OfflineArchive) -> None:
+def erase_removed(work: ErasureWork, archive: OfflineArchive) -> None:
     """Rewrites the files under `superseded/`, or deletes them where nothing stays."""
-    for file in list(set_aside_of(archive.store, work.erasure)):
+    for file in list(removed_files_of(archive.store, work.erasure)):
         if file.documents is not None:
             work.context.check()
-            work.see_not_held()
-            staying = np.setdiff1d(np.arange(len(file.documents)), file.going)
+            work.check_not_held()
+            staying = np.setdiff1d(np.arange(len(file.documents)), file.erased)
             if len(staying):
                 archive.chain.put(file.key, file.documents.take(staying).data)
             else:
                 archive.store.delete([file.key])
-            work.count(set_aside=len(file.going))
+            work.count(set_aside=len(file.erased))

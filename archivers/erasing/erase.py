@@ -18,18 +18,18 @@ from archivers.erasing.collections import CollectionEraser, VersionsEraser, held
 from archivers.erasing.commits import (
     CommitEraser,
     commits_of,
-    erase_set_aside,
+    erase_removed,
     erase_versions,
-    left_of,
-    set_aside_of,
+    removed_files_of,
+    superseded_files_of,
 )
-from archivers.erasing.erasure import Erasure, Sorted
+from archivers.erasing.erasure import Erasure, Selected
 from archivers.erasing.limits import check_edges, check_erasable
 from archivers.erasing.report import COUNTS, ErasureReport
 from archivers.erasing.search import remaining
 from archivers.erasing.summaries import erase_summaries, summaries_of
 from archivers.erasing.unreached import unreached
-from archivers.erasing.work import Work, names_of
+from archivers.erasing.work import ErasureWork, names_of
 from archivers.versions.kept import KeptVersions
 from archivers.versions.superseded import Superseded
 from buckets.source import Source
@@ -37,7 +37,7 @@ from config.policies import Policy
 
 
 @dataclass(frozen=True)
-class Beside:
+class ErasureFacts:
     """Other facts that matter to an erasure. `others`: policies that read the same collection. `is_cleared`:
     something removes raw data that is in no archive of this policy."""
 
@@ -55,43 +55,43 @@ def plan_erasure(context: ArchiveContext, erasure: Erasure, others: Sequence[Pol
     return ErasureReport(counts, list(unreached(context, erasure)))
 
 
-def erase(context: ArchiveContext, erasure: Erasure, beside: Beside) -> ErasureReport:
+def erase(context: ArchiveContext, erasure: Erasure, facts: ErasureFacts) -> ErasureReport:
     """Erases a series, or continues where an earlier call was cut off. Returns what was erased, and what
     remains. Raises UsageError, and has changed nothing, where another erasure of the policy has not ended, a
     hold forbids it, or buckets reach over the edge of the range."""
-    work = Work(context, erasure, beside.others)
-    if check_erasable(context, erasure, beside.others) is None:
+    work = ErasureWork(context, erasure, facts.others)
+    if check_erasable(context, erasure, facts.others) is None:
         if erasure.within.is_bounded:
-            plan_erasure(context, erasure, beside.others)  # which raises where the range cuts buckets
-        asked = erasure.text, erasure.within, erasure.reason, context.now
-        work.transaction(lambda session: work.erasures.begin(*asked, session))
-    _erase_all(work, is_cleared=beside.is_cleared)
-    left = list(remaining(context, erasure, beside.others))
+            plan_erasure(context, erasure, facts.others)  # which raises where the range cuts buckets
+        request = erasure.text, erasure.within, erasure.reason, context.now
+        work.transaction(lambda session: work.erasures.begin(*request, session))
+    _erase_all(work, is_cleared=facts.is_cleared)
+    left = list(remaining(context, erasure, facts.others))
     return ErasureReport(work.transaction(lambda session: _end(work, session)), left)
 
 
-def _erase_all(work: Work, *, is_cleared: bool) -> None:
+def _erase_all(work: ErasureWork, *, is_cleared: bool) -> None:
     for place in places_of(work.erasure):
         CollectionEraser(work, place).run()
     _erase_archived(work)
-    CollectionEraser(work, places_of(work.erasure)[0]).run()  # what came in since
+    CollectionEraser(work, places_of(work.erasure)[0]).run()  # documents inserted since
     erase_summaries(work, is_cleared=is_cleared)
 
 
-def _erase_archived(work: Work) -> None:
+def _erase_archived(work: ErasureWork) -> None:
     if work.context.to == "online":
         VersionsEraser(work).run()
     archive = work.context.offline(work.context.keys)
     if archive is not None:
         CommitEraser(work, archive).run()
         erase_versions(work, archive)
-        erase_set_aside(work, archive)
+        erase_removed(work, archive)
 
 
-def _end(work: Work, session: ClientSession) -> dict[str, int]:
+def _end(work: ErasureWork, session: ClientSession) -> dict[str, int]:
     """Writes the receipt in place of the record of the beginning. Returns the counts."""
     begun = work.erasures.begun(session)
-    assert begun is not None  # written under the lease, which the transaction has seen to
+    assert begun is not None  # written under the lease, which this transaction checks
     counts = {name: begun.counts.get(name, 0) for name in COUNTS}
     facts = {
         "collection": work.context.policy.collection,
@@ -113,7 +113,7 @@ class _Counter:
     def __init__(self, context: ArchiveContext, erasure: Erasure) -> None:
         self._context = context
         self._erasure = erasure
-        self._met: set[int] = set()
+        self._counted: set[int] = set()
         self.counts: Counter[str] = Counter()
         self.across = 0
 
@@ -122,10 +122,10 @@ class _Counter:
         for place in places_of(self._erasure):
             source = Source(self._context.database, self._context.policy, place.collection, place.overflow)
             for batch, found in held_in(source, self._erasure):
-                self._add(place.name, names_of(batch.take(found.going)), found)
+                self._add(place.name, names_of(batch.take(found.erased)), found)
         if self._context.to == "online":
             kept = KeptVersions(self._context.database, self._context.policy)
-            self.counts["versions"] += sum(len(found.going) for _, found in kept_of(self._erasure, kept))
+            self.counts["versions"] += sum(len(found.erased) for _, found in kept_of(self._erasure, kept))
         self._count_offline()
         self.counts["summaries"] = sum(len(it) for _, it in summaries_of(self._context, self._erasure))
 
@@ -135,14 +135,16 @@ class _Counter:
             return
         for held in commits_of(archive, self._erasure):
             self._add("archived", held.names, held.found)
-            self.counts["commits_rewritten"] += len(held.found.going) > 0
+            self.counts["commits_rewritten"] += len(held.found.erased) > 0
         kept = Superseded(archive.store, archive.policy.name)
-        self.counts["versions"] += sum(len(found.going) for _, _, found in left_of(kept, self._erasure))
-        aside = set_aside_of(archive.store, self._erasure)
-        self.counts["set_aside"] = sum(len(it.going) for it in aside)
+        self.counts["versions"] += sum(
+            len(found.erased) for _, _, found in superseded_files_of(kept, self._erasure)
+        )
+        aside = removed_files_of(archive.store, self._erasure)
+        self.counts["set_aside"] = sum(len(it.erased) for it in aside)
 
-    def _add(self, place: str, names: set[int], found: Sorted) -> None:
+    def _add(self, place: str, names: set[int], found: Selected) -> None:
         self._context.check()
-        self.counts.update({"buckets": len(names - self._met), place: len(found.going)})
-        self._met |= names
+        self.counts.update({"buckets": len(names - self._counted), place: len(found.erased)})
+        self._counted |= names
         self.across += len(found.across)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from archivers.erasing.needle import Needle
+from archivers.erasing.matcher import TextMatcher
 from archivers.evidence.series import is_of_series
 from buckets.bson.raw import Batch
 from buckets.decoding.decode import decode
@@ -25,11 +25,11 @@ from config.policies import Policy
 _LONGEST = 1000
 
 
-class Sorted(NamedTuple):
+class Selected(NamedTuple):
     """Indices of a batch: of buckets that go, and of those that hold something beyond the range as well, or
     whose time can't be read."""
 
-    going: NDArray[np.int64]
+    erased: NDArray[np.int64]
     across: NDArray[np.int64]
 
 
@@ -46,22 +46,22 @@ class Erasure:
     @property
     def text(self) -> str:
         """Returns the request as one text, of which a keyed hash is kept."""
-        asked = sorted(self.series.items()), self.within.start_ms, self.within.end_ms
-        return json.dumps([self.policy.name, *asked], ensure_ascii=False)
+        request = sorted(self.series.items()), self.within.start_ms, self.within.end_ms
+        return json.dumps([self.policy.name, *request], ensure_ascii=False)
 
     @cached_property
-    def needle(self) -> Needle:
-        """Returns a needle that finds the values wherever they stand as text."""
-        return Needle(self.series.values())
+    def matcher(self) -> TextMatcher:
+        """Returns a matcher that finds the values wherever they occur as text."""
+        return TextMatcher(self.series.values())
 
-    def sort(self, batch: Batch) -> Sorted:
+    def sort(self, batch: Batch) -> Selected:
         """Returns which buckets of a batch go: those of the series that lie in the range, broken or not."""
         found = sorted(self._spans(batch))
         start, end = self.within.start_ms, self.within.end_ms
-        going = [i for i, first, stop in found if start <= first and stop <= end]
+        erased = [i for i, first, stop in found if start <= first and stop <= end]
         touching = [i for i, first, stop in found if first < end and stop > start]
-        across = np.setdiff1d(touching, going).astype(np.int64)
-        return Sorted(np.array(going, dtype=np.int64), across)
+        across = np.setdiff1d(touching, erased).astype(np.int64)
+        return Selected(np.array(erased, dtype=np.int64), across)
 
     def _spans(self, batch: Batch) -> Iterator[tuple[int, int, int]]:
         """Yields the buckets of the series, each with [start, end) of what it holds. Where that can't be read
@@ -80,8 +80,8 @@ class Erasure:
 
 
 def check_erasure(erasure: Erasure) -> None:
-    """Raises UsageError where a policy's series can't be erased, or what is asked for is no series of it, or
-    the reason would keep what is erased."""
+    """Raises UsageError where the policy's series can't be erased, where the request names no series of it,
+    or where the reason, which is kept, contains what is to be erased."""
     policy, name = erasure.policy, erasure.policy.name
     if not erasure.series:
         fields = ", ".join(policy.series_names) or "none"
@@ -108,7 +108,7 @@ def _check_reason(erasure: Erasure) -> None:
         raise UsageError("--reason: it is empty. Say why the series is erased, such as the number of a case")
     if len(reason) > _LONGEST or not reason.isprintable():
         raise UsageError(f"--reason: write one line of at most {_LONGEST:,} printable characters")
-    if erasure.needle.is_named_in(reason):
+    if erasure.matcher.is_named_in(reason):
         raise UsageError(
             "--reason: it contains a value of --series, and is kept in a receipt for good. Name the case, "
             "not the person or thing it is about"

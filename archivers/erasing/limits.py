@@ -9,7 +9,7 @@ from pymongo.client_session import ClientSession
 
 from archivers.context import ArchiveContext
 from archivers.erasing.erasure import Erasure
-from archivers.records.erasures import Begun, Erasures
+from archivers.records.erasures import BegunErasure, Erasures
 from buckets.fields.times import as_text
 from config.errors import UsageError
 from config.policies import Policy
@@ -25,15 +25,17 @@ def holds_on(
     start, end = erasure.within.start_ms, erasure.within.end_ms
     for policy in (erasure.policy, *others):
         mine, its = erasure.policy.stored_series, policy.stored_series
-        asked = {name: text for name, text in erasure.series.items() if its.get(name) == mine[name]}
-        for hold in Holds(context.database, policy.name).standing(session):
+        selector = {name: text for name, text in erasure.series.items() if its.get(name) == mine[name]}
+        for hold in Holds(context.database, policy.name).active(session):
             is_frozen = hold.freeze and policy is erasure.policy
-            if hold.touches(start, end) and (is_frozen or hold.may_cover(asked)):
+            if hold.touches(start, end) and (is_frozen or hold.may_cover(selector)):
                 found.append(hold)
     return found
 
 
-def check_erasable(context: ArchiveContext, erasure: Erasure, others: Sequence[Policy]) -> Begun | None:
+def check_erasable(
+    context: ArchiveContext, erasure: Erasure, others: Sequence[Policy]
+) -> BegunErasure | None:
     """Returns the erasure that has begun, if it is this one. Raises UsageError where another one has begun,
     where holds forbid it, or where nothing can be deleted from the collection."""
     begun = Erasures(context.receipts).begun()
@@ -59,7 +61,7 @@ def held_by(holds: Sequence[Hold]) -> str:
 
 
 def check_edges(across: int) -> None:
-    """Raises UsageError where so many buckets, at least one, hold something beyond the range as well."""
+    """Raises UsageError if any buckets (`across`: how many) hold something beyond the range as well."""
     if across:
         raise UsageError(
             f"--since, --until: {across:,} buckets of the series hold readings inside the range and "
@@ -68,11 +70,11 @@ def check_edges(across: int) -> None:
         )
 
 
-def _other(begun: Begun, erasure: Erasure) -> str:
+def _other(begun: BegunErasure, erasure: Erasure) -> str:
     ends = (("since", begun.within.since), ("until", begun.within.until))
-    told = "".join(f", {name} {as_text(at)}" for name, at in ends if at is not None)
+    span_text = "".join(f", {name} {as_text(at)}" for name, at in ends if at is not None)
     return (
         f"policy {erasure.policy.name}: another erasure was begun at {as_text(begun.at)} ({begun.reason!r}"
-        f"{told}), and has not finished. Run it again with the same --series, --since and --until; then this "
-        "one. Nothing was changed"
+        f"{span_text}), and has not finished. Run it again with the same --series, --since and --until; then "
+        "this one. Nothing was changed"
     )

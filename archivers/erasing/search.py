@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from archivers.context import ArchiveContext, offline_archive
 from archivers.erasing.collections import held_in, kept_of, places_of
-from archivers.erasing.commits import commits_of, left_of, set_aside_of
+from archivers.erasing.commits import commits_of, removed_files_of, superseded_files_of
 from archivers.erasing.erasure import Erasure
 from archivers.erasing.report import Remaining, counted
 from archivers.erasing.summaries import summaries_of
@@ -29,43 +29,43 @@ def remaining(context: ArchiveContext, erasure: Erasure, others: Sequence[Policy
     yield from _by_series(context, erasure, is_own=True)
     for policy in others:
         if set(erasure.series) <= set(policy.series_names) and not policy.sample_series:
-            asked = Erasure(policy, erasure.series, erasure.within, "")
-            for it in _by_series(context, asked, is_own=False):
+            theirs = Erasure(policy, erasure.series, erasure.within, "")
+            for it in _by_series(context, theirs, is_own=False):
                 yield it._replace(why=f"{it.why}: erase them with policy {policy.name}")
     if not erasure.within.is_bounded:  # else what lies outside the range has the same values
         yield from TextSearch(context, erasure).run()
     yield from unreached(context, erasure)
 
 
-def _by_series(context: ArchiveContext, asked: Erasure, *, is_own: bool) -> Iterator[Remaining]:
-    """Yields what holds the series by its fields. `is_own`: not of another policy, whose source has been
-    searched."""
-    for place in places_of(asked)[not is_own :]:
-        source = Source(context.database, asked.policy, place.collection, place.overflow)
-        found = [it for _, it in held_in(source, asked)]
-        yield from counted(place.collection, "buckets are of the series", sum(len(it.going) for it in found))
+def _by_series(context: ArchiveContext, erasure: Erasure, *, is_own: bool) -> Iterator[Remaining]:
+    """Yields what holds the series by its fields. `is_own`: the erasure is of the policy itself. Of another
+    policy the source is not searched again."""
+    for place in places_of(erasure)[not is_own :]:
+        source = Source(context.database, erasure.policy, place.collection, place.overflow)
+        found = [it for _, it in held_in(source, erasure)]
+        yield from counted(place.collection, "buckets are of the series", sum(len(it.erased) for it in found))
         yield from counted(place.collection, _ACROSS, sum(len(it.across) for it in found))
-    archive = asked.policy.archive
+    archive = erasure.policy.archive
     if archive is not None and archive.to == "online":
-        kept = KeptVersions(context.database, asked.policy)
-        count = sum(len(found.going) for _, found in kept_of(asked, kept))
+        kept = KeptVersions(context.database, erasure.policy)
+        count = sum(len(found.erased) for _, found in kept_of(erasure, kept))
         yield from counted(kept.name, _VERSIONS, count)
-    for collection, some in summaries_of(context, asked, is_within=True):
+    for collection, some in summaries_of(context, erasure, is_within=True):
         yield from counted(collection.name, "summaries are of the series", len(some))
-    offline = offline_archive(context.connections, asked.policy)
+    offline = offline_archive(context.connections, erasure.policy)
     if offline is not None:
-        yield from _in_archive(offline, asked)
+        yield from _in_archive(offline, erasure)
 
 
-def _in_archive(archive: OfflineArchive, asked: Erasure) -> Iterator[Remaining]:
-    for held in commits_of(archive, asked):
+def _in_archive(archive: OfflineArchive, erasure: Erasure) -> Iterator[Remaining]:
+    for held in commits_of(archive, erasure):
         place = archive.place(held.manifest.name)
-        yield from counted(place, "buckets of the commit are of the series", len(held.found.going))
+        yield from counted(place, "buckets of the commit are of the series", len(held.found.erased))
         yield from counted(place, _ACROSS, len(held.found.across))
-    for file, _, found in left_of(Superseded(archive.store, asked.policy.name), asked):
-        yield from counted(f"{archive.store.url}/{file.key}", _VERSIONS, len(found.going))
-    for aside in set_aside_of(archive.store, asked):
+    for file, _, found in superseded_files_of(Superseded(archive.store, erasure.policy.name), erasure):
+        yield from counted(f"{archive.store.url}/{file.key}", _VERSIONS, len(found.erased))
+    for aside in removed_files_of(archive.store, erasure):
         place = f"{archive.store.url}/{aside.key}"
         if aside.documents is None:
             yield Remaining(place, _UNREADABLE, True)
-        yield from counted(place, "documents are of the series", len(aside.going))
+        yield from counted(place, "documents are of the series", len(aside.erased))

@@ -1,4 +1,4 @@
-"""Erases the summaries of a series, and makes those anew that hold something beyond the range as well."""
+"""Erases the summaries of a series, and makes those again that hold something beyond the range as well."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pymongo.collection import Collection
 
 from archivers.context import ArchiveContext
 from archivers.erasing.erasure import Erasure
-from archivers.erasing.work import Work
+from archivers.erasing.work import ErasureWork
 from archivers.upkeep import roll_up_all
 from buckets.bson.cursor import find_raw
 from buckets.bson.queries import named
@@ -61,7 +61,7 @@ def _is_of(document: bytes, erasure: Erasure) -> bool:
     return all(series_text(values[name]) == text for name, text in erasure.series.items())
 
 
-def erase_summaries(work: Work, *, is_cleared: bool) -> None:
+def erase_summaries(work: ErasureWork, *, is_cleared: bool) -> None:
     """Deletes the summaries of all windows that touch the range, then rolls up those at its edges again, from
     what is left. `is_cleared`: something removes raw data that is in no archive of this policy."""
     for collection, raw_ids in summaries_of(work.context, work.erasure):
@@ -72,15 +72,15 @@ def erase_summaries(work: Work, *, is_cleared: bool) -> None:
 
 
 def _delete(
-    work: Work, collection: Collection[RawBSONDocument], raw_ids: list[bytes], session: ClientSession
+    work: ErasureWork, collection: Collection[RawBSONDocument], raw_ids: list[bytes], session: ClientSession
 ) -> None:
-    work.see_not_held(session)
+    work.check_not_held(session)
     deleted = collection.delete_many(named(raw_ids), session=session).deleted_count
     work.erasures.count({"summaries": deleted}, session)
 
 
 def _edges(within: TimeRange) -> Iterator[TimeRange]:
-    """Yields ranges that touch the windows alone that may reach beyond it."""
+    """Yields ranges that touch only the windows which may reach beyond the edges of this one."""
     if within.since is not None:
         yield TimeRange(within.since, within.since + _MS)
     if within.until is not None:

@@ -29,7 +29,7 @@ class TextSearch:
     def __init__(self, context: ArchiveContext, erasure: Erasure) -> None:
         self._context = context
         self._policy = erasure.policy
-        self._needle = erasure.needle
+        self._matcher = erasure.matcher
         self._places = [
             it for place in places_of(erasure) for it in (place.collection, place.overflow) if it is not None
         ]
@@ -42,7 +42,7 @@ class TextSearch:
         for name in self._context.database.list_collection_names(filter={"name": {"$regex": "^bucketwise_"}}):
             own = (_unpacked(it) for some in self._all_of(name) for it in _read(some))
             mine = (it for it in own if not _is_of_another(it, self._policy))
-            yield from counted(name, _WHAT, sum(map(self._needle.is_in, mine)))
+            yield from counted(name, _WHAT, sum(map(self._matcher.is_in, mine)))
         archive = offline_archive(self._context.connections, self._policy)
         if archive is not None:
             yield from self._in_commits(archive)
@@ -53,9 +53,9 @@ class TextSearch:
         return find_raw(self._context.database[name], {})
 
     def _count(self, documents: Docs) -> int:
-        if not self._needle.may_be_in(documents.data):
+        if not self._matcher.may_be_in(documents.data):
             return 0
-        return sum(map(self._needle.is_in, _read(documents)))
+        return sum(map(self._matcher.is_in, _read(documents)))
 
     def _in_commits(self, archive: OfflineArchive) -> Iterator[Remaining]:
         """Searches the documents that each commit gives: all that its Parquet files hold comes from these."""
@@ -74,7 +74,7 @@ class TextSearch:
             except (ValueError, OSError, EOFError, zlib.error, bson.errors.InvalidBSON):
                 yield Remaining(place, _UNREADABLE, True)
                 continue
-            yield from counted(place, _WHAT, sum(map(self._needle.is_in, held)))
+            yield from counted(place, _WHAT, sum(map(self._matcher.is_in, held)))
 
 
 def _read(documents: Iterable[bytes]) -> Iterator[dict[str, object]]:
@@ -99,8 +99,8 @@ def _unpacked(document: dict[str, object]) -> dict[str, object]:
 
 
 def _entries(key: str, data: bytes) -> Iterator[object]:
-    """Yields what a file beside the parts holds: JSON, documents one behind the other, or receipts
-    compressed."""
+    """Yields what a file beside the parts holds: JSON, documents one after the other, or compressed
+    receipts."""
     if key.endswith(".json"):
         yield json.loads(data)
     elif key.endswith(".bson.gz"):

@@ -1,4 +1,4 @@
-"""What no erasure reaches, and what can't be told."""
+"""Places that no erasure reaches, and what can't be known of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def unreached(context: ArchiveContext, erasure: Erasure) -> Iterator[Remaining]:
     if context.store is not None and context.to == "offline":
         yield from _older_versions(context.store, erasure.policy.name)
         yield Remaining(f"{context.store.url}/{erasure.policy.name}/meta", _DIGESTS, False)
-    if not erasure.needle.is_whole and not erasure.within.is_bounded:
+    if not erasure.matcher.is_whole and not erasure.within.is_bounded:
         yield Remaining("collections and files", _NUMBERS, False)
     yield Remaining("the oplog of MongoDB", _OPLOG, False)
     yield Remaining("elsewhere", _OTHERS, False)

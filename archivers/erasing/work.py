@@ -29,17 +29,17 @@ def names_of(buckets: Batch) -> set[int]:
 
 
 @dataclass(frozen=True)
-class Work:
+class ErasureWork:
     """The state of one erasure, under the lease."""
 
     context: ArchiveContext
     erasure: Erasure
     others: Sequence[Policy] = ()  # that read the same collection
-    met: set[int] = field(default_factory=set)  # the buckets that are counted, 8 bytes each
+    counted: set[int] = field(default_factory=set)  # the buckets that are counted, 8 bytes each
 
     @cached_property
     def erasures(self) -> Erasures:
-        """Returns where it is written down how far it has come."""
+        """Returns the records of how far the erasure has come."""
         return Erasures(self.context.receipts)
 
     @cached_property
@@ -51,7 +51,7 @@ class Work:
         """Runs a step in a transaction that fails for a run that has lost its lease."""
         return transaction(self.context.database, self.context.guard, step)
 
-    def see_not_held(self, session: ClientSession | None = None) -> None:
+    def check_not_held(self, session: ClientSession | None = None) -> None:
         """Raises BucketwiseError where a hold forbids what is about to be destroyed: in the transaction that
         does so, or before a file goes."""
         if holds := holds_on(self.context, self.erasure, self.others, session):
@@ -61,25 +61,26 @@ class Work:
             )
 
     def take(self, names: set[int], count: int, place: str, session: ClientSession) -> set[int]:
-        """Checks, in the transaction that destroys so many buckets in a place, that they may go, and counts
-        them. `names`: see `names_of`. Returns what to note once it is committed."""
-        self.see_not_held(session)
-        new = names - self.met
+        """Checks, in the transaction that destroys buckets in a place, that they may go, and counts them.
+        `count`: how many go from that place. `names`: see `names_of`. Returns what to note once it is
+        committed."""
+        self.check_not_held(session)
+        new = names - self.counted
         self.erasures.count({"buckets": len(new), place: count}, session)
         return new
 
     def note(self, names: set[int]) -> None:
         """Notes buckets that are counted: copies of them are not counted again."""
-        self.met.update(names)
+        self.counted.update(names)
 
     def count(self, **counts: int) -> None:
         """Counts what was erased without a transaction of its own."""
         self.transaction(lambda session: self.erasures.count(counts, session))
 
-    def forget(self, going: Batch) -> None:
-        """Removes, before archived buckets go, what else there is by the `_id`s of those that are not live:
+    def forget(self, erased: Batch) -> None:
+        """Removes, before archived buckets go, what else refers to the `_id`s of those that are not live:
         pins, records of the quarantine, and overflow that a restore into another collection has put back."""
-        for piece in chunks(going):
+        for piece in chunks(erased):
             there = {same_id(it) for it in self.context.source.present(piece.main.ids)}
             names = enumerate(piece.main.raw_ids)
             gone = [piece.main.decode_id(i) for i, raw_id in names if same_id(raw_id) not in there]
@@ -87,7 +88,7 @@ class Work:
                 self.transaction(partial(self._forget, gone))
 
     def _forget(self, ids: list[object], session: ClientSession) -> None:
-        self.see_not_held(session)
+        self.check_not_held(session)
         self.release(ids, session)
         overflow = self.context.policy.overflow
         if overflow is not None:

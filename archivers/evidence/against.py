@@ -1,4 +1,4 @@
-"""What policies do with the buckets that are there now, each by some instant: counted, nothing is moved."""
+"""Counts what policies would do with today's buckets by some instant. Moves nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PAGE = 1000
 
 
 @dataclass
-class Weight:
+class Totals:
     """Counts of buckets and what they hold. `bytes`: of their BSON, with overflow; `days`: since 1970,
     UTC."""
 
@@ -43,7 +43,7 @@ class Weight:
 
 
 @dataclass(frozen=True)
-class Rule:
+class PolicyRule:
     """What a policy does with its buckets up to `now` of the context. They are archived, and deleted, if
     their last reading is before these instants (milliseconds)."""
 
@@ -53,11 +53,11 @@ class Rule:
 
 
 @dataclass
-class Outcome:
+class RuleOutcome:
     """What happens to buckets under a rule. `total`: in the collection; `broken`: of those that were read,
     the ones that break their model."""
 
-    archived: Weight = field(default_factory=Weight)
+    archived: Totals = field(default_factory=Totals)
     deleted: int = 0  # buckets
     total: int = 0
     broken: int = 0
@@ -68,15 +68,15 @@ class Outcome:
         return max(0, self.total - self.deleted)
 
 
-def rule(context: ArchiveContext, readers: Sequence[Policy], present: datetime) -> Rule:
-    """Returns what the policy does by the instant of the context, if it runs from now on. `readers`: other
-    policies that roll up the collection."""
+def rule(context: ArchiveContext, readers: Sequence[Policy], present: datetime) -> PolicyRule:
+    """Returns which buckets the policy has archived and deleted by the instant of the context, if it runs
+    from now on. `readers`: other policies that roll up the collection."""
     archived = _archived_before(context, readers)
-    return Rule(context, archived, min(archived, _deleted_before(context, readers, present)))
+    return PolicyRule(context, archived, min(archived, _deleted_before(context, readers, present)))
 
 
 def _archived_before(context: ArchiveContext, readers: Sequence[Policy]) -> int:
-    """Returns the instant before which buckets that end are archived by then: expired, and rolled up."""
+    """Returns the instant before which a bucket must end to be archived by then: expired, and rolled up."""
     if context.to == "none":
         return NEVER
     through = over_before((context.policy, *readers), context.now)
@@ -84,8 +84,8 @@ def _archived_before(context: ArchiveContext, readers: Sequence[Policy]) -> int:
 
 
 def _deleted_before(context: ArchiveContext, readers: Sequence[Policy], present: datetime) -> int:
-    """Returns the instant before which buckets that end are deleted by then: copies have to be older than the
-    grace."""
+    """Returns the instant before which a bucket must end to be deleted by then: its copy has to be older than
+    the grace."""
     if context.to == "none" or context.kept:
         return NEVER
     if not context.archive.grace:
@@ -96,8 +96,8 @@ def _deleted_before(context: ArchiveContext, readers: Sequence[Policy], present:
 
 
 def _copied_before(context: ArchiveContext) -> int:
-    """Returns the instant before which buckets that end were copied by `now` of the context, by receipts:
-    runs copy in the order of time."""
+    """Returns the instant before which a bucket must end to have been copied by `now` of the context, by
+    receipts: runs copy in the order of time."""
     receipts = context.receipts
     mine = {"_id.policy": receipts.policy, "kind": context.to, "copied": {"$lte": context.now}}
     if context.to == "offline":
@@ -110,20 +110,20 @@ def _copied_before(context: ArchiveContext) -> int:
     return max((end for page in pages for _, end in context.source.spans(page)), default=NEVER)
 
 
-def outcomes(rules: Sequence[Rule]) -> list[Outcome]:
-    """Returns how buckets fare by each rule. Those that any of them archives are read; where rules read their
-    buckets alike, once for all of them."""
-    found = [Outcome() for _ in rules]
+def outcomes(rules: Sequence[PolicyRule]) -> list[RuleOutcome]:
+    """Returns the outcome of each rule. Reads the buckets that any of them archives; rules that decode
+    buckets alike share one reading."""
+    found = [RuleOutcome() for _ in rules]
     until = max((it.archived_before for it in rules), default=NEVER)
     alike: dict[str, list[int]] = {}
     for i, it in enumerate(rules):
         alike.setdefault(layout_fingerprint(it.context.policy), []).append(i)
     for places in alike.values():
-        _weigh([rules[i] for i in places], [found[i] for i in places], until)
+        _outcomes_of([rules[i] for i in places], [found[i] for i in places], until)
     return found
 
 
-def _weigh(rules: Sequence[Rule], found: Sequence[Outcome], until: int) -> None:
+def _outcomes_of(rules: Sequence[PolicyRule], found: Sequence[RuleOutcome], until: int) -> None:
     context = rules[0].context
     source, policy = context.source, context.policy
     total = source.collection.count_documents({})
@@ -135,9 +135,9 @@ def _weigh(rules: Sequence[Rule], found: Sequence[Outcome], until: int) -> None:
         decoded = decode(batch, policy)
         sizes = _sizes(batch)[decoded.units]
         for it, outcome in zip(rules, found, strict=True):
-            loose = np.isin(decoded.units, it.context.movable(batch))
-            outcome.archived.add(decoded, sizes, loose & (decoded.last < it.archived_before))
-            outcome.deleted += int((loose & (decoded.last < it.deleted_before)).sum())
+            movable = np.isin(decoded.units, it.context.movable(batch))
+            outcome.archived.add(decoded, sizes, movable & (decoded.last < it.archived_before))
+            outcome.deleted += int((movable & (decoded.last < it.deleted_before)).sum())
             outcome.broken += len(batch) - len(decoded.units)
         context.progress("buckets weighed", len(batch))
 

@@ -70,7 +70,7 @@ class Searched(NamedTuple):
     commits: int
 
 
-class Finder:
+class BucketFinder:
     """Finds the buckets of one policy."""
 
     def __init__(self, context: ArchiveContext) -> None:
@@ -105,7 +105,7 @@ class Finder:
         return located[:MOST_BUCKETS]
 
     def _search(self, name: bytes, spans: list[Span], *, is_bound: bool) -> tuple[Batch, Policy] | None:
-        """Searches the commits of these spans; then all, if they are few and no span was given."""
+        """Searches the commits of these spans; then all commits, if they are few and no day was given."""
         if (archive := self._offline) is None:
             return None
         there = archive.within(FIRST_MS, LAST_MS + 1)
@@ -149,9 +149,9 @@ class Finder:
         for batch in self._source.by_raw_ids([it.raw_id for it in found.values()]):
             for i, raw_id in enumerate(batch.main.raw_ids):
                 found[same_id(raw_id)].live = one_of(batch, i)
-        standing = [it.live.main[0] for it in found.values() if it.live is not None]
+        existing = [it.live.main[0] for it in found.values() if it.live is not None]
         if self._offline is not None:
-            histories = OfflineHistories(self._offline).of(whole, policy, standing)
+            histories = OfflineHistories(self._offline).of(whole, policy, existing)
             for name, history in histories.items():
                 found[name].copies = list(self._offline_copies(history))
         elif self._context.to == "online":
@@ -187,8 +187,8 @@ def raw_id_of(identity: Any) -> bytes:
 
 
 def _spans(identity: Any, at_ms: int | None) -> Iterator[Span]:
-    """Yields the days that a bucket may lie in: the one asked for; else that of its ObjectId and those beside
-    it."""
+    """Yields the days in which a bucket may lie: the day that was given; else that of its ObjectId, and those
+    beside it."""
     if at_ms is not None:
         yield at_ms // DAY_MS * DAY_MS, (at_ms // DAY_MS + 1) * DAY_MS
     elif isinstance(identity, ObjectId):
@@ -198,15 +198,16 @@ def _spans(identity: Any, at_ms: int | None) -> Iterator[Span]:
 
 def _those_at(policy: Policy, batch: Batch, at_ms: int, selector: Selector) -> Iterator[Batch]:
     """Yields the buckets that cover an instant by their fields, and that may be of the series asked for."""
-    for i in _near(policy, batch, at_ms):
+    for i in _near_instant(policy, batch, at_ms):
         document = batch.main[i]
         span = covered_span(policy, document)
         if span and span[0] <= at_ms < span[1] and is_of_series(policy, document, selector):
             yield one_of(batch, i)
 
 
-def _near(policy: Policy, batch: Batch, at_ms: int) -> list[int]:
-    """Returns the buckets of a batch without those whose readings are elsewhere: a commit may hold many."""
+def _near_instant(policy: Policy, batch: Batch, at_ms: int) -> list[int]:
+    """Returns the buckets of a batch that may cover the instant, by their times: a commit may hold many
+    others."""
     if policy.model == "samples":  # whose fields may name more time than they have readings in
         return list(range(len(batch)))
     decoded = decode(batch, policy)

@@ -60,9 +60,9 @@ class HeldCommit:
 @dataclass(frozen=True)
 class Row:
     """A day or hour. `live`, `archived`, `online` and `summarised` count readings, the others buckets; `held`
-    counts the holds that cover some of it. None: can't be told exactly. `readings`: each once, wherever it
-    is. `expires`: when the first tombstone on any of it is due. `live_bytes` and `online_bytes` are of BSON,
-    of buckets of all series that begin in the row; `archived_bytes` of files."""
+    counts the holds that cover some of it. None: not known exactly. `readings`: each once, wherever it is.
+    `expires`: when the first tombstone on any of it is due. `live_bytes` and `online_bytes` are of BSON, of
+    buckets of all series that begin in the row; `archived_bytes` of files."""
 
     start: int
     state: State
@@ -96,7 +96,7 @@ def coverage(context: ArchiveContext, query: CoverageQuery) -> list[Row]:
     rows: list[Row] = []
     for grid in _slices(context, start, end, query.step):
         context.check()
-        inventory = at_one_instant(context.database, partial(reader.look, grid, counter))
+        inventory = at_one_instant(context.database, partial(reader.read, grid, counter))
         rows += _rows(inventory, bool(query.series))
     inside = [it for it in rows if it.start < end and it.start + query.step > start]
     return _trimmed(inside, query)
@@ -118,7 +118,7 @@ def _range(context: ArchiveContext, counter: SummaryCounter, query: CoverageQuer
 
 
 def known_span(context: ArchiveContext) -> tuple[int, int]:
-    """Returns a range, in milliseconds, that holds all of which anything is known; (0, 0): nothing is."""
+    """Returns a range, in milliseconds, that contains everything that is known; (0, 0) where nothing is."""
     return _known(context, SummaryCounter(context.database, context.policy, {}))
 
 
@@ -140,8 +140,8 @@ def _archived_span(context: ArchiveContext) -> tuple[int, int] | None:
 
 
 def _slices(context: ArchiveContext, start: int, end: int, step: int) -> Iterator[Grid]:
-    """Yields slices of a day where there are live readings, since an instant lasts for minutes only. Other
-    days come together."""
+    """Yields slices of one day where there are live readings, since MongoDB keeps an instant readable for
+    minutes only. Days without any are taken together."""
     whole = Grid.around(start, end, step)
     at = whole.start
     while at < whole.end:
@@ -173,15 +173,15 @@ def _rows(inventory: Inventory, is_part: bool) -> list[Row]:
 def _row(
     inventory: Inventory, at: int, archived: int | None, readings: int | None, commits: tuple[HeldCommit, ...]
 ) -> Row:
-    grid, told = inventory.grid, inventory.told
+    grid, counts = inventory.grid, inventory.summary_counts
     live, online = int(inventory.live.readings[at]), int(inventory.online.readings[at])
     is_archived = bool(commits) if archived is None else archived > 0
-    summarised = None if told.touched[at] else int(told.readings[at])
-    is_known = bool(told.touched[at]) or bool(summarised)
+    summarised = None if counts.touched[at] else int(counts.readings[at])
+    is_known = bool(counts.touched[at]) or bool(summarised)
     state = _state(live > 0, is_archived, online > 0)
     return Row(
         start=grid.start + at * grid.step,
-        state=state or ("summarised" if is_known else "expired" if told.gone[at] else "gap"),
+        state=state or ("summarised" if is_known else "expired" if counts.gone[at] else "gap"),
         live=live,
         archived=archived,
         online=online,
@@ -225,15 +225,15 @@ def _commits(inventory: Inventory, at: int, is_part: bool) -> tuple[HeldCommit, 
             commit, count = held.manifest, held.part.rows if is_exact else None
             if (before := found.get(commit.commit)) is not None:  # in another section
                 count = None if count is None or before.readings is None else before.readings + count
-            told = commit.created, commit.buckets, count, held.drilled, held.expires
-            found[commit.commit] = HeldCommit(commit.commit, *told)
+            facts = commit.created, commit.buckets, count, held.drilled, held.expires
+            found[commit.commit] = HeldCommit(commit.commit, *facts)
     return tuple(found.values())
 
 
 def _days(inventory: Inventory, is_part: bool) -> list[Day]:
-    grid, told = inventory.grid, inventory.told
+    grid, counts = inventory.grid, inventory.summary_counts
     per_day = DAY_MS // grid.step
-    live_all, told_all = grid.by_day(inventory.live.all), grid.by_day(told.all)
+    live_all, summarised_all = grid.by_day(inventory.live.all), grid.by_day(counts.all)
     by_manifest, is_spread = _in_parts(grid, inventory.parts)
     days = []
     for number in range(len(live_all)):
@@ -251,9 +251,9 @@ def _days(inventory: Inventory, is_part: bool) -> list[Day]:
                 held=sum(it.part.rows for it in parts),
                 closed=sum(it.part.rows for it in parts if it.is_closed),
                 copied=sum(it.part.rows for it in parts if it.is_all_live),
-                told=told.readings[rows],
-                told_all=int(told_all[number]),
-                is_told=told.known[rows],
+                summarised=counts.readings[rows],
+                summarised_all=int(summarised_all[number]),
+                is_summarised=counts.known[rows],
             )
         )
     return days

@@ -21,7 +21,7 @@ from archivers.moving.archive import check_archive
 from archivers.reading.reader import ArchivedReader
 from archivers.records.days import CommitDays
 from archivers.records.receipts import commit_of
-from archivers.restoring.put import put_measurements, repeated, standing_in
+from archivers.restoring.put import existing_in, put_measurements, repeated
 from archivers.upkeep import recompute
 from archivers.writes.delete import chunks
 from archivers.writes.inserts import insert_raw
@@ -72,8 +72,9 @@ def drill(context: ArchiveContext, days: int, seed: int) -> list[DrilledDay]:
 def sample(
     drilled: Mapping[int, datetime | None], count: int, seed: int
 ) -> list[tuple[int, datetime | None]]:
-    """Returns so many days, each with its last drill: those without one first, then those whose last one is
-    longest ago. Among equals chance decides, so that all days have their turn and none can be foreseen."""
+    """Returns `count` days, each with its last drill: days never drilled first, then those whose last drill
+    is longest ago. Ties are broken at random, so that every day is drilled in time and no choice can be
+    foreseen."""
     chance = random.Random(seed)
     shuffled = sorted(drilled)
     chance.shuffle(shuffled)
@@ -105,7 +106,7 @@ def _equal(context: ArchiveContext, manifest: Manifest, batch: Batch) -> int:
             context.check()
             _drop(context)
             try:
-                equal += _brought_back(context, manifest, several)
+                equal += _restored_as_archived(context, manifest, several)
             finally:
                 _drop(context)
     return equal
@@ -119,7 +120,7 @@ def _without_namesakes(piece: Batch) -> Iterator[Batch]:
         piece = piece.take(later)
 
 
-def _brought_back(context: ArchiveContext, manifest: Manifest, piece: Batch) -> int:
+def _restored_as_archived(context: ArchiveContext, manifest: Manifest, piece: Batch) -> int:
     database, (main, overflow) = context.database, scratch(context.policy.name)
     if manifest.timeseries is not None:
         database.create_collection(main, timeseries=manifest.timeseries)
@@ -134,7 +135,7 @@ def _brought_back(context: ArchiveContext, manifest: Manifest, piece: Batch) -> 
         (overflow, piece.extra, piece.owner.tolist()),
     ):
         insert_raw(database, collection, documents)
-        found = standing_in(database, collection, documents) if len(documents) else []
+        found = existing_in(database, collection, documents) if len(documents) else []
         wrong |= {owner[i] for i, it in enumerate(found) if it != documents[i]}
     return len(piece) - len(wrong)
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from archivers.context import ArchiveContext
-from archivers.ending.rule import Rule
-from archivers.evidence.copies import Copy, Finder, FoundBucket, Searched
+from archivers.evidence.copies import BucketFinder, Copy, FoundBucket, Searched
 from archivers.evidence.coverage import CoverageQuery, coverage
 from archivers.evidence.fate import End, Facts, Fate, fate
 from archivers.evidence.history import BucketHistory, Event
+from archivers.expiring.rule import RetentionRule
 from archivers.moving.archive import check_archive
 from archivers.writes.delete import units
 from archivers.writes.held import covered
@@ -27,7 +27,7 @@ from rollups.holds import Hold, Holds
 
 
 @dataclass(frozen=True)
-class Question:
+class ExplainQuery:
     """The buckets that are asked about: the one with an `_id`, maybe known to lie on the day of an instant;
     or those that cover the instant, of some series."""
 
@@ -38,7 +38,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Explained:
+class ExplainedBucket:
     """A bucket. `series` is None where it has several, or breaks its model."""
 
     id: Any
@@ -53,21 +53,21 @@ class Explained:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ExplainResult:
     """What was found. `hour`: the coverage of the hour of an instant that no bucket covers."""
 
-    buckets: list[Explained]
+    buckets: list[ExplainedBucket]
     searched: Searched | None = None
     hour: str | None = None
 
 
-def explain(context: ArchiveContext, question: Question, through: int | None) -> Answer:
+def explain(context: ArchiveContext, question: ExplainQuery, through: int | None) -> ExplainResult:
     """Returns all that is known of a bucket. `through`: windows that end before it (milliseconds) are rolled
     up; None: none has to be. Raises UsageError where there is no such series, HaltedError where the archive
     is not all there."""
     check_selector(context.policy, question.series)
     check_archive(context.database, context.policy, context.store)
-    finder = Finder(context)
+    finder = BucketFinder(context)
     if question.has_identity:
         found = finder.by_id(question.identity, question.at)
     else:
@@ -77,10 +77,10 @@ def explain(context: ArchiveContext, question: Question, through: int | None) ->
     buckets = [_explained(context, history, it, through) for it in found]
     buckets.sort(key=lambda it: (it.first is None, it.first or 0))
     hour = None if buckets or question.has_identity else _hour(context, question)
-    return Answer(buckets, finder.searched, hour)
+    return ExplainResult(buckets, finder.searched, hour)
 
 
-def _hour(context: ArchiveContext, question: Question) -> str:
+def _hour(context: ArchiveContext, question: ExplainQuery) -> str:
     assert question.at is not None
     within = TimeRange(as_date(question.at), as_date(question.at + 1))
     (row,) = coverage(context, CoverageQuery(within, question.series, HOUR))
@@ -89,7 +89,7 @@ def _hour(context: ArchiveContext, question: Question) -> str:
 
 def _explained(
     context: ArchiveContext, history: BucketHistory, found: FoundBucket, through: int | None
-) -> Explained:
+) -> ExplainedBucket:
     bucket, archived_by = found.latest
     policy = archived_by or context.policy
     decoded = decode(bucket, policy)
@@ -110,7 +110,7 @@ def _explained(
         hold=next(iter(holds), None),
     )
     columns = decoded.columns
-    return Explained(
+    return ExplainedBucket(
         id=bucket.main.legible_id(0),
         series=columns.series[columns.bucket_series[0]] if is_sound and not policy.sample_series else None,
         first=first,
@@ -126,7 +126,7 @@ def _explained(
 def _end(context: ArchiveContext, found: FoundBucket, last: int) -> End | None:
     """Returns when the archived bucket goes: offline with its commit, online with the UTC day of its last
     reading."""
-    rule = Rule.of(context.policy, context.now)
+    rule = RetentionRule.of(context.policy, context.now)
     if rule is None or not found.copies:
         return None
     manifest = found.copies[-1].version.commit
@@ -138,9 +138,9 @@ def _end(context: ArchiveContext, found: FoundBucket, last: int) -> End | None:
 
 
 def _holds(context: ArchiveContext, policy: Policy, decoded: Decoded) -> list[Hold]:
-    """Returns those that cover a bucket; `policy`: as which it was decoded."""
-    standing = Holds(context.database, context.policy.name).standing()
-    return [hold for hold in standing if covered(decoded, policy, [hold])]
+    """Returns the holds that cover a bucket, decoded as `policy` says."""
+    holds = Holds(context.database, context.policy.name).active()
+    return [it for it in holds if covered(decoded, policy, [it])]
 
 
 def _span(policy: Policy, bucket: Batch) -> tuple[int | None, int | None]:
@@ -149,7 +149,7 @@ def _span(policy: Policy, bucket: Batch) -> tuple[int | None, int | None]:
 
 
 def _equal_copy(policy: Policy, found: FoundBucket) -> Any:
-    """Returns when the copy was made that the live bucket equals, and that may go once it is deleted."""
+    """Returns when the copy was made that equals the live bucket, and whose original no run has deleted."""
     if found.live is None:
         return None
     mine = units(policy, found.live)

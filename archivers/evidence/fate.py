@@ -27,7 +27,7 @@ class End(NamedTuple):
 
     keep: str
     at: datetime
-    is_buried: bool
+    has_tombstone: bool
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def fate(policy: Policy, it: Facts) -> Fate:
     rule = f'retain.archive = "{it.end.keep}"'
     if it.hold is not None:
         return Fate(state, f"{rule}; held by {it.hold.name}: it stays until that is released")
-    if it.end.is_buried:
+    if it.end.has_tombstone:
         rule += ", under a tombstone: `bucketwise undelete` lifts it"
     return Fate(state, rule, "expire", it.end.at)
 
@@ -117,8 +117,8 @@ def _waiting(archive: Archive, it: Facts) -> str:
 
 
 def due_at(archive: Archive, last_ms: int) -> datetime | None:
-    """Returns when a bucket with this last reading has expired, and so has the whole of its batch; None: it
-    never does."""
+    """Returns when a bucket with this last reading, and all of its batch, has expired; None where it never
+    does."""
     if archive.after is None:
         return None
     if archive.batch is not None:

@@ -1,4 +1,4 @@
-"""How a bucket got to where it is, by manifests, receipts, pins and the quarantine."""
+"""The history of a bucket, from manifests, receipts, pins and the quarantine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from archivers.context import ArchiveContext
 from archivers.evidence.copies import Copy, FoundBucket
 from archivers.format.manifest import Manifest, Origin
-from archivers.records.deletions import KEPT, names_in
+from archivers.records.deletions import KEPT, unpacked_names
 from archivers.records.heads import link_of
 from archivers.records.pins import Pin
 from archivers.records.receipt_files import numbered_for
@@ -62,15 +62,15 @@ class BucketHistory:
             yield Event(it["first_seen"], "quarantined", detail=f"{it['field']}: {it['reason']}")
 
     def _copied(self, copy: Copy) -> Iterator[Event]:
-        """Yields a version: when it was copied, whose place its commit took, and when its original was
-        deleted."""
+        """Yields the events of a version: when it was copied, which commits its commit replaced, and when its
+        original was deleted."""
         manifest, position = copy.version.commit, copy.version.position
         detail = "superseded by a later version" if copy.version.is_superseded else None
         if manifest is None:
             if copy.copied is not None and as_ms(copy.copied) > 0:  # restored ones are noted without a time
                 yield Event(copy.copied, "copied", detail=detail)
             return
-        line = list(self._line(manifest, position))
+        line = list(self._lineage(manifest, position))
         first, _ = line[-1]
         origin = _origin(manifest, position)
         name = None if first.replaces else first.commit
@@ -82,9 +82,9 @@ class BucketHistory:
         if not copy.version.is_superseded:
             yield from self._deleted(line)
 
-    def _line(self, manifest: Manifest, position: int) -> Iterator[tuple[Manifest, int]]:
-        """Yields the commits that have held a bucket, the last one first, and its position in each; as far as
-        they took each other's place whole."""
+    def _lineage(self, manifest: Manifest, position: int) -> Iterator[tuple[Manifest, int]]:
+        """Yields the commits that have held a bucket, the last one first, and its position in each, as far
+        back as each replaced all of the one before."""
         yield manifest, position
         before = [self._replaced(name) for name in manifest.replaces]
         whole = [it for it in before if it is not None]
@@ -92,20 +92,19 @@ class BucketHistory:
             return
         for older in whole:
             if position < older.buckets:
-                yield from self._line(older, position)
+                yield from self._lineage(older, position)
                 return
             position -= older.buckets
 
     def _replaced(self, name: str) -> Manifest | None:
-        """Returns the manifest of a commit that another one has taken over: it stays, as a link of the
-        chain."""
+        """Returns the manifest of a replaced commit, which stays as a link of the chain."""
         receipt = self._receipts.get(name) or {}
         assert self._offline is not None
         commit = commit_of(receipt) if "seal" in receipt else None
         return None if commit is None else self._offline.chain.link(link_of(commit))
 
     def _deleted(self, line: Sequence[tuple[Manifest, int]]) -> Iterator[Event]:
-        """Yields the deletes in receipts behind the last one that the first of these commits knew of."""
+        """Yields the deletes in receipts after the last one that the first of these commits names."""
         positions = {manifest.commit: position for manifest, position in line}
         known = min((it.receipt.sequence if it.receipt else 0 for it, _ in line), default=0)
         for it in numbered_for(self._receipts, self._context.receipt_files, known, list(positions)):
@@ -120,7 +119,7 @@ class BucketHistory:
         mine = {"_id.policy": self._receipts.policy, "kind": {"$in": ["delete", KEPT]}, **around}
         found = self._receipts.collection.with_options(codec_options=CODEC).find(mine).sort("_id")
         for it in found:
-            if "ids" in it and name in names_in(it["ids"]):
+            if "ids" in it and name in unpacked_names(it["ids"]):
                 sequence = it.get("sequence")
                 yield Event(it.get("at"), "deleted", None, sequence and int(sequence), it.get("fence"))
 

@@ -1,4 +1,4 @@
-"""What a changed policy would roll up again, and for which summaries the readings are gone: counts alone."""
+"""Counts what a changed policy would roll up again, and the summaries whose readings are gone."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _archived(context: ArchiveContext) -> tuple[int, int | None, int | None]:
         return collection.estimated_document_count(), None, None
     totals = {name: {"$sum": f"${name}"} for name in ("buckets", "readings", "documents_bytes")}
     receipts = context.receipts
-    stages = [{"$match": receipts.all_standing}, {"$group": {"_id": None, **totals}}]
+    stages = [{"$match": receipts.is_current}, {"$group": {"_id": None, **totals}}]
     for found in receipts.collection.aggregate(stages):
         return found["buckets"], found["readings"], found["documents_bytes"]
     return 0, 0, 0

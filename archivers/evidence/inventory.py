@@ -1,4 +1,4 @@
-"""What lies where in some adjoining rows, seen at one instant: live, online, in commits, in summaries."""
+"""What there is of some adjoining rows at one instant: live, online, in commits, in summaries."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import numpy as np
 from pymongo.client_session import ClientSession
 
 from archivers.context import ArchiveContext
-from archivers.ending.online import tombstones_of
-from archivers.ending.rule import Rule
 from archivers.evidence.grid import Counts, Grid, Tally
 from archivers.evidence.series import is_of_series
 from archivers.evidence.summary_counts import SummaryCounter, SummaryCounts
+from archivers.expiring.online import tombstones_of
+from archivers.expiring.rule import RetentionRule
 from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Manifest, Part
 from archivers.moving.online import archived_source
@@ -71,7 +71,7 @@ class Inventory:
     online: Tally
     gone: Counts  # readings of online copies whose originals are not live
     parts: Sequence[HeldPart]
-    told: SummaryCounts
+    summary_counts: SummaryCounts
     expires: Mapping[int, datetime]  # in an online archive: UTC day since 1970 -> when its tombstone is due
 
     @cached_property
@@ -84,13 +84,13 @@ class Inventory:
 
 
 class InventoryReader:
-    """Looks at one policy, for some of its series."""
+    """Reads what there is of one policy, or of some of its series."""
 
     def __init__(self, context: ArchiveContext, selector: Selector) -> None:
         self._context = context
         self._selector = selector
         self._offline = context.offline()
-        self._rule = Rule.of(context.policy, context.now)
+        self._rule = RetentionRule.of(context.policy, context.now)
         self._archived = ArchivedReader(context.database, context.policy, self._offline)
 
     def parts(self, grid: Grid, session: ClientSession) -> list[HeldPart]:
@@ -101,11 +101,11 @@ class InventoryReader:
         archive: OfflineArchive = self._offline.at(Registry(receipts, session))
         manifests = archive.manifests(grid.start, grid.end)
         known = receipts.get_all([it.commit for it in manifests], session)
-        policy, asked = self._context.policy, self._selector
+        policy, selector = self._context.policy, self._selector
         found = [
             held
             for it in manifests
-            for held in self._parts_of(it, known.get(it.commit) or {}, it.may_hold(policy, asked))
+            for held in self._parts_of(it, known.get(it.commit) or {}, it.may_hold(policy, selector))
         ]
         return [it for it in found if it.part.touches(grid.start, grid.end)]
 
@@ -131,23 +131,23 @@ class InventoryReader:
         if self._rule is None or self._context.to != "online":
             return {}
         found = tombstones_of(self._context.receipts, session)
-        told = ((it["day"], self._rule.due(it["tombstone"])) for it in found)
-        return {day: due for day, due in told if due is not None}
+        due_days = ((it["day"], self._rule.due(it["tombstone"])) for it in found)
+        return {day: due for day, due in due_days if due is not None}
 
-    def look(self, grid: Grid, counter: SummaryCounter, session: ClientSession) -> Inventory:
+    def read(self, grid: Grid, counter: SummaryCounter, session: ClientSession) -> Inventory:
         """Returns what lies in the time of these rows."""
-        told = counter.tell(grid, session)
+        summary_counts = counter.count(grid, session)
         parts = self.parts(grid, session)
         live, pinned, broken = self._live(grid, parts, session)
         online, gone = self._online(grid, session)
         held = self._held(grid, session)
         expires = self._expires(session)
-        return Inventory(grid, live, pinned, broken, held, online, gone, parts, told, expires)
+        return Inventory(grid, live, pinned, broken, held, online, gone, parts, summary_counts, expires)
 
     def _held(self, grid: Grid, session: ClientSession) -> Counts:
         """Returns how many holds cover some of each row."""
         counts = grid.zeros()
-        for hold in Holds(self._context.database, self._context.policy.name).standing(session):
+        for hold in Holds(self._context.database, self._context.policy.name).active(session):
             if hold.may_cover(self._selector) and hold.touches(grid.start, grid.end):
                 counts[grid.rows(hold.within.start_ms, hold.within.end_ms - 1)] += 1
         return counts

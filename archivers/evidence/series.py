@@ -1,4 +1,4 @@
-"""Which buckets may be of some series, told by their own fields: also where they break their model."""
+"""Decides by their fields which documents may be of some series, also where they break their model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What summaries tell of each row: how many readings, as far as whole windows make the row up."""
+"""Counts the readings of each row by summaries, where whole windows make up the row."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _Window(NamedTuple):
 @dataclass(frozen=True)
 class SummaryCounts:
     """Readings by row. `known`: summaries cover the whole row, which is rolled up. Elsewhere the counts are
-    zero; `touched` says where summaries of a longer time stand, `gone` where there are none any more."""
+    zero: where `touched`, there are summaries of longer windows; where `gone`, they have expired."""
 
     known: Flags
     all: Counts
@@ -57,7 +57,7 @@ class SummaryCounter:
         self._ended = progress.ended_before(database, policy)
         self._levels = [it for it in reversed(levels_of(policy)) if not it.local]
 
-    def tell(self, grid: Grid, session: ClientSession | None = None) -> SummaryCounts:
+    def count(self, grid: Grid, session: ClientSession | None = None) -> SummaryCounts:
         """Counts each row by the coarsest level whose windows make it up."""
         known, zero = np.zeros(len(grid), dtype=np.bool_), grid.zeros
         every, mine = zero(), zero()

@@ -23,7 +23,7 @@ Document = dict[str, Any]
 
 
 class Run(NamedTuple):
-    """UTC days from first to last. `readings`: None where they can't be told exactly."""
+    """UTC days from first to last. `readings`: None where their number is not known exactly."""
 
     first: str
     last: str
@@ -34,7 +34,7 @@ class Run(NamedTuple):
 
 @dataclass
 class Volume:
-    """Readings or summaries, and bytes. None: how many can't be told exactly."""
+    """Readings or summaries, and bytes. None: the number is not known exactly."""
 
     count: int | None = 0
     bytes: int = 0

@@ -1,9 +1,8 @@
 """How many readings of each row are archived, and how many there are in all: decided from counts.
 
 Manifests count the readings of a commit by UTC day, of all series together. For an hour, or for some series,
-summaries tell, if those of the whole day agree with the manifests and with what is live. What can't be told
-exactly is None.
-"""
+summaries are used, if those of the whole day agree with the manifests and with what is live. What is not
+known exactly is None."""
 
 from __future__ import annotations
 
@@ -31,9 +30,9 @@ class Day:
     held: int
     closed: int
     copied: int
-    told: Counts  # readings in summaries, of the series asked for
-    told_all: int
-    is_told: Flags
+    summarised: Counts  # readings in summaries, of the series asked for
+    summarised_all: int
+    is_summarised: Flags
 
     @property
     def archived(self) -> list[int | None]:
@@ -52,15 +51,17 @@ class Day:
         return [self._readings(row, archived) for row, archived in enumerate(self.archived)]
 
     def _readings(self, row: int, archived: int | None) -> int | None:
-        live, told = int(self.live[row]), int(self.told[row])
+        live, summarised = int(self.live[row]), int(self.summarised[row])
         if not self.may_hold:
             return live
         if not self._is_mixed and not self.copied:
             return None if archived is None else live + archived
         if not self._is_mixed and self.live_all == self.copied and (not self.closed or self._is_whole):
-            return live + self.closed  # the other copies are of live buckets
-        most = live + archived if archived is not None else told
-        return told if self.is_told[row] and max(live, archived or 0) <= told <= most else None
+            return live + self.closed  # all other copies are of live buckets
+        most = live + archived if archived is not None else summarised
+        return (
+            summarised if self.is_summarised[row] and max(live, archived or 0) <= summarised <= most else None
+        )
 
     @property
     def _is_mixed(self) -> bool:
@@ -77,12 +78,12 @@ class Day:
     @property
     def _derived(self) -> list[int] | None:
         """Returns counts derived from summaries; None where they don't agree with the rest."""
-        if not self.is_told.all():
+        if not self.is_summarised.all():
             return None
-        if self.held == self.told_all:  # all is archived
-            found = self.told
-        elif self.held == self.closed and self.told_all == self.live_all + self.closed:
-            found = np.asarray(self.told - self.live)
+        if self.held == self.summarised_all:  # all is archived
+            found = self.summarised
+        elif self.held == self.closed and self.summarised_all == self.live_all + self.closed:
+            found = np.asarray(self.summarised - self.live)
         else:
             return None
         return [int(it) for it in found] if (found >= 0).all() else None

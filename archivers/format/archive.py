@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from archivers.format import parquet
 from archivers.format.chain import ChainPosition
-from archivers.format.finding import ArchivedCommits, CommitIndex, Listed
+from archivers.format.commit_index import ArchivedCommits, CommitIndex, Listed
 from archivers.format.keys import Keys
 from archivers.format.manifest import DamagedError, Manifest, Part
 from archivers.format.names import (
@@ -36,7 +36,7 @@ from archivers.format.writing import NOTHING, CommitWriter, Maker, Replaced, Wri
 from archivers.stores.base import AlreadyExists, NotFound, ObjectStore
 from buckets.bson.raw import Batch
 from buckets.columns import Series, joined
-from buckets.decoding.decode import Lot
+from buckets.decoding.decode import BucketSet
 from buckets.packing.pack import PackedGroup, Rows
 from buckets.packing.unpack import Readings, gives, unpack
 from config.errors import HaltedError
@@ -61,8 +61,8 @@ class SectionBuckets(NamedTuple):
 
 
 class OfflineArchive(ArchivedCommits):
-    """The archive of one policy: its commits, what they hold, and how another one is made. Knows nothing of
-    what is live."""
+    """The archive of one policy: its commits, what they hold, and how another one is made. Does not know
+    which buckets are live."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class OfflineArchive(ArchivedCommits):
         listed: Listed | None = None,
     ) -> None:
         super().__init__(policy, store, index, keys, listed)
-        self._recent = Recent()  # at other instants as well
+        self._recent = Recent()  # shared by the archive at other instants
         self.versions: dict[str, dict[str, str]] = {}  # in the last commit: key of each file -> version
 
     def claim(self, owner: str, database: str) -> None:
@@ -88,7 +88,7 @@ class OfflineArchive(ArchivedCommits):
             with contextlib.suppress(AlreadyExists):
                 self.store.put_bytes(key, data, if_absent=True)
                 if self.store.get_bytes(key) != data:
-                    self.store.delete([key])  # ours, and damaged: it would stop every later run
+                    self.store.delete([key])  # written here, and damaged: every later run would halt at it
                     raise HaltedError(
                         f"{self.store.url}/{key}: read back, it is not what was written. "
                         "Nothing was changed. Look at the store, then run again"
@@ -116,29 +116,29 @@ class OfflineArchive(ArchivedCommits):
 
     def copy(
         self,
-        lots: Iterable[Lot],
+        bucket_sets: Iterable[BucketSet],
         types: dict[str, str],
         maker: Maker,
         check: Callable[[], None],
         replaces: Replaced = NOTHING,
     ) -> Copied:
-        """Writes sound buckets, each of the lots (at least one) as a section, and verifies what was written.
+        """Writes sound buckets, each set (at least one) as a section, and verifies what was written.
         Raises HaltedError where it isn't equal.
 
-        Takes a lot once the one before is written and verified. Touches nothing but the store, so that a
+        Takes a set once the one before is written and verified. Touches nothing but the store, so that a
         thread may do it. `check`: see `CommitWriter`."""
         archive = self.policy.archive
         storage_class = archive.storage_class if archive is not None else None
         writer = CommitWriter(self.store, types, maker, check, replaces, storage_class)
-        for lot in lots:
-            written, batch = writer.write(lot), lot.batch
-            if not gives(*self._read_back(written, lot.policy), batch):
+        for buckets in bucket_sets:
+            written, batch = writer.write(buckets), buckets.batch
+            if not gives(*self._read_back(written, buckets.policy), batch):
                 raise HaltedError(
                     f"policy {self.policy.name}: commit {writer.name}, read back from {self.store.url}, does "
                     "not contain the documents that were exported. Nothing was deleted. Look at the store, "
                     "then run again"
                 )
-        draft = writer.draft(lot)
+        draft = writer.draft(buckets)
         return Copied(draft, batch if len(draft.sections) == 1 else None)
 
     def commit(self, copied: Copied, place: ChainPosition, check: Callable[[], None]) -> Manifest:
@@ -172,7 +172,7 @@ class OfflineArchive(ArchivedCommits):
             if which is None or which[number]:
                 yield SectionBuckets(np.arange(start, end), self.load(manifest, number))
 
-    def some(self, manifest: Manifest, positions: Positions) -> Iterator[SectionBuckets]:
+    def buckets_at(self, manifest: Manifest, positions: Positions) -> Iterator[SectionBuckets]:
         """Yields the buckets at these ascending positions of a commit, as `sections` does; only sections that
         hold any are read."""
         for number, (start, end) in enumerate(itertools.pairwise(manifest.edges)):
@@ -198,14 +198,14 @@ class OfflineArchive(ArchivedCommits):
         self._recent.put(section, batch)
         return batch
 
-    def rows(self, manifest: Manifest, parts: Iterable[Part], asked: RowFilter) -> Iterator[Rows]:
+    def rows(self, manifest: Manifest, parts: Iterable[Part], row_filter: RowFilter) -> Iterator[Rows]:
         """Yields the rows that are asked for in parts of a commit. Raises DamagedError where one of these is
         missing, or differs from the manifest."""
         values = manifest.archived_policy.value_names
         for part in parts:
             data = self._part(part)
             with decoding(self.store, part):
-                yield from read_rows(data, manifest.series_types, values, asked)
+                yield from read_rows(data, manifest.series_types, values, row_filter)
 
     def _part(self, part: Part) -> bytes:
         if (data := self._recent.part(part)) is None:
@@ -214,8 +214,8 @@ class OfflineArchive(ArchivedCommits):
         return data
 
     def holds(self, manifest: Manifest, batch: Batch) -> bool:
-        """Returns whether a commit of one section, as its files lie in the store, holds this very batch.
-        Raises DamagedError where a file is missing, or differs from the manifest."""
+        """Returns whether a commit of one section, read back from the store, holds exactly this batch. Raises
+        DamagedError where a file is missing, or differs from the manifest."""
         read_back = self._read_back(_files(manifest, 0), manifest.archived_policy)
         return manifest.documents_sha256 == batch.digest and gives(*read_back, batch)
 
@@ -235,7 +235,7 @@ class OfflineArchive(ArchivedCommits):
         prefixes = (f"{self.policy.name}/{it}" for it in ("data/", "meta/buckets/"))
         return {found.key: found.size for prefix in prefixes for found in self.store.list(prefix)}
 
-    def see(self, manifest: Manifest, sizes: Mapping[str, int]) -> None:
+    def check_sizes(self, manifest: Manifest, sizes: Mapping[str, int]) -> None:
         """Raises DamagedError where a file of a commit is missing, or of another size than its manifest says.
         `sizes`: what was listed."""
         for file in manifest.files:
@@ -249,16 +249,17 @@ class OfflineArchive(ArchivedCommits):
     def check_present(self, manifest: Manifest) -> None:
         """Raises DamagedError where the commit is gone: somebody else cleared the store since it was read."""
         if not self.is_there(manifest.name):
-            self.miss(manifest.name)
+            self.raise_missing(manifest.name)
 
     def drop(self, manifest: Manifest) -> None:
-        """Takes a commit out. The manifest goes before its files: a crash leaves files of no commit."""
+        """Removes a commit. Its manifest is moved first, so that a crash leaves files of no commit, never a
+        commit without files."""
         self.chain.drop(manifest)
         self.store.delete([file.key for file in manifest.files])
 
     def set_aside(self, commit: str, section: int, batch: Batch) -> None:
-        """Keeps buckets that are about to be taken out of a section of a commit, as BSON, where no reader of
-        the archive looks."""
+        """Keeps buckets that are about to be removed from a section of a commit, as BSON, under a key that no
+        reader of the archive reads."""
         key = superseded_key(self.policy.name, commit, section)
         self.store.put_bytes(key, batch.main.data + batch.extra.data)
 
@@ -266,9 +267,9 @@ class OfflineArchive(ArchivedCommits):
         """Yields the files under `data/` and `meta/buckets/` of no commit, and the commit they are named
         for."""
         files = self.sizes()
-        yield from self.of_none(files, self.commits())  # after the files: one committed since counts
+        yield from self.files_outside(files, self.commits())  # after the files: one committed since counts
 
-    def of_none(
+    def files_outside(
         self, files: Iterable[str], commits: Iterable[Commit]
     ) -> Iterator[tuple[str, CommitName | None]]:
         """Yields the files that belong to none of these commits, and the commit they are named for."""
@@ -287,12 +288,13 @@ class OfflineArchive(ArchivedCommits):
         """Removes what runs under older leases wrote and never committed. Returns whether that was all.
 
         A newer holder's files carry a higher fence, so a run that lost its lease can't take them away.
-        `known` tells which commits have a receipt: they were committed. `parts` are those that must be there:
-        while one is missing, a file that looks left over may be it. Raises DamagedError."""
+        `known` tells which commits have a receipt: they were committed. `parts` are the keys that must be
+        there: while one is missing, a file that seems left over may be that part, renamed. Raises
+        DamagedError."""
         found = [(key, commit) for key, commit in self.unlisted() if commit]
         left = [(key, commit.name) for key, commit in found if commit.fence < fence]
         for _, commit in sorted(known({name for _, name in left}).items()):
-            self.miss(commit)
+            self.raise_missing(commit)
         if left:
             there = {found.key for found in self.store.list(f"{self.policy.name}/data/")}
             for key in sorted(set(parts()) - there):

@@ -74,14 +74,14 @@ class Chain:
         return self._manifests[at]
 
     def expect(self, seals: Mapping[str, str | None]) -> None:
-        """Remembers these seals, so that none is looked up."""
+        """Remembers these seals, so that they need not be looked up."""
         self._seal_of = seals.get
 
     def link(self, link: Link) -> Manifest:
         """Returns a manifest of the chain, whether its commit is there or was dropped. Raises
         DamagedError."""
         commit = commit_at(link.commit, link.sequence)
-        assert commit is not None  # the model has seen to that
+        assert commit is not None  # the model checks the name
         with contextlib.suppress(NotFound):
             manifest = self.manifest(commit)
             if manifest.sha256 == link.sha256:
@@ -107,8 +107,9 @@ class Chain:
         vouched: Collection[Link] = (),
     ) -> Iterator[Manifest | DamagedError]:
         """Yields the heads and the manifests before them, leaving out those with a smaller sequence than
-        `floor`; in place of one that can't be read, why. Nothing is found beyond that. `lost` seals have been
-        given up. A checkpoint has `vouched` for some, and for what came before these."""
+        `floor`; in place of one that can't be read, the error. Manifests that only such a one leads to are
+        not found. `lost`: seals that a person has given up. `vouched`: manifests that a checkpoint vouches
+        for; the walk stops there."""
         waiting = list(heads)
         seen = set(waiting)
         while waiting:
@@ -143,7 +144,7 @@ class Chain:
         return made.model_copy(update={"signature": signature})
 
     def commit(self, manifest: Manifest) -> None:
-        """Writes a manifest, and reads it back. Raises HaltedError where another one has its place."""
+        """Writes a manifest, and reads it back. Raises HaltedError where another manifest has its key."""
         key = manifest_key(self._policy, manifest.sequence, manifest.commit)
         data, ours = encoded(manifest), True
         try:
@@ -166,8 +167,8 @@ class Chain:
         self._manifests.pop((manifest.sequence, manifest.commit), None)
 
     def sign(self, manifest: Manifest, keys: Keys) -> bool:
-        """Signs a manifest, or the link that is left of it, unless the first key has. Returns whether it had
-        not. A reader meanwhile finds the old signature or the new one."""
+        """Signs a manifest, or the link that is left of it, unless the first key has signed it. Returns
+        whether it was signed now. A reader meanwhile finds the old signature or the new one."""
         signature = keys.sign(manifest.sha256)
         if manifest.signature == signature:
             return False

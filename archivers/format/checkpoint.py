@@ -19,7 +19,7 @@ from archivers.format.names import checkpoint_key
 from archivers.format.seals import UNSEALED, seal_of
 from archivers.stores.base import Corrupt, NotFound, ObjectStore
 
-_MEND = (
+_REMEDY = (
     "Find out what happened to it, and remove the file if it is there: the next run goes through the whole "
     "chain of manifests, and makes another checkpoint if nothing is wrong"
 )
@@ -76,15 +76,15 @@ def read_checkpoint(
         found = Checkpoint.model_validate_json(data)
     except NotFound:
         what = "the checkpoint is missing, though the database names it"
-        raise DamagedError("checkpoint-missing", place, what, _MEND) from None
+        raise DamagedError("checkpoint-missing", place, what, _REMEDY) from None
     except Corrupt as error:
-        raise DamagedError("checkpoint-differs", place, error.reason, _MEND) from None
+        raise DamagedError("checkpoint-differs", place, error.reason, _REMEDY) from None
     except ValidationError as error:
         what = f"the checkpoint can't be read: {error.errors()[0]['msg']}"
-        raise DamagedError("checkpoint-differs", place, what, _MEND) from None
+        raise DamagedError("checkpoint-differs", place, what, _REMEDY) from None
     if not (seal_of(data) == found.sha256 == record.sha256) or found.policy != policy:
         what = "it is not the checkpoint that was written: the database names another seal"
-        raise DamagedError("checkpoint-differs", place, what, _MEND)
+        raise DamagedError("checkpoint-differs", place, what, _REMEDY)
     if keys is not None:
         keys.check(found.sha256, found.signature, place)
     return found

@@ -52,12 +52,14 @@ class Keys:
             pass
         elif signature is not None:
             what = f"it is signed under the key {name}, which is not among store.signing_key"
-            mend = "Put that key back; where it is lost for good, see `bucketwise sign`"
-            raise DamagedError("signature-missing", place, what, mend)
+            remedy = "Put that key back; where it is lost for good, see `bucketwise sign`"
+            raise DamagedError("signature-missing", place, what, remedy)
         elif self._keys:
             what = "it is not signed, and store.signing_key is set"
-            mend = "Where signing has just been turned on, run `bucketwise sign`; else find out who wrote it"
-            raise DamagedError("signature-missing", place, what, mend)
+            remedy = (
+                "Where signing has just been turned on, run `bucketwise sign`; else find out who wrote it"
+            )
+            raise DamagedError("signature-missing", place, what, remedy)
 
 
 UNSIGNED = Keys()

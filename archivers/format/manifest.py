@@ -1,4 +1,4 @@
-"""Manifests: what a commit of the offline archive holds. A commit is there once its manifest is.
+"""Manifests: what a commit of the offline archive holds. A commit exists once its manifest does.
 
 A commit is some buckets, archived together: one part a UTC day of their readings, one buckets file, one
 manifest. A large one has several sections of these, each of a size that fits into the memory of a run.
@@ -44,9 +44,9 @@ class DamagedError(HaltedError):
     """The archive is not what its manifests say. Nothing was deleted."""
 
     def __init__(
-        self, code: str, place: str, what: str, mend: str = "Restore the file from a backup of the store"
+        self, code: str, place: str, what: str, remedy: str = "Restore the file from a backup of the store"
     ) -> None:
-        super().__init__(f"{place}: {what}. Nothing was deleted. {mend}")
+        super().__init__(f"{place}: {what}. Nothing was deleted. {remedy}")
         self.code = code  # the code of a finding
         self.place = place  # url of the file, or what names the document
 
@@ -111,7 +111,7 @@ class LastReceipt(_Model):
 
 
 class Origin(_Model):
-    """Buckets of a commit that others have held before: so many, archived first in that commit.
+    """Buckets of a commit that other commits held before: their number, and where they were archived first.
 
     Which of two versions of a bucket is the later one follows from where each was archived first."""
 
@@ -185,15 +185,15 @@ class Manifest(_Model):
         return max(self.all_origins, key=lambda it: it.created)
 
     @property
-    def kin(self) -> str:
+    def merge_key(self) -> str:
         """Returns a key that is equal for commits that can be merged: they came from one collection, by
         policies that read their buckets alike, and have the same columns."""
-        told = [self.database, self.collection, self.layout, self.series_types, self.timeseries]
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+        facts = [self.database, self.collection, self.layout, self.series_types, self.timeseries]
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
     def edges(self) -> list[int]:
-        """Returns the positions where sections begin, and behind the last of them."""
+        """Returns the positions where sections begin, and that after the end of the last one."""
         return list(itertools.accumulate((it.buckets for it in self.sections), initial=0))
 
     @property
@@ -234,19 +234,19 @@ class Manifest(_Model):
         return Policy(name=self.policy, collection=self.collection, **self.layout)
 
     def may_hold(self, policy: Policy, *selectors: Selector) -> bool:
-        """Returns whether it may hold a series that a policy is asked for by one of these."""
+        """Returns whether it may hold a series that one of these selectors of the policy names."""
         return any(self.sections_with(policy, selectors))
 
     def sections_with(self, policy: Policy, selectors: Sequence[Selector]) -> list[bool]:
-        """Returns of each section whether it may hold a series that a policy is asked for by one of these."""
+        """Returns for each section whether it may hold a series that one of these selectors names."""
         ours = layout_of(policy)
-        tells = all(ours.get(key) == self.layout.get(key) for key in _OF_SERIES)  # as it was read then
+        is_alike = all(ours.get(key) == self.layout.get(key) for key in _OF_SERIES)  # as it was read then
         held = (it.series for it in self.sections)
-        return [not tells or it is None or any(map(it.may_hold, selectors)) for it in held]
+        return [not is_alike or it is None or any(map(it.may_hold, selectors)) for it in held]
 
     def sections_of(self, policy: Policy, start_ms: int, end_ms: int, *selectors: Selector) -> list[bool]:
-        """Returns of each section whether it may hold something of [start, end), and, where any selectors are
-        given, a series that a policy is asked for by one of these."""
+        """Returns for each section whether it may hold something of [start, end), and, if there are
+        selectors, a series that one of them names."""
         by_series = self.sections_with(policy, selectors) if selectors else [True] * len(self.sections)
         return [a and it.touches(start_ms, end_ms) for a, it in zip(by_series, self.sections, strict=True)]
 
@@ -299,8 +299,8 @@ def _read(store: ObjectStore, policy: str, commit: str, key: str) -> Manifest:
         raise DamagedError("part-differs", f"{store.url}/{key}", error.reason) from None
     if (version := _other_version(data)) is not None:
         fault = f"it is of version {version} of the format, and this release reads {SCHEMA_VERSION}"
-        mend = "Use the release that wrote it"
-        raise DamagedError("part-differs", f"{store.url}/{key}", fault, mend)
+        remedy = "Use the release that wrote it"
+        raise DamagedError("part-differs", f"{store.url}/{key}", fault, remedy)
     try:
         manifest = Manifest.model_validate_json(data)
     except ValidationError as error:
@@ -324,7 +324,7 @@ def _read(store: ObjectStore, policy: str, commit: str, key: str) -> Manifest:
 
 
 def _other_version(data: bytes) -> int | None:
-    """Returns the version of a manifest that is whole, where it is not the one that this release reads."""
+    """Returns the version of an undamaged manifest, if it is not the one that this release reads."""
     try:
         said = json.loads(data)
         version, seal = int(said["schema_version"]), said["sha256"]
@@ -334,8 +334,8 @@ def _other_version(data: bytes) -> int | None:
 
 
 def _foreign(manifest: Manifest) -> str | None:
-    """Returns a key that no run would have given a file of this commit; None without one. What a manifest
-    names is read, and deleted with it: whoever can write a manifest must not choose what."""
+    """Returns a key in it that no run would have given a file of this commit; None where there is none. What
+    a manifest names is read, and deleted with it: whoever can write a manifest must not choose what."""
     policy, commit, ours = manifest.policy, manifest.commit, list[str]()
     for number in range(len(manifest.sections)):
         days = (part.dt.isoformat() for part in manifest.parts_of(number))

@@ -1,9 +1,9 @@
 """Names of commits, and the keys of their files.
 
-A commit's name tells the days it covers, the fence of the lease under which it was made and the digest of
-its documents, so that a listing alone says which commits may hold a range, and which files belong to no
-commit. The name of its manifest begins with its number in the chain, so that a listing can go on where
-another has ended.
+A commit's name contains the days it covers, the fence of the lease under which it was made and the digest of
+its documents. So a listing is enough to know which commits may hold a range, and which files belong to no
+commit. The name of its manifest begins with its number in the chain, so that a listing can continue where
+another ended.
 
     <policy>/data/dt=2018-06-30/<commit>.parquet      parts
     <policy>/meta/buckets/<commit>.parquet            buckets file
@@ -177,7 +177,7 @@ def link_key(policy: str, commit: str, seal: str) -> str:
 
 
 def lake_prefix(policy: str) -> str:
-    """Returns below what the metadata of the policy's Iceberg table lies: beside `data/` and `meta/`."""
+    """Returns the prefix of the metadata of the policy's Iceberg table, beside `data/` and `meta/`."""
     return f"{policy}/iceberg/"
 
 

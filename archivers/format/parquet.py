@@ -16,7 +16,7 @@ from buckets.columns import Series
 from buckets.fields.selectors import series_text
 from buckets.packing.pack import PackedGroup, Rows
 
-#: Options that decide on the bytes of a file, beside pyarrow's release and the contents.
+#: Options that decide on the bytes of a file, besides pyarrow's release and the contents.
 WRITTEN_BY = f"pyarrow {pa.__version__} and numpy {np.__version__}"
 #: Rows of a row group: a query for one series reads only the groups in which it may be.
 ROW_GROUP = 250_000

@@ -83,6 +83,6 @@ def decoding(store: ObjectStore, file: StoredFile) -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, MemoryError) or getattr(error, "errno", None):
-            raise  # this machine's fault, and no damage
+            raise  # a fault of this machine, not damage
         place = f"{store.url}/{file.key}"
         raise DamagedError("part-differs", place, f"this or a part of its commit: {error}") from None

@@ -1,14 +1,52 @@
-"""Caches what was read of an archive, since it may soon be needed again."""
+"""Caches of what was read last from an archive."""
 
 from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from threading import Lock
+from typing import Generic, TypeVar
 
 from archivers.format.manifest import Part, Section
 from buckets.bson.raw import Batch
 
-#: Bytes of documents that are cached beside those of the last section.
-_KEPT = 8_000_000
+#: Bytes of buckets that are cached, besides those of the last section.
+_MOST_BUCKETS = 8_000_000
 #: Bytes of parts that are cached.
-_MOST_PARTS = 16 << 20
+_MOST_PARTS = 12 << 20
+#: Bytes that each entry takes besides its own, about.
+_OVERHEAD = 2_000
+
+T = TypeVar("T")
+
+
+class _Cache(Generic[T]):
+    """Holds the last thing that was put or asked for, and before it as many as `most` bytes allow. What one
+    costs doesn't depend on how many there are."""
+
+    def __init__(self, most: int, size_of: Callable[[T], int]) -> None:
+        self._most, self._size_of = most, size_of
+        self._held: OrderedDict[str, T] = OrderedDict()
+        self._size = 0
+        self._lock = Lock()  # a run copies in two threads
+
+    def get(self, key: str) -> T | None:
+        with self._lock:
+            if key in self._held:
+                self._held.move_to_end(key)
+            return self._held.get(key)
+
+    def put(self, key: str, value: T) -> None:
+        with self._lock:
+            if (old := self._held.pop(key, None)) is not None:
+                self._size -= self._cost(old)
+            while self._size > self._most:
+                self._size -= self._cost(self._held.popitem(last=False)[1])
+            self._held[key] = value
+            self._size += self._cost(value)
+
+    def _cost(self, value: T) -> int:
+        return _OVERHEAD + self._size_of(value)
 
 
 class Recent:
@@ -17,25 +55,16 @@ class Recent:
     overlap in time."""
 
     def __init__(self) -> None:
-        self._parts: dict[str, bytes] = {}  # by their SHA-256
-        self._batches: dict[str, Batch] = {}  # the one that was asked for last comes last
+        self._parts = _Cache[bytes](_MOST_PARTS, len)  # by their SHA-256
+        self._batches = _Cache[Batch](_MOST_BUCKETS, lambda it: it.size)
 
     def get(self, section: Section) -> Batch | None:
         """Returns the buckets of a section; None where they are not held."""
-        key = _key(section)
-        if (found := self._batches.pop(key, None)) is not None:
-            self._batches[key] = found
-        return found
+        return self._batches.get(_key(section))
 
     def put(self, section: Section, batch: Batch) -> None:
         """Holds the buckets of a section, and drops the oldest others beyond the limit."""
-        self._batches.pop(_key(section), None)
-        self._batches[_key(section)] = batch
-        others = sum(it.size for it in self._batches.values()) - batch.size
-        for key in list(self._batches)[:-1]:
-            if others <= _KEPT:
-                break
-            others -= self._batches.pop(key).size
+        self._batches.put(_key(section), batch)
 
     def part(self, part: Part) -> bytes | None:
         """Returns the bytes of a part; None where they are not held."""
@@ -43,9 +72,7 @@ class Recent:
 
     def put_part(self, part: Part, data: bytes) -> None:
         """Holds the bytes of a part, and drops the oldest others beyond the limit."""
-        while self._parts and sum(map(len, self._parts.values())) + part.bytes > _MOST_PARTS:
-            self._parts.pop(next(iter(self._parts)))
-        self._parts[part.sha256] = data
+        self._parts.put(part.sha256, data)
 
 
 def _key(section: Section) -> str:

@@ -1,4 +1,4 @@
-"""Rows of a part: those of some series and of a range, and no more of the file than may hold them."""
+"""Reads the rows of a part that are of some series and a range, from the row groups that may hold them."""
 
 from __future__ import annotations
 
@@ -27,10 +27,14 @@ class RowFilter(NamedTuple):
     series: Sequence[Selector] = ()
 
 
-def read_rows(data: bytes, types: dict[str, str], values: Sequence[str], asked: RowFilter) -> Iterator[Rows]:
+def read_rows(
+    data: bytes, types: dict[str, str], values: Sequence[str], row_filter: RowFilter
+) -> Iterator[Rows]:
     """Yields the rows of a part that are asked for, in the order in which they lie there. `types`: of its
     series columns, which hold the series exactly. Raises pyarrow's errors where the file is damaged."""
-    sought = [{column_name(it): _value(text, types[it]) for it, text in one.items()} for one in asked.series]
+    sought = [
+        {column_name(it): _value(text, types[it]) for it, text in one.items()} for one in row_filter.series
+    ]
     wanted = [it for it in sought if None not in it.values()]
     if sought and not wanted:
         return
@@ -40,7 +44,7 @@ def read_rows(data: bytes, types: dict[str, str], values: Sequence[str], asked: 
         group = file.metadata.row_group(i)
         if not wanted or any(_may_hold(group, it) for it in wanted):
             table = file.read_row_group(i, columns=columns, use_threads=False)
-            if len(found := table.filter(_mask(table, wanted, asked))):
+            if len(found := table.filter(_mask(table, wanted, row_filter))):
                 yield _rows(found, types, values)
 
 
@@ -67,9 +71,9 @@ def _may_hold(group: Any, wanted: Mapping[str, Any]) -> bool:
     return True
 
 
-def _mask(table: pa.Table, wanted: Sequence[Mapping[str, Any]], asked: RowFilter) -> pa.Array:
+def _mask(table: pa.Table, wanted: Sequence[Mapping[str, Any]], row_filter: RowFilter) -> pa.Array:
     times = as_ms(table["time"])
-    found = (times >= asked.start) & (times < asked.end)
+    found = (times >= row_filter.start) & (times < row_filter.end)
     if wanted:
         found &= np.logical_or.reduce([_has(table, it) for it in wanted])
     return pa.array(found)
@@ -103,9 +107,9 @@ def _series(table: pa.Table, types: dict[str, str]) -> tuple[list[Series], NDArr
         codes = column.combine_chunks().dictionary_encode().indices.to_numpy()
         is_first[1:] |= np.diff(codes) != 0
     first = pa.array(np.flatnonzero(is_first))
-    told = [
+    by_field = [
         [as_read(value, types[name]) for value in column.take(first).to_pylist()]
         for name, column in columns.items()
     ]
-    series = list(zip(*told, strict=True)) if told else [()]
+    series = list(zip(*by_field, strict=True)) if by_field else [()]
     return series, (np.cumsum(is_first) - 1).astype(np.int32)

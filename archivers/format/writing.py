@@ -17,13 +17,13 @@ from archivers.format.parts import stored, write_parts
 from archivers.format.series import HeldSeries
 from archivers.stores.base import ObjectStore
 from buckets.bson.raw import Batch
-from buckets.decoding.decode import Lot
+from buckets.decoding.decode import BucketSet
 from buckets.fields.times import as_date, as_ms
 from buckets.packing.pack import Packed, pack
 
 
 class Maker(NamedTuple):
-    """Who archives, for names and manifests."""
+    """What names and manifests say of the run that archives: its database, fence and time."""
 
     database: str
     fence: int
@@ -60,7 +60,7 @@ class Written(NamedTuple):
 @dataclass
 class CommitWriter:
     """Writes one commit, but for its manifest. `check` raises where the run must stop: it is called before
-    each file, since one that comes late would lie beside what a later run has copied."""
+    each file, since a file of a run that has lost its lease would be left next to those of a later run."""
 
     store: ObjectStore
     types: dict[str, str]  # of the series columns
@@ -72,10 +72,10 @@ class CommitWriter:
     parts: list[Part] = field(default_factory=list)
     sections: list[Section] = field(default_factory=list)
 
-    def write(self, lot: Lot) -> Written:
-        """Writes a lot as the next section. Frees what was decoded of it."""
-        packed, policy, batch = pack(lot), lot.policy, lot.batch
-        lot.forget()
+    def write(self, buckets: BucketSet) -> Written:
+        """Writes buckets as the next section. Frees what was decoded of them."""
+        packed, policy, batch = pack(buckets), buckets.policy, buckets.batch
+        buckets.forget()
         self.name = self.name or self._named(packed, batch)
         number, written = len(self.sections), dict[str, bytes]()
         key_of = partial(part_key, policy.name, commit=self.name, section=number)
@@ -110,20 +110,20 @@ class CommitWriter:
         first, last, digest = packed.first, packed.last, batch.digest
         if self.replaces.span is not None:
             first, last = self.replaces.span
-            told = [*self.replaces.commits, self.maker.now.isoformat(), digest]  # fences may come again
-            digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()
+            identity = [*self.replaces.commits, self.maker.now.isoformat(), digest]  # fences may come again
+            digest = hashlib.sha256(json.dumps(identity).encode()).hexdigest()
         return commit_name(first, last, self.maker.fence, digest)
 
-    def draft(self, lot: Lot) -> Manifest:
-        """Returns the manifest of what was written, without its place in the chain. `lot`: one of its
+    def draft(self, buckets: BucketSet) -> Manifest:
+        """Returns the manifest of what was written, without its place in the chain. `buckets`: one of its
         sections."""
         return Manifest(
-            policy=lot.policy.name,
+            policy=buckets.policy.name,
             commit=self.name,
             fence=self.maker.fence,
             database=self.maker.database,
-            collection=lot.policy.collection,
-            layout=layout_of(lot.policy),
+            collection=buckets.policy.collection,
+            layout=layout_of(buckets.policy),
             series_types=self.types,
             timeseries=self.maker.timeseries,
             first=min(it.first for it in self.sections),

@@ -41,7 +41,7 @@ _PROPERTIES = {
     "commit.manifest-merge.enabled": "true",
     "commit.manifest.min-count-to-merge": "25",
 }
-_MEND = "The archive is whole without it. Once this is fixed, the next run registers what is missing"
+_REMEDY = "The archive is whole without it. Once this is fixed, the next run registers what is missing"
 #: Properties of catalogs that may be shown.
 _PLAIN = ("type", "uri", "warehouse")
 
@@ -87,7 +87,7 @@ class LakeTable:
             text = " ".join(f"{type(error).__name__}: {error}".split()).partition(" (Background on")[0]
             for secret in self._secrets():
                 text = text.replace(secret, "***")
-            message = f"Iceberg table {self.place}: {hide_secrets(text)[:1000]}. {_MEND}"
+            message = f"Iceberg table {self.place}: {hide_secrets(text)[:1000]}. {_REMEDY}"
             raise LakeError(message) from None  # its own text may tell secrets
 
     def _secrets(self) -> list[str]:
@@ -108,7 +108,7 @@ class LakeTable:
             self._make_namespace(catalog)
             try:
                 catalog.register_table(self._name, state.metadata)
-            except FileNotFoundError:  # somebody has removed the table: it is made anew
+            except FileNotFoundError:  # somebody has removed the table: it is made again
                 catalog.drop_table(self._name)
         return catalog
 
@@ -156,8 +156,8 @@ class LakeTable:
         properties: Mapping[str, str],
     ) -> list[str]:
         """Makes one snapshot of all that changes, with new columns for these commits, if they have any.
-        Returns the URLs of files that no snapshot needs any more: they are to be deleted once it is noted
-        that the snapshot is there."""
+        Returns the URLs of files that no snapshot needs any more, to be deleted once the new snapshot is
+        recorded."""
         table = self.prepare(manifests)
         assert isinstance(table.io, StoreFiles)
         written = table.io.written
@@ -223,7 +223,8 @@ class LakeTable:
             ]
 
     def point(self, metadata: str) -> None:
-        """Writes which metadata is the last into a file with a fixed name, unless it says so already."""
+        """Writes the location of the last metadata into a file with a fixed name, unless it is there
+        already."""
         key = f"{lake_prefix(self._policy)}metadata/version-hint.text"
         last = metadata.rpartition("/")[2].removesuffix(".metadata.json").encode()
         with suppress(NotFound):

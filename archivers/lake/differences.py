@@ -14,12 +14,12 @@ from archivers.lake.report import LakeDifference, LakeError
 from config.errors import BucketwiseError
 from config.tables import Lake
 
-_MEND = "run `bucketwise lake sync`"
+_REMEDY = "run `bucketwise lake sync`"
 
 
 def differences(context: ArchiveContext, lake: Lake) -> Iterator[LakeDifference]:
-    """Yields what the next sync has to add or remove, and what it should have by now. A table that can't be
-    read is taken to be behind."""
+    """Yields what the next sync has to add or remove (`is_behind`), and what earlier syncs have missed. A
+    table that can't be read is taken to be behind."""
     archive = context.offline()
     if archive is None:
         return
@@ -32,21 +32,21 @@ def differences(context: ArchiveContext, lake: Lake) -> Iterator[LakeDifference]
         yield LakeDifference(f"{lake.catalog}", f"it can't be read: {error}", is_behind=True)
         return
     root = location(archive.store, "")
-    standing = {root + key: commit.name for commit, keys in records.standing() for key in keys}
+    current = {root + key: commit.name for commit, keys in records.current() for key in keys}
     due = {it.name for it in (*records.lacking(), *records.leaving())}
     if state is None or table.state is None:
-        due |= set(standing.values())
+        due |= set(current.values())
 
-    def told(what: str, paths: set[str]) -> Iterator[LakeDifference]:
+    def report(what: str, paths: set[str]) -> Iterator[LakeDifference]:
         for is_behind in (True, False):
             some = [it for it in sorted(paths) if (_commit(it, root, policy) in due) == is_behind]
             if some:
-                message = f"{what}: {len(some):,}, such as {some[0]}; {_MEND}"
+                message = f"{what}: {len(some):,}, such as {some[0]}; {_REMEDY}"
                 yield LakeDifference(table.place, message, is_behind)
 
-    yield from told("parts that it lacks", standing.keys() - counted.keys())
-    yield from told("files in it that are not parts of the archive", counted.keys() - standing.keys())
-    yield from told("files that it lists twice", {it for it, count in counted.items() if count > 1})
+    yield from report("parts that it lacks", current.keys() - counted.keys())
+    yield from report("files in it that are not parts of the archive", counted.keys() - current.keys())
+    yield from report("files that it lists twice", {it for it, count in counted.items() if count > 1})
 
 
 def _commit(path: str, root: str, policy: str) -> str | None:

@@ -46,7 +46,7 @@ class LakeRecords:
 
     def lacking(self) -> list[Commit]:
         """Returns the commits that stand and are not in the table, by their numbers."""
-        return self._commits({**self._receipts.all_standing, "lake": None})
+        return self._commits({**self._receipts.is_current, "lake": None})
 
     def leaving(self) -> list[Commit]:
         """Returns the commits in the table that do not stand any more."""
@@ -54,10 +54,10 @@ class LakeRecords:
         replaced = {**mine, "kind": "offline", "state": {"$in": [REPLACED, HELD]}}
         return [*self._commits({**mine, "kind": "dropped"}), *self._commits(replaced)]
 
-    def standing(self) -> list[tuple[Commit, list[str]]]:
+    def current(self) -> list[tuple[Commit, list[str]]]:
         """Returns all commits that stand, by their numbers, with the keys of their parts."""
         wanted = {"seal": 1, "sequence": 1, "parts": 1}
-        found = self._receipts.collection.find(self._receipts.all_standing, wanted)
+        found = self._receipts.collection.find(self._receipts.is_current, wanted)
         named = [(commit, it["parts"]) for it in found if (commit := commit_of(it)) is not None]
         return sorted(named, key=lambda it: it[0].sequence)
 

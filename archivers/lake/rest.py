@@ -13,21 +13,21 @@ from requests.adapters import HTTPAdapter
 SECONDS = 15.0
 
 
-class _Impatient(HTTPAdapter):
+class _WithTimeout(HTTPAdapter):
     def send(self, request: PreparedRequest, *_: Any, **options: Any) -> Response:
         return super().send(request, **{**options, "timeout": SECONDS})
 
 
-class ImpatientCatalog(RestCatalog):
+class TimeoutCatalog(RestCatalog):
     """Raises `requests.Timeout` where the catalog does not answer in time."""
 
     def _config_headers(self, session: Session) -> None:
         """Sees each session before it asks for anything, tokens among it."""
         super()._config_headers(session)
         for scheme in ("http://", "https://"):
-            session.mount(scheme, _Impatient())
+            session.mount(scheme, _WithTimeout())
 
 
 def install() -> None:
     """Makes pyiceberg load these for `type = "rest"`, and for URIs from which it infers that."""
-    AVAILABLE_CATALOGS[CatalogType.REST] = lambda name, told: ImpatientCatalog(name, **told)
+    AVAILABLE_CATALOGS[CatalogType.REST] = lambda name, properties: TimeoutCatalog(name, **properties)

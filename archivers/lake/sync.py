@@ -49,7 +49,7 @@ def sync(context: ArchiveContext, lake: Lake, *, whole: bool = False) -> LakeRep
 
 @dataclass
 class _Changes:
-    """Changes to a table: commits of which it lacks parts, those that go, and those that it has already."""
+    """Changes to a table: the commits to add, those to remove, and those that it already has."""
 
     joining: list[Commit]
     leaving: list[Commit]
@@ -58,8 +58,8 @@ class _Changes:
     there: set[str] = field(default_factory=set)  # URLs of files that it has
 
     def portions(self) -> Iterator[list[Commit]]:
-        """Yields the commits that come in at once: all of them, where they may replace others. Nothing where
-        nothing changes; else a first portion, which may be empty."""
+        """Yields the commits to add with each snapshot: all at once, where they may replace others. Yields
+        nothing where nothing changes, and an empty portion where files are only removed."""
         if not (self.joining or self.leaving or self.removed or self.present):
             return
         size = max(1, len(self.joining)) if self.removed else _PORTION
@@ -75,7 +75,7 @@ class _Sync:
     records: LakeRecords
 
     def follow(self) -> LakeReport:
-        """Goes by what has changed since the last sync."""
+        """Applies what has changed since the last sync."""
         leaving = self.records.leaving()
         root = location(self.archive.store, "")
         removed: list[DataFile] = []
@@ -86,9 +86,9 @@ class _Sync:
         return self._apply(_Changes(self.records.lacking(), leaving, removed))
 
     def compare(self) -> LakeReport:
-        """Goes by all that the table lists, and all that the archive holds."""
-        root, standing = location(self.archive.store, ""), self.records.standing()
-        wanted = {root + key for _, keys in standing for key in keys}
+        """Compares all that the table lists with all that the archive holds, and applies the differences."""
+        root, current = location(self.archive.store, ""), self.records.current()
+        wanted = {root + key for _, keys in current for key in keys}
         listed: dict[str, DataFile] = {}
         removed = []
         for file in self.table.files():
@@ -96,9 +96,9 @@ class _Sync:
                 removed.append(file)  # if it is listed twice, all entries go
             listed[file.file_path] = file
         there = listed.keys() - {it.file_path for it in removed}
-        lacking = {it for it, keys in standing if any(root + key not in there for key in keys)}
-        joining = [it for it, _ in standing if it in lacking]
-        present = [it for it, _ in standing if it not in lacking]
+        lacking = {it for it, keys in current if any(root + key not in there for key in keys)}
+        joining = [it for it, _ in current if it in lacking]
+        present = [it for it, _ in current if it not in lacking]
         return self._apply(_Changes(joining, self.records.leaving(), removed, present, there))
 
     def _apply(self, changes: _Changes) -> LakeReport:
@@ -124,8 +124,8 @@ class _Sync:
             added = [file for file in files if file.file_path not in changes.there]
             if added or changes.removed:
                 heads = read_heads(self.context.receipts)
-                told = {"bucketwise.sequence": str(heads.sequence if heads else 0)}
-                unused = self.table.commit(manifests, added, changes.removed, told)
+                properties = {"bucketwise.sequence": str(heads.sequence if heads else 0)}
+                unused = self.table.commit(manifests, added, changes.removed, properties)
         state = self.table.state
         if state is None:
             return 0

@@ -9,7 +9,7 @@ from typing import Any
 from pymongo.database import Database
 
 from archivers.context import ArchiveContext, offline_archive
-from archivers.moving.forecast import Forecast, OfflineForecast, OnlineForecast
+from archivers.moving.dry_run import DryRun, OfflineDryRun, OnlineDryRun
 from archivers.moving.limit import delete_limit
 from archivers.moving.offline import OfflineRun
 from archivers.moving.online import OnlineRun
@@ -44,9 +44,9 @@ class ArchiveOptions:
     allow_large: bool = False
 
     @property
-    def keeps_up(self) -> RolledUp:
-        """Returns the function that brings summaries up to date; where nothing is rolled up, they always
-        are."""
+    def summary_updater(self) -> RolledUp:
+        """Returns the function that brings summaries up to date; where nothing is rolled up, one that does
+        nothing."""
         return always if self.through is None else self.rolled_up
 
     def expired(self, context: ArchiveContext) -> tuple[int, int]:
@@ -61,8 +61,8 @@ class ArchiveOptions:
 
 
 def archive(context: ArchiveContext, options: ArchiveOptions) -> ArchiveReport:
-    """Archives the expired buckets. Returns what was done, and which stay for which reason."""
-    run = ArchiveRun.of(context, rolled_up=options.keeps_up)
+    """Archives the expired buckets. Returns what was done, and how many buckets stay, by reason."""
+    run = ArchiveRun.of(context, rolled_up=options.summary_updater)
     if run.to == "none":
         return run.report
     _check_deletable(run)
@@ -81,22 +81,22 @@ def archive(context: ArchiveContext, options: ArchiveOptions) -> ArchiveReport:
 
 
 def plan_archive(context: ArchiveContext, options: ArchiveOptions) -> ArchiveReport:
-    """Returns what `archive` would do, and which buckets would stay for which reason. Changes nothing."""
-    run = ArchiveRun.of(context, rolled_up=options.keeps_up)
+    """Returns what `archive` would do, and how many buckets would stay, by reason. Changes nothing."""
+    run = ArchiveRun.of(context, rolled_up=options.summary_updater)
     if run.to == "none":
         return run.report
     _check_deletable(run)
     run.report.limit = options.limit(run)
     start, end = options.expired(run)
-    inner = OnlineForecast(run) if run.to == "online" else OfflineForecast(run)
-    with closing(Forecast(run, inner)) as archiver:
+    inner = OnlineDryRun(run) if run.to == "online" else OfflineDryRun(run)
+    with closing(DryRun(run, inner)) as archiver:
         Sweep(run, archiver, options.through, rechecks=False).run(start, end)
-    _tell_of_those_not_due(run, options)
+    _report_not_due(run, options)
     return run.report
 
 
-def _tell_of_those_not_due(run: ArchiveRun, options: ArchiveOptions) -> None:
-    """Reports when buckets that are not looked at would be."""
+def _report_not_due(run: ArchiveRun, options: ArchiveOptions) -> None:
+    """Reports the buckets that are too young to be looked at, and until when."""
     start, end = options.expired(run)
     edge = max(end, min(run.expired_before, options.range.end_ms))
     if waiting := run.source.count_ending(max(start, end), edge):
@@ -104,13 +104,13 @@ def _tell_of_those_not_due(run: ArchiveRun, options: ArchiveOptions) -> None:
         batch, whole = format_duration(run.archive.batch), as_text(as_date(run.batch_whole_at))
         run.report.reasons[f"waits until its batch of {batch} is whole: after {whole}"] += waiting
     if young := run.source.count_ending(max(start, edge), LAST_MS + 1):
-        told = as_text(as_date(edge))
-        run.report.reasons[f"not expired: the last reading is not before {told}"] += young
+        limit_text = as_text(as_date(edge))
+        run.report.reasons[f"not expired: the last reading is not before {limit_text}"] += young
 
 
 def recover(context: ArchiveContext) -> None:
-    """Finishes or undoes what a crash left, and sees that the archive is all there: before anything is rolled
-    up from it. Raises HaltedError where it is not."""
+    """Finishes or undoes what a crash left, and checks that the archive is complete, before anything is
+    rolled up from it. Raises HaltedError where it is not."""
     if context.to != "none":
         with closing(_archiver(ArchiveRun.of(context))) as archiver:
             archiver.recover()
@@ -144,7 +144,8 @@ def check_kind(database: Database[Document], policy: Policy) -> None:
 
 
 def _check_deletable(work: ArchiveRun) -> None:
-    """Raises BucketwiseError where a delete would be refused, or a transaction try it for minutes."""
+    """Raises BucketwiseError where MongoDB would refuse the deletes, some of them only after minutes of
+    retries."""
     if work.kept:
         return
     if what := work.source.undeletable():

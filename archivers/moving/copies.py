@@ -1,4 +1,4 @@
-"""Copies of buckets under way: made by a thread of this process, or by tasks in others.
+"""Copies of buckets that are being made, by threads of this process or by tasks in others.
 
 Nothing here writes to MongoDB, and no copy is part of the archive before the run that asked for it commits
 it. The files of a copy that was given up are cleared by a later run.
@@ -19,7 +19,7 @@ from archivers.format.manifest import Manifest
 from archivers.format.writing import Maker
 from archivers.tasks import Connections, Executor
 from buckets.bson.raw import Batch
-from buckets.decoding.decode import Lot
+from buckets.decoding.decode import BucketSet
 from buckets.source import Source
 from config.errors import BucketwiseError, HaltedError
 from config.policies import Policy
@@ -27,10 +27,10 @@ from rollups.tasks import result_of
 
 #: Copies that this process makes while the one before is committed and its buckets are deleted; and one more
 #: once the next is ready. Two at once keep two cores busy; each takes memory.
-AHEAD = 1
+MAX_PENDING = 1
 
 
-class _Begun(NamedTuple):
+class _PendingCopy(NamedTuple):
     copy: Future[Any]
     accept: Callable[[Any], Copied]  # of what it gives
 
@@ -41,62 +41,62 @@ class Copies:
     def __init__(
         self, archive: OfflineArchive, maker: Maker, executor: Executor, check: Callable[[], None]
     ) -> None:
-        """`check` raises where the run must stop. A thread asks it too."""
+        """`check` raises where the run must stop. It is called from threads too."""
         self._archive = archive
         self._maker = maker
         self._executor = executor
         self._check = check
         # Measurements of a native time-series collection can't be queried by `_id`.
-        self._is_elsewhere = executor.workers > 1 and maker.timeseries is None
-        self._threads = ThreadPoolExecutor(AHEAD + 1, "bucketwise-copier")
-        self._begun: deque[_Begun] = deque()
-        self._largest = 1  # bytes of a lot
+        self._uses_workers = executor.workers > 1 and maker.timeseries is None
+        self._threads = ThreadPoolExecutor(MAX_PENDING + 1, "bucketwise-copier")
+        self._pending: deque[_PendingCopy] = deque()
+        self._largest = 1  # bytes of the buckets of one copy
 
     @property
-    def ahead(self) -> int:
-        """Returns how many copies may be under way while others are committed. What workers copy stays here
-        as well, to be compared with what they wrote."""
-        if not self._is_elsewhere:
-            return AHEAD
+    def max_pending(self) -> int:
+        """Returns how many copies may be pending while others are committed. Buckets that workers copy are
+        held here as well, to be compared with what was written."""
+        if not self._uses_workers:
+            return MAX_PENDING
         return max(1, min(self._executor.workers, self._executor.memory // (2 * self._largest)))
 
-    def begin(self, lot: Lot) -> None:
-        """Copies the lot, and takes it over: a thread frees what was decoded of it."""
-        types = self._archive.types_for(lot.decoded.columns.series)
-        self._largest = max(self._largest, lot.batch.size)
-        if self._is_elsewhere:
-            lot.forget()
-            given = lot.batch.main.raw_ids, lot.batch.digest, types, self._maker
-            copy = self._executor.submit(copy_buckets, lot.policy, *given)
-            self._begun.append(_Begun(copy, partial(self._accept, lot, types)))
-        else:  # which needs the lot no more once it is copied
-            self._begun.append(_Begun(self._threads.submit(self._copy, lot, types), _as_it_is))
+    def begin(self, buckets: BucketSet) -> None:
+        """Begins to copy buckets, and takes them over: a thread frees what was decoded of them."""
+        types = self._archive.types_for(buckets.decoded.columns.series)
+        self._largest = max(self._largest, buckets.batch.size)
+        if self._uses_workers:
+            buckets.forget()
+            given = buckets.batch.main.raw_ids, buckets.batch.digest, types, self._maker
+            copy = self._executor.submit(copy_buckets, buckets.policy, *given)
+            self._pending.append(_PendingCopy(copy, partial(self._accept, buckets, types)))
+        else:  # no longer needs the buckets once they are copied
+            self._pending.append(_PendingCopy(self._threads.submit(self._copy, buckets, types), _unchanged))
 
-    def done(self, ahead: int) -> Iterator[Copied]:
-        """Yields the copies in the order in which they were begun, except the last `ahead` of them. Raises
-        what copying raised."""
-        while len(self._begun) > ahead:
-            copy, accept = self._begun.popleft()
+    def completed(self, pending: int) -> Iterator[Copied]:
+        """Waits until at most `pending` copies are left, and yields the others in the order in which they
+        were begun. Raises what copying raised."""
+        while len(self._pending) > pending:
+            copy, accept = self._pending.popleft()
             yield accept(result_of(copy, self._check))
 
     def close(self) -> None:
-        """Gives up the copies under way. Raises HaltedError where one was not equal, which nobody has looked
-        at since the run ends for another reason."""
-        for begun in self._begun:
+        """Gives up pending copies. Raises HaltedError where one of them was not equal to its originals, since
+        the run may be ending for another reason and would not report it."""
+        for begun in self._pending:
             begun.copy.cancel()
         self._threads.shutdown(cancel_futures=True)
-        for begun in self._begun:
+        for begun in self._pending:
             done = begun.copy.done() and not begun.copy.cancelled()
             if done and isinstance(error := begun.copy.exception(), HaltedError):
                 raise error
 
-    def _copy(self, lot: Lot, types: dict[str, str]) -> Copied:
-        return self._archive.copy([lot], types, self._maker, self._check)
+    def _copy(self, buckets: BucketSet, types: dict[str, str]) -> Copied:
+        return self._archive.copy([buckets], types, self._maker, self._check)
 
-    def _accept(self, lot: Lot, types: dict[str, str], draft: Manifest | None) -> Copied:
-        """Reads a copy back here as well: what a worker says of its copy is not trusted."""
+    def _accept(self, buckets: BucketSet, types: dict[str, str], draft: Manifest | None) -> Copied:
+        """Reads a worker's copy back in this process, without trusting the worker's own check."""
         if draft is None:  # a bucket has changed since it was read here
-            return self._copy(lot, types)
+            return self._copy(buckets, types)
         for file in draft.files:
             found = self._archive.store.head(file.key)
             if found is None or found.size != file.bytes:
@@ -105,16 +105,16 @@ class Copies:
                     "Name the store so that it is the same from every machine that works (no folder that is "
                     "not shared). Nothing was deleted; it is safe to run again"
                 )
-        if not self._archive.holds(draft, lot.batch):
+        if not self._archive.holds(draft, buckets.batch):
             raise HaltedError(
-                f"policy {lot.policy.name}: commit {draft.commit}, copied by a worker to "
+                f"policy {buckets.policy.name}: commit {draft.commit}, copied by a worker to "
                 f"{self._archive.store.url}, does not contain the documents that were read. Nothing was "
                 "deleted. Look at the worker and the store, then run again"
             )
-        return Copied(draft, lot.batch)
+        return Copied(draft, buckets.batch)
 
 
-def _as_it_is(copied: Copied) -> Copied:
+def _unchanged(copied: Copied) -> Copied:
     return copied
 
 
@@ -126,8 +126,8 @@ def copy_buckets(
     types: dict[str, str],
     maker: Maker,
 ) -> Manifest | None:
-    """Reads the buckets with these `_id`s, copies them, and verifies the copy, as a task. None, and nothing
-    is written, where they are not as the run has read them: `digest` is that of its batch."""
+    """Reads the buckets with these `_id`s, copies them, and verifies the copy, as a task. Returns None, and
+    writes nothing, where they are no longer as the run has read them. `digest`: of the run's batch."""
     found = Batch.concat(list(Source(connections.database, policy).by_raw_ids(raw_ids)))
     place = {raw_id: i for i, raw_id in enumerate(found.main.raw_ids)}
     if any(raw_id not in place for raw_id in raw_ids):
@@ -145,4 +145,4 @@ def copy_buckets(
             )
 
     archive = OfflineArchive(policy, connections.store)
-    return archive.copy([Lot(batch, policy)], types, maker, check).draft
+    return archive.copy([BucketSet(batch, policy)], types, maker, check).draft

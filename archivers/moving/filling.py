@@ -1,4 +1,4 @@
-"""Fills lots up to a bounded number of readings, bytes and days: each makes a commit."""
+"""Gathers buckets for one commit, up to a bounded number of readings, bytes and days."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterator
 
 from buckets.bson.raw import Batch
-from buckets.decoding.decode import Lot
+from buckets.decoding.decode import BucketSet
 from buckets.fields.times import DAY_MS
 from config.tables import USUAL_MEMORY
 
-#: A commit is closed at about so many readings, or bytes of BSON, with the default memory; with twice the
-#: memory, at twice as many. At fewer readings where these take more memory: see `Lot.cells`.
+#: A commit is closed at about this many readings, or bytes of BSON, with the default memory; with twice the
+#: memory, at twice as many. At fewer readings where these take more memory: see `BucketSet.cells`.
 MAX_READINGS = 900_000
 MAX_BYTES = 32_000_000
 #: … or a month: sparse readings make few commits, and a query of a day reads no more than a month.
@@ -21,18 +21,18 @@ _LEAST_PER_CELL = 12
 
 
 class Filling:
-    """The lot that is being filled: batches as they were read, then what goes of them, decoded."""
+    """The commit being filled: batches as they were read, then the buckets of them that may go, decoded."""
 
     def __init__(self, memory: int) -> None:
         self._share = memory / USUAL_MEMORY
         self._per_cell: float | None = None
         self._read: list[Batch] = []
-        self._going: list[Lot] = []
+        self._selected: list[BucketSet] = []
 
     @property
     def is_empty(self) -> bool:
-        """Returns whether nothing was added since the last lot was taken."""
-        return not (self._read or self._going)
+        """Returns whether nothing was added since the last commit was taken."""
+        return not (self._read or self._selected)
 
     @property
     def is_measured(self) -> bool:
@@ -41,16 +41,16 @@ class Filling:
 
     @property
     def is_full(self) -> bool:
-        """Returns whether no more fits into the lot, as far as is known."""
+        """Returns whether no more fits into the commit, as far as is known."""
         return self._room() <= 0
 
-    def measure(self, lot: Lot) -> None:
-        """Learns from a lot how many bytes its readings take."""
-        if lot.readings:  # else there is nothing to learn
-            self._per_cell = lot.batch.size / lot.cells
+    def measure(self, buckets: BucketSet) -> None:
+        """Estimates from some buckets how many bytes a reading takes."""
+        if buckets.readings:  # else there is nothing to learn
+            self._per_cell = buckets.batch.size / buckets.cells
 
     def cut(self, batch: Batch) -> Iterator[Batch]:
-        """Cuts a batch that would make more than a commit into pieces, each to fill the lot that is begun."""
+        """Cuts a batch that would make more than a commit into pieces, each to fill the commit."""
         at, count = 0, len(batch)
         is_much = batch.size > MAX_READINGS * self._share * (self._per_cell or _LEAST_PER_CELL)
         while at < len(batch):
@@ -68,19 +68,19 @@ class Filling:
         read, self._read = self._read, []
         return Batch.concat(read) if read else None
 
-    def add_going(self, lot: Lot) -> None:
+    def add_selected(self, buckets: BucketSet) -> None:
         """Adds buckets that may go."""
-        self._going.append(lot)
+        self._selected.append(buckets)
 
-    def take(self) -> Lot | None:
-        """Takes the lot; another one begins."""
-        going, self._going = self._going, []
-        return Lot.concat(going) if going else None
+    def take(self) -> BucketSet | None:
+        """Returns the buckets of the commit, if any, and begins another one."""
+        selected, self._selected = self._selected, []
+        return BucketSet.concat(selected) if selected else None
 
     def _room(self) -> float:
-        """Returns about how many more bytes fill the lot."""
-        size = sum(lot.batch.size for lot in self._going)
-        cells = sum(lot.cells for lot in self._going)
+        """Returns about how many more bytes fill the commit."""
+        size = sum(buckets.batch.size for buckets in self._selected)
+        cells = sum(buckets.cells for buckets in self._selected)
         per_cell = self._per_cell or _LEAST_PER_CELL
         room = min(MAX_BYTES * self._share - size, (MAX_READINGS * self._share - cells) * per_cell)
         return room - sum(batch.size for batch in self._read)

@@ -35,14 +35,14 @@ class KnownBuckets(NamedTuple):
     commits: set[str]  # nothing else of the batch is in these
 
 
-class _Prints(NamedTuple):
+class _Fingerprints(NamedTuple):
     """Fingerprints of some buckets, and of their `_id`s."""
 
     buckets: NDArray[np.bytes_]
     ids: NDArray[np.bytes_]
 
     @classmethod
-    def of(cls, work: ArchiveRun, batch: Batch) -> _Prints:
+    def of(cls, work: ArchiveRun, batch: Batch) -> _Fingerprints:
         return cls(
             _array((_hash(it, _BUCKET) for it in units(work.policy, batch)), _BUCKET),
             _array((_hash(same_id(it), _ID) for it in batch.main.raw_ids), _ID),
@@ -58,22 +58,22 @@ class KnownCopies:
 
     @property
     def _may_stay(self) -> bool:
-        """Returns whether copies may be followed by no delete, or by a late one."""
+        """Returns whether originals may stay after they are copied: for good, or for a grace."""
         return bool(self._work.kept or self._work.archive.grace)
 
     def held(self, batch: Batch, commits: Sequence[str]) -> KnownBuckets:
-        """Returns which buckets of a batch these commits hold, if all that they hold of it is unchanged.
-        Reports those as staying."""
+        """Returns which buckets of a batch these commits are known to hold. Only commits of which nothing in
+        the batch has changed are used. Reports the buckets as staying."""
         held = KnownBuckets(np.zeros(len(batch), dtype=np.bool_), set())
         if not self._may_stay or not commits:
             return held
         receipts = self._receipts.get_all(commits)
-        mine: _Prints | None = None
+        mine: _Fingerprints | None = None
         for name, receipt in receipts.items():
             waits = self._work.waits(receipt["copied"]) if receipt.get("known") else None
             if waits is None or (copies := self._read(name, receipt["buckets"])) is None:
                 continue
-            mine = mine or _Prints.of(self._work, batch)
+            mine = mine or _Fingerprints.of(self._work, batch)
             same = np.isin(copies.buckets, mine.buckets)
             if self._is_as_it_was(copies, same, live_of(receipt, receipt["buckets"]), mine):
                 self._work.report.leave(int(same.sum()), waits)
@@ -82,7 +82,7 @@ class KnownCopies:
         return held
 
     def _is_as_it_was(
-        self, copies: _Prints, same: NDArray[np.bool_], live: NDArray[np.bool_], mine: _Prints
+        self, copies: _Fingerprints, same: NDArray[np.bool_], live: NDArray[np.bool_], mine: _Fingerprints
     ) -> bool:
         """Returns whether no deleted bucket is there again, and no live one has changed."""
         if self._work.measured:
@@ -91,33 +91,34 @@ class KnownCopies:
         return bool(live[same].all() and not np.isin(copies.ids[others], mine.ids).any())
 
     def note(self, archive: OfflineArchive, manifest: Manifest) -> None:
-        """Writes down the copies of a commit, for later runs."""
+        """Records fingerprints of the copies of a commit, for later runs."""
         if not self._may_stay:
             return
-        found = [_Prints.of(self._work, held.batch) for held in archive.sections(manifest)]
-        prints = _Prints(*map(np.concatenate, zip(*found, strict=True)))
+        found = [_Fingerprints.of(self._work, held.batch) for held in archive.sections(manifest)]
+        prints = _Fingerprints(*map(np.concatenate, zip(*found, strict=True)))
         writes = []
         for identity, at in self._places(manifest.commit, manifest.buckets):
             some = slice(at, at + _IN_ONE)
-            told = {"buckets": prints.buckets[some].tobytes(), "ids": prints.ids[some].tobytes()}
-            writes.append(ReplaceOne({"_id": identity}, {"kind": "copies", **told}, upsert=True))
+            fields = {"buckets": prints.buckets[some].tobytes(), "ids": prints.ids[some].tobytes()}
+            writes.append(ReplaceOne({"_id": identity}, {"kind": "copies", **fields}, upsert=True))
         self._receipts.collection.bulk_write(writes)
         self._receipts.update(manifest.commit, {"$set": {"known": True}})
 
     def note_merged(self, archive: OfflineArchive, manifest: Manifest) -> None:
-        """Writes down the copies of a commit that has taken the place of others, if any original is live."""
+        """Records fingerprints of the copies of a commit that has replaced others, if any original is
+        live."""
         if self._may_stay and self._receipts.live(manifest.commit, manifest.buckets).any():
             self.note(archive, manifest)
 
     def forget(self, manifest: Manifest) -> None:
-        """Removes what is known of a commit's copies once nothing of it is live."""
+        """Removes the fingerprints of a commit's copies once none of its originals is live."""
         if self._may_stay:
             receipt = self._receipts.get(manifest.commit) or {}
             if receipt.get("known") and receipt.get("state") == "closed":
-                self._receipts.forget_copies(manifest.commit)
+                self._receipts.drop_fingerprints(manifest.commit)
                 self._receipts.update(manifest.commit, {"$unset": {"known": ""}})
 
-    def _read(self, commit: str, buckets: int) -> _Prints | None:
+    def _read(self, commit: str, buckets: int) -> _Fingerprints | None:
         """Returns the fingerprints of a commit; None where they are not all there."""
         found: list[Document] = []
         for identity, _ in self._places(commit, buckets):
@@ -125,7 +126,7 @@ class KnownCopies:
             if document is None or "ids" not in document:
                 return None
             found.append(document)
-        prints = _Prints(
+        prints = _Fingerprints(
             np.concatenate([np.frombuffer(it["buckets"], f"S{_BUCKET}") for it in found]),
             np.concatenate([np.frombuffer(it["ids"], f"S{_ID}") for it in found]),
         )

@@ -16,9 +16,9 @@ Document = dict[str, Any]
 
 
 def delete_limit(run: ArchiveRun, start_ms: int, end_ms: int) -> DeleteLimit | None:
-    """Returns how many of the buckets that end in [start, end) the run would delete, and may; None where the
-    policy sets no limit, or deletes nothing. What turns out to stay, and is neither pinned nor known to be
-    quarantined, counts as due."""
+    """Returns how many of the buckets that end in [start, end) the run would delete, and how many it may;
+    None where the policy sets no limit, or deletes nothing. Buckets that will stay for reasons other than
+    pins and known quarantine are counted as well."""
     written, name = run.archive.max_delete, run.policy.collection
     if written is None or run.kept:
         return None
@@ -29,7 +29,7 @@ def delete_limit(run: ArchiveRun, start_ms: int, end_ms: int) -> DeleteLimit | N
 
 
 def _staying(run: ArchiveRun, start_ms: int, end_ms: int) -> int:
-    """Returns how many of these buckets stay though they have expired."""
+    """Returns how many of these buckets stay since they are pinned or quarantined."""
     pages = _pages(run)
     return sum(run.source.count_ending(start_ms, end_ms, {"_id": {"$in": ids}}) for ids in pages if ids)
 
@@ -38,12 +38,12 @@ def _pages(run: ArchiveRun) -> Iterator[list[Any]]:
     """Yields the `_id`s of pinned and of quarantined buckets, each once, some at a time."""
     records = Quarantine(run.database, run.policy, run.now).recorded()
     broken = (it["_id"]["id"] for it in records)
-    met: set[int] = set()
+    seen: set[int] = set()
     page: list[Any] = []
     for identity in chain(chain.from_iterable(run.pins.pages()), broken):
         name = hash_of(identity)
-        if name not in met:
-            met.add(name)
+        if name not in seen:
+            seen.add(name)
             page.append(identity)
         if len(page) == MAX_BUCKETS:
             yield page

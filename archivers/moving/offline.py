@@ -13,9 +13,9 @@ from archivers.format.archive import Positions, SectionBuckets
 from archivers.format.manifest import Manifest
 from archivers.format.names import Commit
 from archivers.format.writing import Maker
+from archivers.moving.copied import CopiedBuckets
 from archivers.moving.copies import Copies
 from archivers.moving.known import KnownCopies
-from archivers.moving.waiting import Waiting
 from archivers.records.receipts import commit_of
 from archivers.recovering.commits import CommitRegistry
 from archivers.recovering.recovery import Recovery
@@ -26,7 +26,7 @@ from archivers.versions.superseded import still_live
 from archivers.writes.delete import Outcome, chunks, guarded_delete, same_id, units
 from buckets.bson.raw import Batch
 from buckets.columns import Series
-from buckets.decoding.decode import Lot, decode
+from buckets.decoding.decode import BucketSet, decode
 from buckets.fields.times import as_ms
 from buckets.models import timeseries
 from config.policies import Policy
@@ -48,7 +48,7 @@ class OfflineRun:
             made_with = timeseries.made_with(work.database, work.policy.collection)
         maker = Maker(work.database.name, work.fence, work.now, made_with)
         self._made: set[str] = set()  # the commits of this run
-        self._waiting = Waiting()
+        self._copied = CopiedBuckets()
         self._known = KnownCopies(work)
         self._registry = CommitRegistry(work, self._archive, maker)
         self._copies = Copies(self._archive, maker, work.executor, work.check)
@@ -73,15 +73,16 @@ class OfflineRun:
     def _due(self, manifest: Manifest, start_ms: int, end_ms: int) -> Positions:
         """Returns the live buckets of a commit that end within [start, end), and may go."""
         live, due = self._receipts.live(manifest.commit, manifest.buckets), [np.arange(0)]
-        for held in self._archive.some(manifest, np.flatnonzero(live)):
+        for held in self._archive.buckets_at(manifest, np.flatnonzero(live)):
             decoded = decode(held.batch, manifest.archived_policy)
             ending = decoded.units[(decoded.last >= start_ms) & (decoded.last < end_ms)]
             due.append(held.positions[ending[self._work.movable(held.batch.take(ending))]])
         return np.sort(np.concatenate(due))
 
     def _open(self, without: Collection[str] = ()) -> list[Manifest]:
-        """Returns the commits that may go and hold live buckets, the oldest first: where a bucket has moved
-        to another day, an older copy has to leave before a newer one is deleted on. `without`: names."""
+        """Returns the commits whose grace is over and that hold live buckets, the oldest first: where a
+        bucket has moved to another day, its older copy has to leave before it is deleted because of a newer
+        one. Leaves out those named in `without`."""
         open_ones = self._receipts.in_state("open", "offline")
         found = [commit_of(it) for it in open_ones if not self._work.in_grace(it["copied"])]
         others = (it for it in found if it is not None and it.name not in without)
@@ -92,9 +93,9 @@ class OfflineRun:
         """Returns the field and value of a series that parts can't hold; None where they can."""
         return self._archive.misfit(series)
 
-    def fresh(self, batch: Batch, first_ms: int, last_ms: int) -> Indices:
-        """Returns the buckets that are not copied yet. Where one has changed since, takes its old copy
-        out."""
+    def not_copied(self, batch: Batch, first_ms: int, last_ms: int) -> Indices:
+        """Returns the buckets that are not copied yet. Where one has changed since it was copied, takes its
+        old copy out of the archive."""
         earlier = self._earlier(first_ms, last_ms)
         held = self._known.held(batch, [commit.name for commit in earlier])
         others = self._archive.manifests(
@@ -103,11 +104,10 @@ class OfflineRun:
         others += self._moved_from(batch, {commit.name for commit in earlier})
         found = self._not_held(batch, others, (first_ms, last_ms + 1)) if others else np.arange(len(batch))
         found = found[~held.buckets[found]]
-        return found[~self._met_before(batch, first_ms, last_ms)[found]]
+        return found[~self._copied_in_this_run(batch, first_ms, last_ms)[found]]
 
     def _earlier(self, first_ms: int, last_ms: int) -> list[Commit]:
-        """Returns the commits that may hold something of the range, without those that this run has made from
-        what it read: they hold what was just read."""
+        """Returns the commits of earlier runs that may hold something of the range."""
         found = self._archive.within(first_ms, last_ms + 1)
         return [commit for commit in found if commit.name not in self._made]
 
@@ -122,21 +122,23 @@ class OfflineRun:
 
     def _has_live(self, manifest: Manifest, names: set[bytes]) -> bool:
         live = np.flatnonzero(self._receipts.live(manifest.commit, manifest.buckets))
-        copies = (raw_id for it in self._archive.some(manifest, live) for raw_id in it.batch.main.raw_ids)
+        copies = (
+            raw_id for it in self._archive.buckets_at(manifest, live) for raw_id in it.batch.main.raw_ids
+        )
         return any(same_id(raw_id) in names for raw_id in copies)
 
-    def _met_before(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.bool_]:
-        """Returns the buckets that have grown since this run copied them, so that it meets them again: with a
-        second copy, what both hold would count twice. The first is taken out before they are deleted; where
-        that waits, or comes too late for this one, by the next run. Where they were read once more, and are
-        gone by now, the first one counts."""
-        waiting, report = self._waiting, self._work.report
+    def _copied_in_this_run(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.bool_]:
+        """Returns the buckets that this run has copied already, and reads again since they have grown. A
+        second copy would count twice what both hold. The first copy is taken out when its commit is settled;
+        where deletes wait, or it is settled already, the next run does so. Where the bucket has been deleted
+        meanwhile, the first copy counts."""
+        waiting, report = self._copied, self._work.report
         staying = waiting.staying(batch, first_ms, last_ms)
-        met = staying | waiting.under_way(batch, first_ms, last_ms)
+        met = staying | waiting.unsettled(batch, first_ms, last_ms)
         gone = waiting.gone(batch, first_ms, last_ms) & ~met
-        told = met if self._waits else staying  # the others are checked with their own lot
-        report.leave(-int(told.sum()), self._waits or NOT_ROLLED_UP)  # each is reported once
-        report.change(int((told | gone).sum()))
+        reported = met if self._waits else staying  # the others are checked when their own copy is committed
+        report.leave(-int(reported.sum()), self._waits or NOT_ROLLED_UP)  # each is reported once
+        report.change(int((reported | gone).sum()))
         return met | gone
 
     def _not_held(self, batch: Batch, others: list[Manifest], span: tuple[int, int]) -> Indices:
@@ -146,10 +148,10 @@ class OfflineRun:
         for manifest in others:
             live = self._receipts.live(manifest.commit, manifest.buckets)
             same, outdated = list[int](), list[int]()
-            for copies in self._archive.sections(manifest, _meeting(manifest, span, live)):
+            for copies in self._archive.sections(manifest, _sections_to_compare(manifest, span, live)):
                 names = units(self._work.policy, copies.batch)
                 equal = [i for i, name in enumerate(names) if name in as_live]
-                again = self._overtaken(copies, equal, manifest.archived_policy, live)
+                again = self._outdated(copies, equal, manifest.archived_policy, live)
                 equal = [i for i in equal if i not in again]
                 held.update(names[i] for i in equal)
                 same += copies.positions[equal].tolist()
@@ -160,20 +162,20 @@ class OfflineRun:
             self._settle_held(manifest, same, outdated, live)
         return np.array([i for i, unit in enumerate(live_units) if unit not in held], dtype=np.int64)
 
-    def _overtaken(
+    def _outdated(
         self, copies: SectionBuckets, equal: list[int], policy: Policy, live: NDArray[np.bool_]
     ) -> set[int]:
-        """Returns the copies that live buckets equal, that had gone, and that the archive has later versions
-        of. What was written again as it was is now the last version: its copy is made anew, behind the
-        others. `equal`: the copies that are equal."""
-        gone = [i for i in equal if not live[copies.positions[i]]]
-        if self._work.measured or not gone:
+        """Returns the copies of deleted buckets that live ones equal, where the archive holds later versions
+        of them. A bucket that was written again as it once was is now the latest version, so it is copied
+        again, after the others. `equal`: the copies that are equal."""
+        deleted = [i for i in equal if not live[copies.positions[i]]]
+        if self._work.measured or not deleted:
             return set()
-        back = copies.batch.take(np.array(gone))
-        histories = OfflineHistories(self._archive).of(back, policy, [])
-        found = [histories[same_id(raw_id)].counting.versions for raw_id in back.main.raw_ids]
+        returned = copies.batch.take(np.array(deleted))
+        histories = OfflineHistories(self._archive).of(returned, policy, [])
+        found = [histories[same_id(raw_id)].counting.versions for raw_id in returned.main.raw_ids]
         last = [versions[-1].bucket.unit(0) if versions else None for versions in found]
-        return {i for place, i in enumerate(gone) if last[place] not in (None, back.unit(place))}
+        return {i for place, i in enumerate(deleted) if last[place] not in (None, returned.unit(place))}
 
     def _settle_held(
         self, manifest: Manifest, same: list[int], outdated: list[int], live: NDArray[np.bool_]
@@ -198,13 +200,13 @@ class OfflineRun:
         if outdated:
             self._amend(manifest, outdated)
 
-    def move(self, lot: Lot) -> None:
-        """Begins to copy and verify a lot while the next buckets are read, and commits and deletes those
-        before it."""
+    def move(self, buckets: BucketSet) -> None:
+        """Begins to copy and verify buckets while the next ones are read; commits and deletes those before
+        them."""
         if not self._work.measured:
-            self._waiting.begin(lot.batch, *_covered(lot))
-        self._copies.begin(lot)
-        self._settle_copies(self._copies.ahead)
+            self._copied.begin(buckets.batch, *_span_of(buckets))
+        self._copies.begin(buckets)
+        self._settle_copies(self._copies.max_pending)
 
     def finish(self) -> None:
         """Commits, and deletes where it may, what is still being copied."""
@@ -212,12 +214,12 @@ class OfflineRun:
 
     def close(self) -> None:
         """Stops copies that are under way, and frees what they hold."""
-        self._waiting.close()
+        self._copied.close()
         self._copies.close()
 
-    def _settle_copies(self, ahead: int) -> None:
-        """Commits what is copied, except the last `ahead` copies, and deletes what may go."""
-        for copied in self._copies.done(ahead):
+    def _settle_copies(self, pending: int) -> None:
+        """Commits what is copied, except the last `pending` copies, and deletes what may go."""
+        for copied in self._copies.completed(pending):
             manifest = self._registry.commit(copied)
             self._made.add(manifest.commit)
             report = self._work.report
@@ -233,13 +235,13 @@ class OfflineRun:
                 report.change(len(changed))
                 self._amend(manifest, changed)
             if not self._work.measured:
-                self._waiting.settle(stay=bool(stay))
+                self._copied.settle(stay=bool(stay))
 
     def _delete(self, manifest: Manifest, due: Positions) -> list[int]:
         """Deletes these buckets of a commit, as its files give them; returns those that had changed."""
         changed: list[int] = []
         gone: list[int] = []
-        for held in self._archive.some(manifest, due):
+        for held in self._archive.buckets_at(manifest, due):
             order = held.batch.main.id_order()  # buckets that lie together in the source go together
             here, at = held.positions[order], 0
             for piece in chunks(held.batch.take(order)):
@@ -248,8 +250,8 @@ class OfflineRun:
                 gone += here[at:][outcome.gone].tolist()
                 at += len(piece)
         if gone:
-            self._miss(manifest, gone)
-            self._keep(manifest, gone)
+            self._note_missed(manifest, gone)
+            self._keep_copies(manifest, gone)
         self._known.forget(manifest)
         return changed
 
@@ -267,35 +269,35 @@ class OfflineRun:
         self._work.spend(len(piece), piece.size)
         return outcome
 
-    def _miss(self, manifest: Manifest, gone: Sequence[int]) -> None:
-        """Notes buckets that were read ahead and are gone by now, maybe after a change: their copies
-        count."""
+    def _note_missed(self, manifest: Manifest, gone: Sequence[int]) -> None:
+        """Notes buckets that somebody else has deleted since they were read, maybe after a change: their
+        copies count."""
         if gone and not self._work.measured:
-            for missed in self._archive.some(manifest, np.sort(gone)):
-                self._waiting.miss(missed.batch, as_ms(manifest.first), as_ms(manifest.last))
+            for missed in self._archive.buckets_at(manifest, np.sort(gone)):
+                self._copied.miss(missed.batch, as_ms(manifest.first), as_ms(manifest.last))
 
-    def _keep(self, manifest: Manifest, gone: list[int]) -> None:
-        """Copies whose buckets somebody else has deleted count from now on. Where they lie nothing may tell:
-        a bucket may have moved before. Until that is rolled up, the next run finds them again."""
-        if self._is_rolled_up(manifest, anew=True):
+    def _keep_copies(self, manifest: Manifest, gone: list[int]) -> None:
+        """Records that somebody else has deleted the originals of these copies, once windows are rolled up:
+        an original may have moved before. Until then the next run finds these copies again."""
+        if self._is_rolled_up(manifest, force=True):
             self._registry.note_gone(manifest, gone)
 
-    def _is_rolled_up(self, manifest: Manifest, *, anew: bool = False) -> bool:
-        """Returns whether the windows of a commit are up to date. A live bucket may equal its copy, and have
-        been another when they were rolled up last."""
-        return self._work.rolled_up(as_ms(manifest.first), as_ms(manifest.last) + 1, anew=anew)
+    def _is_rolled_up(self, manifest: Manifest, *, force: bool = False) -> bool:
+        """Returns whether the windows of a commit are up to date. They may not be where a live bucket equals
+        its copy, but did not when they were rolled up last."""
+        return self._work.rolled_up(as_ms(manifest.first), as_ms(manifest.last) + 1, force=force)
 
     def _amend(self, manifest: Manifest, leaving: Sequence[int]) -> None:
         """Takes changed buckets out of a commit. Those that are gone by now stay, and count."""
-        going, gone = list[int](), list[int]()
-        for held in self._archive.some(manifest, np.sort(leaving)):
+        still_there, gone = list[int](), list[int]()
+        for held in self._archive.buckets_at(manifest, np.sort(leaving)):
             live = still_live(self._work.source, held.batch)
-            going += held.positions[live].tolist()
+            still_there += held.positions[live].tolist()
             gone += np.delete(held.positions, live).tolist()
-        self._miss(manifest, gone)
-        if not going:
+        self._note_missed(manifest, gone)
+        if not still_there:
             return
-        successor = self._registry.amend(manifest, going, going)
+        successor = self._registry.amend(manifest, still_there, still_there)
         if successor is not None and manifest.commit in self._made:
             self._made.add(successor.commit)
 
@@ -305,16 +307,16 @@ class OfflineRun:
         return self._work.waits(self._work.now)
 
 
-def _meeting(manifest: Manifest, span: tuple[int, int], live: NDArray[np.bool_]) -> list[bool]:
-    """Returns of each section of a commit whether it may hold copies of what lies in a span: also where the
-    original of some is live, since that may have moved there."""
+def _sections_to_compare(manifest: Manifest, span: tuple[int, int], live: NDArray[np.bool_]) -> list[bool]:
+    """Returns for each section of a commit whether it may hold copies of buckets in a span. That includes
+    sections with live originals, which may have moved there."""
     edges = itertools.pairwise(manifest.edges)
     each = zip(manifest.sections, edges, strict=True)
     return [it.touches(*span) or bool(live[start:end].any()) for it, (start, end) in each]
 
 
-def _covered(lot: Lot) -> tuple[int, int]:
-    """Returns a lot's first and last reading, milliseconds; of a bucket without readings, its own last time
-    counts."""
-    times, last = lot.decoded.columns.time, lot.decoded.last
+def _span_of(buckets: BucketSet) -> tuple[int, int]:
+    """Returns the times of the first and the last reading, milliseconds; of a bucket without readings, its
+    own last time counts."""
+    times, last = buckets.decoded.columns.time, buckets.decoded.last
     return int(times.min(initial=last.min())), int(last.max())

@@ -23,7 +23,7 @@ from archivers.writes.delete import MAX_BUCKETS, Outcome, chunks, guarded_delete
 from archivers.writes.inserts import insert_raw, make_packed
 from buckets.bson.raw import LOSSLESS, Batch
 from buckets.columns import Quarantined, Series
-from buckets.decoding.decode import Lot, decode
+from buckets.decoding.decode import BucketSet, decode
 from buckets.fields.selectors import extended_json
 from buckets.fields.times import as_date
 from buckets.models.covered import first_and_last, sample_index
@@ -95,7 +95,7 @@ class OnlineRun:
 
     def settle(self, start_ms: int, end_ms: int) -> None:
         """Deletes copied buckets that end within [start, end), milliseconds, and whose grace is over."""
-        self._merging.follow()
+        self._merging.roll_up_merged()
         if self._work.kept:
             return
         self._merging.settle(start_ms, end_ms)
@@ -104,24 +104,24 @@ class OnlineRun:
                 continue
             for at in range(0, len(receipt["ids"]), MAX_BUCKETS):
                 for copies in self._archived.by_ids(receipt["ids"][at : at + MAX_BUCKETS]):
-                    going, spans = self._work.going(copies, start_ms, end_ms)
-                    for piece in chunks(going):
+                    deletable, spans = self._work.deletable(copies, start_ms, end_ms)
+                    for piece in chunks(deletable):
                         # this run finds the newer ones
                         self._delete(receipt["_id"]["name"], piece, spans)
 
-    def fresh(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.int64]:
-        """Returns the buckets without an equal copy. Where another document has the `_id`, it may be a copy
-        of our own that is out of date, or an earlier version; else it is in the way, and is reported."""
+    def not_copied(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.int64]:
+        """Returns the buckets without an equal copy. Another document with the `_id` may be an outdated copy
+        or an earlier version; any other is in the way, and is reported."""
         del first_ms, last_ms  # copies are found by `_id`
         out: set[int] = set()
         self._ready.clear()
         self._stale.clear()
         for at in range(0, len(batch), MAX_BUCKETS):
             piece = batch.slice(at, min(at + MAX_BUCKETS, len(batch)))
-            out |= {at + i for i in self._standing(piece)}
+            out |= {at + i for i in self._to_skip(piece)}
         return np.array([i for i in range(len(batch)) if i not in out], dtype=np.int64)
 
-    def _standing(self, batch: Batch) -> set[int]:
+    def _to_skip(self, batch: Batch) -> set[int]:
         """Returns the buckets that need no copy, or can have none."""
         work, measured = self._work, self._work.measured
         ids = batch.main.ids
@@ -146,10 +146,10 @@ class OnlineRun:
             else:
                 late.append(i)
         large = [i for i in stale if len(there[same_id(batch.main.raw_id(i))]) > MAX_BYTES]
-        unkept = self._merging.unkept(batch, large) if large else {}
-        self._stale |= {batch.main.raw_id(i) for i in stale if i not in unkept}
+        not_keepable = self._merging.not_keepable(batch, large) if large else {}
+        self._stale |= {batch.main.raw_id(i) for i in stale if i not in not_keepable}
         conflicts, copied_late = self._sort(batch, late)
-        conflicts |= unkept
+        conflicts |= not_keepable
         waiting += copied_late
         work.report.leave(len(waiting), work.kept or work.grace)
         work.report.quarantine(
@@ -164,7 +164,8 @@ class OnlineRun:
         return []
 
     def _sort(self, batch: Batch, late: list[int]) -> tuple[dict[int, str], list[int]]:
-        """Sorts buckets in whose way another document is: why some can't go, and which are copied already."""
+        """Sorts buckets whose `_id` is taken in the archive: why some can't go, and which are copied
+        already."""
         if self._work.measured:
             return dict.fromkeys(late, f"another document with this _id is in {self._target}"), []
         if not late:
@@ -178,9 +179,9 @@ class OnlineRun:
         for i, unit in enumerate(units(self._work.policy, batch)):
             yield same_id(batch.main.raw_id(i)), unit
 
-    def _give_way(self, name: str, newer: Batch, session: ClientSession) -> None:
-        """Takes old copies back for new ones of the same buckets. Keeps those that the new one does not
-        contain: the bucket may have been deleted, and a late upsert have made the new one."""
+    def _replace_copies(self, name: str, newer: Batch, session: ClientSession) -> None:
+        """Removes old copies, for new ones of the same buckets. Keeps an old one that the new one does not
+        contain, as a version: the bucket may have been deleted, and written again by a late upsert."""
         ids = newer.main.ids
         older = in_order(newer, archived_source(self._work.database, self._work.policy, session).by_ids(ids))
         lacking = np.flatnonzero(lacks(self._work.policy, older, newer))
@@ -208,11 +209,11 @@ class OnlineRun:
     def close(self) -> None:
         """Does nothing: nothing is open."""
 
-    def move(self, lot: Lot) -> None:
-        """Copies the buckets of a lot, and deletes those that may go."""
-        spans = lot.decoded.spans()[np.argsort(lot.decoded.units)]
+    def move(self, buckets: BucketSet) -> None:
+        """Copies buckets, and deletes those that may go."""
+        spans = buckets.decoded.spans()[np.argsort(buckets.decoded.units)]
         at = 0
-        for piece in chunks(lot.batch):
+        for piece in chunks(buckets.batch):
             self._work.check()
             there = dict(self._named_in_archive(piece.main.ids))
             late = [] if self._work.measured else self._late(piece, there)
@@ -223,7 +224,7 @@ class OnlineRun:
             at += len(piece)
 
     def _move_late(self, late: Batch) -> None:
-        """Moves late buckets. A document that has come into the way since is for a later run to sort."""
+        """Moves late buckets. If another document has come into the way since, a later run decides."""
         ready = [i for i, raw_id in enumerate(late.main.raw_ids) if raw_id in self._ready]
         self._work.report.change(len(late) - len(ready))
         late = late.take(np.array(ready, dtype=np.int64))
@@ -268,16 +269,16 @@ class OnlineRun:
 
         def step(session: ClientSession) -> None:
             if stale:
-                self._give_way(name, newer, session)
+                self._replace_copies(name, newer, session)
             insert_raw(self._work.database, self._target, missing.main, session)
             if self._overflow:
                 insert_raw(self._work.database, self._overflow, missing.extra, session)
             self._receipts.update(name, {"$set": receipt}, session)
 
         transaction(self._work.database, self._work.guard, step)
-        self._see_copies(piece)
+        self._verify_copies(piece)
 
-    def _see_copies(self, piece: Batch, session: ClientSession | None = None) -> None:
+    def _verify_copies(self, piece: Batch, session: ClientSession | None = None) -> None:
         """Raises HaltedError unless each bucket has an equal copy in the archive."""
         ids = piece.main.ids
         held = {unit for _, unit in self._named_in_archive(ids, session)}
@@ -313,17 +314,17 @@ class OnlineRun:
         self._work.report.deleted += len(outcome.deleted)
         self._work.spend(len(verified), verified.size)
         if outcome.gone:
-            self._keep(verified.take(np.array(outcome.gone, dtype=np.int64)))
+            self._keep_copies(verified.take(np.array(outcome.gone, dtype=np.int64)))
         return len(outcome.changed)
 
-    def _keep(self, gone: Batch) -> None:
-        """Lets copies count whose originals somebody else has deleted. An original may have moved before, and
-        nothing tells where it was: the next run finds these copies again until that is rolled up."""
+    def _keep_copies(self, gone: Batch) -> None:
+        """Records that somebody else has deleted the originals of these copies, once windows are rolled up:
+        an original may have moved before. Until then the next run finds these copies again."""
         spans = decode(gone, self._work.policy).spans()
-        if not self._work.rolled_up(int(spans.min()), int(spans.max()) + 1, anew=True):
+        if not self._work.rolled_up(int(spans.min()), int(spans.max()) + 1, force=True):
             return
         ids = gone.main.ids
-        told = {
+        facts = {
             "ids": packed_ids(ids),
             "fingerprints": fingerprints(gone),
             "first": as_date(int(spans.min())),
@@ -332,25 +333,25 @@ class OnlineRun:
 
         def step(session: ClientSession) -> None:
             self._receipts.pull(ids, session)
-            self._receipts.update(f"kept-{gone.digest[:32]}", {"$set": {"kind": KEPT, **told}}, session)
+            self._receipts.update(f"kept-{gone.digest[:32]}", {"$set": {"kind": KEPT, **facts}}, session)
 
         transaction(self._work.database, self._work.guard, step)
 
     def _record(
         self, session: ClientSession, name: str, verified: Batch, outcome: Outcome, times: Document
     ) -> None:
-        """Records what went, in its transaction. Old copies go, unless their buckets don't contain them."""
-        self._work.see_limit(len(outcome.deleted))
-        going = verified.take(np.array(outcome.deleted, dtype=np.int64))
-        self._see_copies(going, session)
-        old, changed = self._merging.not_lacking(verified, outcome.changed, session)
+        """Records what was deleted, in its transaction. Removes copies that a changed bucket contains."""
+        self._work.check_limit(len(outcome.deleted))
+        deleted = verified.take(np.array(outcome.deleted, dtype=np.int64))
+        self._verify_copies(deleted, session)
+        old, changed = self._merging.containing(verified, outcome.changed, session)
         self._forget(changed, session)
         update = {"$set": {"at": self._work.now}, "$inc": {"deleted": len(outcome.deleted)}}
         self._receipts.update(name, update, session)
         self._work.deletions.record(
             session,
-            [going.unit(i) for i in range(len(going))],
-            {"ids": packed_ids(going.main.ids), "fingerprints": fingerprints(going), **times},
+            [deleted.unit(i) for i in range(len(deleted))],
+            {"ids": packed_ids(deleted.main.ids), "fingerprints": fingerprints(deleted), **times},
             {"collection": self._target, "overflow": self._overflow},
         )
         settled = sorted({*outcome.deleted, *old})

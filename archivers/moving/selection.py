@@ -1,4 +1,4 @@
-"""Which of the buckets that were read may go, and why the others stay."""
+"""Selects which of the buckets that were read may go, and reports why the others stay."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from archivers.run import Archiver, ArchiveRun
 from archivers.writes.delete import chunks
 from buckets.bson.raw import Batch
 from buckets.columns import Quarantined
-from buckets.decoding.decode import Decoded, Lot, decode
+from buckets.decoding.decode import BucketSet, Decoded, decode
 from buckets.fields.selectors import extended_json
 from rollups.guarded import transaction
 
@@ -28,16 +28,16 @@ class Selection:
         self._through = through
         self._rechecks = rechecks
 
-    def of(self, lot: Lot) -> Lot:
+    def of(self, buckets: BucketSet) -> BucketSet:
         """Returns the buckets that may go."""
-        decoded, report = lot.decoded, self._work.report
+        decoded, report = buckets.decoded, self._work.report
         report.quarantine(decoded.quarantined)
         expired = decoded.last < self._work.cutoff
-        expired &= ~self._pinned(lot.batch, decoded, expired)
+        expired &= ~self._pinned(buckets.batch, decoded, expired)
         expired &= ~self._frozen(decoded, expired)
         ready = expired if self._through is None else expired & (decoded.last < self._through)
         report.leave(int((expired & ~ready).sum()), "its windows are not rolled up yet")
-        return lot.take(np.sort(decoded.units[ready & self._fitting(decoded, lot.batch)]))
+        return buckets.take(np.sort(decoded.units[ready & self._fitting(decoded, buckets.batch)]))
 
     def _pinned(self, batch: Batch, decoded: Decoded, expired: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Returns which expired buckets were restored, and stay since they are pinned."""
@@ -51,7 +51,7 @@ class Selection:
             changed = [i for i in ready.tolist() if fingerprint(batch, i) != pins[i].seen]
             if changed:
                 spans = [pins[i].span for i in changed if pins[i].span]
-                self._follow(batch.take(np.array(changed, dtype=np.int64)), spans)
+                self._roll_up_pinned(batch.take(np.array(changed, dtype=np.int64)), spans)
         return pinned
 
     def _frozen(self, decoded: Decoded, expired: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -62,14 +62,14 @@ class Selection:
             self._work.report.leave(1, frozen[i].freeze_reason)
         return staying
 
-    def _follow(self, changed: Batch, before: list[list[int]]) -> None:
-        """Rolls up pinned buckets that have changed; others are rolled up again on their way to the archive.
-        What was in their spans before may be gone."""
+    def _roll_up_pinned(self, changed: Batch, before: list[list[int]]) -> None:
+        """Rolls up pinned buckets that have changed, with the spans that they covered `before`. Other buckets
+        are rolled up again before they are archived."""
         work, now = self._work, decode(changed, self._work.policy).spans().tolist()
         times = [time for span in (*before, *now) for time in span]
         if work.rolled_up(min(times), max(times) + 1):
             for piece in chunks(changed):
-                transaction(work.database, work.guard, partial(work.pins.saw, piece))
+                transaction(work.database, work.guard, partial(work.pins.update_seen, piece))
 
     def _fitting(self, decoded: Decoded, batch: Batch) -> NDArray[np.bool_]:
         """Returns which buckets have a series that the archive can hold; quarantines the others."""

@@ -1,4 +1,4 @@
-"""Goes through what has expired, in the order of time, and moves it in lots of bounded size."""
+"""Goes through what has expired, in the order of time, and moves it in commits of bounded size."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from archivers.moving.filling import MAX_SPAN_MS, Filling
 from archivers.moving.selection import Selection
-from archivers.moving.valueless import Numeric
+from archivers.moving.valueless import NumericCheck
 from archivers.report import NOT_ROLLED_UP
 from archivers.run import Archiver, ArchiveRun
 from archivers.writes.delete import compare_all, measured
 from buckets.bson.cursor import READ_AHEAD_BYTES
 from buckets.bson.prefetch import prefetch
 from buckets.bson.raw import Batch
-from buckets.decoding.decode import Lot, decode
+from buckets.decoding.decode import BucketSet, decode
 from buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS
 from buckets.source import Source
 from rollups.context import share_of
@@ -27,28 +27,28 @@ from rollups.context import share_of
 SAMPLED = 100
 
 
-class _Ending(NamedTuple):
+class _Expired(NamedTuple):
     start: int  # milliseconds
     stop: int
     batch: Batch  # some of the buckets that end from start to stop
 
 
-def _size(found: _Ending) -> int:
+def _size(found: _Expired) -> int:
     return found.batch.size
 
 
-def _expired(source: Source, start: int, end: int) -> Generator[_Ending, None, None]:
+def _expired(source: Source, start: int, end: int) -> Generator[_Expired, None, None]:
     """Yields the expired buckets day by day."""
     at = start
     while (found := source.earliest_ending(at)) is not None and found < end:
         at = max(at, found)  # epoch seconds may round down, to before `at`
         stop = min((at // DAY_MS + 1) * DAY_MS, end)
-        yield from (_Ending(at, stop, batch) for batch in source.ending(at, stop))
+        yield from (_Expired(at, stop, batch) for batch in source.ending(at, stop))
         at = stop
 
 
 class Sweep:
-    """Goes through the expired buckets day by day, and moves what may go in lots of bounded size."""
+    """Goes through the expired buckets day by day, and moves what may go, in commits of bounded size."""
 
     def __init__(self, work: ArchiveRun, archiver: Archiver, through: int | None, *, rechecks: bool) -> None:
         """`through`: windows that end by then (milliseconds) are rolled up; None: nothing is rolled up.
@@ -59,7 +59,7 @@ class Sweep:
         self._selection = Selection(work, archiver, through, rechecks=self._rechecks)
         self._filling = Filling(work.executor.memory)
         self._first, self._last = LAST_MS, FIRST_MS
-        self._numeric = Numeric(work)
+        self._numeric = NumericCheck(work)
         self._done = 0.0  # the share of the expiring time that is done
 
     def run(self, start: int, end: int) -> None:
@@ -80,7 +80,7 @@ class Sweep:
                     self._select()
                     self.flush()
                 if not filling.is_measured:
-                    filling.measure(Lot(batch.slice(0, min(SAMPLED, len(batch))), self._work.policy))
+                    filling.measure(BucketSet(batch.slice(0, min(SAMPLED, len(batch))), self._work.policy))
                 for piece in filling.cut(batch):
                     if filling.is_empty:
                         begun = at
@@ -92,63 +92,63 @@ class Sweep:
         self._archiver.finish()
 
     def _select(self) -> None:
-        """Decodes at once what makes a commit, as far as its size tells how many readings it holds."""
+        """Decodes and selects the buckets that were read, together: about as many as a commit holds, by their
+        size."""
         if (batch := self._filling.take_read()) is None:
             return
-        self.sort(Lot(batch, self._work.policy))
+        self.sort(BucketSet(batch, self._work.policy))
         if self._filling.is_full:
             self.flush()
 
-    def sort(self, lot: Lot) -> None:
-        """Adds to the next lot the buckets that may go, and reports why others stay."""
-        self._filling.measure(lot)
-        lot = self._selection.of(lot)
-        if len(lot):
-            times, last = lot.decoded.columns.time, lot.decoded.last
+    def sort(self, buckets: BucketSet) -> None:
+        """Adds the buckets that may go to the next commit, and reports why others stay."""
+        self._filling.measure(buckets)
+        buckets = self._selection.of(buckets)
+        if len(buckets):
+            times, last = buckets.decoded.columns.time, buckets.decoded.last
             self._first = int(min(self._first, times.min(initial=LAST_MS), last.min()))
             self._last = int(max(self._last, last.max()))
-            self._filling.add_going(lot)
+            self._filling.add_selected(buckets)
 
     def flush(self) -> None:
-        """Moves the lot that was gathered, without buckets that changed since."""
+        """Moves the buckets that were gathered, without those that changed since."""
         first, last = self._first, self._last
         self._first, self._last = LAST_MS, FIRST_MS
-        if (lot := self._filling.take()) is None:
+        if (buckets := self._filling.take()) is None:
             return
         self._work.check()
-        if not len(lot := self._going(self._latest(lot), first, last)):
+        if not len(buckets := self._still_movable(self._without_duplicates(buckets), first, last)):
             return
-        buckets, readings = len(lot), lot.readings
-        self._archiver.move(lot)
-        self._work.report.buckets += buckets
+        readings = buckets.readings  # before they are handed over, and forgotten
+        self._archiver.move(buckets)
+        self._work.report.buckets += len(buckets)
         self._work.report.readings += readings
         self._work.progress("archived readings", readings, self._done)
 
-    def _going(self, lot: Lot, first: int, last: int) -> Lot:
-        """Returns what goes of a lot, whose buckets cover first to last; why the others stay is reported."""
-        lot = lot.take(self._archiver.fresh(lot.batch, first, last))
-        if len(lot) and not self._work.rolled_up(first, last + 1):
-            self._work.report.leave(len(lot), NOT_ROLLED_UP)
-            return lot.take(np.zeros(0, dtype=np.int64))
-        if len(lot) and self._rechecks:
-            lot = lot.take(self._as_rolled_up(lot.batch, first, last))
-        return lot.take(self._numeric.fitting(lot)) if len(lot) else lot
+    def _still_movable(self, buckets: BucketSet, first: int, last: int) -> BucketSet:
+        """Returns the buckets that go; together they cover first to last. Reports why the others stay."""
+        buckets = buckets.take(self._archiver.not_copied(buckets.batch, first, last))
+        if len(buckets) and not self._work.rolled_up(first, last + 1):
+            self._work.report.leave(len(buckets), NOT_ROLLED_UP)
+            return buckets.take(np.zeros(0, dtype=np.int64))
+        if len(buckets) and self._rechecks:
+            buckets = buckets.take(self._as_rolled_up(buckets.batch, first, last))
+        return buckets.take(self._numeric.fitting(buckets)) if len(buckets) else buckets
 
-    def _latest(self, lot: Lot) -> Lot:
-        """Returns each bucket of the lot once: a cursor gives one twice where its end moves forward
-        meanwhile."""
+    def _without_duplicates(self, buckets: BucketSet) -> BucketSet:
+        """Returns each bucket once: a cursor gives one twice where its end moves forward meanwhile."""
         if self._work.measured:
-            return lot
-        names = lot.decoded.columns.bucket_order
+            return buckets
+        names = buckets.decoded.columns.bucket_order
         if not (names[1:] == names[:-1]).any():
-            return lot
-        place = {lot.batch.main.raw_id(i): i for i in range(len(lot))}
-        return lot.take(np.array(sorted(place.values())))
+            return buckets
+        place = {buckets.batch.main.raw_id(i): i for i in range(len(buckets))}
+        return buckets.take(np.array(sorted(place.values())))
 
     def _as_rolled_up(self, batch: Batch, first: int, last: int) -> NDArray[np.int64]:
-        """Returns the buckets that are live as they were read, now that their windows are up to date. What
-        went before may be in no summary, and its events have been read: with a copy it would be archived and
-        not rolled up."""
+        """Returns the buckets that are still live as they were read, now that their windows are rolled up
+        again. One that has gone since may be in no summary, and its events have been read: a copy of it would
+        be archived without being rolled up."""
         work = self._work
         if work.measured:
             return measured(work.policy, batch, work.source, first, last + 1)

@@ -1,4 +1,5 @@
-"""Buckets that hold no finite number in a value field, on a whole day of a series that had some: they stay.
+"""Keeps buckets from the archive that hold no finite number in a value field, on a whole day of a series that
+had some.
 
 The application may have renamed the field, or put something else there. Once that is only in the archive,
 nobody would notice.
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from archivers.report import Valueless
 from archivers.run import ArchiveRun
 from buckets.columns import Columns, Kind
-from buckets.decoding.decode import Lot
+from buckets.decoding.decode import BucketSet
 from buckets.fields.times import DAY_MS
 from buckets.models.series import series_key
 from buckets.models.slots import containers
@@ -24,7 +25,7 @@ from rollups.summaries.numeric import NumericHistory
 Integers = NDArray[np.int64]
 
 
-class Doubt(NamedTuple):
+class EmptyDay(NamedTuple):
     """Some readings of a series on one day, none of which holds a finite number in a field."""
 
     field: str
@@ -33,8 +34,8 @@ class Doubt(NamedTuple):
     had_some: bool  # the same series, on another day
 
 
-class Days:
-    """The readings of some columns, at least one, by series and UTC day: a cell each."""
+class ReadingsByDay:
+    """The readings of some columns, at least one, in cells: one for each series and UTC day."""
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
@@ -45,7 +46,7 @@ class Days:
         keys = series * self._count + (days - self._first)
         self._cells, self._cell = np.unique(keys, return_inverse=True)
 
-    def doubts(self, names: Iterable[str]) -> list[Doubt]:
+    def empty_days(self, names: Iterable[str]) -> list[EmptyDay]:
         """Returns the cells without a finite number, field by field."""
         found = []
         series, day = np.divmod(self._cells, self._count)
@@ -55,55 +56,58 @@ class Days:
             by_series = np.bincount(series, counts)
             for at in np.flatnonzero(counts == 0).tolist():
                 of = int(series[at])
-                found.append(Doubt(name, of, int(day[at]) + self._first, bool(by_series[of])))
+                found.append(EmptyDay(name, of, int(day[at]) + self._first, bool(by_series[of])))
         return found
 
-    def buckets(self, doubts: Iterable[Doubt]) -> Integers:
+    def buckets(self, empty_days: Iterable[EmptyDay]) -> Integers:
         """Returns the buckets with a reading in one of these cells."""
-        keys = np.array([it.series * self._count + it.day - self._first for it in doubts], dtype=np.int64)
+        keys = np.array([it.series * self._count + it.day - self._first for it in empty_days], dtype=np.int64)
         held = np.isin(self._cells, keys)[self._cell]
         return np.unique(self._columns.bucket[held]).astype(np.int64)
 
 
-class Numeric:
+class NumericCheck:
     """Decides which buckets may be copied: those with a number where there should be one."""
 
     def __init__(self, work: ArchiveRun) -> None:
         self._work = work
         self._summaries = NumericHistory(work.database, work.policy)
 
-    def fitting(self, lot: Lot) -> Integers:
+    def fitting(self, buckets: BucketSet) -> Integers:
         """Returns the indices of the buckets that may go; the others are reported."""
-        columns, names = lot.decoded.columns, self._work.policy.numeric_names
-        hollow = hollow_buckets(lot)
-        if names and len(hollow):
-            return self._but(lot, hollow)
+        columns, names = buckets.decoded.columns, self._work.policy.numeric_names
+        slotless = slotless_buckets(buckets)
+        if names and len(slotless):
+            return self._without_slotless(buckets, slotless)
         if all((columns.kinds[name] == Kind.FINITE).all() for name in names):
-            return np.arange(len(lot))
-        days = Days(columns)
-        held = self._confirmed(columns, days.doubts(names))
-        staying = lot.decoded.units[days.buckets(held)]
-        told = [Valueless(it.field, columns.series[it.series], it.day) for it in held]
-        self._work.report.hold(len(staying), told)
-        return np.setdiff1d(np.arange(len(lot)), staying)
+            return np.arange(len(buckets))
+        days = ReadingsByDay(columns)
+        held = self._confirmed(columns, days.empty_days(names))
+        staying = buckets.decoded.units[days.buckets(held)]
+        reported = [Valueless(it.field, columns.series[it.series], it.day) for it in held]
+        self._work.report.hold(len(staying), reported)
+        return np.setdiff1d(np.arange(len(buckets)), staying)
 
-    def _but(self, lot: Lot, hollow: Integers) -> Integers:
-        """Returns the same where some buckets lack all of their slots, by their places in the columns."""
-        columns, name = lot.decoded.columns, self._work.policy.numeric_names[0]
-        series = columns.bucket_series[hollow].tolist()
-        days = (lot.decoded.last[hollow] // DAY_MS).tolist()
-        told = dict.fromkeys(zip(series, days, strict=True))
-        self._work.report.hold(len(hollow), [Valueless(name, columns.series[one], day) for one, day in told])
-        others = np.setdiff1d(np.arange(len(lot)), lot.decoded.units[hollow])
-        return others[self.fitting(lot.take(others))] if len(others) else others
-
-    def _confirmed(self, columns: Columns, doubts: list[Doubt]) -> list[Doubt]:
-        """Returns those of a whole day, of a series that had some: what lies here may be a part of both."""
-        keys = {it.series: series_key(columns.series[it.series]) for it in doubts}
-        had = self._summaries.fields_ever(
-            {keys[it.series]: columns.series[it.series] for it in doubts if not it.had_some}
+    def _without_slotless(self, buckets: BucketSet, slotless: Integers) -> Integers:
+        """Does the same where some buckets, given by their places in the columns, lack all of their slots."""
+        columns, name = buckets.decoded.columns, self._work.policy.numeric_names[0]
+        series = columns.bucket_series[slotless].tolist()
+        days = (buckets.decoded.last[slotless] // DAY_MS).tolist()
+        reported = dict.fromkeys(zip(series, days, strict=True))
+        self._work.report.hold(
+            len(slotless), [Valueless(name, columns.series[one], day) for one, day in reported]
         )
-        some = [it for it in doubts if it.had_some or it.field in had[keys[it.series]]]
+        others = np.setdiff1d(np.arange(len(buckets)), buckets.decoded.units[slotless])
+        return others[self.fitting(buckets.take(others))] if len(others) else others
+
+    def _confirmed(self, columns: Columns, empty_days: list[EmptyDay]) -> list[EmptyDay]:
+        """Returns the days without a number in summaries as well, of series that had some: what was read may
+        be a part of the day, and of the series."""
+        keys = {it.series: series_key(columns.series[it.series]) for it in empty_days}
+        had = self._summaries.fields_ever(
+            {keys[it.series]: columns.series[it.series] for it in empty_days if not it.had_some}
+        )
+        some = [it for it in empty_days if it.had_some or it.field in had[keys[it.series]]]
         if not some:
             return []
         of = {it.series: columns.series[it.series] for it in some}.values()
@@ -112,11 +116,11 @@ class Numeric:
         return [it for it in some if (keys[it.series], it.day, it.field) not in numeric]
 
 
-def hollow_buckets(lot: Lot) -> Integers:
+def slotless_buckets(buckets: BucketSet) -> Integers:
     """Returns the buckets, by their places in the columns, that hold no reading and have none of the fields
-    in which slots would be: those have another name by now. Empty slots are not meant."""
-    decoded, places = lot.decoded, containers(lot.policy)
-    if not places or len(decoded.columns.filled) == len(lot):
+    in which slots would be: the fields may have been renamed. Buckets with empty slots are not among them."""
+    decoded, places = buckets.decoded, containers(buckets.policy)
+    if not places or len(decoded.columns.filled) == len(buckets):
         return np.zeros(0, dtype=np.int64)
     lacking = [
         piece.units

@@ -10,13 +10,13 @@ from hashlib import sha256
 from typing import Any
 
 from archivers.context import ArchiveContext
-from archivers.ending.end import plan_end
+from archivers.expiring.expire import plan_expiry
 from archivers.format.manifest import DamagedError
 from archivers.format.names import day
 from archivers.moving.archive import ArchiveOptions, plan_archive
 from archivers.proof.findings import Finding, Severity
-from archivers.proof.turns import Sample, Turns, sample, turns_of
-from archivers.proof.verify import Verified, VerifyReport, verify_commits, verify_records
+from archivers.proof.rotation import Rotation, Sample, rotation_of, sample
+from archivers.proof.verify import IntactCommit, VerifyReport, verify_commits, verify_records
 from archivers.reading.reader import ArchivedReader, archived_reader
 from archivers.records.days import CommitDays
 from archivers.records.receipts import COLLECTION as RECEIPTS
@@ -44,8 +44,8 @@ MAX_ORPHANS = 10_000
 
 @dataclass(frozen=True)
 class AuditReport:
-    """The findings of an audit, and how much of an offline archive it read. `days`: audits on so many days in
-    a row read all."""
+    """The findings of an audit, and how much of an offline archive it read. `days`: the number of daily
+    audits that together read all."""
 
     findings: list[Finding]
     parts: int = 0
@@ -60,11 +60,12 @@ def audit(
     full: bool = False,
     drilled_every: timedelta | None = None,
 ) -> AuditReport:
-    """Looks at one policy: at what is live and due; at all records of its archive, and that every part is
-    there; and reads the parts that have their turn, or all, once each: they have to give what was archived,
-    and what is archived, with what is live, the summaries. `readers`: other policies that roll up the
-    collection. `drilled_every`: how long a day may go without a drill; None: forever."""
-    auditor = _Audit(context, readers, turns_of(None if full else context.policy.audit.sample))
+    """Audits one policy. Checks what is live and due, all records of its archive, and that every part is
+    there. Reads the parts that have their turn, or all, once each: the documents must be those that were
+    archived, and the summaries must equal a recomputation from archived and live readings. `readers`: other
+    policies that roll up the collection. `drilled_every`: how long a day may go without a drill; None:
+    forever."""
+    auditor = _Audit(context, readers, rotation_of(None if full else context.policy.audit.sample))
     found = [*auditor.ttl(), *auditor.records()]
     try:
         for more in (auditor.summaries, auditor.holes, auditor.buckets, auditor.overflow, auditor.ending):
@@ -79,12 +80,13 @@ def audit(
 
 @dataclass
 class _Audit:
-    """An audit under way. The archive is read for the summaries; what they do not need of it, at last."""
+    """An audit in progress. The archive is read for the summaries first; then the parts in the sample that
+    they did not need."""
 
     context: ArchiveContext
     readers: Sequence[Policy]
-    turns: Turns
-    standing: list[Verified] = field(default_factory=list)  # commits of which all files are there
+    rotation: Rotation
+    intact: list[IntactCommit] = field(default_factory=list)  # commits of which all files are there
     read: set[str] = field(default_factory=set)  # those of them that were read whole
 
     @property
@@ -92,14 +94,14 @@ class _Audit:
         return self.context.policy
 
     def report(self, found: list[Finding]) -> AuditReport:
-        parts = sum(it.parts for it in self.standing)
-        read = sum(it.parts for it in self.standing if it.commit.name in self.read)
-        return AuditReport(found, parts, read, self.turns.days)
+        parts = sum(it.parts for it in self.intact)
+        read = sum(it.parts for it in self.intact if it.commit.name in self.read)
+        return AuditReport(found, parts, read, self.rotation.days)
 
     @cached_property
     def sample(self) -> Sample:
         """Returns what of the archive is read."""
-        return sample((it.commit for it in self.standing), self.turns, self.context.now)
+        return sample((it.commit for it in self.intact), self.rotation, self.context.now)
 
     @cached_property
     def archived(self) -> ArchivedReader:
@@ -118,7 +120,7 @@ class _Audit:
             )
 
     def records(self) -> Iterator[Finding]:
-        report, self.standing, unlisted = verify_records(self.context)
+        report, self.intact, unlisted = verify_records(self.context)
         yield from self._bad(report)
         for gap in self.context.receipts.gaps():
             numbers = f"{gap['lost']['after'] + 1} to {gap['lost']['sequence']}"
@@ -136,14 +138,14 @@ class _Audit:
             )
 
     def parts(self) -> Iterator[Finding]:
-        """Reads what has its turn, and was not read for the summaries."""
+        """Reads the commits of the sample that were not read for the summaries."""
         commits = [it for it in self.sample.commits if it.name not in self.read]
         report, read = verify_commits(self.context, commits)
         self.read |= {it.commit.name for it in read}
         yield from self._bad(report)
 
     def drills(self, every: timedelta | None) -> Iterator[Finding]:
-        """Yields days without a recent drill. What was committed more recently than that is not late yet."""
+        """Yields days without a recent drill, except what was committed within that time."""
         if every is None or (archive := self.context.offline()) is None:
             return
         days = CommitDays(self.context.receipts).undrilled(self.context.now - every)
@@ -169,7 +171,7 @@ class _Audit:
             return
         context, archived = self.context, self.archived
         later = replace(context, policy=_settling_later(self.policy))
-        report = recompute(later, archived, list(self._without_live(self.sample.resting)))
+        report = recompute(later, archived, list(self._without_live(self.sample.unread)))
         self.read |= report.commits
         targets: dict[str, str] = dict(self.policy.rollup.targets.items())
         for level, counts in report.counts.items():
@@ -196,10 +198,10 @@ class _Audit:
                     f"{count} {name} summaries are past their `retain`: run `bucketwise run`",
                 )
 
-    def _without_live(self, resting: Iterable[Span]) -> Iterator[Span]:
-        """Yields those of the days on which nothing is live: what is, may be late. Copies that are kept are
-        live beside the archive everywhere."""
-        for start, end in resting:
+    def _without_live(self, unread: Iterable[Span]) -> Iterator[Span]:
+        """Yields the parts of these days on which nothing is live, since live readings may be late. Where
+        originals are never deleted, all are live, and the days are yielded whole."""
+        for start, end in unread:
             while start < end:
                 live = None if self.context.kept else self.context.source.earliest(start)
                 stop = end if live is None else min(end, live // DAY_MS * DAY_MS)
@@ -237,8 +239,8 @@ class _Audit:
         yield from self._quarantined(report.quarantined)
 
     def ending(self) -> Iterator[Finding]:
-        """Yields what should have got a tombstone, or gone, a day ago."""
-        report = plan_end(
+        """Yields what should have got a tombstone, or been removed, a day ago."""
+        report = plan_expiry(
             replace(self.context, now=self.context.now - SLACK, keys=self.context.keys.lenient())
         )
         if late := report.tombstoned.buckets + report.expired.buckets:
@@ -250,7 +252,7 @@ class _Audit:
             )
 
     def overflow(self) -> Iterator[Finding]:
-        """Yields overflow whose bucket is not there, and that no archive holds: it is in no summary. (Where a
+        """Yields overflow whose bucket is missing, and that no archive holds: it is in no summary. (Where a
         bucket was restored elsewhere, its overflow came back to where it was.)"""
         if self.policy.overflow is None:
             return
@@ -272,7 +274,7 @@ class _Audit:
             )
 
     def _due(self) -> ArchiveReport:
-        """Returns what an archive run would have taken a day ago, with all rolled up that was over then."""
+        """Returns what an archive run would have moved a day ago, with all rolled up that was over then."""
         context = replace(
             self.context,
             now=self.context.now - SLACK,

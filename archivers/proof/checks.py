@@ -96,7 +96,7 @@ def _versions(store: ObjectStore) -> Iterator[Finding]:
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckResult:
     """The result of the check of one policy."""
 
     findings: list[Finding]
@@ -106,7 +106,7 @@ class Checked:
 
 def check(
     database: Database[Document], policy: Policy, own_collections: Mapping[str, tuple[str, ...]]
-) -> Checked:
+) -> CheckResult:
     """Returns what is found of one policy. `own_collections`: where the suite keeps its records, and what it
     does there.
 
@@ -114,7 +114,7 @@ def check(
     checker = _Check(database, policy)
     rights = list(checker.rights(own_collections))
     if any(action in it.message for it in rights for action in _LOOKS):
-        return Checked(rights, None, [])  # the rest can't be looked at
+        return CheckResult(rights, None, [])  # the rest can't be looked at
     kind = list(checker.source())
     may_look = not any("find" in it.message and it.place in policy.sources for it in rights)
     fit = None
@@ -134,7 +134,7 @@ def check(
         findings = [
             Finding("policy", policy.name, policy.collection, "ok", "everything is as a run needs it")
         ]
-    return Checked(findings, fit, unfit)
+    return CheckResult(findings, fit, unfit)
 
 
 @dataclass(frozen=True)
@@ -275,7 +275,7 @@ class _Check:
         for missing in self._privileges.missing([Needs("", ("find", "changeStream"))]):
             message = f"the user lacks {', '.join(missing.actions)} in the database as a whole: "
             if policy.rollup.late_data == "stream":
-                message += 'late readings can\'t be told; grant it, or write rollup.late_data = "auto"'
+                message += 'late readings are not noticed; grant it, or write rollup.late_data = "auto"'
                 yield self._finding("stream-unreadable", self.database.name, "error", message)
             else:
                 message += "late readings are looked for within `recheck` only; grant it"

@@ -25,9 +25,8 @@ class SignReport:
 def sign(context: ArchiveContext) -> SignReport:
     """Signs every manifest and receipt by the first key. Seals stay: they don't cover signatures.
 
-    All is verified first. Raises HaltedError, and signs nothing, where anything but a signature is amiss.
-    Cut off, it goes on when it runs again.
-    """
+    All is verified first. Raises HaltedError, and signs nothing, where anything but a signature is wrong. If
+    it is cut off, the next call finishes it."""
     lenient, report = replace(context, keys=context.keys.lenient()), SignReport()
     found = verify(lenient)
     if found.bad:

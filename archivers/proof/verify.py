@@ -1,4 +1,4 @@
-"""Verify: is the archive what was written? Every part, every manifest of the chain, every receipt."""
+"""Verifies that the archive is as it was written: every part, every manifest of the chain, every receipt."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from archivers.format.checkpoint import Checkpoint
 from archivers.format.manifest import DamagedError, LastReceipt, Manifest
 from archivers.format.names import Commit, owner_key
 from archivers.records.checkpoints import last_checkpoint, not_reached, unreached
-from archivers.records.heads import Heads, check_heads, check_none_back, is_forgotten, read_heads
+from archivers.records.heads import Heads, check_heads, check_none_reappeared, is_forgotten, read_heads
 from archivers.records.receipt_checks import check_deletions
 from archivers.records.receipts import COLLECTION, Receipts
 from archivers.stores.base import Corrupt, NotFound
@@ -23,8 +23,8 @@ from config.errors import HaltedError
 
 
 @dataclass(frozen=True)
-class Bad:
-    """Something that is not as it was written."""
+class Damage:
+    """A file or record that is missing, or not as it was written."""
 
     code: str  # the code of a finding
     place: str  # the url of the file, or of the manifest; or what names a document
@@ -37,27 +37,27 @@ class VerifyReport:
 
     parts: int = 0
     readings: int = 0
-    bad: list[Bad] = field(default_factory=list)
+    bad: list[Damage] = field(default_factory=list)
 
     def add(self, error: DamagedError) -> None:
         """Records a damage, once for each place."""
         if all(it.place != error.place for it in self.bad):
-            self.bad.append(Bad(error.code, error.place, str(error)))
+            self.bad.append(Damage(error.code, error.place, str(error)))
 
 
-class Verified(NamedTuple):
-    """A commit of which nothing is amiss, and how many parts it has."""
+class IntactCommit(NamedTuple):
+    """An undamaged commit, and how many parts it has."""
 
     commit: Commit
     parts: int
 
 
-class Records(NamedTuple):
-    """What `verify_records` found: `standing` are the commits of which nothing is amiss, `unlisted` the keys
-    of files that no manifest names."""
+class VerifiedRecords(NamedTuple):
+    """What `verify_records` found: `intact` are the undamaged commits, `unlisted` the keys of files that no
+    manifest names."""
 
     report: VerifyReport
-    standing: list[Verified]
+    intact: list[IntactCommit]
     unlisted: list[str]
 
 
@@ -75,30 +75,33 @@ def verify(context: ArchiveContext, within: TimeRange = EVER) -> VerifyReport:
     return report
 
 
-def verify_records(context: ArchiveContext) -> Records:
-    """Verifies everything but the contents of commits' files: each has to be there, as long as its manifest
-    says. The store's files are listed once. Returns the commits as well, for `verify_commits` to read."""
+def verify_records(context: ArchiveContext) -> VerifiedRecords:
+    """Verifies everything but the contents of commits' files: each has to be there, with the size that its
+    manifest gives. The store's files are listed once. Returns the commits as well, for `verify_commits` to
+    read."""
     report, archive = VerifyReport(), context.offline(context.keys)
     if archive is None:
         _verify_all(context, None, report)
-        return Records(report, [], [])
+        return VerifiedRecords(report, [], [])
     sizes = archive.sizes()  # before the commits: what was committed since names its files
     named: set[str] = set()
 
-    def see(manifest: Manifest) -> None:
+    def check_files(manifest: Manifest) -> None:
         named.update(file.key for file in manifest.files)
-        archive.see(manifest, sizes)
+        archive.check_sizes(manifest, sizes)
 
-    seer = _Verifier(context, archive, report, see, told="parts that are there")
-    _verify_all(context, seer, report)
-    unread = [it for it in seer.listed if it.name not in seer.done]  # which may name more of them
-    unlisted = [key for key, _ in archive.of_none(sorted(sizes.keys() - named), unread)]
+    verifier = _Verifier(context, archive, report, check_files, label="parts that are there")
+    _verify_all(context, verifier, report)
+    unread = [it for it in verifier.listed if it.name not in verifier.done]  # which may name more of them
+    unlisted = [key for key, _ in archive.files_outside(sorted(sizes.keys() - named), unread)]
     there = [key for key in unlisted if archive.store.head(key) is not None]  # a run may have dropped some
-    return Records(report, list(seer.done.values()), there)
+    return VerifiedRecords(report, list(verifier.done.values()), there)
 
 
-def verify_commits(context: ArchiveContext, commits: Sequence[Commit]) -> tuple[VerifyReport, list[Verified]]:
-    """Reads every file of some commits, as `verify` does. Returns those of which nothing is amiss as well."""
+def verify_commits(
+    context: ArchiveContext, commits: Sequence[Commit]
+) -> tuple[VerifyReport, list[IntactCommit]]:
+    """Reads every file of some commits, as `verify` does. Also returns the undamaged ones."""
     report, archive = VerifyReport(), context.offline(context.keys)
     if archive is None:
         return report, []
@@ -109,33 +112,33 @@ def verify_commits(context: ArchiveContext, commits: Sequence[Commit]) -> tuple[
 
 
 def _verify_all(context: ArchiveContext, verifier: _Verifier | None, report: VerifyReport) -> None:
-    told: list[LastReceipt] = []
+    named: list[LastReceipt] = []
     if verifier is not None:
-        told = verifier.verify_all()
+        named = verifier.verify_all()
         for error in Superseded(verifier.archive.store, context.policy.name).damaged():
             report.add(error)
     if context.to == "online":
         for error in KeptVersions(context.database, context.policy).damaged():
             report.add(error)
-    for error in check_deletions(context.receipts, context.receipt_files, context.keys, told):
+    for error in check_deletions(context.receipts, context.receipt_files, context.keys, named):
         report.add(error)
 
 
 @dataclass
 class _Verifier:
-    """Verifies an offline archive. Each manifest is read once, and `look` raises DamagedError where the files
-    that it names are amiss."""
+    """Verifies an offline archive. Each manifest is read once, and `inspect` raises DamagedError where its
+    files are missing or damaged."""
 
     context: ArchiveContext
     archive: OfflineArchive
     report: VerifyReport
-    look: Callable[[Manifest], object]
+    inspect: Callable[[Manifest], object]
     within: TimeRange = EVER
-    told: str = "verified parts"  # as progress
+    label: str = "verified parts"  # as progress
     count: int = 0  # commits to look at; 0: not known
     listed: list[Commit] = field(default_factory=list)  # all that the store has
     seen: set[str] = field(default_factory=set)  # commits
-    done: dict[str, Verified] = field(default_factory=dict)  # those of them that are as they should be
+    done: dict[str, IntactCommit] = field(default_factory=dict)  # those of them that are as they should be
 
     def verify_range(self) -> None:
         self._verify_heads()
@@ -146,7 +149,7 @@ class _Verifier:
             self.verify(commit)
 
     def verify_all(self) -> list[LastReceipt]:
-        """Returns the last receipts that the manifests of the chain tell of."""
+        """Returns the receipts that the manifests of the chain name."""
         receipts, archive = self.context.receipts, self.archive
         registered = receipts.all_registered()  # before the heads, which then lead to all of these
         archive.chain.expect({name: it.seal for name, it in registered.items()})
@@ -154,37 +157,38 @@ class _Verifier:
         self.listed = archive.commits()
         there = {it.name: it for it in self.listed if it.name not in replaced}
         self.count = len(there)
-        told = self._verify_chain(registered, there)
+        named = self._verify_chain(registered, there)
         for commit in archive.missing(receipts.commits, self.listed):
             if not is_forgotten(receipts, archive, commit):
                 self.report.add(_missing(archive, commit))
         for commit in sorted(there.values(), key=lambda it: it.first):
             if commit.name not in self.seen:
                 self.verify(commit)
-        return told
+        return named
 
     def _verify_heads(self) -> Heads | None:
         receipts = self.context.receipts
         try:
             check_heads(receipts, self.archive)
             if not self.within.is_bounded:
-                check_none_back(receipts, self.archive)
+                check_none_reappeared(receipts, self.archive)
         except DamagedError as error:
             self.report.add(error)
         except HaltedError as error:
-            self.report.bad.append(Bad("chain-broken", COLLECTION, str(error)))
+            self.report.bad.append(Damage("chain-broken", COLLECTION, str(error)))
         heads = read_heads(receipts)
         if heads is not None:
             _verify_owner(receipts, self.archive, self.report)
         return heads
 
     def _verify_chain(self, registered: dict[str, Commit], there: dict[str, Commit]) -> list[LastReceipt]:
-        """Returns the manifests of the chain that can be read, each with its commit if that is there."""
+        """Verifies the manifests of the chain, and the commits that are there. Returns the receipts that they
+        name."""
         archive, receipts, heads = self.archive, self.context.receipts, self._verify_heads()
         if heads is None:
             return []
         checkpoint = self._verify_checkpoint(heads)
-        told = [checkpoint.receipt] if checkpoint and checkpoint.receipt else []
+        named = [checkpoint.receipt] if checkpoint and checkpoint.receipt else []
         reached = set(checkpoint.links) if checkpoint else set()
         is_whole, roots = True, heads.roots(registered.values())
         for it in archive.chain.walk(roots, lost=heads.lost, vouched=frozenset(reached)):
@@ -193,16 +197,16 @@ class _Verifier:
                 self.report.add(it)
                 continue
             reached.add(it.link)
-            told += [it.receipt] if it.receipt is not None else []
+            named += [it.receipt] if it.receipt is not None else []
             if it.commit in there and it.commit not in self.seen:
                 self.verify(it.name)
         if is_whole:
             for commit in unreached(receipts, archive, heads, registered.values(), reached):
                 self.report.add(not_reached(archive, commit))
-        return told
+        return named
 
     def _verify_checkpoint(self, heads: Heads) -> Checkpoint | None:
-        """Returns the last one, as far as it is as it was written."""
+        """Returns the last checkpoint; None where there is none, or it is damaged."""
         try:
             return last_checkpoint(self.context.receipts, self.archive, heads)
         except DamagedError as error:
@@ -215,17 +219,17 @@ class _Verifier:
         self.seen.add(commit.name)
         try:
             manifest = self.archive.manifest(commit)
-            self.look(manifest)
+            self.inspect(manifest)
         except (DamagedError, NotFound) as error:
             if not _is_dropped(self.context.receipts, self.archive, commit):
                 damage = error if isinstance(error, DamagedError) else _missing(self.archive, commit)
                 self.report.add(damage)
             return
-        self.done[commit.name] = Verified(commit, len(manifest.parts))
+        self.done[commit.name] = IntactCommit(commit, len(manifest.parts))
         self.report.parts += len(manifest.parts)
         self.report.readings += manifest.readings
         share = len(self.seen) / self.count if self.count else None
-        self.context.progress(self.told, len(manifest.parts), share)
+        self.context.progress(self.label, len(manifest.parts), share)
 
 
 def _verify_owner(receipts: Receipts, archive: OfflineArchive, report: VerifyReport) -> None:
@@ -248,4 +252,4 @@ def _missing(archive: OfflineArchive, commit: Commit) -> DamagedError:
 
 def _is_dropped(receipts: Receipts, archive: OfflineArchive, commit: Commit) -> bool:
     """Returns whether a concurrent run has dropped the commit since the commits were listed."""
-    return not archive.is_there(commit) and commit.name not in receipts.standing([commit.name])
+    return not archive.is_there(commit) and commit.name not in receipts.current([commit.name])

@@ -1,4 +1,5 @@
-"""DuckDB over the views of policies. It can read nothing else: no files, no network, no Python variables."""
+"""Runs SQL in DuckDB over the views of policies. It can read nothing else: no files, no network, no Python
+variables."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from archivers.context import ArchiveContext
-from archivers.querying.served import Served, Watched
+from archivers.querying.served import ScanLog, ServedTable
 from archivers.querying.tables import Misfit, ReadingsTable, Table, Types, types_of
 from archivers.querying.views import View, check_columns, quoted, views_of
 from buckets.columns import Quarantined
@@ -36,17 +37,16 @@ _SETTINGS = {
 
 
 class Engine:
-    """DuckDB with the views of some policies. Not for several threads.
+    """DuckDB with the views of some policies. Must not be used by several threads.
 
-    `memory`: bytes that DuckDB may take; beyond them it writes to a folder of its own, which goes with it.
-    """
+    `memory`: bytes that DuckDB may take; beyond them it writes to a temporary folder."""
 
     def __init__(self, contexts: Sequence[ArchiveContext], memory: int) -> None:
         self.views = {it.name: it for it in views_of(contexts)}
         self._check = contexts[0].check if contexts else lambda: None
         self._types: dict[str, Types] = {}
         self._tables: dict[str, Table] = {}
-        self.watched = Watched()
+        self.scan_log = ScanLog()
         self._folder = tempfile.TemporaryDirectory(prefix="bucketwise-query-")
         self.connection = _open(memory, self._folder.name)
         weakref.finalize(self.connection, self._folder.cleanup)
@@ -56,11 +56,11 @@ class Engine:
 
     def __exit__(self, *_error: object) -> None:
         self.connection.close()
-        self._folder.cleanup()  # now
+        self._folder.cleanup()  # not only when it is collected
 
     @property
     def quarantined(self) -> dict[str, list[Quarantined]]:
-        """Returns the buckets that broke their model where readings were asked for, by policy."""
+        """Returns the buckets that broke their model where readings were read, by policy."""
         tables = [(self.views[name], it) for name, it in self._tables.items()]
         return {
             view.context.policy.name: list(it.quarantined.values())
@@ -69,18 +69,18 @@ class Engine:
         }
 
     @property
-    def asked(self) -> list[str]:
-        """Returns the policies that the last query read, in the order in which it did."""
-        found = [self.views[scan.view].context.policy.name for scan in self.watched.scans]
+    def policies_read(self) -> list[str]:
+        """Returns the policies that the last query read, in order."""
+        found = [self.views[scan.view].context.policy.name for scan in self.scan_log.scans]
         return list(dict.fromkeys(found))
 
-    def offer(self, views: Sequence[View]) -> None:
-        """Makes these views, unless they are there already."""
+    def create_views(self, views: Sequence[View]) -> None:
+        """Creates these views, unless they exist."""
         for view in views:
             if view.name not in self._tables:
-                self._offer(view)
+                self._create_view(view)
 
-    def _offer(self, view: View) -> None:
+    def _create_view(self, view: View) -> None:
         policy = view.context.policy.name
         if policy not in self._types:
             self._types[policy] = types_of(view.context)
@@ -94,29 +94,29 @@ class Engine:
             else quoted(it.name)
             for it in table.schema
         ]
-        served = self.connection.from_arrow(Served(view.name, table, self.watched))
+        served = self.connection.from_arrow(ServedTable(view.name, table, self.scan_log))
         served.project(", ".join(columns)).create_view(view.name, replace=True)
 
     def schema(self, name: str) -> str:
         """Returns the columns of a view, as SQL would create it. Raises UsageError where there is none."""
         if name not in self.views:
             raise UsageError(f"{name}: there is no such view; there are {', '.join(self.views)}")
-        self.offer([self.views[name]])
-        with self._told():
+        self.create_views([self.views[name]])
+        with self._errors_in_words():
             columns = self.connection.sql(f"DESCRIBE {quoted(name)}").fetchall()
-        told = ",\n".join(f"  {quoted(column)} {kind}" for column, kind, *_ in columns)
-        return f"CREATE VIEW {quoted(name)} (\n{told}\n);"
+        columns_text = ",\n".join(f"  {quoted(column)} {kind}" for column, kind, *_ in columns)
+        return f"CREATE VIEW {quoted(name)} (\n{columns_text}\n);"
 
     def widen(self, misfit: Misfit) -> None:
-        """Makes the views of a policy anew, with columns that can hold the value that did not fit."""
+        """Creates the views of a policy again, with columns that can hold the value that did not fit."""
         self._types[misfit.policy] = misfit.types
         for name in [it for it in self._tables if self.views[it].context.policy.name == misfit.policy]:
-            self._offer(self.views[name])
+            self._create_view(self.views[name])
 
     def prepare(self, sql: str) -> str:
-        """Returns the one statement that a text consists of, once the views that it names are there. Raises
-        UsageError where it is none that reads."""
-        with self._told():
+        """Returns the one statement that a text consists of, and creates the views that it names. Raises
+        UsageError where it isn't one statement that reads."""
+        with self._errors_in_words():
             statements = self.connection.extract_statements(sql)
         if len(statements) != 1:
             raise UsageError(f"the SQL holds {len(statements)} statements; write one")
@@ -126,38 +126,38 @@ class Engine:
                 f"the SQL is a statement of the kind {kind.name}, and `query` only reads: write SELECT, or "
                 "WITH, FROM, VALUES, DESCRIBE, SHOW or SUMMARIZE"
             )
-        self.offer(self.named(sql))
+        self.create_views(self.views_named(sql))
         return sql
 
-    def named(self, sql: str) -> list[View]:
-        """Returns the views that a statement names; all, where it names none that can be seen."""
+    def views_named(self, sql: str) -> list[View]:
+        """Returns the views that a statement names; all views where none can be found in it."""
         words = {word.lower().strip('"') for word in re.findall(r'"[^"]+"|\w+', sql)}
         return [it for it in self.views.values() if it.name.lower() in words] or list(self.views.values())
 
     def run(self, sql: str, deliver: Callable[[pa.RecordBatchReader], Any]) -> Any:
-        """Returns what `deliver` makes of the rows of a statement, which come batch by batch.
+        """Runs a statement, and returns what `deliver` returns for its rows, which come in batches.
 
-        Raises UsageError with what DuckDB says, and whatever reading raises: among it Misfit."""
-        self.watched.failure = None
-        self.watched.scans.clear()
+        Raises UsageError with DuckDB's message, and whatever reading raises, such as Misfit."""
+        self.scan_log.failure = None
+        self.scan_log.scans.clear()
         statement = self.prepare(sql)
-        with self._told(), self.connection.sql(statement).to_arrow_reader(_ROWS) as reader:
+        with self._errors_in_words(), self.connection.sql(statement).to_arrow_reader(_ROWS) as reader:
             return deliver(reader)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _errors_in_words(self) -> Iterator[None]:
         """Raises DuckDB's errors, and those that they wrap, as ours."""
         try:
             yield
         except duckdb.OutOfMemoryException as error:
-            told = str(error).strip().partition("\n")[0].rstrip(".")
-            raise BucketwiseError(f"{told}. [work] memory says how much a query may take") from None
+            message = str(error).strip().partition("\n")[0].rstrip(".")
+            raise BucketwiseError(f"{message}. [work] memory says how much a query may take") from None
         except (duckdb.Error, pa.ArrowException, OSError, RuntimeError) as error:
             if isinstance(error, OSError) and not isinstance(error, pa.ArrowException) and error.errno:
-                raise  # of who writes the result
-            if self.watched.failure:
-                raise self.watched.failure from None
-            self._check()  # interrupted
+                raise  # raised by the writer of the result
+            if self.scan_log.failure:
+                raise self.scan_log.failure from None
+            self._check()  # raises where the query was interrupted
             raise UsageError(str(error).strip()) from None
 
 

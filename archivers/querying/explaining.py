@@ -1,4 +1,4 @@
-"""What a query would read, without reading it."""
+"""Explains what a query would read, without reading it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from buckets.source import Source
 
 
 @dataclass(frozen=True)
-class Told:
-    """One reading of a view. `parts` and `bytes` are of files of an offline archive that may hold some of it;
-    `live`: from when to when buckets are live, in milliseconds. None: does not apply."""
+class ViewRead:
+    """One scan of a view. `parts` and `bytes`: of the files of an offline archive that may hold some of it.
+    `live`: the first and last time of live buckets, in milliseconds. None: does not apply."""
 
     scan: Scan
     view: View
@@ -27,34 +27,34 @@ class Told:
 
 
 @dataclass(frozen=True)
-class Explained:
-    """What a statement would read. `unread`: views that are named, but how much of them is read depends on
-    what is found elsewhere."""
+class ExplainedQuery:
+    """What a statement would read. `unread`: views that it names, of which the amount that is read depends on
+    other results."""
 
-    reads: Sequence[Told]
+    reads: Sequence[ViewRead]
     unread: Sequence[str]
     rewritten: Rewritten | None
 
 
-def explain(engine: Engine, sql: str) -> Explained:
+def explain(engine: Engine, sql: str) -> ExplainedQuery:
     """Returns what a statement would read. Raises what `Engine.run` does, except errors of reading."""
-    engine.watched.is_dry = True
+    engine.scan_log.is_dry = True
     try:
         engine.run(sql, lambda reader: reader.read_all())
     finally:
-        engine.watched.is_dry = False
-    scans = list(engine.watched.scans)
-    reads = [_told(engine.views[it.view], it) for it in scans]
-    named = {it.name for it in engine.named(sql)} if len(scans) else set()
+        engine.scan_log.is_dry = False
+    scans = list(engine.scan_log.scans)
+    reads = [_view_read(engine.views[it.view], it) for it in scans]
+    named = {it.name for it in engine.views_named(sql)} if len(scans) else set()
     found = None
     if len(reads) == 1 and reads[0].view.what == "readings":
         found = rewritten(engine.connection, sql, reads[0].view, scans[0].narrowed.ranges)
-    return Explained(reads, sorted(named - {it.view for it in scans}), found)
+    return ExplainedQuery(reads, sorted(named - {it.view for it in scans}), found)
 
 
-def _told(view: View, scan: Scan) -> Told:
+def _view_read(view: View, scan: Scan) -> ViewRead:
     if view.what != "readings":
-        return Told(scan, view)
+        return ViewRead(scan, view)
     context, parts, size = view.context, None, None
     if context.to == "offline":
         held = [
@@ -68,4 +68,4 @@ def _told(view: View, scan: Scan) -> Told:
         parts, size = len(unlike), sum(unlike.values())
     source = Source(context.database, context.policy)
     first, last = source.earliest(), source.latest()
-    return Told(scan, view, parts, size, None if first is None or last is None else (first, last))
+    return ViewRead(scan, view, parts, size, None if first is None or last is None else (first, last))

@@ -1,4 +1,4 @@
-"""What has to be read for a filter of DuckDB: ranges of time, and series.
+"""Narrows what has to be read for a filter of DuckDB: to ranges of time, and series.
 
 Arrow decides that, as it decides which files of a data set to open: from a filter, and what is known of some
 rows ("`time` lies between these two instants"), it tells whether any of these may pass. The literals of the
@@ -50,13 +50,13 @@ def narrowed(filter_: pc.Expression | None, schema: pa.Schema, time: str, series
     if filter_ is None:
         return Narrowed()
     literals = _literals(filter_)
-    passing = _Passing(filter_, schema)
-    ranges = _ranges(passing, schema, time, literals)
+    row_test = _RowTest(filter_, schema)
+    ranges = _ranges(row_test, schema, time, literals)
     texts = {
         name: found
         for name, kind in series.items()
         if kind in _EXACT
-        and (found := _texts(passing, column_name(name), _EXACT[kind], literals)) is not None
+        and (found := _texts(row_test, column_name(name), _EXACT[kind], literals)) is not None
     }
     if not all(texts.values()):
         return Narrowed(())
@@ -66,14 +66,14 @@ def narrowed(filter_: pc.Expression | None, schema: pa.Schema, time: str, series
     return Narrowed(ranges, tuple(selectors))
 
 
-class _Passing:
-    """Tells which rows may pass a filter."""
+class _RowTest:
+    """Decides which rows may pass a filter."""
 
     def __init__(self, filter_: pc.Expression, schema: pa.Schema) -> None:
         self._filter, self._schema = filter_, schema
 
     def among(self, known: Sequence[pc.Expression]) -> list[int]:
-        """Returns which of these may hold of a row that passes: their indices."""
+        """Returns the indices of those of these conditions under which a row may pass."""
         pieces = [
             _FORMAT.make_fragment(str(i), _NOWHERE, partition_expression=it) for i, it in enumerate(known)
         ]
@@ -81,7 +81,7 @@ class _Passing:
         return sorted(int(it.path) for it in whole.get_fragments(filter=self._filter))  # opens no file
 
 
-def _ranges(passing: _Passing, schema: pa.Schema, time: str, literals: Sequence[Any]) -> tuple[Range, ...]:
+def _ranges(row_test: _RowTest, schema: pa.Schema, time: str, literals: Sequence[Any]) -> tuple[Range, ...]:
     field, kind = pc.field(time), schema.field(time).type
     length, per_ms = (DAY_MS, 1) if kind == pa.date32() else (1, 1000)  # of what the column counts
     low, high = FIRST_MS * per_ms // length, ((LAST_MS + 1) * per_ms - 1) // length
@@ -92,7 +92,7 @@ def _ranges(passing: _Passing, schema: pa.Schema, time: str, literals: Sequence[
         spans += [] if at is None else [(at, at)]
     spans = [it for it in spans if it[0] <= it[1]]
     known = [(field >= _instant(first, kind)) & (field <= _instant(last, kind)) for first, last in spans]
-    passed = [spans[i] for i in passing.among(known)]
+    passed = [spans[i] for i in row_test.among(known)]
     return _joined([(first * length // per_ms, last * length // per_ms + length) for first, last in passed])
 
 
@@ -110,7 +110,7 @@ def _joined(ranges: Sequence[Range]) -> tuple[Range, ...]:
     return tuple(near) if len(near) <= _MOST_RANGES else ((near[0][0], near[-1][1]),)
 
 
-def _texts(passing: _Passing, column: str, kind: pa.DataType, literals: Sequence[Any]) -> list[str] | None:
+def _texts(row_test: _RowTest, column: str, kind: pa.DataType, literals: Sequence[Any]) -> list[str] | None:
     """Returns the texts of the values of a series field that may pass; None where these can't be named."""
     values = sorted({it.as_py() for it in _of_type(literals, kind)})
     if not values or len(values) > _MOST_POINTS:
@@ -118,9 +118,9 @@ def _texts(passing: _Passing, column: str, kind: pa.DataType, literals: Sequence
     field, points = pc.field(column), [pc.scalar(pa.scalar(it, kind)) for it in values]
     gaps = [field < points[0], field > points[-1], field.is_null()]
     gaps += [(field > low) & (field < high) for low, high in pairwise(points)] if kind != pa.bool_() else []
-    if passing.among(gaps):
+    if row_test.among(gaps):
         return None
-    return [series_text(values[i]) for i in passing.among([field == it for it in points])]
+    return [series_text(values[i]) for i in row_test.among([field == it for it in points])]
 
 
 def _of_type(literals: Sequence[Any], kind: pa.DataType) -> Iterator[Any]:

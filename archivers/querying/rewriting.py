@@ -1,4 +1,4 @@
-"""Aggregates of readings that summaries can answer: the same query, over a level of summaries.
+"""Rewrites aggregates of readings that summaries can answer as the same query over a level of summaries.
 
 A statement is rewritten only if each of its parts is known to mean the same there. Sums may differ in their
 last digits, and summaries' statistics leave out numbers that are not finite.
@@ -50,8 +50,8 @@ class Rewritten:
     through: int | None
 
 
-class _Unknown(Exception):
-    """A part of which it is not known what it would mean."""
+class _NotRewritable(Exception):
+    """A part of a statement that has no known equivalent over summaries."""
 
 
 def rewritten(
@@ -59,14 +59,14 @@ def rewritten(
 ) -> Rewritten | None:
     """Returns a statement over summaries with the same result; None where none is known. `ranges`: what the
     statement reads of the view of readings."""
-    told = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
-    parsed: Node = json.loads(told[0][0])
+    serialized = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
+    parsed: Node = json.loads(serialized[0][0])
     if parsed["error"] or len(ranges) != 1:
         return None
     for level in _whole(view.context, ranges[0]):
         try:
             changes = _Rewriting(view, level).changes(parsed["statements"][0]["node"])
-        except _Unknown:
+        except _NotRewritable:
             continue
         data = sql.encode()
         for start, length, text in sorted(changes, reverse=True):
@@ -84,7 +84,8 @@ def _levels(policy: Policy, span: Range) -> list[Level]:
 
 
 def _whole(context: ArchiveContext, span: Range) -> Iterator[Level]:
-    """Yields those levels whose summaries cover all readings, and no others: neither have expired."""
+    """Yields those levels whose summaries cover exactly these readings: neither readings nor summaries have
+    expired."""
     database, policy, start = context.database, context.policy, span[0]
     if start < (progress.ended_before(database, policy) or start):
         return
@@ -117,7 +118,7 @@ class _Rewriting:
         is_plain = node["type"] == "SELECT_NODE" and not (node["qualify"] or node["sample"])
         is_ours = table.get("type") == "BASE_TABLE" and table["table_name"].lower() == self._view.name.lower()
         if not is_plain or not is_ours or node["cte_map"]["map"] or table["sample"] or table["alias"]:
-            raise _Unknown
+            raise _NotRewritable
         self._aliases = {it["alias"].lower() for it in node["select_list"] if it["alias"]}
         found = [_change(table, quoted(f"{self._view.name}_{self._level.name}"))]
         found += self._filter(node["where_clause"]) if node["where_clause"] else []
@@ -126,7 +127,7 @@ class _Rewriting:
         for part in [*parts, node["having"]]:
             found += self._expression(part) if part else []
         if not self._has_aggregate:
-            raise _Unknown
+            raise _NotRewritable
         return list(dict.fromkeys(found))
 
     def _filter(self, node: Node) -> Iterator[tuple[int, int, str]]:
@@ -137,12 +138,12 @@ class _Rewriting:
             return
         sides: list[Node] = node.get("children") or [node[it] for it in ("left", "right") if it in node]
         if len(sides) < 2 or any(map(_has_columns, sides[1:])):
-            raise _Unknown
+            raise _NotRewritable
         column = self._column(sides[0])
         if column == "time" and node["type"] in ("COMPARE_GREATERTHANOREQUALTO", "COMPARE_LESSTHAN"):
             yield _change(sides[0], '"start"')
         elif column not in self._series or node["type"] not in ("COMPARE_IN", "COMPARE_EQUAL"):
-            raise _Unknown
+            raise _NotRewritable
 
     def _column(self, node: Node) -> str | None:
         names = node.get("column_names", []) if node["class"] == "COLUMN_REF" else []
@@ -152,7 +153,7 @@ class _Rewriting:
         if node["class"] == "CONSTANT" or self._column(node) in self._series | self._aliases:
             return
         if node["class"] != "FUNCTION" or node["distinct"] or node["filter"] or node["order_bys"]["orders"]:
-            raise _Unknown
+            raise _NotRewritable
         name, arguments = node["function_name"], [it["expression"] for it in node["arguments"]]
         if name == "count_star":
             self._has_aggregate = True
@@ -163,17 +164,17 @@ class _Rewriting:
         elif name == "date_trunc" and len(arguments) == 2:
             unit = arguments[0].get("literal", {}).get("text", "")
             if self._column(arguments[1]) != "time" or self._level.name not in _UNITS.get(unit.lower(), ()):
-                raise _Unknown
+                raise _NotRewritable
             yield _change(arguments[1], '"start"')
         elif node["is_operator"]:
             for argument in arguments:
                 yield from self._expression(argument)
         else:
-            raise _Unknown
+            raise _NotRewritable
 
     def _of_value(self, name: str, column: str | None) -> str:
         if column not in self._values:
-            raise _Unknown
+            raise _NotRewritable
         names = {key: quoted(f"{self._values[column]}_{key}") for key in ("count", "sum", "min", "max")}
         return _OF_VALUES[name].format(**names)
 
@@ -188,5 +189,5 @@ def _has_columns(node: Any) -> bool:
 
 def _change(node: Node, text: str) -> tuple[int, int, str]:
     if node["query_location"] >= 2**63:
-        raise _Unknown
+        raise _NotRewritable
     return node["query_location"], node["query_location_length"], text

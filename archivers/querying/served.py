@@ -1,4 +1,4 @@
-"""Tables as DuckDB reads them: as data sets of Arrow, of which it asks for columns, with a filter."""
+"""Tables as DuckDB reads them: as Arrow data sets, from which it requests columns, with a filter."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ class Scan:
 
 
 @dataclass
-class Watched:
+class ScanLog:
     """Records what happens while queries are executed: the latest scans, and the first failure. `is_dry`:
-    nothing is read, and what would be is recorded."""
+    scans are recorded, and nothing is read."""
 
     is_dry: bool = False
     scans: deque[Scan] = field(default_factory=lambda: deque(maxlen=1000))
     failure: Exception | None = None
 
 
-class Served(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
-    """A table behind a view. DuckDB leaves the filter that it hands down to the scan, so the scan keeps to it
-    to the row; what the filter says of time and series is read alone."""
+class ServedTable(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
+    """A table behind a view. DuckDB relies on the scan for the filter that it hands down, so the scan applies
+    it to each row; only the times and series that may pass it are read."""
 
-    def __init__(self, view: str, table: Table, watched: Watched) -> None:
-        self._view, self._table, self._watched = view, table, watched
+    def __init__(self, view: str, table: Table, log: ScanLog) -> None:
+        self._view, self._table, self._log = view, table, log
 
     @property
     def schema(self) -> pa.Schema:
@@ -55,22 +55,22 @@ class Served(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
         """Returns the scan of some columns of what a filter passes."""
         table = self._table
         names = tuple(table.schema.names if columns is None else columns)
-        asked = narrowed(filter, table.schema, table.time, table.types)
-        told = None if filter is None else str(filter)
-        self._watched.scans.append(Scan(self._view, asked, names, told))
+        wanted = narrowed(filter, table.schema, table.time, table.types)
+        filter_text = None if filter is None else str(filter)
+        self._log.scans.append(Scan(self._view, wanted, names, filter_text))
         schema = pa.schema([table.schema.field(name) for name in names])
-        return _Scanner(schema, self._batches(asked, filter, list(names)))
+        return _Scanner(schema, self._batches(wanted, filter, list(names)))
 
     def _batches(
-        self, asked: Narrowed, filter_: pc.Expression | None, names: list[str]
+        self, wanted: Narrowed, filter_: pc.Expression | None, names: list[str]
     ) -> Iterator[pa.RecordBatch]:
         try:
-            for found in () if self._watched.is_dry else self._table.read(asked):
+            for found in () if self._log.is_dry else self._table.read(wanted):
                 passed = found if filter_ is None else found.filter(filter_)
                 yield from passed.select(names).to_batches(max_chunksize=_ROWS)
         except Exception as error:
-            # Of which DuckDB would tell the text alone.
-            self._watched.failure = self._watched.failure or error
+            # DuckDB would give its text alone.
+            self._log.failure = self._log.failure or error
             raise
 
 

@@ -1,4 +1,5 @@
-"""What DuckDB reads of a policy, as Arrow: its readings, its summaries of a level, and where its days are."""
+"""What DuckDB reads of a policy, as Arrow: its readings, the summaries of a level, and its coverage by
+day."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ class Table(Protocol):
     types: Types  # of the series columns
 
     def read(self, narrowed: Narrowed) -> Iterator[pa.Table]:
-        """Yields all rows in what it is narrowed to, and maybe others."""
+        """Yields all rows of the ranges and series that it is narrowed to, and maybe others."""
 
 
 class ReadingsTable:
@@ -159,10 +160,10 @@ class CoverageTable:
             within = as_date(max(start, first)), as_date(min(end, last))
             if within[0] < within[1]:
                 rows = coverage(self._context, CoverageQuery(TimeRange(*within)))
-                yield pa.Table.from_pylist(list(map(_told, rows)), self.schema)
+                yield pa.Table.from_pylist(list(map(_day_row, rows)), self.schema)
 
 
-def _told(row: Row) -> Document:
+def _day_row(row: Row) -> Document:
     counts = ("state", "readings", "live", "archived", "online", "summarised", "live_buckets", "pinned")
     return {
         "day": as_date(row.start).date(),

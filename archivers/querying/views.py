@@ -15,14 +15,14 @@ from rollups.context import Check, ProgressListener, no_progress
 from rollups.guarded import dry
 
 
-def looking(
+def read_context(
     connections: Connections,
     policy: Policy,
     now: datetime,
     check: Check = lambda: None,
     progress: ProgressListener = no_progress,
 ) -> ArchiveContext:
-    """Returns the context of one who reads alone. `check` raises where to stop."""
+    """Returns a context for reading only. `check` raises where the query must stop."""
     return ArchiveContext(
         connections.database,
         policy,

@@ -138,7 +138,7 @@ class _Misfit(Exception):
 
 def _write_parquet(readings: Readings, file: IO[bytes], wrote: Wrote) -> int:
     """Writes the columns of the archive. Where a series does not fit, starts again with wider types."""
-    met: dict[tuple[type, ...], Series] = {}  # one of each kind is enough to know the types by
+    met: dict[tuple[type, ...], Series] = {}  # one series of each combination of types suffices
     types = readings.series_types()
     while True:
         try:
@@ -197,7 +197,7 @@ def _put(
 
 
 def _nothing(policy: Policy, types: dict[str, str]) -> pa.Table:
-    """Returns no readings, in the columns that they would have."""
+    """Returns no rows, with the columns that readings would have."""
     kinds = types or dict.fromkeys(policy.series_names, "string")
     numbers = {name: np.zeros(0) for name in policy.value_names}
     flags = {name: np.zeros(0, dtype=np.bool_) for name in policy.value_names}

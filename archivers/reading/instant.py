@@ -22,8 +22,8 @@ _TRIES = 3
 def at_one_instant(database: Database[dict[str, Any]], read: Callable[[ClientSession], T]) -> T:
     """Returns what `read` returns in a session that sees one instant.
 
-    A run that takes changed buckets out of a commit replaces its files, maybe while they are read here: what
-    is missing for that reason is found under another name when the store is listed again."""
+    A run that takes changed buckets out of a commit replaces its files, maybe while they are read here. Then
+    a file is missing, and the second attempt finds the commit that took its place."""
     for attempt in itertools.count(1):
         try:
             with database.client.start_session(snapshot=True) as session:

@@ -1,4 +1,4 @@
-"""Archived buckets that are no longer live, as batches: the other half of every summary's readings."""
+"""Reads archived buckets that are no longer live. With the live ones, they make up every summary."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pymongo.database import Database
 
 from archivers.context import offline_archive
 from archivers.format.archive import OfflineArchive
-from archivers.format.finding import Listed
+from archivers.format.commit_index import Listed
 from archivers.format.manifest import Manifest, Part
 from archivers.format.rows import RowFilter
 from archivers.moving.online import archived_source
@@ -38,7 +38,7 @@ def archived_reader(connections: Connections, policy: Policy, listed: Listed | N
 
 
 class ArchivedReader:
-    """Reads one policy's archive, whichever it is. A policy that archives nothing gives nothing."""
+    """Reads one policy's archive, offline or online. Without an archive there is nothing to read."""
 
     def __init__(
         self,
@@ -66,56 +66,56 @@ class ArchivedReader:
     def batches(self, start_ms: int, end_ms: int) -> Iterator[Batch]:
         """Yields archived buckets that may hold a reading in [start, end) and are not live.
 
-        Where a bucket is live, it counts, and not its copy: its delete is still to come, or it was
-        restored."""
+        Where a bucket is live, it counts, and not its copy: it is not deleted yet, or it was restored."""
         if self._offline is not None:
-            for manifest in self._holding(self._offline, RowFilter(start_ms, end_ms)):
+            for manifest in self._commits_for(self._offline, RowFilter(start_ms, end_ms)):
                 yield from self._buckets(self._offline, manifest, RowFilter(start_ms, end_ms))
         elif self._to == "online":
-            yield from self._moved(RowFilter(start_ms, end_ms))
+            yield from self._online(RowFilter(start_ms, end_ms))
 
-    def readings(self, asked: RowFilter, *, is_by_rows: bool) -> Iterator[Batch | Rows]:
+    def readings(self, row_filter: RowFilter, *, is_by_rows: bool) -> Iterator[Batch | Rows]:
         """Yields the archived readings of the range and series asked for, and maybe more. `is_by_rows`: as
-        rows of parts where these suffice. Unlike `batches`, also yields the readings of a bucket that was put
-        back by hand."""
+        rows of parts where these suffice. Unlike `batches`, also yields the readings of buckets that were put
+        back by hand, without a receipt."""
         if self._offline is None:
-            yield from self._moved(asked) if self._to == "online" else ()
+            yield from self._online(row_filter) if self._to == "online" else ()
             return
-        for manifest in self._holding(self._offline, asked):
-            if is_by_rows and self._rows_tell(manifest):
-                yield from self._offline.rows(manifest, self._parts_of(manifest, asked), asked)
+        for manifest in self._commits_for(self._offline, row_filter):
+            if is_by_rows and self._rows_suffice(manifest):
+                yield from self._offline.rows(manifest, self._parts_of(manifest, row_filter), row_filter)
             else:
-                yield from self._buckets(self._offline, manifest, asked)
+                yield from self._buckets(self._offline, manifest, row_filter)
 
-    def parts(self, asked: RowFilter) -> Iterator[Part]:
+    def parts(self, row_filter: RowFilter) -> Iterator[Part]:
         """Yields the parts of an offline archive that may hold something of what is asked for."""
-        for manifest in self._holding(self._offline, asked) if self._offline is not None else ():
-            yield from self._parts_of(manifest, asked)
+        for manifest in self._commits_for(self._offline, row_filter) if self._offline is not None else ():
+            yield from self._parts_of(manifest, row_filter)
 
-    def _parts_of(self, manifest: Manifest, asked: RowFilter) -> Iterator[Part]:
-        for number, may_hold in enumerate(self._sections_of(manifest, asked)):
+    def _parts_of(self, manifest: Manifest, row_filter: RowFilter) -> Iterator[Part]:
+        for number, may_hold in enumerate(self._sections_of(manifest, row_filter)):
             parts = manifest.parts_of(number) if may_hold else ()
-            yield from (it for it in parts if it.touches(asked.start, asked.end))
+            yield from (it for it in parts if it.touches(row_filter.start, row_filter.end))
 
-    def _rows_tell(self, manifest: Manifest) -> bool:
-        """Returns whether the rows of a commit are what is archived of it, and not known to be live."""
+    def _rows_suffice(self, manifest: Manifest) -> bool:
+        """Returns whether the rows of a commit can be read in place of its buckets: they are exact, and none
+        is known to be live."""
         if not manifest.has_rows_of(self._policy):
             return False
         receipts = Receipts(self._database, self._policy.name)
         return not receipts.live(manifest.commit, manifest.buckets, self._session).any()
 
-    def _moved(self, asked: RowFilter) -> Iterator[Batch]:
+    def _online(self, row_filter: RowFilter) -> Iterator[Batch]:
         """Yields the buckets of an online archive."""
         receipts = Receipts(self._database, self._policy.name)
-        query = selector_query(self._policy, *asked.series)
-        for batch in self._archived_source().batches(asked.start, asked.end, query):
+        query = selector_query(self._policy, *row_filter.series)
+        for batch in self._archived_source().batches(row_filter.start, row_filter.end, query):
             raw_ids = [batch.main.raw_id(i) for i in range(len(batch))]
             copied = receipts.copied(batch.main.ids, self._session)
             ours = np.array([raw in copied for raw in raw_ids], dtype=np.bool_)
-            yield from self._not_live(batch, ours, asked)
+            yield from self._not_live(batch, ours, row_filter)
 
     def take_read(self) -> set[str]:
-        """Returns the commits that were read whole since this was asked last."""
+        """Returns the commits that were read whole since the last call."""
         read, self._read = self._read, set()
         return read
 
@@ -143,8 +143,8 @@ class ArchivedReader:
         return earliest, latest + DAY_MS
 
     def superseded(self) -> Iterator[tuple[int, int]]:
-        """Yields [start, end) in milliseconds of archived copies that count again once their live bucket
-        goes. That one may have moved since it was restored."""
+        """Yields the span [start, end), in milliseconds, of archived copies that count again once their live
+        bucket goes, which may have moved since it was restored."""
         receipts = Receipts(self._database, self._policy.name)
         if self._offline is not None:
             for receipt in receipts.in_state("open", "offline"):
@@ -156,28 +156,31 @@ class ArchivedReader:
     def _archived_source(self) -> Source:
         return archived_source(self._database, self._policy, self._session)
 
-    def _holding(self, archive: OfflineArchive, asked: RowFilter) -> Iterator[Manifest]:
-        """Yields the commits that may hold something of it. (Days with readings may lie before and after.)"""
+    def _commits_for(self, archive: OfflineArchive, row_filter: RowFilter) -> Iterator[Manifest]:
+        """Yields the commits that may hold readings that pass the filter. (Days with readings may lie before
+        and after.)"""
         # Commits that reach into the next range are read last: they are cached when that range is read.
-        for manifest in sorted(archive.manifests(asked.start, asked.end), key=lambda it: (it.first, it.last)):
-            if any(self._sections_of(manifest, asked)):
+        for manifest in sorted(
+            archive.manifests(row_filter.start, row_filter.end), key=lambda it: (it.first, it.last)
+        ):
+            if any(self._sections_of(manifest, row_filter)):
                 yield manifest
 
-    def _buckets(self, archive: OfflineArchive, manifest: Manifest, asked: RowFilter) -> Iterator[Batch]:
+    def _buckets(self, archive: OfflineArchive, manifest: Manifest, row_filter: RowFilter) -> Iterator[Batch]:
         receipts = Receipts(self._database, self._policy.name)
         may_be_live = receipts.live(manifest.commit, manifest.buckets, self._session)
-        is_part = as_ms(manifest.first) < asked.start or as_ms(manifest.last) >= asked.end
-        sections = self._sections_of(manifest, asked)
+        is_part = as_ms(manifest.first) < row_filter.start or as_ms(manifest.last) >= row_filter.end
+        sections = self._sections_of(manifest, row_filter)
         for held in archive.sections(manifest, sections):
             batch, live = held.batch, may_be_live[held.positions]
-            if asked.series or is_part:
-                chosen = self._chosen(batch, asked)
+            if row_filter.series or is_part:
+                chosen = self._chosen(batch, row_filter)
                 batch, live = batch.take(chosen), live[chosen]
-            yield from self._not_live(batch, live, asked)
+            yield from self._not_live(batch, live, row_filter)
         self._note_read(manifest, sections)
 
     def _note_read(self, manifest: Manifest, sections: list[bool]) -> None:
-        """Notes a commit once each of its sections was read, in whatever ranges."""
+        """Notes that a commit was read, once each of its sections was."""
         before = self._partly.pop(manifest.commit, [False] * len(sections))
         read = [a or b for a, b in zip(before, sections, strict=True)]
         if all(read):
@@ -185,30 +188,32 @@ class ArchivedReader:
         else:
             self._partly[manifest.commit] = read
 
-    def _sections_of(self, manifest: Manifest, asked: RowFilter) -> list[bool]:
-        """Returns of each section whether it may hold something of what is asked for."""
-        return manifest.sections_of(self._policy, asked.start, asked.end, *asked.series)
+    def _sections_of(self, manifest: Manifest, row_filter: RowFilter) -> list[bool]:
+        """Returns for each section whether it may hold readings that pass the filter."""
+        return manifest.sections_of(self._policy, row_filter.start, row_filter.end, *row_filter.series)
 
-    def _chosen(self, batch: Batch, asked: RowFilter) -> NDArray[np.int64]:
-        """Returns the buckets with a reading that is asked for, and those that break the policy's present
-        model."""
+    def _chosen(self, batch: Batch, row_filter: RowFilter) -> NDArray[np.int64]:
+        """Returns the buckets with a reading that passes the filter, and those that break the policy's
+        present model."""
         decoded = decode(batch, self._policy)
         columns = decoded.columns
-        wanted = selected(columns.series, self._policy, *asked.series)[columns.series_of_readings]
-        wanted &= (columns.time >= asked.start) & (columns.time < asked.end)
+        wanted = selected(columns.series, self._policy, *row_filter.series)[columns.series_of_readings]
+        wanted &= (columns.time >= row_filter.start) & (columns.time < row_filter.end)
         chosen = np.ones(len(batch), dtype=np.bool_)
         chosen[decoded.units] = False
         chosen[decoded.units[columns.bucket[wanted]]] = True
         return np.flatnonzero(chosen)
 
-    def _not_live(self, batch: Batch, may_be_live: NDArray[np.bool_], asked: RowFilter) -> Iterator[Batch]:
+    def _not_live(
+        self, batch: Batch, may_be_live: NDArray[np.bool_], row_filter: RowFilter
+    ) -> Iterator[Batch]:
         """Yields buckets without those that are live as they are here, and without old copies of live ones. A
         document that took the `_id` of a deleted bucket is another one."""
         if not len(batch):
             return
         source = Source(self._database, self._policy, session=self._session)
         if self._policy.model == "timeseries":
-            there = measured(self._policy, batch, source, asked.start, asked.end)
+            there = measured(self._policy, batch, source, row_filter.start, row_filter.end)
             gone = np.setdiff1d(np.arange(len(batch)), there).tolist()
         else:
             mine, live = units(self._policy, batch), _by_id(source, batch)

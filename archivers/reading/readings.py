@@ -119,36 +119,40 @@ class Readings:
                 size = min(size + 1, len(_LENGTHS) - 1)
 
     def _next(self, at: int) -> int | None:
-        """Returns where there may be something at or after `at`. Live first: what goes away there has come
-        here."""
+        """Returns an instant at or after `at`, before which there is nothing. Looks at live buckets first:
+        one that is deleted then is found in the archive."""
         found = [Source(self._database, self.policy).earliest(at), self._archived.earliest(at)]
         return min((instant for instant in found if instant is not None), default=None)
 
-    def _slice(self, start: int, end: int, limit: int | None) -> _Held | None:
+    def _slice(self, start: int, end: int, limit: int | None) -> _Slice | None:
         """Returns what the slice holds; None where it is more than `limit` readings."""
         return at_one_instant(self._database, partial(self._read, start, end, limit))
 
-    def _read(self, start: int, end: int, limit: int | None, session: ClientSession) -> _Held | None:
-        """Reads rows of parts where these suffice. `_id`s may be needed for readings that tie: which comes
-        first, or whether they are of one bucket, which is live as it was archived."""
+    def _read(self, start: int, end: int, limit: int | None, session: ClientSession) -> _Slice | None:
+        """Reads rows of parts where these suffice. Buckets are read where two readings have one series and
+        time: their `_id`s say which comes first, or that both are of one bucket, live and archived."""
         for is_by_rows in (True, False):
-            held = self._both(RowFilter(start, end, self.selectors), limit, session, is_by_rows=is_by_rows)
+            held = self._read_all(
+                RowFilter(start, end, self.selectors), limit, session, is_by_rows=is_by_rows
+            )
             if held is None or held.is_in_order:
                 return held
         raise AssertionError("unreachable")
 
-    def _both(
-        self, asked: RowFilter, limit: int | None, session: ClientSession, *, is_by_rows: bool
-    ) -> _Held | None:
+    def _read_all(
+        self, row_filter: RowFilter, limit: int | None, session: ClientSession, *, is_by_rows: bool
+    ) -> _Slice | None:
         """Reads what is live, and then what is archived; returns None where that is more than `limit`
         readings."""
-        held = _Held(self.policy, asked)
+        held = _Slice(self.policy, row_filter)
         source = Source(self._database, self.policy, session=session)
-        for batch in source.batches(asked.start, asked.end, selector_query(self.policy, *asked.series)):
+        for batch in source.batches(
+            row_filter.start, row_filter.end, selector_query(self.policy, *row_filter.series)
+        ):
             self._add(held, batch)
             if limit is not None and held.count > limit:
                 return None
-        for found in self._archived.at(session).readings(asked, is_by_rows=is_by_rows):
+        for found in self._archived.at(session).readings(row_filter, is_by_rows=is_by_rows):
             if isinstance(found, Rows):
                 held.add_rows(found)
             else:
@@ -157,7 +161,7 @@ class Readings:
                 return None
         return held
 
-    def _add(self, held: _Held, batch: Batch) -> None:
+    def _add(self, held: _Slice, batch: Batch) -> None:
         decoded = decode(batch, self.policy)
         held.add(decoded.columns)
         for bucket in decoded.quarantined:
@@ -179,20 +183,20 @@ class _Part:
     present: dict[str, NDArray[np.bool_]]  # n
 
 
-class _Held:
+class _Slice:
     """What one slice holds."""
 
-    def __init__(self, policy: Policy, asked: RowFilter) -> None:
+    def __init__(self, policy: Policy, row_filter: RowFilter) -> None:
         self.count = 0  # readings, of those that are read
         self._policy = policy
-        self._asked = asked
+        self._filter = row_filter
         self._series = SeriesTable()
         self._parts: list[_Part] = []
 
     def add(self, columns: Columns) -> None:
-        inside = (columns.time >= self._asked.start) & (columns.time < self._asked.end)
+        inside = (columns.time >= self._filter.start) & (columns.time < self._filter.end)
         self.count += int(inside.sum())
-        wanted = selected(columns.series, self._policy, *self._asked.series)
+        wanted = selected(columns.series, self._policy, *self._filter.series)
         at = np.flatnonzero(inside & wanted[columns.series_of_readings])
         if not len(at):
             return
@@ -241,14 +245,14 @@ class _Held:
 
     @cached_property
     def _tied(self) -> NDArray[np.bool_]:
-        """Returns, in sequence, which tie with the next one, (n - 1,)."""
+        """Returns which readings, in sequence, have the series and time of the next one, (n - 1,)."""
         time, place = self.times[self._sequence], self._place[self._sequence]
         return np.asarray((np.diff(time) == 0) & (np.diff(place) == 0))
 
     @property
     def is_in_order(self) -> bool:
-        """Returns whether it is known which of readings that tie comes first: by their `_id`s, or since they
-        lie together in one part."""
+        """Returns whether the order of readings with one series and time is known: by their `_id`s, or since
+        they lie together in one part."""
         if all(len(part.orders) for part in self._parts):
             return True
         lengths = [len(part.time) for part in self._parts]

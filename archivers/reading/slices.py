@@ -23,7 +23,7 @@ from rollups.tasks import run_now
 def slice_reader(
     executor: Executor, connections: Connections, policy: Policy, archived: ArchivedReader
 ) -> SliceReader:
-    """Returns the reader of one roll-up: what is archived by then does not change until it is done."""
+    """Returns the reader of slices for one roll-up, during which the archive does not change."""
     if isinstance(executor, LocalExecutor):
         source, unions = Source(connections.database, policy), Unions()
         return SliceReader(
@@ -40,7 +40,7 @@ def slice_reader(
 def read_slice(
     connections: Connections, policy: Policy, run: str, expected: SourceIdentity, request: SliceRequest
 ) -> SliceStates:
-    """Reads a slice, as a task. Of one `run`, a worker looks at the archive's manifests once."""
+    """Reads a slice, as a task. A worker reads the archive's manifests once for each `run`."""
     if getattr(_KEPT, "run", None) != run:
         expected.check(connections, policy)
         _KEPT.archived = archived_reader(connections, policy)
@@ -51,7 +51,7 @@ def read_slice(
 def _read(
     source: Source, archived: ArchivedReader, policy: Policy, request: SliceRequest, unions: Unions
 ) -> SliceStates:
-    """Notes as well which commits were read."""
+    """Also returns which commits were read."""
     found = read(source, archived.batches, policy, request, unions)
     found.commits = archived.take_read()
     return found

@@ -1,4 +1,4 @@
-"""Finds the checkpoint that counts: the one that MongoDB names beside the heads of the chain."""
+"""Finds the valid checkpoint: the one that MongoDB names beside the heads of the chain."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def unreached(
     reached: set[Link],
 ) -> list[Commit]:
     """Returns the registered commits that neither the chain nor a checkpoint leads to. `reached`: as far as
-    the last checkpoint. A commit that had no receipt when that was made lies behind it unlisted."""
+    the last checkpoint. A commit that had no receipt when the checkpoint was made is older, and not listed in
+    it."""
     missing = [it for it in registered if link_of(it) not in reached and it.seal not in heads.lost]
     still = receipts.registered(it.name for it in missing)  # a concurrent run may have dropped some
     missing = [it for it in missing if still.get(it.name) == it]

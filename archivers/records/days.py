@@ -1,4 +1,5 @@
-"""Offline commits by the UTC day on which they begin: which a compaction or a drill has still to look at."""
+"""Finds offline commits by the UTC day on which they begin: those that a compaction or a drill has yet to
+look at."""
 
 from __future__ import annotations
 
@@ -22,15 +23,15 @@ class CommitDays:
     def to_compact(self, first: int, last: int, committed_by: datetime | None) -> list[int]:
         """Returns the days, from the first to the last, on which commits begin that no compaction has looked
         at, and that were made by an instant; None: on which any begin."""
-        query: Document = {**self._receipts.all_standing, "first_day": {"$gte": first, "$lte": last}}
+        query: Document = {**self._receipts.is_current, "first_day": {"$gte": first, "$lte": last}}
         if committed_by is not None:
             query |= {"compacted": False, "committed": {"$lte": committed_by}}
         found = self._receipts.collection.aggregate([{"$match": query}, {"$group": {"_id": "$first_day"}}])
         return sorted(int(it["_id"]) for it in found)
 
     def commits_of(self, day: int) -> list[Document]:
-        """Returns the receipts of the standing commits that begin on a UTC day."""
-        query = {**self._receipts.all_standing, "first_day": day}
+        """Returns the receipts of current commits that begin on a UTC day."""
+        query = {**self._receipts.is_current, "first_day": day}
         return list(self._receipts.collection.find(query, {"live": 0, "parts": 0}))
 
     def note_compacted(self, names: Sequence[str]) -> None:
@@ -39,8 +40,8 @@ class CommitDays:
         self._receipts.collection.update_many(named, {"$set": {"compacted": True}})
 
     def drilled(self) -> dict[int, datetime | None]:
-        """Returns the UTC days on which standing commits begin, each with its oldest drill; None where one of
-        its commits had none yet."""
+        """Returns the UTC days on which current commits begin, each with its oldest drill; None where one of
+        its commits was never drilled."""
         return self._oldest({})
 
     def undrilled(self, since: datetime) -> dict[int, datetime | None]:
@@ -52,7 +53,7 @@ class CommitDays:
     def _oldest(self, query: Document) -> dict[int, datetime | None]:
         oldest = {"$min": {"$ifNull": ["$drilled", bson.MinKey()]}}
         group = {"$group": {"_id": "$first_day", "oldest": oldest}}
-        stages = [{"$match": {**self._receipts.all_standing, **query}}, group]
+        stages = [{"$match": {**self._receipts.is_current, **query}}, group]
         found = self._receipts.collection.aggregate(stages)
         return {int(it["_id"]): it["oldest"] if isinstance(it["oldest"], datetime) else None for it in found}
 

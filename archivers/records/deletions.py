@@ -71,28 +71,27 @@ class Deletions:
             self.record_event("delete", facts, session)
 
     def record_event(self, kind: str, facts: Document, session: ClientSession) -> None:
-        """Records in a transaction a delete, or another event such as a hold."""
+        """Records a delete, or another event such as a hold, in its transaction."""
         last = last_receipt(self._receipts, session)
         self._append(session, kind, last.sequence + 1 if last else 1, last, facts)
 
     def record_end(self, facts: Document, session: ClientSession) -> None:
-        """Records, in the transaction that takes it out of the archive, what went for good by
-        `retain.archive`."""
+        """Records what `retain.archive` removes for good, in the transaction that does so."""
         named = {"collection": self._policy.collection, **facts, "policy_sha256": self._policy_text}
         self.record_event("expire", named, session)
 
-    def lacks(self, told: LastReceipt) -> bool:
-        """Returns whether the archive names a later receipt than there is: this database was restored from a
-        backup."""
+    def is_behind(self, named: LastReceipt) -> bool:
+        """Returns whether the archive names a later receipt than the database has, which was then restored
+        from a backup."""
         last = last_receipt(self._receipts)
-        return last is None or told.sequence > last.sequence
+        return last is None or named.sequence > last.sequence
 
-    def bridge(self, told: LastReceipt, session: ClientSession) -> None:
-        """Writes a receipt which says that the receipts before it are lost. Numbers go on behind the last
-        that the archive names."""
+    def record_gap(self, named: LastReceipt, session: ClientSession) -> None:
+        """Writes a receipt which says that receipts before it are lost. Numbering continues after the last
+        one that the archive names."""
         last = last_receipt(self._receipts, session)
-        facts = {"lost": {"after": last.sequence if last else 0, **told.model_dump()}}
-        self._append(session, "gap", told.sequence + 1, last, facts)
+        facts = {"lost": {"after": last.sequence if last else 0, **named.model_dump()}}
+        self._append(session, "gap", named.sequence + 1, last, facts)
 
     def _append(
         self, session: ClientSession, kind: str, sequence: int, last: LastReceipt | None, facts: Document
@@ -121,7 +120,7 @@ class Deletions:
 
 
 def policy_text(policy: Policy) -> str:
-    """Returns the policy as receipts keep it: JSON, secrets hidden."""
+    """Returns the policy as receipts keep it: as JSON, with secrets hidden."""
     said = policy.model_dump(mode="json", exclude_none=True)
     return hide_secrets(json.dumps(said, ensure_ascii=False, sort_keys=True))
 
@@ -147,14 +146,15 @@ def packed_ids(ids: Sequence[Any]) -> Binary:
     return Binary(zlib.compress(bson.encode({"ids": list(ids)}, codec_options=CODEC)))
 
 
-def names_in(packed: bytes) -> Iterator[bytes]:
+def unpacked_names(packed: bytes) -> Iterator[bytes]:
     """Yields the `_id`s that `packed_ids` has packed, as `same_id` gives them."""
     array = first_at(zlib.decompress(packed), ("ids",))[1:]
     return (sort_key(array[start], array[value:end]) for start, value, end in elements(array))
 
 
 def fingerprints(batch: Batch) -> Binary:
-    """Returns bytes that tell these archived buckets from others that may be put in their place."""
+    """Returns fingerprints of these archived buckets, which tell them from others that may be put in their
+    place."""
     return Binary(b"".join(fingerprint(batch, i) for i in range(len(batch))))
 
 
@@ -168,9 +168,9 @@ def archived_before(
     found: set[bytes] = set()
     query = {**mine, "$or": [narrow, {"last": None}]}  # receipts of earlier releases don't tell the time
     for receipt in receipts.collection.find(query, {"ids": 1, "fingerprints": 1}).sort("last", DESCENDING):
-        told = receipt.get("fingerprints")  # earlier releases wrote none
-        for i, name in enumerate(names_in(receipt["ids"])):
-            if name in wanted and (told is None or told[i * SIZE : (i + 1) * SIZE] == wanted[name]):
+        recorded = receipt.get("fingerprints")  # earlier releases wrote none
+        for i, name in enumerate(unpacked_names(receipt["ids"])):
+            if name in wanted and (recorded is None or recorded[i * SIZE : (i + 1) * SIZE] == wanted[name]):
                 found.add(name)
         if found == wanted.keys():
             break
@@ -201,8 +201,8 @@ def legible(
 
 def latest(manifests: Sequence[Manifest]) -> LastReceipt | None:
     """Returns the last receipt that any of these manifests names; None without any."""
-    told = [manifest.receipt for manifest in manifests if manifest.receipt is not None]
-    return max(told, key=lambda it: it.sequence, default=None)
+    named = [manifest.receipt for manifest in manifests if manifest.receipt is not None]
+    return max(named, key=lambda it: it.sequence, default=None)
 
 
 def last_receipt(receipts: Receipts, session: ClientSession | None = None) -> LastReceipt | None:
@@ -215,11 +215,11 @@ def last_of(found: Document | None) -> LastReceipt | None:
     return LastReceipt(sequence=found["sequence"], sha256=found["sha256"]) if found else None
 
 
-def are_known(receipts: Receipts, moved: ReceiptFiles, told: Collection[LastReceipt]) -> bool:
-    """Returns whether these receipts, that manifests tell of, are there, or known to be lost. Raises
-    DamagedError where they should be in a file that is not as it was written."""
+def are_known(receipts: Receipts, moved: ReceiptFiles, named: Collection[LastReceipt]) -> bool:
+    """Returns whether these receipts, which manifests name, are there or known to be lost. Raises
+    DamagedError where the file that should hold them is damaged."""
     gaps = [it["lost"] for it in receipts.gaps()]
-    wanted = [it for it in told if not any(_is_lost(it, gap) for gap in gaps)]
+    wanted = [it for it in named if not any(_is_lost(it, gap) for gap in gaps)]
     for at in range(0, len(wanted), _PAGE):
         page = wanted[at : at + _PAGE]
         query = {"_id": {"$in": [receipts.identity(f"delete-{it.sequence:010d}") for it in page]}}
@@ -231,6 +231,6 @@ def are_known(receipts: Receipts, moved: ReceiptFiles, told: Collection[LastRece
     return True
 
 
-def _is_lost(told: LastReceipt, gap: Document) -> bool:
-    is_last = (told.sequence, told.sha256) == (gap["sequence"], gap["sha256"])
-    return is_last or gap["after"] < told.sequence < gap["sequence"]
+def _is_lost(named: LastReceipt, gap: Document) -> bool:
+    is_last = (named.sequence, named.sha256) == (gap["sequence"], gap["sha256"])
+    return is_last or gap["after"] < named.sequence < gap["sequence"]

@@ -21,7 +21,7 @@ from buckets.fields.times import TimeRange
 NAME = "erasing"
 
 
-class Begun(NamedTuple):
+class BegunErasure(NamedTuple):
     """An erasure that has begun. `hashed` is the hash of its text under `key`."""
 
     key: str
@@ -42,17 +42,17 @@ class Erasures:
     def __init__(self, receipts: Receipts) -> None:
         self._receipts = receipts
 
-    def begun(self, session: ClientSession | None = None) -> Begun | None:
+    def begun(self, session: ClientSession | None = None) -> BegunErasure | None:
         """Returns the erasure that has begun; None where none has."""
         found = self._receipts.get(NAME, session)
         if found is None:
             return None
         within = TimeRange(found["since"], found["until"])
         counts = {str(name): int(count) for name, count in found["counts"].items()}
-        return Begun(found["key"], found["series"], within, found["reason"], found["at"], counts)
+        return BegunErasure(found["key"], found["series"], within, found["reason"], found["at"], counts)
 
     def begin(self, text: str, within: TimeRange, reason: str, now: datetime, session: ClientSession) -> None:
-        """Writes down that an erasure begins: what it is asked for is hashed."""
+        """Records that an erasure begins, with a hash of its request."""
         key = secrets.token_hex(32)
         document = {
             "_id": self._receipts.identity(NAME),
@@ -74,7 +74,7 @@ class Erasures:
             self._receipts.update(NAME, {"$inc": added}, session)
 
     def end(self, session: ClientSession) -> None:
-        """Removes the document, and with it the key."""
+        """Removes the record, and with it the key of the hash."""
         self._receipts.collection.delete_one({"_id": self._receipts.identity(NAME)}, session=session)
 
 

@@ -1,4 +1,4 @@
-"""The heads of the chain of manifests, kept in MongoDB: what the store has to hold.
+"""The heads of the chain of manifests, recorded in MongoDB. The store has to hold these.
 
 A commit takes the place of the heads that it names, in the transaction that writes its receipt. There is one
 head, and more for a while after a run that had lost its lease: the next commit joins them.
@@ -34,8 +34,9 @@ class Heads(NamedTuple):
     checkpoint: CheckpointRecord | None = None
 
     def roots(self, registered: Iterable[Commit]) -> list[Link]:
-        """Returns the links from which all the chain can be walked; `registered` are the commits with
-        receipts. What lies behind a lost manifest is reached from them alone."""
+        """Returns the links from which all of the chain can be reached: the heads and, where manifests are
+        lost, the commits with receipts (`registered`), since what came before a lost manifest is reached only
+        from them."""
         others = [link_of(it) for it in registered]
         return [*self.links, *(others if self.lost else [])]
 
@@ -49,7 +50,7 @@ def link_of(commit: Commit) -> Link:
 def commit_of_link(link: Link) -> Commit:
     """Returns the commit whose manifest a link leads to."""
     commit = commit_at(link.commit, link.sequence, link.sha256)
-    assert commit is not None  # the model has seen to that
+    assert commit is not None  # the model checks the name
     return commit
 
 
@@ -68,9 +69,9 @@ def heads_of(found: Document | None) -> Heads | None:
     return Heads(found["sequence"], links, frozenset(found.get("lost", ())), checkpoint)
 
 
-def advanced(receipts: Receipts, manifest: Manifest) -> UpdateOne:
-    """Returns the update to be written where a commit is registered. The server computes the new heads, so
-    that nothing has to be read before."""
+def heads_update(receipts: Receipts, manifest: Manifest) -> UpdateOne:
+    """Returns the update that makes a commit a head, in place of the heads that it names. The server computes
+    it, so nothing has to be read first."""
     previous = [link.sha256 for link in manifest.previous]  # documents differ where only their order does
     commits = {"$ifNull": ["$commits", []]}
     others = {"$filter": {"input": commits, "cond": {"$not": {"$in": ["$$this.sha256", previous]}}}}
@@ -80,13 +81,12 @@ def advanced(receipts: Receipts, manifest: Manifest) -> UpdateOne:
         "commits": {"$concatArrays": [others, {"$literal": [manifest.link.model_dump()]}]},
         **_known_types(manifest),
     }
-    return receipts.updating(HEADS, [{"$set": now}])
+    return receipts.update_of(HEADS, [{"$set": now}])
 
 
-def typed(receipts: Receipts, manifest: Manifest) -> UpdateOne:
-    """Returns the update to be written where a registered commit is no head: the types of its series
-    columns."""
-    return receipts.updating(HEADS, [{"$set": _known_types(manifest)}])
+def types_update(receipts: Receipts, manifest: Manifest) -> UpdateOne:
+    """Returns the update for a registered commit that is no head: the types of its series columns."""
+    return receipts.update_of(HEADS, [{"$set": _known_types(manifest)}])
 
 
 def _known_types(manifest: Manifest) -> Document:
@@ -118,8 +118,8 @@ def write_checkpoint_record(receipts: Receipts, record: CheckpointRecord, sessio
 
 
 def check_heads(receipts: Receipts, archive: OfflineArchive) -> list[Manifest]:
-    """Returns the manifests of the heads. Raises HaltedError where the store does not hold them: it is
-    another store, or an older state of it."""
+    """Returns the manifests of the heads. Raises HaltedError where the store does not hold them, since it is
+    another store, or an older state of this one."""
     heads = read_heads(receipts)
     if heads is None and receipts.all_registered():
         heads = read_heads(receipts)  # a run may have made the first commit in between
@@ -134,27 +134,28 @@ def check_heads(receipts: Receipts, archive: OfflineArchive) -> list[Manifest]:
     return [_head(archive, link) for link in heads.links if link.sha256 not in heads.lost]
 
 
-def check_none_back(receipts: Receipts, archive: OfflineArchive) -> None:
-    """Raises DamagedError where the store holds a commit that was dropped: it is an older state of it."""
+def check_none_reappeared(receipts: Receipts, archive: OfflineArchive) -> None:
+    """Raises DamagedError where the store holds a commit that was dropped, since it is then an older state of
+    itself."""
     dropped = receipts.dropped()  # before the listing: a concurrent run drops first
     for commit in archive.commits() if dropped else ():
         if commit.name in dropped and archive.manifest(commit).sha256 == dropped[commit.name]:
             raise _rolled_back(archive, commit, "it was dropped, and has come back")
 
 
-def check_all_there(receipts: Receipts, archive: OfflineArchive) -> list[Commit]:
-    """Raises DamagedError where a commit that has a receipt has no manifest: a store that isn't the one that
-    was written to, or not all of it. Returns the commits that this database has forgotten to have dropped."""
+def check_all_present(receipts: Receipts, archive: OfflineArchive) -> list[Commit]:
+    """Raises DamagedError where a commit with a receipt has no manifest: the store is another one, or
+    incomplete. Returns the commits that were dropped, which this database has forgotten."""
     missing = archive.missing(receipts.commits)
     for commit in missing:
         if not is_forgotten(receipts, archive, commit):
-            archive.miss(commit)
+            archive.raise_missing(commit)
     return missing
 
 
 def is_forgotten(receipts: Receipts, archive: OfflineArchive, commit: Commit) -> bool:
-    """Returns whether a commit without a manifest was dropped by a run that this database has forgotten,
-    since it was restored from a backup. Only one of which nothing was deleted: else no copy might be left."""
+    """Returns whether a commit without a manifest was dropped by a run that this database, restored from a
+    backup, has forgotten. False where any original was deleted, since no other copy may be left."""
     try:
         manifest = archive.chain.link(link_of(commit))
     except DamagedError:
@@ -173,7 +174,7 @@ def _head(archive: OfflineArchive, link: Link) -> Manifest:
 
 
 def _rolled_back(archive: OfflineArchive, commit: Commit, what: str) -> DamagedError:
-    mend = "Restore the store from its versions or a backup: see operations.md, exit 5"
+    remedy = "Restore the store from its versions or a backup: see operations.md, exit 5"
     return DamagedError(
-        "store-rolled-back", archive.place(commit), f"{what}: the store is not as it was left", mend
+        "store-rolled-back", archive.place(commit), f"{what}: the store is not as it was left", remedy
     )

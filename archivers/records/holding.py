@@ -20,9 +20,9 @@ from rollups.holds import Hold, Holds
 Document = dict[str, Any]
 
 
-class Holding:
+class HoldWriter:
     """Places and releases the holds on one policy. `guard` makes its transactions conflict with those of a
-    run, so that either sees what the other did."""
+    run, so that each sees what the other has done."""
 
     def __init__(self, database: Database[Document], policy: str, deletions: Deletions, guard: Guard) -> None:
         self._database = database
@@ -32,8 +32,8 @@ class Holding:
         self._holds = Holds(database, policy)
 
     def place(self, hold: Hold) -> bool:
-        """Returns whether it was placed; False where the very same one stands. Raises UsageError where
-        another one has its name."""
+        """Places a hold. Returns False where the same hold is already active. Raises UsageError where another
+        hold has its name."""
 
         def step(session: ClientSession) -> bool:
             before = self._named(hold.name, session)
@@ -45,13 +45,13 @@ class Holding:
                     f"{as_text(before.placed_at)}. Release it first, or take another name"
                 )
             self._holds.put(hold, session)
-            self._deletions.record_event("hold", _told(hold), session)
+            self._deletions.record_event("hold", _facts_of(hold), session)
             return True
 
         return transaction(self._database, self._guard, step)
 
     def release(self, name: str, by: str) -> bool:
-        """Returns whether it stood. What it kept goes with the next run."""
+        """Releases a hold. Returns whether it was active. The next run may remove what it kept."""
 
         def step(session: ClientSession) -> bool:
             hold = self._named(name, session)
@@ -59,16 +59,16 @@ class Holding:
                 return False
             self._holds.remove(name, session)
             _note_released(Receipts(self._database, self._policy), hold, session)
-            self._deletions.record_event("release", {**_told(hold), "by": by}, session)
+            self._deletions.record_event("release", {**_facts_of(hold), "by": by}, session)
             return True
 
         return transaction(self._database, self._guard, step)
 
     def _named(self, name: str, session: ClientSession) -> Hold | None:
-        return next((it for it in self._holds.standing(session) if it.name == name), None)
+        return next((it for it in self._holds.active(session) if it.name == name), None)
 
 
-def _told(hold: Hold) -> Document:
+def _facts_of(hold: Hold) -> Document:
     return {
         "hold": hold.name,
         "since": hold.within.since,
@@ -95,5 +95,5 @@ def _note_released(receipts: Receipts, hold: Hold, session: ClientSession) -> No
     held = {"_id.policy": receipts.policy, "kind": "offline", "state": HELD}
     receipts.collection.update_many(held, {"$set": {"state": REPLACED}}, session=session)
     days = {"$gte": within.start_ms // DAY_MS, "$lte": (within.end_ms - 1) // DAY_MS}
-    looked_at = {**receipts.all_standing, "first_day": days, "compacted": True}
+    looked_at = {**receipts.is_current, "first_day": days, "compacted": True}
     receipts.collection.update_many(looked_at, {"$set": {"compacted": False}}, session=session)

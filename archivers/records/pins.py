@@ -34,7 +34,7 @@ SIZE = 16
 
 
 class Pin(NamedTuple):
-    """Why a restored bucket stays in its source, and as what it was seen last."""
+    """A pin: why a restored bucket stays in its source, and the state in which it was last seen."""
 
     until: datetime | None  # from then on it counts no more; None: until it is released
     seen: bytes  # `fingerprint` of the bucket as its summaries were last known to hold it
@@ -49,13 +49,13 @@ class Pin(NamedTuple):
 
 
 def fingerprint(batch: Batch, index: int) -> bytes:
-    """Tells a bucket from what it was. Nothing is deleted on its account."""
+    """Returns a digest that shows whether a bucket has changed. No delete relies on it."""
     return hashlib.sha256(batch.unit(index)).digest()[:SIZE]
 
 
 class Pins:
-    """The pins of one policy that count at `now`. A run makes one: what is pinned stays so while it works,
-    since both take the lease."""
+    """The pins of one policy that are valid at `now`. They don't change during a run, since pinning takes the
+    lease."""
 
     def __init__(self, database: Database[Document], policy: Policy, now: datetime) -> None:
         self._policy = policy
@@ -92,8 +92,8 @@ class Pins:
         if updates:
             self._collection.bulk_write(updates, session=session)
 
-    def saw(self, batch: Batch, session: ClientSession) -> None:
-        """Records these pinned buckets as they are here: the summaries hold them so."""
+    def update_seen(self, batch: Batch, session: ClientSession) -> None:
+        """Records the state in which summaries now hold these pinned buckets."""
         updates = [UpdateOne(name, {"$set": seen}) for name, seen in self._seen(batch)]
         self._collection.bulk_write(updates, session=session)
 
@@ -102,7 +102,7 @@ class Pins:
         return self._collection.delete_many(self._named(ids), session=session).deleted_count
 
     def forget(self) -> None:
-        """Removes the pins whose time is over. They no longer count, so that this needs no transaction."""
+        """Removes expired pins. They have no effect any more, so this needs no transaction."""
         if self._any:
             self._collection.delete_many({**self._mine, "until": {"$lte": self._now}})
 
@@ -113,7 +113,7 @@ class Pins:
         while page := list(islice(ids, MAX_BUCKETS)):
             yield page
 
-    def standing(self) -> tuple[int, datetime | None]:
+    def count_and_next_end(self) -> tuple[int, datetime | None]:
         """Returns how many buckets are pinned, and when the first pin ends; None: none ends by itself."""
         count = self._collection.count_documents(self._mine | self._counting)
         ends = self._collection.find({**self._mine, "until": {"$gt": self._now}})

@@ -1,4 +1,4 @@
-"""Checks receipts: each must be there as it was written, behind the one before; and holds against
+"""Checks receipts, each of which must be there, as it was written, after the one before; and holds against
 receipts."""
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from rollups.holds import COLLECTION as HOLDS
 from rollups.holds import Holds
 
 Document = dict[str, Any]
-_MEND = f"Restore {COLLECTION} from a backup, or find out who changed it"
+_REMEDY = f"Restore {COLLECTION} from a backup, or find out who changed it"
 
 
 def check_deletions(
     receipts: Receipts, moved: ReceiptFiles, keys: Keys, known: Sequence[LastReceipt]
 ) -> Iterator[DamagedError]:
-    """Yields what is wrong with the receipts: each must be there as it was written, behind the one before,
+    """Yields what is wrong with the receipts: each must be there, as it was written, after the one before,
     and the archive must not name others. `known`: receipts that manifests name, which were there before this
     is called."""
     last = last_receipt(receipts)
@@ -29,54 +29,54 @@ def check_deletions(
     before = _digests(receipts)
     try:
         for receipt, file in chained(receipts, moved):
-            yield from checker.look_at(receipt, file)
+            yield from checker.check(receipt, file)
         for receipt in moved.kept():
             yield from checker.compare(receipt)
-    except DamagedError as error:  # a file of old receipts: the ones behind it can't be checked against it
+    except DamagedError as error:  # a file of old receipts: later ones can't be checked against it
         yield error
         return
     yield from differing_holds(checker.holds, before, _digests(receipts))
     last = last or last_receipt(receipts)  # there may be a first one since
     if last is None and checker.seals:
         what = "the number of the last receipt is gone"
-        yield DamagedError("receipt-missing", f"{COLLECTION}, {LAST}", what, _MEND)
+        yield DamagedError("receipt-missing", f"{COLLECTION}, {LAST}", what, _REMEDY)
     elif last is not None and checker.seals.get(last.sequence) != last.sha256:
         what = f"the last receipt was number {last.sequence}, and it is missing, or has been replaced"
-        yield DamagedError("receipt-missing", f"{COLLECTION}, {LAST}", what, _MEND)
-    if told := [it for it in known if not checker.knows(it)]:
-        number = max(it.sequence for it in told)
+        yield DamagedError("receipt-missing", f"{COLLECTION}, {LAST}", what, _REMEDY)
+    if missing := [it for it in known if not checker.knows(it)]:
+        number = max(it.sequence for it in missing)
         what = (
             f"manifests of the archive tell of receipt {number}, and the database has none or another one: "
             "it was put back to an older state, or receipts were taken out"
         )
-        mend = (
+        remedy = (
             "If a backup was restored on purpose, the next run continues from there, and a receipt records it"
         )
-        yield DamagedError("receipts-rolled-back", COLLECTION, what, mend)
+        yield DamagedError("receipts-rolled-back", COLLECTION, what, remedy)
 
 
 def _digests(receipts: Receipts) -> dict[str, str]:
-    standing = Holds(receipts.collection.database, receipts.policy).standing()
-    return {it.name: it.digest for it in standing}
+    kept = Holds(receipts.collection.database, receipts.policy).active()
+    return {it.name: it.digest for it in kept}
 
 
 def differing_holds(
-    told: Mapping[str, str], before: Mapping[str, str], after: Mapping[str, str]
+    recorded: Mapping[str, str], before: Mapping[str, str], after: Mapping[str, str]
 ) -> Iterator[DamagedError]:
-    """Yields what is wrong with the holds, each given as its name and digest: `told` by receipts, which
+    """Yields what is wrong with the holds, each given as its name and digest: `recorded` by receipts, which
     were read between `before` and `after`, the holds themselves. Leaves out what was placed or released
     meanwhile."""
-    for name in sorted(told.keys() | (before.keys() & after.keys())):
-        place, mend = f"{HOLDS}, {name}", f"Restore {HOLDS} from a backup, or find out who changed it"
+    for name in sorted(recorded.keys() | (before.keys() & after.keys())):
+        place, remedy = f"{HOLDS}, {name}", f"Restore {HOLDS} from a backup, or find out who changed it"
         if name not in before and name not in after:
             fault = "a receipt says that it was placed, and none that it was released, but it is gone"
-            yield DamagedError("hold-missing", place, fault, mend)
-        elif before.get(name) == after.get(name) != told.get(name):
-            yield DamagedError("hold-differs", place, "no receipt records it in this form", mend)
+            yield DamagedError("hold-missing", place, fault, remedy)
+        elif before.get(name) == after.get(name) != recorded.get(name):
+            yield DamagedError("hold-differs", place, "no receipt records it in this form", remedy)
 
 
 class _Checker:
-    """Goes along the receipts."""
+    """Checks receipts one after the other."""
 
     def __init__(self, receipts: Receipts, keys: Keys) -> None:
         self._keys = keys
@@ -88,18 +88,18 @@ class _Checker:
         self.seals: dict[int, str] = {}
         self.holds: dict[str, str] = {}  # those that are not released: name -> digest
 
-    def look_at(self, receipt: Document, file: str | None) -> Iterator[DamagedError]:
-        """Says what is wrong with the next one."""
+    def check(self, receipt: Document, file: str | None) -> Iterator[DamagedError]:
+        """Yields what is wrong with the next receipt."""
         place = _place(receipt, file)
         try:
             yield from self._read(receipt, place)
         except (KeyError, TypeError, ValueError, AttributeError):
-            yield DamagedError("receipt-differs", place, "it does not have the form of a receipt", _MEND)
+            yield DamagedError("receipt-differs", place, "it does not have the form of a receipt", _REMEDY)
 
     def compare(self, receipt: Document) -> Iterator[DamagedError]:
-        """Says whether one that is in a file as well is the same in MongoDB."""
+        """Yields an error where a receipt in MongoDB differs from the one in a file."""
         if not seal_of(receipt) == receipt.get("sha256") == self.seals.get(receipt.get("sequence", 0)):
-            yield DamagedError("receipt-differs", _place(receipt), "its file has another one", _MEND)
+            yield DamagedError("receipt-differs", _place(receipt), "its file has another one", _REMEDY)
 
     def _read(self, receipt: Document, place: str) -> Iterator[DamagedError]:
         sequence, seal = receipt["sequence"], receipt["sha256"]
@@ -109,16 +109,16 @@ class _Checker:
             self._lost[expected - 1] = receipt["lost"]["sha256"]
         if sequence != expected:
             what = f"the receipts from number {expected} up to this one are gone"
-            yield DamagedError("receipt-missing", place, what, _MEND)
+            yield DamagedError("receipt-missing", place, what, _REMEDY)
         elif receipt["previous"] != self._previous:
-            yield DamagedError("receipt-differs", place, "the receipt before it has another seal", _MEND)
+            yield DamagedError("receipt-differs", place, "the receipt before it has another seal", _REMEDY)
         self.sequence, self._previous, self.seals[sequence] = sequence, seal, seal
         if seal_of(receipt) != seal or receipt["_id"]["name"] != f"delete-{sequence:010d}":
-            yield DamagedError("receipt-differs", place, "it does not match its own SHA-256", _MEND)
+            yield DamagedError("receipt-differs", place, "it does not match its own SHA-256", _REMEDY)
             return
         if receipt["kind"] in ("delete", "expire") and receipt["policy_sha256"] not in self._texts:
             what = f"the policy text {receipt['policy_sha256'][:16]}… that it names is gone, or was changed"
-            yield DamagedError("receipt-differs", place, what, _MEND)
+            yield DamagedError("receipt-differs", place, what, _REMEDY)
         if receipt["kind"] == "hold":
             self.holds[receipt["hold"]] = receipt["hold_sha256"]
         elif receipt["kind"] == "release":
@@ -128,15 +128,15 @@ class _Checker:
         except DamagedError as error:
             yield error
 
-    def knows(self, told: LastReceipt) -> bool:
+    def knows(self, named: LastReceipt) -> bool:
         """Returns whether a receipt that a manifest names is there, or known to be lost."""
-        if told.sequence in self.seals:
-            return self.seals[told.sequence] == told.sha256
-        return any(self._is_in_gap(told, last) for last in self._lost)
+        if named.sequence in self.seals:
+            return self.seals[named.sequence] == named.sha256
+        return any(self._is_in_gap(named, last) for last in self._lost)
 
-    def _is_in_gap(self, told: LastReceipt, last: int) -> bool:
+    def _is_in_gap(self, named: LastReceipt, last: int) -> bool:
         first = max((it for it in self.seals if it < last), default=0) + 1
-        return first <= told.sequence < last or (told.sequence, told.sha256) == (last, self._lost[last])
+        return first <= named.sequence < last or (named.sequence, named.sha256) == (last, self._lost[last])
 
 
 def _place(receipt: Document, file: str | None = None) -> str:

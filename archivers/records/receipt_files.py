@@ -29,11 +29,11 @@ Document = dict[str, Any]
 Step = Callable[[ClientSession], None]
 #: Receipts in one file, at most: some megabytes of BSON.
 MOST = 5000
-#: The seal comes last, and the signature behind it; neither is sealed.
+#: The seal comes last but one, and the signature last; neither is sealed.
 _UNSEALED = ("sha256", "signature")
 #: The receipt that names the files.
 MOVED = "moved"
-MEND = "Restore the file from the store's older versions or a backup, or find out who changed it"
+REMEDY = "Restore the file from the store's older versions or a backup, or find out who changed it"
 
 
 class ReceiptFile(NamedTuple):
@@ -71,7 +71,7 @@ class ReceiptFiles:
         return [ReceiptFile(**it) for it in found.get("files", ())]
 
     def place(self, file: ReceiptFile) -> str:
-        """Returns where the file lies, as people are told."""
+        """Returns the place of the file, for messages."""
         return f"{self._there.url}/{self._key(file)}"
 
     def read(self, file: ReceiptFile) -> list[Document]:
@@ -82,17 +82,17 @@ class ReceiptFiles:
             documents = decoded(self._there.get_bytes(self._key(file)))
         except NotFound:
             what = f"the file of the receipts {file.first} to {file.last} is missing"
-            raise DamagedError("receipt-missing", place, what, MEND) from None
+            raise DamagedError("receipt-missing", place, what, REMEDY) from None
         except (Corrupt, InvalidBSON, OSError, EOFError, zlib.error) as error:
             what = f"the file of receipts can't be read: {getattr(error, 'reason', error)}"
-            raise DamagedError("receipt-differs", place, what, MEND) from None
+            raise DamagedError("receipt-differs", place, what, REMEDY) from None
         numbers = [it.get("sequence") for it in documents]
         if not documents or any(not isinstance(it, int) for it in numbers):
             what = "its contents do not have the form of receipts"
-            raise DamagedError("receipt-differs", place, what, MEND)
+            raise DamagedError("receipt-differs", place, what, REMEDY)
         if documents[-1].get("sha256") != file.sha256:
             what = "the file does not end with the receipt that the database names"
-            raise DamagedError("receipt-differs", place, what, MEND)
+            raise DamagedError("receipt-differs", place, what, REMEDY)
         return documents
 
     def write(self, file: ReceiptFile, documents: Sequence[Document]) -> None:
@@ -103,7 +103,7 @@ class ReceiptFiles:
             raise HaltedError(f"{self.place(file)}: the store returned other bytes than were written")
 
     def add(self, file: ReceiptFile, session: ClientSession) -> None:
-        """Puts a file behind the others."""
+        """Adds a file to the list, at its end."""
         update = {"$set": {"kind": MOVED}, "$push": {"files": file._asdict()}}
         self._receipts.update(MOVED, update, session)
 
@@ -148,8 +148,8 @@ def move_old(
 
 
 def _oldest(receipts: Receipts, last: ReceiptFile | None, before: datetime) -> list[Document]:
-    """Returns the next receipts for one file, up to the first one that is not as it was written: that one
-    stays where an audit finds it."""
+    """Returns the next receipts for one file, up to the first damaged one, which stays in MongoDB, where an
+    audit finds it."""
     found: list[Document] = []
     number, seal = (last.last, last.sha256) if last else (0, None)
     is_due = any(it["at"] < before for it in receipts.numbered(number, {"at": {"$type": "date"}}, most=1))
@@ -162,7 +162,7 @@ def _oldest(receipts: Receipts, last: ReceiptFile | None, before: datetime) -> l
 
 
 def is_next(receipt: Document, number: int, seal: str | None) -> bool:
-    """Returns whether a receipt is as it was written, behind the one with this number and seal."""
+    """Returns whether a receipt is undamaged and follows the one with this number and seal."""
     follows = receipt.get("sequence") == number + 1 or receipt.get("kind") == "gap"
     return follows and receipt.get("previous") == seal and seal_of(receipt) == receipt.get("sha256")
 
@@ -182,8 +182,8 @@ def _exchange(
 ) -> None:
     """Replaces receipts of deletes by the file; other numbered ones stay as well."""
     files.add(file, session)
-    going = [it["_id"] for it in documents if it["kind"] == "delete"]
-    if receipts.remove(going, session) != len(going):
+    moved = [it["_id"] for it in documents if it["kind"] == "delete"]
+    if receipts.remove(moved, session) != len(moved):
         raise HaltedError(
             f"policy {receipts.policy}: receipts of deletes disappeared while they were being moved to the "
             "store. Nothing was removed. Find out who removes them from bucketwise_receipts, and run again"
@@ -232,7 +232,7 @@ def _moved_since(
 def numbered_for(
     receipts: Receipts, files: ReceiptFiles, after: int, commits: Sequence[str]
 ) -> Iterator[Document]:
-    """Yields the receipts behind this number that name one of these commits as what holds what went. Raises
+    """Yields the receipts after this number whose deleted buckets one of these commits holds. Raises
     DamagedError."""
     done = after
     for file in files.listed():

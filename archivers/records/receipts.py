@@ -105,15 +105,15 @@ class Receipts:
         """Applies an update to the receipt of that name, which is made if it is absent."""
         self.collection.update_one({"_id": self.identity(name)}, update, upsert=True, session=session)
 
-    def updating(self, name: str, update: Document | list[Document]) -> UpdateOne:
+    def update_of(self, name: str, update: Document | list[Document]) -> UpdateOne:
         """Returns the update of one receipt, for several in one command."""
         return UpdateOne({"_id": self.identity(name)}, update, upsert=True)
 
-    def bury(self, name: str) -> None:
-        """Keeps only the number and seal of a commit that was dropped: it must not come back."""
+    def mark_dropped(self, name: str) -> None:
+        """Reduces the receipt of a dropped commit to what recognizes it: its number and seal."""
         gone = dict.fromkeys(_OF_COMMITS, "")
         if (self.get(name) or {}).get("known"):
-            self.forget_copies(name)
+            self.drop_fingerprints(name)
         self.collection.update_one(
             {"_id": self.identity(name), "kind": "offline"}, {"$set": {"kind": "dropped"}, "$unset": gone}
         )
@@ -123,8 +123,8 @@ class Receipts:
         found = self.get(name) or {}
         return list(found.get("parts", ())) if found.get("state") not in (REPLACED, HELD) else []
 
-    def forget_copies(self, name: str) -> None:
-        """Removes what is known of a commit's copies. Empty ones stay."""
+    def drop_fingerprints(self, name: str) -> None:
+        """Removes the fingerprints of a commit's copies. Their documents stay, empty."""
         low, high = (self.identity(f"copies-{name}{end}") for end in ("-", "."))
         gone = dict.fromkeys(("buckets", "ids"), "")
         self.collection.update_many({"_id": {"$gte": low, "$lt": high}}, {"$unset": gone})
@@ -135,7 +135,8 @@ class Receipts:
         return {it.name: it.seal for it in self._commits(query) if it.seal is not None}
 
     def knows(self, commit: Commit) -> bool:
-        """Returns whether a commit is registered or dropped. A dropped one may return with another number."""
+        """Returns whether a commit is registered or dropped. A dropped one may be made again, with another
+        number."""
         wanted = {"kind": 1, "sequence": 1, "seal": 1}
         found = self.collection.find_one({"_id": self.identity(commit.name)}, wanted)
         if found is None or "seal" not in found:
@@ -183,14 +184,14 @@ class Receipts:
         yield from self._queryable.find(query, {"live": 0}).sort("_id")
 
     def numbered(self, after: int, query: Document | None = None, most: int = 0) -> Iterator[Document]:
-        """Yields the receipts of deletes, and other numbered ones, behind this number; `most` so many, if
-        not 0. `query` narrows it."""
+        """Yields the receipts of deletes, and other numbered ones, after this number; at most `most` of them,
+        if that is not 0. `query` narrows it."""
         low, high = self.identity(f"delete-{after:010d}"), self.identity("delete.")
         wanted = {"_id": {"$gt": low, "$lt": high}, **(query or {})}
         yield from self.collection.with_options(codec_options=CODEC).find(wanted, limit=most).sort("_id")
 
     def gaps(self) -> Iterator[Document]:
-        """Yields the receipts which say that others were lost."""
+        """Yields the receipts which say that others are lost."""
         query = {"_id.policy": self.policy, "kind": "gap"}
         yield from self.collection.with_options(codec_options=CODEC).find(query).sort("_id")
 
@@ -204,7 +205,7 @@ class Receipts:
         return {document["_id"]["name"].removeprefix("policy-"): document["text"] for document in found}
 
     def owner(self) -> str:
-        """Returns a random id, made once, of this database: others may archive to the same place."""
+        """Returns a random id of this database, made once, since others may archive to the same place."""
         found = self.collection.find_one_and_update(
             {"_id": self.identity("owner")},
             {"$setOnInsert": {"kind": "owner", "owner": uuid.uuid4().hex}},
@@ -222,39 +223,40 @@ class Receipts:
 
     def commits(self) -> Iterator[Commit]:
         """Yields the offline commits that must be there, by their receipts."""
-        return self._commits(self.all_standing)
+        return self._commits(self.is_current)
 
-    def standing(self, names: Sequence[str]) -> set[str]:
+    def current(self, names: Sequence[str]) -> set[str]:
         """Returns those of these commits that must be there."""
         wanted = {"_id": {"$in": [self.identity(name) for name in names]}}
-        return {it.name for it in self._commits({**self.all_standing, **wanted})}
+        return {it.name for it in self._commits({**self.is_current, **wanted})}
 
     def within(self, first: int, last: int, session: ClientSession | None = None) -> list[Commit]:
-        """Returns the commits in `all_standing` with readings from day first to last (UTC, since 1970)."""
+        """Returns the commits in `is_current` with readings from day first to last (UTC, since 1970)."""
         days = {"$elemMatch": {"$gte": first, "$lte": last}}
-        return sorted(self._commits({**self.all_standing, "days": days}, session), key=lambda it: it.sequence)
+        return sorted(self._commits({**self.is_current, "days": days}, session), key=lambda it: it.sequence)
 
     def span(self, session: ClientSession | None = None) -> tuple[int, int] | None:
         """Returns the first and last UTC day of the commits that must be there; None where there are none."""
         days: list[int] = []  # from both ends: a run may make the first commit between the two queries
         for order in (ASCENDING, DESCENDING):
-            found = self.collection.find(self.all_standing, {"days": 1}, session=session).sort("days", order)
+            found = self.collection.find(self.is_current, {"days": 1}, session=session).sort("days", order)
             days += [day for it in found.limit(1) for day in it["days"]]
         return (min(days), max(days)) if days else None
 
     def parts(self) -> Iterator[str]:
         """Yields the keys of the parts of commits that must be there."""
-        for found in self.collection.find(self.all_standing, {"parts": 1}):
+        for found in self.collection.find(self.is_current, {"parts": 1}):
             yield from found["parts"]
 
     @property
     def _queryable(self) -> Collection[Document]:
-        """Gives the `_id`s in receipts as they can be queried."""
+        """Returns the collection with `_id`s decoded so that they can be used in queries."""
         return self.collection.with_options(codec_options=_AS_QUERIED)
 
     @property
-    def all_standing(self) -> Document:
-        """Returns the query for commits that must be there. One without a seal was restored unregistered."""
+    def is_current(self) -> Document:
+        """Returns the query for current commits, which must be in the store. One without a seal was restored
+        before it was registered."""
         whole = {"seal": {"$exists": True}, "state": {"$in": ["open", "closed"]}}
         return {"_id.policy": self.policy, "kind": "offline", **whole}
 
@@ -279,7 +281,7 @@ class Receipts:
             "$set": {**facts, "kind": "offline", "state": state, "live": bits},
             "$inc": {"deleted": deleted},
         }
-        self.collection.bulk_write([self.updating(name, update), *also], session=session)
+        self.collection.bulk_write([self.update_of(name, update), *also], session=session)
 
     def copied(self, ids: Sequence[Any], session: ClientSession | None = None) -> dict[bytes, datetime]:
         """Returns those of these `_id`s whose copy's original no run has deleted, and when it was copied."""
@@ -297,8 +299,8 @@ class Receipts:
             query = {"_id.policy": self.policy, "kind": "online", "state": state, "ids": wanted}
             for receipt in self._queryable.find(query, {"ids": 1, "copied": 1}, session=session):
                 named = Docs.of([bson.encode({"_id": it}, codec_options=LOSSLESS) for it in receipt["ids"]])
-                told = receipt["_id"]["name"], receipt["copied"]
-                found.update((named.raw_id(i), told) for i in range(len(named)))
+                entry = receipt["_id"]["name"], receipt["copied"]
+                found.update((named.raw_id(i), entry) for i in range(len(named)))
         return found
 
     def pull(self, ids: Sequence[Any], session: ClientSession, state: str = "copied") -> None:
@@ -343,6 +345,6 @@ def facts_of(manifest: Manifest) -> Document:
         "readings": manifest.readings,
         "bytes": manifest.size,
         "documents_bytes": manifest.documents_bytes,
-        "kin": manifest.kin,
+        "kin": manifest.merge_key,
         "copied": manifest.newest.created,
     }

@@ -27,7 +27,7 @@ EVERY, SHARE = 64, 8
 _LOST = "manifests tell of receipts that the database does not have (`bucketwise verify` says which)"
 
 
-def keep_checkpoint(run: ArchiveRun, archive: OfflineArchive) -> None:
+def make_due_checkpoint(run: ArchiveRun, archive: OfflineArchive) -> None:
     """Makes a checkpoint where one is due. Raises DamagedError where the chain does not lead to all."""
     heads = read_heads(run.receipts)
     if heads is not None and (is_due(heads) or is_gone(archive, heads.checkpoint)):
@@ -44,7 +44,7 @@ def keep_checkpoint(run: ArchiveRun, archive: OfflineArchive) -> None:
 
 
 def is_due(heads: Heads) -> bool:
-    """Returns whether enough has come since the last checkpoint."""
+    """Returns whether enough manifests have come since the last checkpoint."""
     last = heads.checkpoint or CheckpointRecord(0, "", 0)
     return heads.sequence - last.sequence >= max(EVERY, last.commits // SHARE)
 
@@ -58,13 +58,14 @@ def is_gone(archive: OfflineArchive, record: CheckpointRecord | None) -> bool:
 
 
 def _proven(run: ArchiveRun, heads: Heads) -> Checkpoint | None:
-    """Returns a checkpoint for all that the chain is proven to lead to; None where manifests tell of receipts
-    that are not there: only they do, and nobody would read them again."""
+    """Returns a checkpoint for all commits that the chain has been verified to lead to. Returns None where
+    manifests name receipts that are missing: a checkpoint would keep them from being read again, and so from
+    being reported."""
     archive, receipts = run.offline(run.keys), run.receipts
     assert archive is not None
     registered = receipts.all_registered()
     archive.chain.expect({name: it.seal for name, it in registered.items()})
-    told: dict[tuple[int, str], LastReceipt] = {}
+    named: dict[tuple[int, str], LastReceipt] = {}
     reached = _vouched(run, archive, heads)
     roots = heads.roots(registered.values())
     for it in archive.chain.walk(roots, lost=heads.lost, vouched=frozenset(reached)):
@@ -73,18 +74,18 @@ def _proven(run: ArchiveRun, heads: Heads) -> Checkpoint | None:
             raise it
         reached.add(it.link)
         if it.receipt is not None:
-            told[it.receipt.sequence, it.receipt.sha256] = it.receipt
+            named[it.receipt.sequence, it.receipt.sha256] = it.receipt
     for commit in unreached(receipts, archive, heads, registered.values(), reached):
         raise not_reached(archive, commit)
-    if not are_known(receipts, run.receipt_files, told.values()):
+    if not are_known(receipts, run.receipt_files, named.values()):
         _logger.warning("policy %s: no checkpoint was made: %s", run.policy.name, _LOST)
         return None
-    standing = [link_of(it) for it in sorted(registered.values(), key=lambda it: it.sequence)]
+    listed = [link_of(it) for it in sorted(registered.values(), key=lambda it: it.sequence)]
     made = Checkpoint(
         policy=archive.policy.name,
         sequence=heads.sequence,
         heads=heads.links,
-        commits=tuple(standing),
+        commits=tuple(listed),
         receipt=last_receipt(receipts),
         created=run.now,
     )
@@ -101,8 +102,8 @@ def _vouched(run: ArchiveRun, archive: OfflineArchive, heads: Heads) -> set[Link
 
 
 def drop_others(archive: OfflineArchive, checkpoint: Checkpoint) -> None:
-    """Removes earlier checkpoints, and what a run that was cut off has left. Removes none with a larger
-    number: if this run has lost its lease, it belongs to another."""
+    """Removes earlier checkpoints, and those left by interrupted runs. Leaves those with a larger number:
+    they may belong to a run that has taken over the lease."""
     end = checkpoint_key(archive.policy.name, checkpoint.sequence + 1, "")
     found = archive.store.list(checkpoints_prefix(archive.policy.name))
     archive.store.delete([it.key for it in found if it.key < end and it.key != checkpoint.key])

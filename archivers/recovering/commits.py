@@ -1,5 +1,4 @@
-"""What a run writes down of the commits of the offline archive: receipts and heads, and one commit that takes
-another's place."""
+"""Records commits of the offline archive in receipts and heads, and replaces commits by others."""
 
 from __future__ import annotations
 
@@ -15,14 +14,14 @@ from archivers.format.chain import ChainPosition
 from archivers.format.manifest import Manifest, Origin
 from archivers.format.writing import Maker, Replaced
 from archivers.records.deletions import LAST, last_of, ranges
-from archivers.records.family import family
-from archivers.records.heads import HEADS, Heads, advanced, heads_of, link_of, typed
+from archivers.records.heads import HEADS, Heads, heads_of, heads_update, link_of, types_update
 from archivers.records.receipts import HELD, REPLACED, Document, commit_of, facts_of, live_of
+from archivers.records.replaced import with_replaced
 from archivers.run import ArchiveRun
 from archivers.versions.superseded import Superseded
 from archivers.writes.delete import Outcome
 from buckets.bson.raw import Batch
-from buckets.decoding.decode import Lot
+from buckets.decoding.decode import BucketSet
 from config.errors import HaltedError
 from rollups.guarded import transaction
 
@@ -37,7 +36,7 @@ class CommitRegistry:
         self._maker = maker
 
     def transaction(self, step: Callable[[ClientSession], None]) -> None:
-        """Does a step in a transaction, which fails for a run that has lost its lease."""
+        """Runs a step in a transaction, which fails for a run that has lost its lease."""
         transaction(self._work.database, self._work.guard, step)
 
     def commit(self, copied: Copied) -> Manifest:
@@ -53,7 +52,7 @@ class CommitRegistry:
         on."""
 
         def step(session: ClientSession) -> None:
-            heads = [(advanced if is_new else typed)(self.receipts, manifest)]
+            heads = [(heads_update if is_new else types_update)(self.receipts, manifest)]
             self.receipts.set_live(manifest.commit, live, self._facts(manifest), session, deleted, heads)
 
         self.transaction(step)
@@ -78,7 +77,7 @@ class CommitRegistry:
     ) -> None:
         """Records, in the transaction of a delete, which of these buckets went. `here`: their positions in
         the commit."""
-        self._work.see_limit(len(outcome.deleted))
+        self._work.check_limit(len(outcome.deleted))
         live = self.receipts.live(manifest.commit, manifest.buckets, session)
         live[here[outcome.deleted]] = False
         facts = self._facts(manifest)
@@ -92,15 +91,15 @@ class CommitRegistry:
         )
 
     def amend(self, manifest: Manifest, leaving: Sequence[int], kept: Sequence[int] = ()) -> Manifest | None:
-        """Takes buckets out of a commit: a new one without them takes it over, if any stay. `kept`: those of
-        them that stay restorable, as versions that no longer count.
+        """Takes buckets out of a commit: a new commit without them replaces it, if any are left. `kept`:
+        those of them that stay restorable, as versions that no longer count.
 
         The exchange is done when the receipts say so. Until then, and until the old commit is dropped,
         readers of manifests skip the one that is replaced; recovery goes on, or back, after a crash. Only its
         manifest tells them to skip what it had taken over itself, so that this goes first."""
         archive, aside = self._archive, Superseded(self._archive.store, self._archive.policy.name)
         self._drop_what_it_replaced(manifest)
-        for number, held in enumerate(archive.some(manifest, np.sort(leaving))):
+        for number, held in enumerate(archive.buckets_at(manifest, np.sort(leaving))):
             archive.set_aside(manifest.commit, number, held.batch)
             staying = np.flatnonzero(np.isin(held.positions, kept))
             if len(staying):
@@ -124,8 +123,9 @@ class CommitRegistry:
             replaced = Replaced((manifest.commit,), tuple(origins))
             if len(manifest.sections) > 1:
                 replaced = Replaced.by_sections([manifest], origins)
-            lots = (Lot(it.batch, policy) for it in archive.some(manifest, staying))  # as they were archived
-            copy = archive.copy(lots, manifest.series_types, self._maker, self._work.check, replaced)
+            read = archive.buckets_at(manifest, staying)
+            bucket_sets = (BucketSet(it.batch, policy) for it in read)  # as they were archived
+            copy = archive.copy(bucket_sets, manifest.series_types, self._maker, self._work.check, replaced)
             successor = self._succeed(copy, len(staying))
 
         def exchange(session: ClientSession) -> None:
@@ -134,13 +134,13 @@ class CommitRegistry:
 
         self.transaction(exchange)
         self._archive.drop(manifest)
-        self.receipts.bury(manifest.commit)
+        self.receipts.mark_dropped(manifest.commit)
         return successor
 
     def _drop_what_it_replaced(self, manifest: Manifest) -> None:
         mine, names = [], {manifest.commit}
         for receipt in sorted(self.receipts.replaced(), key=lambda it: it["sequence"], reverse=True):
-            if receipt["replaced_by"] in names:  # by it, or by what it replaced
+            if receipt["replaced_by"] in names:  # by this commit, or by one that it replaced
                 mine.append(receipt)
                 names.add(receipt["_id"]["name"])
         if mine:
@@ -150,29 +150,28 @@ class CommitRegistry:
             self.drop_replaced(receipt)
 
     def drop_replaced(self, receipt: Document) -> None:
-        """Drops a commit that another one has taken over, or goes on where a crash has left that half-done:
-        from now on it waits for nothing."""
+        """Drops a replaced commit, or finishes that after a crash."""
         commit = commit_of(receipt)
         if "replaced_at" in receipt:
             self.receipts.update(receipt["_id"]["name"], {"$unset": {"replaced_at": ""}})
         if commit is not None and self._archive.is_there(commit):
             self._archive.drop(self._archive.manifest(commit))
         if commit is not None and "ended" in receipt:
-            self._clear_beside(self._archive.chain.link(link_of(commit)), receipt["ended"])
-        self.receipts.bury(receipt["_id"]["name"])
+            self._clear_kept_versions(self._archive.chain.link(link_of(commit)), receipt["ended"])
+        self.receipts.mark_dropped(receipt["_id"]["name"])
 
-    def _clear_beside(self, manifest: Manifest, end: datetime) -> None:
-        """Removes versions beside a commit that has ended, and beside those that it took over, unless they
-        may hold readings from that end on."""
+    def _clear_kept_versions(self, manifest: Manifest, end: datetime) -> None:
+        """Removes the kept versions of a commit that has ended, and of those that it replaced, unless they
+        may hold readings from `end` on."""
         aside = Superseded(self._archive.store, self._archive.policy.name)
-        for it in family(self.receipts, self._archive, manifest):
+        for it in with_replaced(self.receipts, self._archive, manifest):
             if it.last < end:
                 aside.clear(it.commit)
 
     def end(self, manifest: Manifest, end: datetime, session: ClientSession) -> None:
         """Records, in a transaction, that a commit is dropped next, with all that it took over, though
-        queries may still read it; see `Recovery` for what a crash leaves of that. `end`: the end of the
-        archive, behind its last reading."""
+        queries may still read it; see `Recovery` for what a crash leaves of that. `end`: the instant before
+        which the archive has ended."""
         theirs = {"_id.policy": self.receipts.policy, "kind": "offline", "replaced_by": manifest.commit}
         mine = {"state": REPLACED, "replaced_by": None, "ended": end}
         self.receipts.collection.update_many(
@@ -228,10 +227,10 @@ class CommitRegistry:
         its files do, for a while."""
         receipts = self.receipts.get_all([it.commit for it, _ in replaced], session)
         if successor is not None:
-            told = [(receipts.get(it.commit), it, staying) for it, staying in replaced]
-            live = np.concatenate([live_of(old, it.buckets)[staying] for old, it, staying in told])
-            deleted = sum((old or {}).get("deleted", 0) for old, _, _ in told)
-            heads = [advanced(self.receipts, successor)]
+            parts = [(receipts.get(it.commit), it, staying) for it, staying in replaced]
+            live = np.concatenate([live_of(old, it.buckets)[staying] for old, it, staying in parts])
+            deleted = sum((old or {}).get("deleted", 0) for old, _, _ in parts)
+            heads = [heads_update(self.receipts, successor)]
             facts = {**self._facts(successor), **_lifted(list(receipts.values()))}
             self.receipts.set_live(successor.commit, live, facts, session, deleted, heads)
         state: Document = {"state": REPLACED, "replaced_by": successor.commit if successor else None}
@@ -246,18 +245,17 @@ class CommitRegistry:
         return ChainPosition(heads.sequence + 1, heads.links, last_of(found.get(LAST)))
 
     def _facts(self, manifest: Manifest) -> dict[str, object]:
-        """Returns where the store keeps versions: also those of the files of a commit that was just made.
-        They stay in the receipt when the commit is dropped."""
-        told = self._archive.versions.get(manifest.commit, {})
-        versions = [{"key": key, "version": version} for key, version in told.items()]
+        """Returns the facts of a receipt. Where the store keeps object versions, they include those of the
+        files of a commit that was just made, which stay in the receipt when the commit is dropped."""
+        known = self._archive.versions.get(manifest.commit, {})
+        versions = [{"key": key, "version": version} for key, version in known.items()]
         return {**facts_of(manifest), "at": self._work.now, **({"versions": versions} if versions else {})}
 
 
 def _lifted(replaced: Sequence[Document]) -> Document:
-    """Returns the lifted tombstone of a successor: as long as `undelete` has lifted those of these
-    commits."""
-    told = [it["tombstone"] for it in replaced if "until" in it.get("tombstone", {})]
-    return {"tombstone": max(told, key=lambda it: it["until"])} if told else {}
+    """Returns the lifted tombstone of a successor: the one of these commits that stays lifted longest."""
+    tombstones = [it["tombstone"] for it in replaced if "until" in it.get("tombstone", {})]
+    return {"tombstone": max(tombstones, key=lambda it: it["until"])} if tombstones else {}
 
 
 def origins_of(manifest: Manifest, staying: NDArray[np.int64]) -> Iterator[Origin]:

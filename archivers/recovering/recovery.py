@@ -19,16 +19,16 @@ from archivers.format.names import Commit
 from archivers.records.deletions import latest
 from archivers.records.heads import (
     Heads,
-    check_all_there,
+    check_all_present,
     check_heads,
-    check_none_back,
+    check_none_reappeared,
     read_heads,
     write_heads,
 )
 from archivers.records.holding import note_held
 from archivers.records.receipt_files import move_old
 from archivers.records.receipts import REPLACED, commit_of
-from archivers.recovering.checkpointing import keep_checkpoint
+from archivers.recovering.checkpointing import make_due_checkpoint
 from archivers.recovering.commits import CommitRegistry
 from archivers.recovering.forgotten import ForgottenMerges, may_be_live
 from archivers.run import ArchiveRun
@@ -40,12 +40,12 @@ from rollups.holds import Hold, Holds
 Document = dict[str, Any]
 _logger = logging.getLogger(__name__)
 
-#: Receipts are moved by spans of so many milliseconds, counted from 1970: few files, of some size.
+#: Receipts are moved by spans of this many milliseconds, counted from 1970, so that there are few files.
 MONTH_MS = 30 * 24 * 3_600_000
 
 
 class Recovery:
-    """Before a run reads anything."""
+    """The recovery of a run, before it reads anything."""
 
     def __init__(self, work: ArchiveRun, archive: OfflineArchive, registry: CommitRegistry) -> None:
         self._work = work
@@ -54,16 +54,17 @@ class Recovery:
         self._receipts = registry.receipts
 
     def run(self) -> None:
-        """Raises HaltedError where the archive is not all there."""
+        """Finishes, undoes or adopts what earlier runs have left. Raises HaltedError where the archive is
+        incomplete."""
         heads = check_heads(self._receipts, self._archive)
         self._receipts.prepare()
         self._archive.claim(self._receipts.owner(), self._work.database.name)
         if self._work.state.is_clean and self._is_tail_known():
             self._drop_replaced()
         else:
-            self._work.state.is_clean = self._go_through_all(heads)
-            self._archive.list_anew()
-        keep_checkpoint(self._work, self._archive)
+            self._work.state.is_clean = self._search_all(heads)
+            self._archive.refresh()
+        make_due_checkpoint(self._work, self._archive)
         self._move_receipts()
 
     def _move_receipts(self) -> None:
@@ -76,18 +77,17 @@ class Recovery:
             move_old(self._receipts, files, before, self._registry.transaction)
 
     def _is_tail_known(self) -> bool:
-        """Returns whether the store holds nothing behind the last registered commit that is not
-        registered."""
+        """Returns whether the store holds no unregistered commit after the last registered one."""
         tail = [commit.name for commit in self._archive.tail]
         return self._receipts.registered(tail).keys() == set(tail)
 
-    def _go_through_all(self, heads: list[Manifest]) -> bool:
-        """Returns whether nothing is left to be looked for: files may be of runs that this database has
-        forgotten, and whose fences are still to come again."""
-        check_none_back(self._receipts, self._archive)
+    def _search_all(self, heads: list[Manifest]) -> bool:
+        """Lists all of the store, and adopts or removes what belongs to no commit. Returns whether nothing is
+        left: files may be of forgotten runs, whose fences this database has yet to reach again."""
+        check_none_reappeared(self._receipts, self._archive)
         unknown = self._adopt_merges(self._listed())
-        for forgotten in check_all_there(self._receipts, self._archive):
-            self._receipts.bury(forgotten.name)
+        for forgotten in check_all_present(self._receipts, self._archive):
+            self._receipts.mark_dropped(forgotten.name)
         self._drop_replaced()
         is_all = self._archive.clear(self._work.fence, self._receipts.registered, self._receipts.parts)
         self._adopt_unknown(self._listed(), [*heads, *unknown])
@@ -97,8 +97,8 @@ class Recovery:
         return {commit.name: commit for commit in self._archive.commits()}
 
     def _adopt_merges(self, listed: dict[str, Commit]) -> list[Manifest]:
-        """Adopts forgotten merges, before anything is dropped or missed: they tell where commits went.
-        Returns the manifests that had no receipt before."""
+        """Adopts forgotten merges, before anything is dropped or reported missing, since they explain where
+        commits went. Returns the manifests that had no receipt before."""
         merges = ForgottenMerges(self._work, self._archive, self._registry)
         unknown, heads = self._unknown(listed), read_heads(self._receipts)
         later = [it for it in unknown if heads is None or it.sequence > heads.sequence]
@@ -113,11 +113,11 @@ class Recovery:
         return [self._archive.manifest(listed[name]) for name in names]
 
     def _drop_replaced(self) -> None:
-        """Finishes exchanges: drops the replaced commits. What one of these took over before goes first: only
-        its manifest says so."""
+        """Finishes exchanges by dropping replaced commits, the oldest first: only the manifest of a later one
+        says what it replaced."""
         for receipt in self._without_held(self._droppable()):
             self._work.check()
-            self._see_successor(receipt["replaced_by"])
+            self._check_successor(receipt["replaced_by"])
             self._registry.drop_replaced(receipt)
 
     def _droppable(self) -> list[Document]:
@@ -138,7 +138,7 @@ class Recovery:
 
         def step(session: ClientSession) -> None:
             held.clear()
-            for hold in Holds(self._work.database, self._work.policy.name).standing(session):
+            for hold in Holds(self._work.database, self._work.policy.name).active(session):
                 held.update((it["_id"]["name"], hold) for it in receipts if self._is_covered(it, hold))
             if held:
                 note_held(self._receipts, held, session)
@@ -158,15 +158,16 @@ class Recovery:
             return False
         return may_cover(hold, self._archive.manifest(commit), self._work.policy)
 
-    def _see_successor(self, name: str | None) -> None:
-        """Raises DamagedError where what took a commit over is registered, and its manifest is gone."""
+    def _check_successor(self, name: str | None) -> None:
+        """Raises DamagedError where the commit that replaced another is registered, and its manifest is
+        gone."""
         for commit in self._receipts.registered([name] if name else []).values():
             if not self._archive.is_there(commit):
-                self._archive.miss(commit)
+                self._archive.raise_missing(commit)
 
     def _adopt_unknown(self, listed: dict[str, Commit], last: list[Manifest]) -> None:
         """Registers the commits that have no receipt, each after those that came before it; `last` are those
-        of the heads, and those that had none before. Where the archive names receipts that are not there,
+        of the heads, and those that had none before. Where the archive names receipts that are missing,
         writes one that says so."""
         manifests = self._unknown(listed)
         chain, heads = self._archive.chain, read_heads(self._receipts)
@@ -176,8 +177,8 @@ class Recovery:
             links = [it.link for it in last]
             self._registry.transaction(partial(write_heads, self._receipts, sequence, links))
             heads = Heads(sequence, tuple(links), frozenset())
-        told = latest([*last, *manifests])
-        lost = told if told is not None and self._work.deletions.lacks(told) else None
+        newest = latest([*last, *manifests])
+        lost = newest if newest is not None and self._work.deletions.is_behind(newest) else None
         floor = min((it.sequence for it in manifests), default=0)
         before = chain.walk(heads.links, lost=heads.lost, floor=floor) if heads and manifests else []
         covered = {it.link for it in before if isinstance(it, Manifest)}
@@ -191,28 +192,29 @@ class Recovery:
                 is_forgotten = lost is not None or self._is_forgotten(manifest)
                 self._adopt(manifest, manifest.link in covered, is_forgotten)
         if lost is not None:
-            self._registry.transaction(partial(self._work.deletions.bridge, lost))
+            self._registry.transaction(partial(self._work.deletions.record_gap, lost))
 
     def _is_forgotten(self, manifest: Manifest) -> bool:
         """Returns whether this database was restored to a state before a commit. The count of its leases was,
         too, so that fences come again."""
         run = manifest.fence, manifest.created
-        return manifest.fence >= self._work.fence or not self._work.knows_run(*run)
+        return manifest.fence >= self._work.fence or not self._work.run_is_known(*run)
 
     def _adopt(self, manifest: Manifest, is_covered: bool, is_forgotten: bool) -> None:
-        """Finds out which buckets of a commit are live, and takes out those that later runs have archived in
-        other commits."""
+        """Registers a commit with those of its buckets that are live, and takes out those that later runs
+        have archived in other commits."""
         copied = self._archive.sections(manifest)
         found = [may_be_live(self._work, it.batch, is_forgotten=is_forgotten) for it in copied]
         live = np.concatenate(found)
         self._registry.register(manifest, live, is_new=not is_covered, deleted=int((~live).sum()))
-        equal, newer = self._elsewhere(manifest)
+        equal, newer = self._in_other_commits(manifest)
         if equal or newer:
             self._registry.amend(manifest, sorted([*equal, *newer]), newer)
 
-    def _elsewhere(self, manifest: Manifest) -> tuple[list[int], list[int]]:
-        """Returns the buckets of a commit that another one holds as they are, or, from a later run, in a
-        newer version: none was deleted because of this commit, so that it changed while it was live."""
+    def _in_other_commits(self, manifest: Manifest) -> tuple[list[int], list[int]]:
+        """Returns the buckets of a commit that another one holds unchanged; and those that a later run has
+        archived in a newer version: nothing was deleted because of this commit, so these changed while they
+        were live."""
         others = self._archive.manifests(as_ms(manifest.first), as_ms(manifest.last) + 1)
         others = [other for other in others if other.commit != manifest.commit]
         known = self._receipts.registered(other.commit for other in others)

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from archivers.format.manifest import Manifest
 from archivers.restoring.put import Indices, Note
-from archivers.versions.history import Version, lots_of
+from archivers.versions.history import Version, bucket_sets_of
 from buckets.bson.raw import Batch
-from buckets.decoding.decode import Lot
+from buckets.decoding.decode import BucketSet
 from buckets.fields.selectors import series_text
 from buckets.fields.times import FIRST_MS, LAST_MS
 from config.policies import Policy
@@ -22,16 +22,16 @@ from config.policies import Policy
 class ArchivedBuckets(NamedTuple):
     """Some archived buckets; `span` and `readings` where they are known without reading the buckets."""
 
-    lot: Lot
+    bucket_set: BucketSet
     note: Note
     span: tuple[int, int] | None = None  # of first and last reading
     readings: int = 0
     commit: str | None = None
-    until: int = 0  # the position in the commit behind the last of them
+    until: int = 0  # the position in the commit after the last of them
     share: float | None = None  # how much of the archive has been read, with this; None: not known
 
 
-class Matched(NamedTuple):
+class MatchingBuckets(NamedTuple):
     """The archived buckets that match."""
 
     batch: Batch
@@ -63,21 +63,21 @@ class RestoreFilter:
         return manifest.may_hold(self.policy, self.series)
 
     def sections_of(self, manifest: Manifest) -> list[bool]:
-        """Returns of each section of a commit whether it may hold any buckets that match."""
+        """Returns for each section of a commit whether it may hold any buckets that match."""
         return manifest.sections_of(self.policy, self.start, self.end, self.series)
 
-    def of(self, found: ArchivedBuckets) -> Matched:
-        """Returns the matching buckets in the order of their `_id`s: they will lie together where they are
-        put."""
-        batch, chosen, readings = found.lot.batch, np.arange(len(found.lot)), found.readings
+    def of(self, found: ArchivedBuckets) -> MatchingBuckets:
+        """Returns the matching buckets in the order of their `_id`s, so that they are written next to one
+        another."""
+        batch, chosen, readings = found.bucket_set.batch, np.arange(len(found.bucket_set)), found.readings
         if found.span is None or found.span[0] < self.start or found.span[1] >= self.end or self.series:
-            mine = self._mine(found.lot)
-            chosen = found.lot.decoded.units[mine]
-            readings = int(mine[found.lot.decoded.columns.bucket].sum())
+            mine = self._matching(found.bucket_set)
+            chosen = found.bucket_set.decoded.units[mine]
+            readings = int(mine[found.bucket_set.decoded.columns.bucket].sum())
         chosen = chosen[batch.take(chosen).main.id_order()]
-        return Matched(
+        return MatchingBuckets(
             batch.take(chosen),
-            found.lot.policy,
+            found.bucket_set.policy,
             chosen,
             found.note,
             readings,
@@ -87,19 +87,19 @@ class RestoreFilter:
         )
 
     def holds(self, versions: Sequence[Version]) -> list[bool]:
-        """Returns which of these are asked for."""
+        """Returns which of these versions match."""
         found = [False] * len(versions)
-        for places, lot in lots_of(versions):
-            for i in lot.decoded.units[self._mine(lot)].tolist():
+        for places, buckets in bucket_sets_of(versions):
+            for i in buckets.decoded.units[self._matching(buckets)].tolist():
                 found[places[i]] = True
         return found
 
-    def _mine(self, lot: Lot) -> NDArray[np.bool_]:
+    def _matching(self, buckets: BucketSet) -> NDArray[np.bool_]:
         """Returns which decoded buckets match (an empty one by its last time)."""
-        columns, touching = lot.decoded.columns, lot.decoded.touching(self.start, self.end)
+        columns, touching = buckets.decoded.columns, buckets.decoded.touching(self.start, self.end)
         if not self.series:  # an empty one may be of none
             return touching
-        names = lot.policy.series_names
+        names = buckets.policy.series_names
         named = np.array(
             [self._matches(dict(zip(names, it, strict=True))) for it in columns.series], np.bool_
         )

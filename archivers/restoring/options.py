@@ -11,7 +11,7 @@ from pymongo.database import Database
 
 from archivers.context import ArchiveContext
 from archivers.moving.online import archive_collections
-from archivers.restoring.target import MERGED, How, Mode
+from archivers.restoring.target import MERGED, Mode, VersionHandling
 from buckets.fields.selectors import check_selector
 from buckets.fields.times import EVER, TimeRange
 from config.errors import UsageError
@@ -25,20 +25,19 @@ class RestoreOptions:
     """The options of a restore.
 
     `within`: every bucket with a reading in it. `series`: only those of these series, fields as text. `to`:
-    the collection that they go to. `how`: what happens to several versions of a bucket. `pinned_until`: in
+    the collection that they go to. `how`: what to do with several versions of a bucket. `pinned_until`: in
     the source they are pinned, so that no run deletes or archives them before then; None: until they are
-    released.
-    """
+    released."""
 
     to: str
     within: TimeRange = EVER
     series: Mapping[str, str] = field(default_factory=dict)
-    how: How = MERGED
+    how: VersionHandling = MERGED
     pinned_until: datetime | None = None
 
 
 def check_request(context: ArchiveContext, options: RestoreOptions) -> None:
-    """Raises UsageError where a restore can't be what is asked for. Changes nothing."""
+    """Raises UsageError where a restore is not possible with these options. Changes nothing."""
     policy, how = context.policy, options.how
     check_selector(policy, options.series)
     if context.to == "none":
@@ -49,7 +48,7 @@ def check_request(context: ArchiveContext, options: RestoreOptions) -> None:
         _check_collection(context.database, policy, "--versions-to", how.aside)
 
 
-def _check_versions(policy: Policy, to: str, how: How) -> None:
+def _check_versions(policy: Policy, to: str, how: VersionHandling) -> None:
     if how.aside is not None and how.mode != Mode.all:
         raise UsageError(f"--versions-to {how.aside}: older versions are put there with --versions all alone")
     if how.aside == policy.collection:
@@ -77,8 +76,8 @@ def _check_collection(database: Database[Document], policy: Policy, option: str,
     if policy.overflow is not None:
         taken.append(policy.overflow.collection)
     if to in taken or to.startswith(("system.", "bucketwise_")) or not to or "$" in to:
-        mend = "name the source or a new collection"
-        raise UsageError(f"{option} {to}: buckets can't be restored there; {mend}")
+        remedy = "name the source or a new collection"
+        raise UsageError(f"{option} {to}: buckets can't be restored there; {remedy}")
     found = next(iter(database.list_collections(filter={"name": to})), None)
     wanted = "timeseries" if policy.model == "timeseries" else "collection"
     if found is not None and found["type"] != wanted:

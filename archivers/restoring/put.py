@@ -40,8 +40,9 @@ class PutResult(NamedTuple):
 
 
 def put(target: Target, piece: Batch, here: Indices, note: Note) -> PutResult:
-    """Inserts the documents that are absent, and the note, in one transaction. Mostly all are absent: looks
-    them up only once an insert fails. Leaves out buckets for which another document is in the way."""
+    """Inserts the documents that are absent, and the note, in one transaction. Usually all are absent, so
+    they are looked up only after an insert has failed. Leaves out buckets for which another document is in
+    the way."""
     database, policy = target.database, target.policy
     places: list[tuple[str, Docs, list[int]]] = [(target.to, piece.main, list(range(len(piece))))]
     blocked: set[int] = set()
@@ -56,7 +57,7 @@ def put(target: Target, piece: Batch, here: Indices, note: Note) -> PutResult:
                 new = documents.take([i for i in missing if owner[i] not in blocked])
                 insert_raw(database, collection, new, session)
                 if is_sharded(database):  # another shard may have a document with the same `_id`
-                    standing_in(database, collection, new, session)
+                    existing_in(database, collection, new, session)
             note(here[[i for i in range(len(piece)) if i not in blocked]], session)
 
         transaction(database, target.guard, step)
@@ -67,10 +68,10 @@ def put(target: Target, piece: Batch, here: Indices, note: Note) -> PutResult:
         if not _is_there(error):
             raise
         blocked |= repeated(piece.main)
-        there = [standing_in(database, collection, documents) for collection, documents, _ in places]
-        for (_, documents, owner), standing in zip(places, there, strict=True):
-            blocked |= {owner[i] for i, it in enumerate(standing) if it not in (None, documents[i])}
-        put([[i for i, it in enumerate(standing) if it is None] for standing in there])
+        there = [existing_in(database, collection, documents) for collection, documents, _ in places]
+        for (_, documents, owner), existing in zip(places, there, strict=True):
+            blocked |= {owner[i] for i, it in enumerate(existing) if it not in (None, documents[i])}
+        put([[i for i, it in enumerate(existing) if it is None] for existing in there])
     return PutResult(places, blocked)
 
 
@@ -83,9 +84,9 @@ def repeated(documents: Docs) -> set[int]:
 def check_put(database: Database[Document], put: PutResult) -> None:
     """Reads back what was put, and compares. Raises HaltedError where it differs."""
     for collection, documents, owner in put.places:
-        if not put.blocked and _stands(database, collection, documents):
+        if not put.blocked and _all_exist(database, collection, documents):
             continue
-        for i, it in enumerate(standing_in(database, collection, documents)):
+        for i, it in enumerate(existing_in(database, collection, documents)):
             if it != documents[i] and owner[i] not in put.blocked:
                 raise HaltedError(
                     f"a restored document is not in {collection} as it was: "
@@ -93,7 +94,7 @@ def check_put(database: Database[Document], put: PutResult) -> None:
                 )
 
 
-def _stands(database: Database[Document], collection: str, documents: Docs) -> bool:
+def _all_exist(database: Database[Document], collection: str, documents: Docs) -> bool:
     """Returns whether all documents are there. Reads them in the order of the index, so that one comparison
     suffices."""
     target = database.get_collection(collection, codec_options=LOSSLESS)
@@ -101,7 +102,7 @@ def _stands(database: Database[Document], collection: str, documents: Docs) -> b
     return found.data == documents.take(documents.id_order()).data
 
 
-def standing_in(
+def existing_in(
     database: Database[Document], collection: str, documents: Docs, session: ClientSession | None = None
 ) -> list[bytes | None]:
     """Returns, for each document, the one in the collection that has its `_id`. 1 and 1.0 are one `_id` to
@@ -115,13 +116,13 @@ def standing_in(
 
 
 def _is_there(error: BulkWriteError) -> bool:
-    """Returns whether a write failed since another document has the `_id`."""
+    """Returns whether a write failed because another document has the `_id`."""
     return any(it.get("code") == _DUPLICATE_KEY for it in (error.details or {}).get("writeErrors", ()))
 
 
 def put_measurements(database: Database[Document], policy: Policy, collection: str, documents: Docs) -> None:
-    """Inserts into a native time-series collection. It has no unique `_id`, so that what is there is looked
-    up first."""
+    """Inserts into a native time-series collection. Its `_id`s are not unique, so the documents that are
+    there already are looked up first."""
     decoded = decode(Batch.of(documents), policy)
     span = int(decoded.columns.time.min()), int(decoded.columns.time.max()) + 1
 

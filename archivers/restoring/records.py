@@ -14,7 +14,7 @@ from archivers.format.manifest import Manifest
 from archivers.records.pins import Pins
 from archivers.records.receipts import Receipts
 from archivers.restoring.put import Indices
-from archivers.restoring.target import How, Mode, Plan
+from archivers.restoring.target import Mode, Plan, VersionHandling
 from archivers.versions.history import Version
 from buckets.bson.raw import Batch
 from buckets.fields.times import FIRST_MS, as_date
@@ -22,14 +22,14 @@ from buckets.fields.times import FIRST_MS, as_date
 
 @dataclass(frozen=True)
 class RestoreRecords:
-    """Records restored buckets. One that is restored into the source is live again: its receipt has to say
-    so, so that later versions replace the archived ones. And it is pinned, since the next run would take it
-    for expired."""
+    """Records restored buckets. One that is restored into the source is live again. Its receipt has to say
+    so, so that a later version replaces the archived one. And it is pinned, since the next run would find it
+    expired."""
 
     receipts: Receipts
     pins: Pins
     until: datetime | None
-    how: How
+    how: VersionHandling
 
     def offline(
         self, manifest: Manifest, held: SectionBuckets, chosen: Indices, session: ClientSession
@@ -62,8 +62,8 @@ class RestoreRecords:
         self.receipts.update(f"restored-{restored.digest[:32]}", {"$set": facts}, session)
 
     def settled(self, plans: list[Plan], session: ClientSession) -> None:
-        """Records that all versions in what was put are live. The pins remember the last one alone: where
-        that is not all of it, the next run rolls its windows up again."""
+        """Records that all versions in what was put are live. The pins hold the last version alone; where the
+        bucket is more than that, the next run rolls its windows up again."""
         commits: dict[str, list[tuple[Version, bool]]] = {}
         for plan in plans:
             for version in plan.history.versions:

@@ -14,18 +14,18 @@ from pymongo.client_session import ClientSession
 
 from archivers.context import ArchiveContext
 from archivers.moving.online import archived_source
-from archivers.restoring.filter import ArchivedBuckets, Matched, RestoreFilter
+from archivers.restoring.filter import ArchivedBuckets, MatchingBuckets, RestoreFilter
 from archivers.restoring.options import RestoreOptions, check_request
 from archivers.restoring.put import Indices, check_put, put, put_measurements
 from archivers.restoring.records import RestoreRecords
-from archivers.restoring.settle import Settling
+from archivers.restoring.settle import VersionSettler
 from archivers.restoring.target import Mode, Plan, Target
 from archivers.versions.history import Histories, OfflineHistories, OnlineHistories, Version
 from archivers.versions.superseded import Superseded
 from archivers.writes.delete import chunks
 from buckets.bson.prefetch import prefetch
 from buckets.bson.raw import Batch
-from buckets.decoding.decode import Lot
+from buckets.decoding.decode import BucketSet
 from buckets.fields.selectors import extended_json, selector_query
 from buckets.fields.times import as_ms
 from buckets.models import timeseries
@@ -67,7 +67,7 @@ def restore(context: ArchiveContext, options: RestoreOptions) -> RestoreReport:
     if options.how.mode == Mode.all and context.to == "offline":
         found = itertools.chain(found, _superseded(context, options, records, wanted))
     with ThreadPoolExecutor(1, "bucketwise-reader") as reader:
-        restoring.bring(prefetch(map(wanted.of, found), lambda: True), reader)
+        restoring.restore(prefetch(map(wanted.of, found), lambda: True), reader)
     return restoring.finished()
 
 
@@ -79,18 +79,18 @@ class _Restoring:
         self._report = RestoreReport()
         self._filter = wanted
         self._passed: dict[str, int] = {}  # how many buckets of each commit were looked at, from its first
-        self._seen: Future[None] = run_now(lambda: None)  # reads back the piece before
+        self._last_check: Future[None] = run_now(lambda: None)  # reads back the previous piece
         histories = partial(_histories, context)
-        self._settling = Settling(target, histories, self._were_counted)
+        self._settling = VersionSettler(target, histories, self._were_counted)
 
-    def bring(self, found: Iterable[Matched], reader: Executor) -> None:
+    def restore(self, found: Iterable[MatchingBuckets], reader: Executor) -> None:
         for wanted in found:
             at = 0
             for piece in chunks(wanted.batch):
                 self._check()
                 here = wanted.indices[at : at + len(piece)]
                 at += len(piece)
-                self._bring(wanted, piece, here, reader)
+                self._restore(wanted, piece, here, reader)
                 self._progress("restored buckets", len(piece), wanted.share)
             self._report.buckets += len(wanted.batch)
             self._report.readings += wanted.readings
@@ -101,47 +101,48 @@ class _Restoring:
                 self._settle()
         self._settle()
 
-    def _bring(self, wanted: Matched, piece: Batch, here: Indices, reader: Executor) -> None:
+    def _restore(self, wanted: MatchingBuckets, piece: Batch, here: Indices, reader: Executor) -> None:
         target = self._target
         if target.policy.model == "timeseries":
             put_measurements(target.database, target.policy, target.to, piece.main)
             return
-        met = self._settling.met(piece)
-        held = self._held(piece, wanted.policy)
-        self._uncount(piece, sorted({*met, *held}), wanted.policy)
+        met = self._settling.is_known(piece)
+        held = self._with_versions(piece, wanted.policy)
+        self._subtract(piece, sorted({*met, *held}), wanted.policy)
         self._settling.add(piece.take(np.setdiff1d(held, met).astype(np.int64)), wanted.policy)
         new = np.setdiff1d(np.arange(len(piece)), [*met, *held])
         piece, here = piece.take(new), here[new]
         done = put(target, piece, here, wanted.note)
-        result_of(self._seen, self._check)
-        self._seen = reader.submit(check_put, target.database, done)
+        result_of(self._last_check, self._check)
+        self._last_check = reader.submit(check_put, target.database, done)
         blocked = sorted(done.blocked)
-        self._uncount(piece, blocked, wanted.policy)
+        self._subtract(piece, blocked, wanted.policy)
         self._settling.add(piece.take(np.array(blocked, dtype=np.int64)), wanted.policy)
         self._report.pinned += len(piece) - len(blocked) if target.is_source else 0
 
-    def _held(self, piece: Batch, policy: Policy) -> list[int]:
-        """Returns the buckets of which there are other versions, for all that is in their way."""
+    def _with_versions(self, piece: Batch, policy: Policy) -> list[int]:
+        """Returns the buckets that have other versions, whether or not anything is in their way."""
         histories = self._settling.histories
-        held = histories.parted(piece, policy) if self._filter.is_part else []
+        held = histories.split(piece, policy) if self._filter.is_part else []
         if self._target.how.mode == Mode.merged:
             return held
         return sorted({*held, *histories.merged(piece, policy)})
 
-    def _uncount(self, piece: Batch, leaving: list[int], policy: Policy) -> None:
-        """Takes these buckets out of the counts: they are counted where they are settled."""
+    def _subtract(self, piece: Batch, leaving: list[int], policy: Policy) -> None:
+        """Takes these buckets out of the counts, since `VersionSettler` counts them."""
         if leaving:
-            lot = Lot(piece.take(np.array(leaving, dtype=np.int64)), policy)
-            self._report.buckets -= len(lot)
-            self._report.readings -= lot.readings
-            self._report.overflow -= len(lot.batch.extra)
+            buckets = BucketSet(piece.take(np.array(leaving, dtype=np.int64)), policy)
+            self._report.buckets -= len(buckets)
+            self._report.readings -= buckets.readings
+            self._report.overflow -= len(buckets.batch.extra)
 
     def _settle(self) -> None:
-        result_of(self._seen, self._check)
+        result_of(self._last_check, self._check)
         self._settling.settle(self._check)
 
     def _were_counted(self, versions: Sequence[Version]) -> list[bool]:
-        """Returns which of the versions that stand in the target were put, or found there, by this run."""
+        """Returns which of these versions, which are in the target, this restore has counted: it put them or
+        found them there."""
         wanted = self._filter.holds(versions)
         passed = [
             it.commit is not None and it.position < self._passed.get(it.commit.commit, 0) for it in versions
@@ -165,14 +166,14 @@ class _Restoring:
 def _archived(
     context: ArchiveContext, options: RestoreOptions, records: RestoreRecords | None, wanted: RestoreFilter
 ) -> Iterator[ArchivedBuckets]:
-    """Gives all that may hold something of the range, and of the series."""
+    """Yields all archived buckets that may hold something of the range and the series."""
     database, policy = context.database, context.policy
     start, end = options.within.start_ms, options.within.end_ms
     if context.to == "online":
         query = selector_query(policy, options.series)
         for batch in archived_source(database, policy).batches(start, end, query):
             note = partial(records.online, batch) if records else _note_nothing
-            yield ArchivedBuckets(Lot(batch, policy), note)
+            yield ArchivedBuckets(BucketSet(batch, policy), note)
         return
     archive = context.offline()
     assert archive is not None
@@ -185,7 +186,7 @@ def _archived(
         for held, section in zip(archive.sections(manifest, which), chosen, strict=True):
             note = partial(records.offline, manifest, held) if records else _note_nothing
             yield ArchivedBuckets(
-                Lot(held.batch, manifest.archived_policy),
+                BucketSet(held.batch, manifest.archived_policy),
                 note,
                 (as_ms(section.first), as_ms(section.last)),
                 section.readings,
@@ -198,7 +199,7 @@ def _archived(
 def _superseded(
     context: ArchiveContext, options: RestoreOptions, records: RestoreRecords | None, wanted: RestoreFilter
 ) -> Iterator[ArchivedBuckets]:
-    """Gives versions that count no more: no commit may hold another one of their buckets."""
+    """Yields superseded versions, since no commit may hold another version of their buckets."""
     archive = context.offline()
     assert archive is not None
     within, histories = options.within, OfflineHistories(archive)
@@ -209,7 +210,7 @@ def _superseded(
         batch = read().batch
         batch = batch.take(np.array(histories.superseded(batch, manifest.archived_policy), dtype=np.int64))
         note = partial(records.superseded, batch) if records else _note_nothing
-        yield ArchivedBuckets(Lot(batch, manifest.archived_policy), note)
+        yield ArchivedBuckets(BucketSet(batch, manifest.archived_policy), note)
 
 
 def _note_nothing(_chosen: Indices, _session: ClientSession) -> None:

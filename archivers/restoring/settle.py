@@ -1,6 +1,6 @@
-"""Restored buckets of which the archive holds several versions.
+"""Restores buckets of which the archive holds several versions.
 
-Such a bucket shows by what stands in its way: a document with the same `_id`, which is another version of it,
+Such a bucket is recognized by the document in its way, which has the same `_id` and is another version of it,
 or some versions merged. Only such a document is ever replaced, and the transaction that does so compares it.
 """
 
@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from pymongo.client_session import ClientSession
 
-from archivers.restoring.put import PutResult, check_put, standing_in
-from archivers.restoring.target import How, Mode, Plan, Target
+from archivers.restoring.put import PutResult, check_put, existing_in
+from archivers.restoring.target import Mode, Plan, Target, VersionHandling
 from archivers.restoring.target_state import TargetState, documents_of
 from archivers.versions.aside import set_aside
 from archivers.versions.history import (
@@ -39,7 +39,7 @@ IN_THE_WAY = "another document has the same _id, and was left unchanged. Restore
 
 @dataclass
 class Settled:
-    """What settling added: documents in the target, beyond those that were counted when they were put."""
+    """Counts of documents that settling added to the target, beyond those counted before."""
 
     buckets: int = 0
     readings: int = 0
@@ -61,7 +61,7 @@ class Blocked:
         self.first.setdefault(reason, identity)
 
 
-class Settling:
+class VersionSettler:
     """Gathers buckets that were blocked, and settles them some at a time."""
 
     def __init__(
@@ -70,12 +70,13 @@ class Settling:
         histories: Callable[[], Histories],
         counted: Callable[[Sequence[Version]], list[bool]],
     ) -> None:
-        """`counted` tells which versions that stand were counted when they were put."""
+        """`counted` returns which versions in the target were counted when they were put there."""
         self._target = target
         self._make = histories
         self._counted = counted
         self._waiting: list[tuple[Batch, Policy]] = []
-        self._met: set[int] = set()  # 8 bytes a version that is settled, and a bucket
+        self._buckets = self._bytes = 0  # of those that wait
+        self._settled: set[int] = set()  # hashes of settled versions, and of their `_id`s: 8 bytes each
         self.report = Settled()
         self.blocked = Blocked()
 
@@ -83,10 +84,14 @@ class Settling:
         """Adds buckets that were blocked. `policy`: the one under which they were archived."""
         if len(blocked):
             self._waiting.append((blocked, policy))
+            self._buckets += len(blocked)
+            self._bytes += blocked.size
 
-    def met(self, batch: Batch) -> list[int]:
-        """Returns which buckets of a batch are settled already, since other versions of them were met."""
-        return [i for i, main in enumerate(batch.main) if hash(main) in self._met] if self._met else []
+    def is_known(self, batch: Batch) -> list[int]:
+        """Returns which buckets of a batch are settled already, with other versions of them."""
+        return (
+            [i for i, main in enumerate(batch.main) if hash(main) in self._settled] if self._settled else []
+        )
 
     @cached_property
     def histories(self) -> Histories:
@@ -96,16 +101,16 @@ class Settling:
     @property
     def is_full(self) -> bool:
         """Returns whether as many buckets wait as are settled together."""
-        count = sum(len(batch) for batch, _ in self._waiting)
-        return count >= MAX_WAITING or sum(batch.size for batch, _ in self._waiting) >= MAX_WAITING_BYTES
+        return self._buckets >= MAX_WAITING or self._bytes >= MAX_WAITING_BYTES
 
     def settle(self, check: Callable[[], None]) -> None:
-        """Puts back each bucket as all its versions together say."""
+        """Restores each bucket from all of its versions."""
         waiting, self._waiting = self._waiting, []
+        self._buckets = self._bytes = 0
         for batch, policy in waiting:
             for piece in chunks(batch):
                 check()
-                self._settle(piece.take(np.setdiff1d(np.arange(len(piece)), self.met(piece))), policy)
+                self._settle(piece.take(np.setdiff1d(np.arange(len(piece)), self.is_known(piece))), policy)
 
     def _settle(self, piece: Batch, policy: Policy) -> None:
         plans = []
@@ -121,13 +126,13 @@ class Settling:
     def _found(self, piece: Batch, policy: Policy) -> Iterator[tuple[Any, History, list[Batch], Fold]]:
         """Yields the buckets that have several versions: their `_id`s, these, and all that may be replaced.
         The others are blocked."""
-        standing = standing_in(self._target.database, self._target.to, piece.main)
-        found = self.histories.of(piece, policy, [it for it in standing if it is not None])
+        existing = existing_in(self._target.database, self._target.to, piece.main)
+        found = self.histories.of(piece, policy, [it for it in existing if it is not None])
         several: dict[bytes, tuple[Any, History, bytes | None]] = {}
         for i, raw_id in enumerate(piece.main.raw_ids):
             identity, history = piece.main.decode_id(i), found.get(same_id(raw_id))
             if history is not None and len(history.versions) > 1:
-                several[same_id(raw_id)] = identity, history, standing[i]
+                several[same_id(raw_id)] = identity, history, existing[i]
             else:
                 self._block(identity, IN_THE_WAY)
         made = folds([history.counting for _, history, _ in several.values()])
@@ -146,11 +151,11 @@ class Settling:
         target = self._target
 
         def step(session: ClientSession) -> tuple[list[bool], list[bytes | None]]:
-            standing = TargetState(target, plans, session)
-            fits = [standing.fits(i) for i in range(len(plans))]
-            standing.replace([i for i, is_fit in enumerate(fits) if is_fit])
+            existing = TargetState(target, plans, session)
+            fits = [existing.fits(i) for i in range(len(plans))]
+            existing.replace([i for i, is_fit in enumerate(fits) if is_fit])
             target.note([plan for plan, is_fit in zip(plans, fits, strict=True) if is_fit], session)
-            return fits, standing.mains
+            return fits, existing.mains
 
         fits, before = transaction(target.database, target.guard, step)
         put = [plan for plan, is_fit in zip(plans, fits, strict=True) if is_fit]
@@ -158,30 +163,32 @@ class Settling:
             check_put(
                 target.database, PutResult([(collection, documents, list(range(len(documents))))], set())
             )
-        self._count(put, [stood for stood, is_fit in zip(before, fits, strict=True) if is_fit])
+        self._count(put, [existed for existed, is_fit in zip(before, fits, strict=True) if is_fit])
         for plan, is_fit in zip(plans, fits, strict=True):
             if not is_fit:
                 self._block(plan.final.main.decode_id(0), IN_THE_WAY)
 
-    def _count(self, put: list[Plan], stood: list[bytes | None]) -> None:
+    def _count(self, put: list[Plan], existed: list[bytes | None]) -> None:
         final = [Version(plan.final, plan.history.last.policy) for plan in put]
-        before = self._counted_before(put, stood)
-        known = sum(hash(_name(plan)) in self._met for plan in put)
-        new = [it for plan in put for it in plan.history.versions if hash(it.bucket.main[0]) not in self._met]
+        before = self._counted_before(put, existed)
+        known = sum(hash(_name(plan)) in self._settled for plan in put)
+        new = [
+            it for plan in put for it in plan.history.versions if hash(it.bucket.main[0]) not in self._settled
+        ]
         report = self.report
         report.buckets += len(final) - len(before)
         report.readings += readings_of(final) - readings_of(before)
         report.overflow += _overflow_of(final) - _overflow_of(before)
         report.versions += len(new) - (len(put) - known)
         report.pinned += len(final) - len(before) if self._target.is_source else 0
-        self._met |= {hash(it.bucket.main[0]) for it in new} | {hash(_name(plan)) for plan in put}
+        self._settled |= {hash(it.bucket.main[0]) for it in new} | {hash(_name(plan)) for plan in put}
 
-    def _counted_before(self, put: list[Plan], stood: list[bytes | None]) -> list[Version]:
-        """Returns what stood in place of these and is counted already: as it was put, or as an earlier
-        settling left it."""
+    def _counted_before(self, put: list[Plan], existed: list[bytes | None]) -> list[Version]:
+        """Returns the documents in place of these that are counted already: when they were put, or by an
+        earlier settling."""
         settled, fresh = [], []
-        for plan, main in zip(put, stood, strict=True):
-            if hash(_name(plan)) in self._met:
+        for plan, main in zip(put, existed, strict=True):
+            if hash(_name(plan)) in self._settled:
                 policy = plan.history.last.policy
                 settled += [Version(it, policy) for it in plan.known if it.main[0] == main][:1]
             else:
@@ -198,7 +205,7 @@ def _overflow_of(versions: Sequence[Version]) -> int:
     return sum(len(version.bucket.extra) for version in versions)
 
 
-def plan_of(history: History, known: list[Batch], fold: Fold, how: How) -> Plan | str:
+def plan_of(history: History, known: list[Batch], fold: Fold, how: VersionHandling) -> Plan | str:
     """Returns what is to be put for a bucket of several versions, or why nothing can be."""
     last = history.counting.last
     history = _ending_with(last, history) if how.mode == Mode.all else history.counting
@@ -218,5 +225,5 @@ def plan_of(history: History, known: list[Batch], fold: Fold, how: How) -> Plan 
 
 
 def _ending_with(last: Version, history: History) -> History:
-    """Returns the history with the version that counts behind the others: a superseded one may be younger."""
+    """Returns the history with the version that counts at its end: a superseded one may be newer."""
     return history._replace(versions=[*(it for it in history.versions if it is not last), last])

@@ -26,14 +26,14 @@ class Mode(StrEnum):
     merged = "merged"
 
 
-class How(NamedTuple):
-    """The same, and where the older ones go."""
+class VersionHandling(NamedTuple):
+    """What to do with several versions of a bucket, and where the older ones go."""
 
     mode: Mode = Mode.merged
     aside: str | None = None  # the collection of older ones; None: that of the others
 
 
-MERGED = How()
+MERGED = VersionHandling()
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Target:
     policy: Policy
     to: str
     guard: Guard
-    how: How
+    how: VersionHandling
     note: Callable[[list[Plan], ClientSession], None]
 
     @property

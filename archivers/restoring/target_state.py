@@ -1,4 +1,4 @@
-"""What stands where restored buckets go, and what may take its place.
+"""What is in the target of a restore, and what may be replaced.
 
 Only a document that the archive holds as well is ever replaced: a version of the bucket, or a merge of some.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 from pymongo.client_session import ClientSession
 
-from archivers.restoring.put import standing_in
+from archivers.restoring.put import existing_in
 from archivers.restoring.target import Plan, Target
 from archivers.writes.delete import same_id
 from archivers.writes.inserts import insert_raw
@@ -37,7 +37,7 @@ class TargetState:
         self._aside = self._each(target.aside, [plan.aside for plan in plans])
 
     def fits(self, index: int) -> bool:
-        """Returns whether nothing but what the archive holds is in the way of a plan."""
+        """Returns whether all that is in the way of a plan is in the archive as well."""
         plan = self._plans[index]
         may_live = plan.known if self._target.is_source else [plan.final]
         live = self._live.get(same_id(plan.final.main.raw_id(0)))
@@ -48,30 +48,32 @@ class TargetState:
             and set(self._aside[index]) <= set(plan.aside)
         )
 
-    def replace(self, going: Sequence[int]) -> None:
-        """Puts what these plans say in place of what stands there."""
+    def replace(self, indices: Sequence[int]) -> None:
+        """Replaces what is in the target by the documents of these plans."""
         target = self._target
-        stand = {target.to: [main for i in going if (main := self.mains[i]) is not None]}
-        stand[target.aside] = stand.get(target.aside, []) + [it for i in going for it in self._aside[i]]
+        existing = {target.to: [main for i in indices if (main := self.mains[i]) is not None]}
+        existing[target.aside] = existing.get(target.aside, []) + [
+            it for i in indices for it in self._aside[i]
+        ]
         if target.policy.overflow is not None:
-            stand[target.policy.overflow.collection] = [it for i in going for it in self._extra[i]]
-        for collection, documents in documents_of(target, [self._plans[i] for i in going]):
-            self._change(collection, stand[collection], list(documents))
+            existing[target.policy.overflow.collection] = [it for i in indices for it in self._extra[i]]
+        for collection, documents in documents_of(target, [self._plans[i] for i in indices]):
+            self._change(collection, existing[collection], list(documents))
 
-    def _change(self, collection: str, stand: list[bytes], wanted: list[bytes]) -> None:
-        going, new = set(stand) - set(wanted), set(wanted) - set(stand)
-        if going:
+    def _change(self, collection: str, existing: list[bytes], wanted: list[bytes]) -> None:
+        obsolete, new = set(existing) - set(wanted), set(wanted) - set(existing)
+        if obsolete:
             place = self._target.database.get_collection(collection, codec_options=LOSSLESS)
-            place.delete_many(named(Docs.of(list(going)).raw_ids), session=self._session)
+            place.delete_many(named(Docs.of(list(obsolete)).raw_ids), session=self._session)
         fresh = Docs.of([it for it in wanted if it in new])
         insert_raw(self._target.database, collection, fresh, self._session)
 
     def _there(self, collection: str, documents: list[bytes]) -> list[bytes | None]:
-        return standing_in(self._target.database, collection, Docs.of(documents), self._session)
+        return existing_in(self._target.database, collection, Docs.of(documents), self._session)
 
     def _units(self) -> dict[bytes, bytes]:
-        """Returns the live buckets where there is overflow: an old one's overflow must not join what has
-        changed."""
+        """Returns the live buckets where the policy has overflow, since overflow of an old version must not
+        join a changed bucket."""
         if self._target.policy.overflow is None:
             return {}
         raw_ids = [plan.final.main.raw_id(0) for plan in self._plans]

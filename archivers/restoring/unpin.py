@@ -11,8 +11,8 @@ from rollups.guarded import transaction
 
 
 def unpin(context: ArchiveContext, within: TimeRange = EVER) -> int:
-    """Releases the pinned buckets that have something in the range, or, without one, all. Returns how many.
-    Cut off, it is finished by the next one."""
+    """Releases the pinned buckets with a reading in the range, or all without a range. Returns how many. If
+    it is cut off, the next call finishes it."""
     pins, released = context.pins, 0
     for page in pins.pages():
         context.check()

@@ -17,7 +17,6 @@ from archivers.stores.base import (
     StoreObject,
 )
 from archivers.stores.file import FileStore
-from archivers.stores.s3 import S3Store
 from config.errors import UsageError
 from config.tables import Store
 
@@ -36,12 +35,14 @@ __all__ = [
 
 
 def open_store(settings: Store) -> ObjectStore:
-    """Returns the store behind `url`, not connected to yet. Raises UsageError where it is no s3 or file
+    """Returns the store at `url`, without connecting to it. Raises UsageError where it is no s3 or file
     URL."""
     url = urlsplit(settings.url)
     if url.scheme == "file" and url.netloc in ("", "localhost") and url.path.strip("/"):
         return FileStore(Path(unquote(url.path)))
     if url.scheme == "s3" and url.netloc and not (url.query or url.fragment):
+        from archivers.stores.s3 import S3Store  # boto3 takes long to import
+
         return S3Store(
             url.netloc,
             url.path.strip("/"),

@@ -1,4 +1,4 @@
-"""What every object store can do, and how it fails.
+"""The interface of object stores, and their errors.
 
 Keys are relative paths with `/`, under the store's URL: `ticks/data/dt=2018-06-30/a.parquet`.
 """
@@ -32,7 +32,7 @@ class StoreObject:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a probe found beyond write, read, list and delete, which a store must have."""
+    """Optional abilities of a store, as found by a probe. Write, read, list and delete are required."""
 
     conditional_put: bool  # `if_absent` holds against another writer too, by the store's own doing
 
@@ -57,14 +57,14 @@ class OlderVersions:
 
 
 class StoreError(BucketwiseError):
-    """The store refused or failed; what was asked did not happen."""
+    """The store refused or failed, and the operation had no effect."""
 
-    def __init__(self, operation: str, place: str, reason: str, mend: str = "") -> None:
+    def __init__(self, operation: str, place: str, reason: str, remedy: str = "") -> None:
         self.operation = operation
         self.place = _USERINFO.sub("//***@", place)  # the object's url
         self.reason = _USERINFO.sub("//***@", reason).rstrip(". ")
-        self.mend = mend
-        super().__init__(f"{operation} {self.place}: {self.reason}" + (f". {mend}" if mend else ""))
+        self.remedy = remedy
+        super().__init__(f"{operation} {self.place}: {self.reason}" + (f". {remedy}" if remedy else ""))
 
 
 class NotFound(StoreError):
@@ -87,7 +87,7 @@ class Denied(StoreError):
 
 
 class OutcomeUnknown(StoreError):
-    """The reply was lost, and so was the answer to "is it there?". It may have happened."""
+    """The reply was lost, and it could not be found out whether the operation took effect."""
 
 
 class ObjectStore(Protocol):
@@ -126,7 +126,7 @@ class ObjectStore(Protocol):
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[StoreObject]:
         """Yields the objects whose key starts with `prefix`, which need not end at a `/`, in order of their
-        keys; only those behind the key `after`."""
+        keys; only those after the key `after`."""
 
     def delete(self, keys: Iterable[str]) -> None:
         """Removes the objects. A key without an object is no error."""
@@ -140,7 +140,7 @@ class ObjectStore(Protocol):
     def clean_temporaries(self, before: datetime) -> int:
         """Removes what writes begun before that instant left unfinished. Returns how many there were.
 
-        For the owner of a lease: a slow writer elsewhere may still be at work on them."""
+        Only the owner of the lease may call it: a slow writer elsewhere may still be at work on them."""
 
     def probe(self) -> Capabilities:
         """Tries every right on a small object of our own. Raises Denied, which names those that are
@@ -157,8 +157,10 @@ def checked_key(key: str, place: str) -> str:
     """Returns the key if it is safe as a path and an object name; else raises."""
     parts = key.split("/")
     if _UNSAFE.search(key) or any(part in ("", ".", "..") for part in parts):
-        mend = "A key is a relative path without empty parts, '.', '..', backslashes and control characters."
-        raise StoreError("use key", place, f"{key!r} is not a safe key", mend)
+        remedy = (
+            "A key is a relative path without empty parts, '.', '..', backslashes and control characters."
+        )
+        raise StoreError("use key", place, f"{key!r} is not a safe key", remedy)
     return key
 
 
@@ -175,7 +177,8 @@ class Rights:
 def probe_store(store: ObjectStore, rights: Rights, is_refused: Callable[[str], bool]) -> Capabilities:
     """Writes, reads, lists and deletes an object; `is_refused` tries a conditional write to its key.
 
-    A missing right does not end the probe, so that all are reported at once; any other error does."""
+    A missing right does not end the probe, so that all missing rights are reported at once; any other error
+    does."""
     key, data = f"{PROBE_PREFIX}{uuid4().hex}", b"bucketwise probe"
     missing: list[str] = []
     conditional = False

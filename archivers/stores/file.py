@@ -97,7 +97,7 @@ class FileStore:
             return None
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[StoreObject]:
-        """Yields the objects whose keys begin with `prefix` and come behind `after`, sorted by key."""
+        """Yields the objects whose keys begin with `prefix` and come after the key `after`, sorted by key."""
         folder = prefix.rpartition("/")[0]
         with self._errors("list", prefix):
             top = self._path(f"{folder}/_").parent if folder else self._root
@@ -129,7 +129,7 @@ class FileStore:
         with self._errors("clean", _TEMPORARY):
             self._check_folders(_TEMPORARY)
             for path in self._temporaries.glob("*"):
-                with suppress(PermissionError):  # another user's: those behind it go all the same
+                with suppress(PermissionError):  # another user's: the others are removed all the same
                     if path.lstat().st_mtime < before.timestamp():
                         path.unlink(missing_ok=True)
                         count += 1
@@ -197,8 +197,8 @@ class FileStore:
         except PermissionError as error:
             raise Denied(operation, place, str(error), "Grant this user that right.") from error
         except OSError as error:
-            mend = "Free some space." if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
-            raise StoreError(operation, place, str(error), mend) from error
+            remedy = "Free some space." if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+            raise StoreError(operation, place, str(error), remedy) from error
 
 
 def _described(key: str, path: Path) -> StoreObject:
@@ -209,8 +209,10 @@ def _described(key: str, path: Path) -> StoreObject:
 
 
 def _linked(operation: str, path: Path) -> Corrupt:
-    mend = "Links are not followed inside a store. Find out who put it there, and restore what belongs there."
-    return Corrupt(operation, path.absolute().as_uri(), "it is a symbolic link", mend)
+    remedy = (
+        "Links are not followed inside a store. Find out who put it there, and restore what belongs there."
+    )
+    return Corrupt(operation, path.absolute().as_uri(), "it is a symbolic link", remedy)
 
 
 def _place(temporary: Path, target: Path, if_absent: bool) -> bool:
@@ -224,7 +226,7 @@ def _place(temporary: Path, target: Path, if_absent: bool) -> bool:
                 return False
             _sync_folder(target.parent)
             return True
-        except FileNotFoundError as error:  # a delete beside us removed the folder while it was empty
+        except FileNotFoundError as error:  # a concurrent delete removed the folder while it was empty
             if attempt == _PUT_TRIES - 1:
                 raise OSError(errno.EAGAIN, "its folder keeps disappearing", str(target.parent)) from error
     raise AssertionError("unreachable")
@@ -238,7 +240,7 @@ def _link(temporary: Path, target: Path) -> bool:
             return False
         if error.errno not in _NO_LINKS:
             raise
-        temporary.replace(target)  # the probe has said that this file system has no links
+        temporary.replace(target)  # the probe has found that this file system has no links
     return True
 
 

@@ -48,14 +48,14 @@ _OPERATIONS = {
 _DELETE_BATCH = 1000  # what S3 takes in one request
 
 
-class Patience(NamedTuple):
+class RetryLimits(NamedTuple):
     """Limits of a request: `attempts` at most, and `timeout` (seconds) for a connection or for bytes."""
 
     attempts: int = 5
     timeout: float = 30.0
 
 
-USUAL = Patience()
+USUAL = RetryLimits()
 
 
 class S3Store:
@@ -70,18 +70,18 @@ class S3Store:
         endpoint_url: str | None = None,
         region: str | None = None,
         lock: ObjectLock | None = None,
-        patience: Patience = USUAL,
+        limits: RetryLimits = USUAL,
     ) -> None:
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
-        self._attempts = patience.attempts
+        self._attempts = limits.attempts
         self._lock = lock
         self._knows_conditions = True
         self.requests = Requests()
         config = Config(
-            connect_timeout=patience.timeout,
-            read_timeout=patience.timeout,
-            retries={"mode": "standard", "total_max_attempts": patience.attempts},
+            connect_timeout=limits.timeout,
+            read_timeout=limits.timeout,
+            retries={"mode": "standard", "total_max_attempts": limits.attempts},
             s3={"addressing_style": "path" if endpoint_url else "auto"},
             request_checksum_calculation="when_supported",
             response_checksum_validation="when_supported",
@@ -91,8 +91,8 @@ class S3Store:
                 "s3", endpoint_url=endpoint_url, region_name=region, config=config
             )
         except (BotoCoreError, ValueError) as error:
-            mend = "Look at store.endpoint_url, store.region and the AWS settings of this user."
-            raise StoreError("open", self.url, str(error), mend) from error
+            remedy = "Look at store.endpoint_url, store.region and the AWS settings of this user."
+            raise StoreError("open", self.url, str(error), remedy) from error
         self._client.meta.events.register("before-send.s3", self._count)
         self._client.meta.events.register("before-parse.s3.GetObject", _without_body_if_refused)
 
@@ -110,7 +110,7 @@ class S3Store:
         storage_class: str | None = None,
         locked_from: datetime | None = None,
     ) -> None:
-        """Uploads an object. After a reply that was lost, finds out what the bucket holds."""
+        """Uploads an object. If the reply is lost, finds out what the bucket holds."""
         # Look first, for servers that ignore the condition.
         if if_absent and self.head(key) is not None:
             raise AlreadyExists("put", f"{self.url}/{key}", "it already exists")
@@ -129,7 +129,7 @@ class S3Store:
                     key, data, if_absent=True, storage_class=storage_class, locked_from=locked_from
                 )
             else:
-                self._settle(key, error, data)
+                self._resolve_put(key, error, data)
 
     def get_bytes(self, key: str, size: int | None = None) -> bytes:
         """Returns the bytes of an object. Reads it again from its start where the reply breaks off or is
@@ -139,7 +139,7 @@ class S3Store:
                 self.requests.count_retry()
             try:
                 reply = self._client.get_object(**self._where(key))
-            except FAILURES as error:  # tried as often as may be, inside
+            except FAILURES as error:  # after all retries
                 raise self._error("get", key, error) from error
             check_size(reply.get("ContentLength", size), size, f"{self.url}/{key}")
             try:
@@ -162,7 +162,7 @@ class S3Store:
         return StoreObject(key, found["ContentLength"], found["LastModified"], version)
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[StoreObject]:
-        """Yields the objects whose keys begin with `prefix` and come behind `after`, sorted by key."""
+        """Yields the objects whose keys begin with `prefix` and come after the key `after`, sorted by key."""
         where = {"StartAfter": self._prefix + after} if after else {}
         pages = self._client.get_paginator("list_objects_v2").paginate(
             Bucket=self._bucket, Prefix=self._prefix + prefix, **where
@@ -173,7 +173,7 @@ class S3Store:
                 for page in pages
                 for item in page.get("Contents", ())
                 if not item["Key"].endswith("/")  # a folder that a console made
-                and item["Key"] > self._prefix + after  # not everything that speaks S3 looks at it
+                and item["Key"] > self._prefix + after  # some servers that speak S3 ignore StartAfter
             ]
         except FAILURES as error:
             raise self._error("list", prefix, error) from error
@@ -257,9 +257,9 @@ class S3Store:
     def _error(self, operation: str, key: str, error: Exception) -> StoreError:
         return store_error(operation, f"{self.url}/{key}", error)
 
-    def _settle(self, key: str, error: Exception, data: bytes) -> None:
-        """Finds out after a put that gave an error whether it happened: returns if so, else raises what is
-        true."""
+    def _resolve_put(self, key: str, error: Exception, data: bytes) -> None:
+        """Finds out after a failed put whether it took effect. Returns if it did; otherwise raises the error
+        that applies."""
         failed = self._error("put", key, error)
         if is_definite(error):
             raise failed from error
@@ -268,11 +268,11 @@ class S3Store:
                 return
         except (StoreError, OSError) as unread:
             reason = f"{failed.reason}. Reading it back failed too: {unread}"
-            mend = "Whether it was written is unknown. It is safe to run again."
-            raise OutcomeUnknown("put", failed.place, reason, mend) from error
+            remedy = "Whether it was written is unknown. It is safe to run again."
+            raise OutcomeUnknown("put", failed.place, reason, remedy) from error
         if may_still_happen(error):
-            mend = "It is not there yet, and may come. It is safe to run again."
-            raise OutcomeUnknown("put", failed.place, failed.reason, mend) from error
+            remedy = "It is not there yet, and may come. It is safe to run again."
+            raise OutcomeUnknown("put", failed.place, failed.reason, remedy) from error
         raise failed from error
 
     def _holds(self, key: str, data: bytes) -> bool:

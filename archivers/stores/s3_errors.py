@@ -1,4 +1,4 @@
-"""Translates botocore's errors: which of ours it is, why, and how to fix it."""
+"""Translates botocore's errors into errors of the store, with reasons and remedies."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FAILURES = (BotoCoreError, ClientError)
 _CREDENTIALS = "Give boto3 credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or a role."
 _ENDPOINT = "Look at store.endpoint_url, store.region and the network, then run again."
 _AGAIN = "It is safe to run again."
-_MENDS = {
+_REMEDIES = {
     "NoSuchBucket": "Create the bucket, or correct store.url.",
     "InvalidBucketName": "Correct store.url.",
     "InvalidAccessKeyId": _CREDENTIALS,
@@ -51,9 +51,10 @@ def http_status(error: Exception) -> int | None:
 
 
 def is_definite(error: Exception) -> bool:
-    """Returns whether nothing can have happened: the first try was refused.
+    """Returns whether the request certainly had no effect: its first attempt was refused.
 
-    A refusal at a later try says nothing of the earlier ones, whose replies may have been lost."""
+    A later refusal does not show that: earlier attempts may have taken effect, and their replies been
+    lost."""
     status = http_status(error)
     if status is None or not isinstance(error, ClientError):
         return _is_unsendable(error) or isinstance(
@@ -63,8 +64,8 @@ def is_definite(error: Exception) -> bool:
 
 
 def may_still_happen(error: Exception) -> bool:
-    """Returns whether the server may still carry it out: it, or a gateway before it, was too slow to
-    answer."""
+    """Returns whether the server may still carry the request out, since it, or a gateway before it, was too
+    slow to answer."""
     return isinstance(error, ReadTimeoutError) or http_status(error) == 504
 
 
@@ -99,8 +100,8 @@ def _refusal(operation: str, place: str, error: ClientError) -> StoreError:
     found = error.response.get("Error", {})
     code, status = str(found.get("Code", "")), http_status(error)
     reason = f"{code}: {found.get('Message') or 'the server says no more'}"[:300]
-    if code in _MENDS:
-        return StoreError(operation, place, reason, _MENDS[code])
+    if code in _REMEDIES:
+        return StoreError(operation, place, reason, _REMEDIES[code])
     if code in _DENIED:
         return Denied(operation, place, reason, "Grant these credentials that right.")
     if status == 412:

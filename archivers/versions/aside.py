@@ -1,4 +1,4 @@
-"""Older versions of a bucket as documents beside it."""
+"""Older versions of a bucket, restored as documents of their own."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from buckets.versions.overlay import Typed, document_of, number, text
 
 
 def sha256_of(bucket: Batch) -> str:
-    """Returns the SHA-256 of a bucket's bytes, with those of its overflow behind it."""
+    """Returns the SHA-256 of a bucket's bytes, followed by those of its overflow."""
     return hashlib.sha256(bucket.unit(0)).hexdigest()
 
 
 def set_aside(bucket: Batch, version: int) -> list[bytes]:
-    """Returns the documents of an older version under `_id`s of their own: all else in them is as it was."""
+    """Returns the documents of an older version under `_id`s of their own, otherwise unchanged."""
     identity = bucket.main.raw_id(0)
     facts = {"version": number(INT32, float(version)), "sha256": text(sha256_of(bucket))}
     main = _renamed(bucket.main[0], {"_id": identity, **facts})

@@ -22,7 +22,7 @@ from archivers.versions.kept import KeptVersion, KeptVersions, counting
 from archivers.versions.superseded import RemovedBuckets, Superseded
 from archivers.writes.delete import id_names, same_id
 from buckets.bson.raw import Batch, Docs
-from buckets.decoding.decode import Lot
+from buckets.decoding.decode import BucketSet
 from buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, as_ms
 from buckets.models.covered import covered_span
 from buckets.source import Source
@@ -31,7 +31,7 @@ from buckets.versions.merge import merge
 from config.policies import Policy
 
 Document = dict[str, Any]
-Days = tuple[int, int]  # first and last, since 1970
+DaySpan = tuple[int, int]  # first and last, since 1970
 Test = Callable[[Manifest], list[bool]]  # of each section of a commit
 #: Steps, and merges, after which the search for what some versions give ends.
 _MOST_STEPS, _MOST_MERGED = 4096, 64
@@ -48,7 +48,7 @@ class Version(NamedTuple):
 
 
 class History(NamedTuple):
-    """The versions of one bucket, the oldest first; and what the archive holds in their place."""
+    """The versions of one bucket, the oldest first. `merged`: what an online archive holds in their place."""
 
     versions: list[Version]
     merged: Batch | None = None
@@ -60,7 +60,7 @@ class History(NamedTuple):
 
     @property
     def counting(self) -> History:
-        """Returns the history without superseded versions; where there are no others, with them."""
+        """Returns the history without superseded versions, or unchanged where all are superseded."""
         some = [it for it in self.versions if not it.is_superseded]
         return self._replace(versions=some or self.versions)
 
@@ -68,37 +68,37 @@ class History(NamedTuple):
 class Histories(Protocol):
     """Finds histories of buckets in one of the archives."""
 
-    def of(self, buckets: Batch, policy: Policy, standing: Iterable[bytes]) -> dict[bytes, History]:
+    def of(self, buckets: Batch, policy: Policy, existing: Iterable[bytes]) -> dict[bytes, History]:
         """Returns the histories of these buckets by `same_id`. `policy`: the one under which they were
-        archived; `standing`: documents that may hold other versions of them."""
+        archived; `existing`: documents that may hold other versions of them."""
 
     def merged(self, buckets: Batch, policy: Policy) -> list[int]:
         """Returns the indices of buckets of which the archive is known to hold several versions."""
 
-    def parted(self, buckets: Batch, policy: Policy) -> list[int]:
+    def split(self, buckets: Batch, policy: Policy) -> list[int]:
         """Returns the indices of buckets of which a part of the archive may not hold all versions."""
 
 
-class _Place(NamedTuple):
-    """Where versions lie: a commit, or a file of what left one."""
+class _Versions(NamedTuple):
+    """A place of versions: a commit, or a file of versions that have left one."""
 
     name: str
     manifest: Manifest
     load: Callable[[list[bool]], Iterable[RemovedBuckets | SectionBuckets]]  # of sections; a file: where any
     is_superseded: bool = False
 
-    def touches(self, days: set[Days]) -> bool:
+    def touches(self, days: set[DaySpan]) -> bool:
         low, high = as_ms(self.manifest.first) // DAY_MS, as_ms(self.manifest.last) // DAY_MS
         return any(low <= last and high >= first for first, last in days)
 
 
-def _hull(days: set[Days]) -> tuple[int, int]:
-    """Returns the span from the first of these days to behind the last, in milliseconds."""
+def _whole_span(days: set[DaySpan]) -> tuple[int, int]:
+    """Returns the span from the start of the first of these days to the end of the last, in milliseconds."""
     return min(first for first, _ in days) * DAY_MS, (max(last for _, last in days) + 1) * DAY_MS
 
 
 def _is_contained(version: Version, place: int, among: Sequence[Version]) -> bool:
-    """Returns whether a superseded version, at this place among all, holds nothing that others don't."""
+    """Returns whether a superseded version holds nothing beyond a later version, or one that counts."""
     return version.is_superseded and any(
         not lacks(other.policy, version.bucket, other.bucket)[0]
         for i, other in enumerate(among)
@@ -110,33 +110,33 @@ def _all(manifest: Manifest) -> list[bool]:
     return [True] * len(manifest.sections)
 
 
-def _alike(buckets: Batch, policy: Policy) -> Test:
+def _may_merge_with(buckets: Batch, policy: Policy) -> Test:
     """Returns a test for sections that may hold versions to merge with these buckets: of the same series."""
-    decoded = Lot(buckets, policy).decoded
+    decoded = BucketSet(buckets, policy).decoded
     if policy.sample_series or decoded.quarantined:
         return _all
-    asked = [selector_of(one, policy.series_names) for one in decoded.columns.series]
-    return lambda manifest: manifest.sections_with(policy, asked)
+    selectors = [selector_of(one, policy.series_names) for one in decoded.columns.series]
+    return lambda manifest: manifest.sections_with(policy, selectors)
 
 
 class OfflineHistories:
-    """Finds histories in an offline archive. Commits lie in the order of time, and their age follows from the
-    chain."""
+    """Finds histories in an offline archive, among the commits of the days that a bucket touches. The chain
+    says which of two commits is older."""
 
     def __init__(self, archive: OfflineArchive) -> None:
         self._archive = archive
         self._superseded = Superseded(archive.store, archive.policy.name)
         self._names: dict[str, NDArray[np.int64]] = {}  # of superseded versions by file: 8 bytes each
 
-    def of(self, buckets: Batch, policy: Policy, standing: Iterable[bytes]) -> dict[bytes, History]:
+    def of(self, buckets: Batch, policy: Policy, existing: Iterable[bytes]) -> dict[bytes, History]:
         """Returns all versions in commits of the days that these documents or their versions touch."""
-        return self._of(buckets, policy, standing, _all)
+        return self._of(buckets, policy, existing, _all)
 
     def _of(
-        self, buckets: Batch, policy: Policy, standing: Iterable[bytes], may_hold: Test
+        self, buckets: Batch, policy: Policy, existing: Iterable[bytes], may_hold: Test
     ) -> dict[bytes, History]:
         found: dict[bytes, list[Version]] = {same_id(raw_id): [] for raw_id in buckets.main.raw_ids}
-        given = [*buckets.main, *standing]
+        given = [*buckets.main, *existing]
         days = self._days(self._archive.policy, given) | self._days(policy, given)
         read: set[str] = set()
         while more := [it for it in self._around(days) if it.name not in read]:
@@ -156,7 +156,7 @@ class OfflineHistories:
         found = sorted([it for it in versions if not it.is_superseded] + others, key=self._age)
         return History([it for i, it in enumerate(found) if not _is_contained(it, i, found)])
 
-    def _versions(self, place: _Place, which: list[bool], wanted: Collection[bytes]) -> Iterator[Version]:
+    def _versions(self, place: _Versions, which: list[bool], wanted: Collection[bytes]) -> Iterator[Version]:
         policy = place.manifest.archived_policy
         for held in place.load(which):
             for i, raw_id in enumerate(held.batch.main.raw_ids):
@@ -165,28 +165,29 @@ class OfflineHistories:
                     yield Version(bucket, policy, place.manifest, at, place.is_superseded)
 
     def merged(self, buckets: Batch, policy: Policy) -> list[int]:
-        """Returns the indices of buckets with superseded versions. Others show only when they meet."""
+        """Returns the indices of buckets with superseded versions. Others are found when two of these
+        meet."""
         mine = id_names(buckets)
         found = [self._named(it) for it in self._superseded_around(self._days(policy, buckets.main))]
         some = np.flatnonzero(np.isin(mine, np.concatenate([mine[:0], *found]))).tolist()
         if not some:
             return []
-        return [some[i] for i in self.parted(buckets.take(np.array(some, dtype=np.int64)), policy)]
+        return [some[i] for i in self.split(buckets.take(np.array(some, dtype=np.int64)), policy)]
 
-    def parted(self, buckets: Batch, policy: Policy) -> list[int]:
+    def split(self, buckets: Batch, policy: Policy) -> list[int]:
         """Returns the indices of the buckets of which there are several versions."""
-        found = self._of(buckets, policy, [], _alike(buckets, policy))
+        found = self._of(buckets, policy, [], _may_merge_with(buckets, policy))
         names = [same_id(raw_id) for raw_id in buckets.main.raw_ids]
         return [i for i, name in enumerate(names) if len(found[name].versions) > 1]
 
-    def _days(self, policy: Policy, documents: Iterable[bytes]) -> set[Days]:
+    def _days(self, policy: Policy, documents: Iterable[bytes]) -> set[DaySpan]:
         """Returns the first and the last UTC day of each, as the policy reads it."""
         spans = (covered_span(policy, it) for it in documents)
         return {(span[0] // DAY_MS, (span[1] - 1) // DAY_MS) for span in spans if span is not None}
 
-    def _around(self, days: set[Days]) -> list[_Place]:
-        manifests = self._archive.manifests(*_hull(days)) if days else []
-        there = [_Place(it.commit, it, partial(self._archive.sections, it)) for it in manifests]
+    def _around(self, days: set[DaySpan]) -> list[_Versions]:
+        manifests = self._archive.manifests(*_whole_span(days)) if days else []
+        there = [_Versions(it.commit, it, partial(self._archive.sections, it)) for it in manifests]
         return [it for it in there if it.touches(days)] + self._superseded_around(days)
 
     def superseded(self, batch: Batch, policy: Policy) -> list[int]:
@@ -198,20 +199,22 @@ class OfflineHistories:
         }
         return [i for i, raw_id in enumerate(batch.main.raw_ids) if batch.unit(i) in units[same_id(raw_id)]]
 
-    def _named(self, place: _Place) -> NDArray[np.int64]:
+    def _named(self, place: _Versions) -> NDArray[np.int64]:
         """Returns the hashes of the `_id`s in a file of superseded versions, which is read once for them."""
         if place.name not in self._names:
             self._names[place.name] = np.concatenate([id_names(it.batch) for it in place.load([True])])
         return self._names[place.name]
 
     @cached_property
-    def _left(self) -> list[_Place]:
-        """Returns all that has left commits, as these were when they were listed."""
+    def _removed(self) -> list[_Versions]:
+        """Returns the files of superseded versions, listed once."""
         found = self._superseded.around(FIRST_MS, LAST_MS)
-        return [_Place(key, it, partial(_alone, read), is_superseded=True) for key, it, read in found]
+        return [
+            _Versions(key, it, partial(_only_section, read), is_superseded=True) for key, it, read in found
+        ]
 
-    def _superseded_around(self, days: set[Days]) -> list[_Place]:
-        return [it for it in self._left if it.touches(days)] if days else []
+    def _superseded_around(self, days: set[DaySpan]) -> list[_Versions]:
+        return [it for it in self._removed if it.touches(days)] if days else []
 
     def _age(self, version: Version) -> tuple[int, int, int]:
         assert version.commit is not None
@@ -223,21 +226,21 @@ class OfflineHistories:
         raise AssertionError("unreachable")
 
 
-def _alone(read: Callable[[], RemovedBuckets], which: list[bool]) -> list[RemovedBuckets]:
+def _only_section(read: Callable[[], RemovedBuckets], which: list[bool]) -> list[RemovedBuckets]:
     return [read()] if any(which) else []
 
 
 class OnlineHistories:
-    """Finds histories in an online archive, which holds versions merged, and each one beside it."""
+    """Finds histories in an online archive, which holds buckets merged, and their versions apart."""
 
     def __init__(self, database: Database[Document], policy: Policy, archived: Source) -> None:
         self._policy, self._archived = policy, archived
         self._kept = KeptVersions(database, policy)
         self._receipts = Receipts(database, policy.name)
 
-    def of(self, buckets: Batch, policy: Policy, standing: Iterable[bytes]) -> dict[bytes, History]:
+    def of(self, buckets: Batch, policy: Policy, existing: Iterable[bytes]) -> dict[bytes, History]:
         """Returns the histories of buckets, by `_id`."""
-        del policy, standing  # all is found by `_id`
+        del policy, existing  # all is found by `_id`
         ids = buckets.main.ids
         versions = self._versions(ids)
         return {
@@ -256,13 +259,13 @@ class OnlineHistories:
         waiting = {same_id(raw): name for raw, (name, _) in self._receipts.open(ids, MERGING).items()}
         found = self._kept.of(ids).items()
         settled = {name: [it for it in some if it.by != waiting.get(name)] for name, some in found}
-        return {name: self._told(some) for name, some in settled.items() if some}
+        return {name: self._in_order(some) for name, some in settled.items() if some}
 
-    def _told(self, found: list[KeptVersion]) -> list[Version]:
+    def _in_order(self, found: list[KeptVersion]) -> list[Version]:
         old = len(found) - len(counting(found))
         return [Version(it.bucket, self._policy, is_superseded=i < old) for i, it in enumerate(found)]
 
-    def parted(self, buckets: Batch, policy: Policy) -> list[int]:
+    def split(self, buckets: Batch, policy: Policy) -> list[int]:
         """Returns none: the archive holds versions merged."""
         del buckets, policy  # it holds them merged
         return []
@@ -275,26 +278,26 @@ class OnlineHistories:
 
 
 def one_of(batch: Batch, index: int) -> Batch:
-    """Returns one bucket, apart from the others' memory."""
+    """Returns one bucket, as a batch that does not share memory with the others."""
     return batch.take(np.array([index], dtype=np.int64))
 
 
 class Fold(NamedTuple):
-    """One bucket's versions, laid one over the other."""
+    """One bucket's versions, merged one after the other."""
 
     stages: list[Batch]  # of the first version, of the first two, and so on
     fault: str | None  # why there are no more
 
 
 def folds(histories: Sequence[History]) -> list[Fold]:
-    """Returns each of these bucket's versions as one."""
+    """Merges the versions of each of these buckets."""
     versions = [history.versions for history in histories]
     stages = [[found[0].bucket] for found in versions]
     faults: dict[int, str] = {}
     for level in range(1, max(map(len, versions), default=0)):
-        going = [i for i, found in enumerate(versions) if len(found) > level and i not in faults]
-        for policy in dict.fromkeys(versions[i][-1].policy for i in going):
-            mine = [i for i in going if versions[i][-1].policy == policy]
+        pending = [i for i, found in enumerate(versions) if len(found) > level and i not in faults]
+        for policy in dict.fromkeys(versions[i][-1].policy for i in pending):
+            mine = [i for i in pending if versions[i][-1].policy == policy]
             newer = Batch.concat([versions[i][level].bucket for i in mine])
             merged = merge(policy, Batch.concat([stages[i][-1] for i in mine]), newer)
             for place, i in enumerate(mine):
@@ -305,10 +308,10 @@ def folds(histories: Sequence[History]) -> list[Fold]:
     return [Fold(found, faults.get(i)) for i, found in enumerate(stages)]
 
 
-def some_merged(history: History, standing: bytes) -> Iterator[Batch]:
-    """Yields merges of its versions that hold what a document holds: a restore may have put one."""
+def some_merged(history: History, existing: bytes) -> Iterator[Batch]:
+    """Yields merges of some versions that hold what a document holds: a restore may have put one there."""
     policy = history.last.policy
-    there = Docs.of([standing, *(it.bucket.main[0] for it in history.versions)])
+    there = Docs.of([existing, *(it.bucket.main[0] for it in history.versions)])
     whole, *parts = held_by(policy, there)
     for chosen in itertools.islice(_choices(parts, whole), _MOST_MERGED):
         (fold,) = folds([History([history.versions[i] for i in chosen])])
@@ -317,7 +320,7 @@ def some_merged(history: History, standing: bytes) -> Iterator[Batch]:
 
 
 def _choices(parts: Sequence[Held], whole: Held) -> Iterator[tuple[int, ...]]:
-    """Yields the sets of parts that, one laid over those before it, give the whole; the largest first."""
+    """Yields the sets of parts that, each merged over those before it, give the whole; the largest first."""
     reach = list(itertools.accumulate((part.keys() for part in parts), lambda some, more: some | more))
     waiting: list[tuple[int, frozenset[Any], tuple[int, ...]]] = [(len(parts) - 1, frozenset(), ())]
     for _ in range(_MOST_STEPS):
@@ -333,13 +336,13 @@ def _choices(parts: Sequence[Held], whole: Held) -> Iterator[tuple[int, ...]]:
                 waiting.append((at - 1, seen | fresh, (at, *chosen)))
 
 
-def lots_of(versions: Sequence[Version]) -> Iterator[tuple[list[int], Lot]]:
-    """Yields the versions of each policy as a lot, with their indices."""
+def bucket_sets_of(versions: Sequence[Version]) -> Iterator[tuple[list[int], BucketSet]]:
+    """Yields the versions of each policy as a bucket set, with their indices."""
     for policy in dict.fromkeys(version.policy for version in versions):
         mine = [i for i, version in enumerate(versions) if version.policy == policy]
-        yield mine, Lot(Batch.concat([versions[i].bucket for i in mine]), policy)
+        yield mine, BucketSet(Batch.concat([versions[i].bucket for i in mine]), policy)
 
 
 def readings_of(versions: Sequence[Version]) -> int:
     """Returns how many readings they hold."""
-    return sum(lot.readings for _, lot in lots_of(versions))
+    return sum(buckets.readings for _, buckets in bucket_sets_of(versions))

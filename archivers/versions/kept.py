@@ -1,4 +1,5 @@
-"""The versions of buckets that an online archive holds merged: each as it was, beside the archive.
+"""Keeps the versions of buckets that an online archive holds merged, each as it was, in a collection of their
+own.
 
 A document holds the bytes of a bucket, or of one of its overflow documents, and their SHA-256. They are
 written, and read back, before anything is merged.
@@ -101,21 +102,22 @@ class KeptVersions:
         self._collection.delete_many({"_id._id": {"$in": list(ids)}}, session=session)
 
     def retire(self, newer: Batch, session: ClientSession) -> None:
-        """Lets these buckets take the place of their versions that count: those that they contain whole are
-        deleted, and the rest are superseded."""
+        """Replaces the versions of these buckets that count by the buckets themselves: versions that they
+        contain whole are deleted, and the rest are superseded."""
         versions = self.of(newer.main.ids, session)
-        going: list[UpdateMany | DeleteMany] = []
+        writes: list[UpdateMany | DeleteMany] = []
         for i, raw_id in enumerate(newer.main.raw_ids):
             for it in counting(versions.get(same_id(raw_id), [])):
                 mine = {"_id._id": newer.main.decode_id(i), "_id.version": it.version}
                 is_lacking = lacks(self._policy, it.bucket, newer.slice(i, i + 1))[0]
                 superseded = UpdateMany(mine, {"$set": {"superseded": True}})
-                going.append(superseded if is_lacking else DeleteMany(mine))
-        if going:
-            self._collection.bulk_write(going, session=session)
+                writes.append(superseded if is_lacking else DeleteMany(mine))
+        if writes:
+            self._collection.bulk_write(writes, session=session)
 
     def all(self) -> Iterator[tuple[list[bytes], Batch]]:
-        """Yields all versions of all buckets, each as the documents here and as the bucket in them."""
+        """Yields all versions of all buckets, each with its documents in the collection and the bucket that
+        they hold."""
         found = self._collection.find().sort("_id")
         for _, parts in itertools.groupby(found, key=_version_of):
             some = list(parts)

@@ -1,4 +1,4 @@
-"""Later versions of buckets in an online archive: merged with the archived ones, each version kept beside.
+"""Merges later versions of buckets into those that an online archive holds, and keeps each version.
 
 Both versions are written to the collection of versions and read back. Then, in one transaction, the late
 bucket is deleted if it still equals its copy, and the archived document becomes the merged one. Until then
@@ -33,8 +33,8 @@ from config.errors import HaltedError
 from rollups.guarded import transaction
 
 
-class Sorted(NamedTuple):
-    """Late buckets, by index."""
+class Staying(NamedTuple):
+    """Late buckets that stay, by index."""
 
     waiting: list[int]  # copied, and not due yet
     faults: dict[int, str]  # can't be merged, and why
@@ -57,12 +57,12 @@ class Merging:
         self._target, self._overflow = places
         self.kept = KeptVersions(work.database, work.policy)
 
-    def sort(self, late: Batch) -> Sorted:
+    def sort(self, late: Batch) -> Staying:
         """Decides which late buckets go, and which stay. Changes nothing."""
         work, ids = self._work, late.main.ids
         archived, versions = self._of_archive(late), self.kept.of(ids)
-        given = zip(archived.main.raw_ids, self._give(archived, versions), strict=True)
-        ours = {same_id(raw_id) for raw_id, is_given in given if is_given} | self._told(archived)
+        given = zip(archived.main.raw_ids, self._are_known(archived, versions), strict=True)
+        ours = {same_id(raw_id) for raw_id, is_given in given if is_given} | self._in_receipts(archived)
         faults = self._faults(late, archived)
         copied = work.receipts.open(ids, MERGING)
         waiting = []
@@ -78,7 +78,7 @@ class Merging:
                 is_equal = bool(copies) and copies[-1].bucket.unit(0) == late.unit(i)
                 if is_equal and work.waits(when):
                     waiting.append(i)
-        return Sorted(waiting, faults)
+        return Staying(waiting, faults)
 
     def _faults(self, late: Batch, archived: Batch) -> dict[int, str]:
         """Returns why some can't be merged with what is archived."""
@@ -86,8 +86,8 @@ class Merging:
         for i in range(len(late)):
             if is_too_large(one_of(late, i)) or is_too_large(one_of(archived, i)):
                 faults[i] = "one of them is too large to be kept beside"
-        told = f"an earlier version of this bucket is in {self._target}, and they can't be merged"
-        return {i: f"{told}: {fault}" for i, fault in faults.items()}
+        reason = f"an earlier version of this bucket is in {self._target}, and they can't be merged"
+        return {i: f"{reason}: {fault}" for i, fault in faults.items()}
 
     def _of_archive(self, late: Batch, session: ClientSession | None = None) -> Batch:
         """Returns the archived buckets with their `_id`s, in their order. Raises HaltedError where one is
@@ -100,7 +100,7 @@ class Merging:
                 "versions of them were to be merged into them. Nothing was deleted. Run again"
             ) from None
 
-    def _told(self, archived: Batch) -> set[bytes]:
+    def _in_receipts(self, archived: Batch) -> set[bytes]:
         """Returns those archived buckets that receipts name, as they are."""
         wanted = {same_id(raw_id): fingerprint(archived, i) for i, raw_id in enumerate(archived.main.raw_ids)}
         decoded = decode(archived, self._work.policy)
@@ -121,7 +121,8 @@ class Merging:
             self._merge(name, self._copies(name, late.main.ids))
 
     def _copy(self, name: str, late: Batch) -> None:
-        """Copies both versions, beside the archive. Copies of earlier states of these buckets go."""
+        """Copies the archived and the late version to the collection of versions, and removes copies of
+        earlier states of the late one."""
         work, ids = self._work, late.main.ids
         self.kept.make()
         archived, before = self._of_archive(late), work.receipts.open(ids, MERGING)
@@ -152,9 +153,9 @@ class Merging:
     def _entries(
         self, late: Batch, archived: Batch, versions: dict[bytes, list[KeptVersion]]
     ) -> list[tuple[int, Batch]]:
-        """Returns what has to be written, with numbers: of what is archived, what the versions don't give
-        already."""
-        held = self._give(archived, versions)
+        """Returns the versions to write, with their numbers: the late ones, and archived ones that are not
+        kept yet."""
+        held = self._are_known(archived, versions)
         entries: list[tuple[int, Batch]] = []
         for i, raw_id in enumerate(late.main.raw_ids):
             found = versions.get(same_id(raw_id), [])
@@ -164,22 +165,23 @@ class Merging:
         return entries
 
     def retire(self, newer: Batch, session: ClientSession) -> None:
-        """Lets these buckets take the place of archived ones: no version of these counts any more, and none
-        waits to be merged with them."""
+        """Replaces archived buckets by these: no version of the archived ones counts any more, and none waits
+        to be merged with them."""
         if len(newer):
             self.kept.retire(newer, session)
             self._work.receipts.pull(newer.main.ids, session, MERGING)
 
     def supersede(self, name: str, copies: Batch, session: ClientSession) -> None:
-        """Keeps archived buckets, which are about to be replaced by others that don't contain all of them."""
+        """Keeps archived buckets as versions, since they are about to be replaced by buckets that don't
+        contain all of them."""
         versions = self.kept.of(copies.main.ids, session)
         found = [versions.get(same_id(raw_id), []) for raw_id in copies.main.raw_ids]
         numbers = [held[-1].version + 1 if held else 1 for held in found]
         entries = [(number, one_of(copies, i)) for i, number in enumerate(numbers)]
         self.kept.put(name, entries, session, is_superseded=True)
 
-    def unkept(self, newer: Batch, stale: Sequence[int]) -> dict[int, str]:
-        """Returns which old copies of these buckets can't make way for them, and why."""
+    def not_keepable(self, newer: Batch, stale: Sequence[int]) -> dict[int, str]:
+        """Returns which old copies of these buckets can't be replaced by them, and why."""
         live = newer.take(np.array(stale, dtype=np.int64))
         copies = self._of_archive(live)
         lacking = lacks(self._work.policy, copies, live)
@@ -190,10 +192,11 @@ class Merging:
         found = [i for i, held in enumerate(lacking) if held and is_too_large(one_of(copies, i))]
         return {stale[i]: reason for i in found}
 
-    def not_lacking(
+    def containing(
         self, verified: Batch, changed: list[int], session: ClientSession
     ) -> tuple[list[int], Batch]:
-        """Returns which copies, of those whose buckets have changed, these contain; and these as they are."""
+        """Returns the indices of changed buckets that contain their copies, and these buckets as they are
+        now."""
         copies = verified.take(np.array(changed, dtype=np.int64))
         source = Source(self._work.database, self._work.policy, session=session)
         live = in_order(copies, source.by_raw_ids(copies.main.raw_ids) if changed else [])
@@ -201,9 +204,9 @@ class Merging:
         plain = np.flatnonzero(~lacking)
         return [changed[i] for i in plain], live.take(plain)
 
-    def _give(self, archived: Batch, versions: dict[bytes, list[KeptVersion]]) -> list[bool]:
-        """Returns for each archived bucket whether it is one of its versions that count, or all of these
-        merged."""
+    def _are_known(self, archived: Batch, versions: dict[bytes, list[KeptVersion]]) -> list[bool]:
+        """Returns for each archived bucket whether it equals one of its kept versions that count, or all of
+        these merged."""
         found = [counting(versions.get(same_id(raw_id), [])) for raw_id in archived.main.raw_ids]
         several = [i for i, held in enumerate(found) if held]
         policy = self._work.policy
@@ -229,13 +232,13 @@ class Merging:
                 ids = list(receipt["ids"][at : at + MAX_BUCKETS])
                 copies = self._copies(name, ids)
                 if len(copies) < len(ids):
-                    self._let_go(ids, copies)
-                going, _ = work.going(copies, start_ms, end_ms)
-                for piece in chunks(going):
+                    self._drop_lost(ids, copies)
+                deletable, _ = work.deletable(copies, start_ms, end_ms)
+                for piece in chunks(deletable):
                     self._merge(name, piece)
 
-    def _let_go(self, ids: Sequence[Any], copies: Batch) -> None:
-        """Takes buckets whose copies have gone out of the receipts."""
+    def _drop_lost(self, ids: Sequence[Any], copies: Batch) -> None:
+        """Removes buckets from the receipts whose copies are gone."""
         there = {same_id(raw_id) for raw_id in copies.main.raw_ids}
         named = [bson.encode({"_id": it}, codec_options=LOSSLESS) for it in ids]
         lost = [
@@ -257,28 +260,28 @@ class Merging:
         work.report.deleted += len(outcome.deleted)
         work.spend(len(verified), verified.size)
         work.report.change(len(outcome.changed))
-        self.follow()
+        self.roll_up_merged()
 
     def _record(self, session: ClientSession, name: str, verified: Batch, outcome: Outcome) -> None:
         """Replaces, in the delete's transaction, the archived buckets by the merged ones. Copies of what has
         changed, or was gone, are dropped."""
         work, ids = self._work, verified.main.ids
-        work.see_limit(len(outcome.deleted))
-        going = verified.take(np.array(outcome.deleted, dtype=np.int64))
+        work.check_limit(len(outcome.deleted))
+        deleted = verified.take(np.array(outcome.deleted, dtype=np.int64))
         others = [ids[i] for i in (*outcome.changed, *outcome.gone)]
         if others:
             self.kept.drop(others, session, name)
         work.receipts.pull(ids, session, MERGING)
-        if not len(going):
+        if not len(deleted):
             return
-        merged = self._replace(session, name, going)
-        hidden = [it for it, is_hiding in zip(going.main.ids, merged.hides, strict=True) if is_hiding]
-        spans = decode(going, work.policy).spans()
-        gone = going.main.ids
+        merged = self._replace(session, name, deleted)
+        hidden = [it for it, is_hiding in zip(deleted.main.ids, merged.hides, strict=True) if is_hiding]
+        spans = decode(deleted, work.policy).spans()
+        gone = deleted.main.ids
         times = {"first": as_date(int(spans.min())), "last": as_date(int(spans.max()))}
         work.deletions.record(
             session,
-            [going.unit(i) for i in range(len(going))],
+            [deleted.unit(i) for i in range(len(deleted))],
             {"ids": packed_ids(gone), "fingerprints": fingerprints(merged.batch), **times},
             {"collection": self.kept.name, "merged_into": self._target},
         )
@@ -286,15 +289,15 @@ class Merging:
             facts = {"kind": "online", "state": MERGED, "ids": hidden, "copied": work.now}
             work.receipts.update(f"merged-{name}", {"$set": facts}, session)
 
-    def _replace(self, session: ClientSession, name: str, going: Batch) -> Merged:
+    def _replace(self, session: ClientSession, name: str, late: Batch) -> Merged:
         """Returns what is archived now."""
-        work, ids = self._work, going.main.ids
-        archived, versions = self._of_archive(going, session), self.kept.of(ids, session)
+        work, ids = self._work, late.main.ids
+        archived, versions = self._of_archive(late, session), self.kept.of(ids, session)
         before = {key: found[:-1] for key, found in versions.items()}
-        merged = merge(work.policy, archived, going)
+        merged = merge(work.policy, archived, late)
         copied = {found[-1].bucket.unit(0) for found in versions.values() if found[-1].by == name}
-        is_kept = all(going.unit(i) in copied for i in range(len(going)))
-        if merged.faults or not is_kept or not all(self._give(archived, before)):
+        is_kept = all(late.unit(i) in copied for i in range(len(late)))
+        if merged.faults or not is_kept or not all(self._are_known(archived, before)):
             raise HaltedError(
                 f"policy {work.policy.name}: what {self._target} or {self.kept.name} holds of buckets has "
                 "changed while later versions of them were merged into them. Nothing was deleted. Run again"
@@ -305,7 +308,7 @@ class Merging:
             insert_raw(work.database, self._overflow, merged.batch.extra, session)
         return merged
 
-    def follow(self) -> None:
+    def roll_up_merged(self) -> None:
         """Rolls windows up again where a merged bucket holds less than its versions did."""
         work = self._work
         for receipt in list(work.receipts.in_state(MERGED, "online")):
@@ -313,6 +316,6 @@ class Merging:
                 ids = list(receipt["ids"][at : at + MAX_BUCKETS])
                 found = Batch.concat(list(self._archived(None).by_ids(ids)))
                 spans = decode(found, work.policy).spans() if len(found) else np.zeros((0, 2))
-                if not len(spans) or work.rolled_up(int(spans.min()), int(spans.max()) + 1, anew=True):
+                if not len(spans) or work.rolled_up(int(spans.min()), int(spans.max()) + 1, force=True):
                     pull = partial(work.receipts.pull, ids, state=MERGED)
                     transaction(work.database, work.guard, pull)

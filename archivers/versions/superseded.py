@@ -1,9 +1,9 @@
-"""Versions in an offline archive that no longer count, each as it was.
+"""Keeps versions of an offline archive that no longer count, each as it was.
 
 A copy leaves its commit when its bucket, still or again live, has changed. Where the bucket lacks readings of
-the copy, somebody may have removed them; or deleted the bucket, and a late upsert made it again. There is no
-telling. So the live one counts, and the copy stays restorable: in a file of its own, which no reader of the
-archive sees, and whose name has the SHA-256 of its bytes.
+the copy, somebody may have removed them; or deleted the bucket, and a late upsert made it again. Nothing
+shows which. So the live one counts, and the copy stays restorable: in a file of its own, which no reader of
+the archive sees, and whose name has the SHA-256 of its bytes.
 
 Each copy that leaves is kept: until the live bucket is archived, it may change again, or be deleted. Readers
 of versions leave out those that a later one contains.
@@ -80,8 +80,8 @@ class Superseded:
         return f"{self._policy}/meta/versions/"
 
     def put(self, commit: str, batch: Batch, positions: Sequence[int]) -> None:
-        """Keeps these buckets, which are about to leave their positions in a commit. Raises DamagedError
-        where they are not read back as written."""
+        """Writes a file of these buckets, which are about to leave their positions in a commit. Raises
+        DamagedError where it is not read back as written."""
         data = b"".join(_document(batch.slice(i, i + 1), at) for i, at in enumerate(positions))
         sha256 = hashlib.sha256(data).hexdigest()
         key = f"{self._prefix}{commit}.{sha256}.bson"
@@ -126,8 +126,9 @@ class Superseded:
     def around(
         self, start_ms: int, end_ms: int
     ) -> Iterator[tuple[str, Manifest, Callable[[], RemovedBuckets]]]:
-        """Yields what has left commits of [start, end), with these commits, which have been dropped since.
-        Nothing has left a commit that is still there."""
+        """Yields the files of versions that have left commits of [start, end), with the manifests of these
+        commits, which have been dropped. Files of a commit that is still there are left out, since nothing
+        has left it yet."""
         for file in self.files():
             if file.commit.may_hold(start_ms, end_ms):
                 manifest = self.dropped(file.commit.name)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
-from archivers.writes.held import see_none_frozen
+from archivers.writes.held import check_none_frozen
 from buckets.bson.queries import named
 from buckets.bson.raw import LOSSLESS, Batch
 from buckets.decoding.decode import decode
@@ -45,13 +45,14 @@ Record = Callable[[ClientSession, Outcome], None]
 
 
 def same_id(raw_id: bytes) -> bytes:
-    """Returns bytes that are equal for `_id`s which are one to MongoDB, as 1 and 1.0 are. `raw_id`: of
-    `Docs.raw_id`."""
+    """Returns bytes that are equal for `_id`s that MongoDB takes for the same, such as 1 and 1.0. `raw_id`:
+    of `Docs.raw_id`."""
     return sort_key(raw_id[0], raw_id[1:]) if raw_id else raw_id
 
 
 def id_names(batch: Batch) -> NDArray[np.int64]:
-    """Returns a hash of each bucket's `_id`: equal, in one process, for those that are one to MongoDB."""
+    """Returns a hash of each bucket's `_id`, equal within one process for those that MongoDB takes for the
+    same."""
     return np.array([hash(same_id(raw_id)) for raw_id in batch.main.raw_ids], dtype=np.int64)
 
 
@@ -106,8 +107,8 @@ def guarded_delete(
     holds = Holds(database, policy.name)
 
     def step(session: ClientSession) -> Outcome:
-        if frozen := holds.standing(session, frozen=True):
-            see_none_frozen(decode(verified, policy), policy, frozen)
+        if frozen := holds.active(session, frozen=True):
+            check_none_frozen(decode(verified, policy), policy, frozen)
         outcome = compare(database, policy, verified, session)
         _delete(database, policy, verified, outcome.deleted, session)
         record(session, outcome)
@@ -152,14 +153,14 @@ def _delete(
 ) -> None:
     if not indices:
         return
-    going = batch.take(np.array(indices, dtype=np.int64))
+    chosen = batch.take(np.array(indices, dtype=np.int64))
     source = database.get_collection(policy.collection, codec_options=LOSSLESS)
-    gone = source.delete_many(named(going.main.raw_ids), session=session)
-    _check_all_gone(policy, gone.deleted_count, len(going), "buckets")
-    if len(going.extra) and policy.overflow is not None:
+    gone = source.delete_many(named(chosen.main.raw_ids), session=session)
+    _check_all_gone(policy, gone.deleted_count, len(chosen), "buckets")
+    if len(chosen.extra) and policy.overflow is not None:
         overflow = database.get_collection(policy.overflow.collection, codec_options=LOSSLESS)
-        gone = overflow.delete_many(named(going.extra.raw_ids), session=session)
-        _check_all_gone(policy, gone.deleted_count, len(going.extra), "overflow documents")
+        gone = overflow.delete_many(named(chosen.extra.raw_ids), session=session)
+        _check_all_gone(policy, gone.deleted_count, len(chosen.extra), "overflow documents")
 
 
 def _check_all_gone(policy: Policy, gone: int, verified: int, what: str) -> None:

@@ -18,10 +18,9 @@ from rollups.holds import Hold
 def covered(decoded: Decoded, policy: Policy, holds: Iterable[Hold]) -> dict[int, Hold]:
     """Returns which buckets of a batch these holds cover: index in the batch -> the first such hold.
 
-    A bucket is covered where it holds a reading in the range, and a reading of the series. A series field
-    that the policy no longer has is taken for one of any value. Buckets that break their model are not looked
-    at: nothing moves or deletes them.
-    """
+    A bucket is covered where it holds a reading in the range, and a reading of the series. A series field of
+    the hold that the policy no longer has matches any value. Buckets that break their model are left out,
+    since nothing moves or deletes them."""
     found: dict[int, Hold] = {}
     for hold in holds:
         selectors = hold.selectors(policy.series_names)
@@ -40,8 +39,8 @@ def may_cover(hold: Hold, manifest: Manifest, policy: Policy) -> bool:
     )
 
 
-def see_none_frozen(decoded: Decoded, policy: Policy, holds: Iterable[Hold]) -> None:
-    """Raises BucketwiseError where one of these holds covers a bucket: it was placed while the run worked."""
+def check_none_frozen(decoded: Decoded, policy: Policy, holds: Iterable[Hold]) -> None:
+    """Raises BucketwiseError where one of these holds covers a bucket, since it was placed during the run."""
     if frozen := covered(decoded, policy, holds):
         name = next(iter(frozen.values())).name
         raise BucketwiseError(

@@ -16,12 +16,12 @@ from archivers.format.chain import ChainPosition
 from archivers.format.manifest import Manifest
 from archivers.format.writing import Maker
 from archivers.records.deletions import last_receipt
-from archivers.records.heads import advanced, read_heads
+from archivers.records.heads import heads_update, read_heads
 from archivers.records.receipts import facts_of
 from archivers.tasks import Connections, LocalExecutor
 from bench.age.history import History
 from buckets.bson.raw import Batch, Docs
-from buckets.decoding.decode import Lot
+from buckets.decoding.decode import BucketSet
 from jobs.running.lease import fence_of
 from jobs.steps.working import ROLLUP, RUN
 from rollups.guarded import transaction
@@ -74,8 +74,8 @@ def _register(context: ArchiveContext, archive: OfflineArchive, batches: Sequenc
     sequence, links = (heads.sequence, heads.links) if heads else (0, ())
     manifests: list[Manifest] = []
     for batch in batches:
-        lot = Lot(batch, context.policy)
-        copied = archive.copy([lot], archive.types_for(lot.decoded.columns.series), maker, _nothing)
+        buckets = BucketSet(batch, context.policy)
+        copied = archive.copy([buckets], archive.types_for(buckets.decoded.columns.series), maker, _nothing)
         position = ChainPosition(sequence + 1, links, receipt)
         manifests.append(archive.commit(copied, position, _nothing))
         sequence, links = manifests[-1].sequence, (manifests[-1].link,)
@@ -83,7 +83,8 @@ def _register(context: ArchiveContext, archive: OfflineArchive, batches: Sequenc
     def step(session: ClientSession) -> None:
         for manifest, batch in zip(manifests, batches, strict=True):
             gone, count = np.zeros(manifest.buckets, dtype=np.bool_), manifest.buckets
-            facts, heads = {**facts_of(manifest), "at": context.now}, [advanced(context.receipts, manifest)]
+            facts = {**facts_of(manifest), "at": context.now}
+            heads = [heads_update(context.receipts, manifest)]
             context.receipts.set_live(manifest.commit, gone, facts, session, count, heads)
             held_by = {"commit": manifest.commit, "manifest_sha256": manifest.sha256}
             units = [batch.unit(i) for i in range(count)]

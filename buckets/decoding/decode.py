@@ -59,8 +59,8 @@ class Decoded:
 
 
 @dataclass
-class Lot:
-    """Buckets that are handled together, decoded once."""
+class BucketSet:
+    """Buckets of a policy that are handled together, decoded when first asked."""
 
     batch: Batch
     policy: Policy
@@ -80,9 +80,9 @@ class Lot:
 
     @property
     def cells(self) -> int:
-        """Returns how much memory it takes, as a number of readings of one value. Besides the readings, it
-        counts three quarters of what the unions among its layouts have room for, one for each document, and
-        layouts that a bucket has for itself."""
+        """Returns how much memory the columns take, as a number of readings of one value. Besides the
+        readings, it counts three quarters of the room that unions have for readings, one for each document,
+        and layouts that a bucket has for itself."""
         pieces = self.decoded.pieces
         room = sum(piece.time.size for piece in pieces if piece.present is not None)
         alone = [len(piece.group.layout.elements) for piece in pieces if len(piece.units) == 1]
@@ -93,19 +93,19 @@ class Lot:
         """Frees the columns. They are decoded again when next asked for."""
         self.__dict__.pop("decoded", None)
 
-    def take(self, indices: NDArray[np.integer]) -> Lot:
+    def take(self, indices: NDArray[np.integer]) -> BucketSet:
         """Returns these buckets, in this order."""
         batch = self.batch.take(indices)
-        return self if batch is self.batch else Lot(batch, self.policy)
+        return self if batch is self.batch else BucketSet(batch, self.policy)
 
     @classmethod
-    def concat(cls, lots: Sequence[Lot]) -> Lot:
-        """Joins lots of one policy, at least one."""
-        return lots[0] if len(lots) == 1 else cls(Batch.concat([it.batch for it in lots]), lots[0].policy)
+    def concat(cls, sets: Sequence[BucketSet]) -> BucketSet:
+        """Joins sets of one policy, at least one."""
+        return sets[0] if len(sets) == 1 else cls(Batch.concat([it.batch for it in sets]), sets[0].policy)
 
 
 def cells_of(readings: int, buckets: int, policy: Policy) -> int:
-    """Returns `Lot.cells` of regular buckets."""
+    """Returns `BucketSet.cells` of regular buckets."""
     numbers = 1 + len(policy.value_fields)  # of each reading, with its time
     return readings * numbers // 2 + buckets
 

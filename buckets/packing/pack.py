@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from buckets.bson.types import DATE, DOUBLE, INT32, INT64
 from buckets.columns import Series, is_number
-from buckets.decoding.decode import Lot
+from buckets.decoding.decode import BucketSet
 from buckets.decoding.order import Order
 from buckets.decoding.soundness import Piece
 from buckets.fields.selectors import series_order
@@ -121,10 +121,9 @@ class Packed:
     last: int  # holds none, its own last time
 
 
-def pack(lot: Lot) -> Packed:
-    """Takes the buckets of a lot apart. Raises ValueError unless it holds a bucket, and sound ones alone
-    (`decode` quarantines none)."""
-    policy, decoded = lot.policy, lot.decoded
+def pack(buckets: BucketSet) -> Packed:
+    """Takes buckets apart, at least one. Raises ValueError where `decode` quarantines one."""
+    policy, decoded = buckets.policy, buckets.decoded
     if decoded.quarantined:
         raise ValueError(f"a bucket that breaks its model can't be packed: {decoded.quarantined[0]}")
     columns = decoded.columns

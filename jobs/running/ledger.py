@@ -22,7 +22,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from bson import ObjectId
-from pymongo import ASCENDING, DESCENDING, DeleteOne
+from pymongo import ASCENDING, DESCENDING, DeleteOne, IndexModel
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 from pymongo.errors import ConnectionFailure
@@ -139,12 +139,12 @@ class Ledger:
 
     def _create_indexes(self) -> None:
         """Creates what each question below goes by, so that none looks through the entries."""
-        self._runs.create_index([("policy", 1), ("started", -1), ("_id", -1)])
-        self._runs.create_index([("policy", 1), ("verb", 1), ("started", -1)])
-        self._runs.create_index([("policy", 1), ("fence", -1)])
-        running = {"outcome": RUNNING}
-        self._runs.create_index([("policy", 1), ("fence", 1)], partialFilterExpression=running)
-        self._runs.create_index([("policy", 1), ("open", 1)], partialFilterExpression={"open": True})
+        started = [("policy", 1), ("started", -1), ("_id", -1)]
+        by_verb = [("policy", 1), ("verb", 1), ("started", -1)]
+        models = [IndexModel(keys) for keys in (started, by_verb, [("policy", 1), ("fence", -1)])]
+        for field, which in {"fence": {"outcome": RUNNING}, "open": {"open": True}}.items():
+            models.append(IndexModel([("policy", 1), (field, 1)], partialFilterExpression=which))
+        self._runs.create_indexes(models)
 
     def _mark_died(self, policy: str, fence: int) -> None:
         """Marks runs under an older fence as died. One that only slept still records how it ended."""

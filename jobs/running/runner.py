@@ -296,7 +296,7 @@ class Runner:
             executor=executor,
             keys=self.keys,
             fence=0 if lease is None else lease.fence,
-            knows_run=partial(Ledger(self.database).knows, policy.name),
+            run_is_known=partial(Ledger(self.database).knows, policy.name),
             state=ArchiveState(is_clean=lease is not None and lease.is_clean),
             listener=listeners[0](self.database, policy) if listeners else no_listener,
         )

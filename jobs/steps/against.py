@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from archivers.context import ArchiveContext
-from archivers.evidence.against import NEVER, Outcome, Rule, expired_summaries, outcomes, rule
+from archivers.evidence.against import NEVER, PolicyRule, RuleOutcome, expired_summaries, outcomes, rule
 from archivers.evidence.impact import RollupImpact, dropped, rollup_impact
 from archivers.moving.archive import check_kind
 from archivers.report import DeleteLimit
@@ -57,7 +57,7 @@ class _Side:
     """One policy by one of the two files. `stops`: why a run by it would stop before it archives."""
 
     policy: Policy
-    rules: Sequence[Rule]  # by each instant
+    rules: Sequence[PolicyRule]  # by each instant
     stops: list[str]
 
     @classmethod
@@ -73,9 +73,11 @@ class _Side:
         return cls(policy, [_rule(context, readers, it, stops) for it in INSTANTS.values()], stops)
 
 
-def _rule(context: ArchiveContext, readers: Sequence[Policy], later: timedelta, stops: list[str]) -> Rule:
+def _rule(
+    context: ArchiveContext, readers: Sequence[Policy], later: timedelta, stops: list[str]
+) -> PolicyRule:
     then = replace(context, now=context.now + later)
-    return Rule(then, NEVER, NEVER) if stops else rule(then, readers, context.now)
+    return PolicyRule(then, NEVER, NEVER) if stops else rule(then, readers, context.now)
 
 
 def _stops(turn: Turn) -> list[str]:
@@ -113,7 +115,7 @@ def against_step(today: Settings, other: Settings) -> Step:
     return Step("against", do, by_present=True)
 
 
-def _all_stops(side: _Side | None, fared: Sequence[Outcome]) -> list[str]:
+def _all_stops(side: _Side | None, fared: Sequence[RuleOutcome]) -> list[str]:
     """Returns what stops a run, with the limit on deletes, which a run may be allowed to exceed."""
     if side is None or side.policy.archive is None:
         return []
@@ -122,7 +124,7 @@ def _all_stops(side: _Side | None, fared: Sequence[Outcome]) -> list[str]:
     return [*side.stops, *([limit.message] if written is not None and limit.is_exceeded else [])]
 
 
-def _compared(sides: Sequence[_Side | None], fared: Sequence[Sequence[Outcome]], place: int) -> Body:
+def _compared(sides: Sequence[_Side | None], fared: Sequence[Sequence[RuleOutcome]], place: int) -> Body:
     """Returns what both files have done by one instant, and the difference."""
     today, against = (
         _outcome_body(side, outcomes[place], place) if side else _NOTHING
@@ -131,7 +133,7 @@ def _compared(sides: Sequence[_Side | None], fared: Sequence[Sequence[Outcome]],
     return {"today": today, "against": against, "difference": _difference(today, against)}
 
 
-def _outcome_body(side: _Side, fared: Outcome, place: int) -> Body:
+def _outcome_body(side: _Side, fared: RuleOutcome, place: int) -> Body:
     archived = fared.archived
     return {
         "archived": archived.buckets,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from archivers.ending.end import end_archive, plan_end, undelete
-from archivers.ending.report import Amount
-from archivers.ending.rule import LIFTED_FOR
+from archivers.expiring.expire import expire_archive, plan_expiry, undelete
+from archivers.expiring.report import Amount
+from archivers.expiring.rule import LIFTED_FOR
 from jobs.running.lease import touching
 from jobs.running.turn import Done, Step, Turn, pick
 
@@ -15,7 +15,7 @@ Body = dict[str, Any]
 
 
 def _end(turn: Turn) -> Done:
-    report = (plan_end if turn.dry_run else end_archive)(turn.context)
+    report = (plan_expiry if turn.dry_run else expire_archive)(turn.context)
     amounts = pick(report, "tombstoned", "standing", "expired", "lifted")
     body: Body = {name: _amount(it) for name, it in amounts.items()}
     return Done({**body, "held": dict(sorted(report.held.items())), "live": report.live})

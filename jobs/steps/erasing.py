@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from archivers.erasing.erase import Beside, erase, plan_erasure
+from archivers.erasing.erase import ErasureFacts, erase, plan_erasure
 from archivers.erasing.erasure import Erasure
 from config.policies import Policy
 from jobs.running.turn import Done, Step, Turn
@@ -23,7 +23,7 @@ def erase_step(erasure: Erasure, others: Sequence[Policy], publishing: Publishin
         else:
             prepare(turn)
             turn.context.listener("", (), ())  # summaries are about to go
-            report = erase(turn.context, erasure, Beside(others, turn.is_archived_by_another))
+            report = erase(turn.context, erasure, ErasureFacts(others, turn.is_archived_by_another))
             report.remaining[:0] = (
                 publishing.forget(turn, erasure.series) if publishing else once_published(turn)
             )

@@ -8,7 +8,7 @@ from typing import Any
 
 from archivers.evidence.coverage import CoverageQuery, HeldCommit, Row, coverage
 from archivers.evidence.drill import DrilledDay, drill
-from archivers.evidence.explain import Answer, Explained, Question, explain
+from archivers.evidence.explain import ExplainedBucket, ExplainQuery, ExplainResult, explain
 from archivers.evidence.history import Event
 from buckets.fields.selectors import Selector, id_as_json
 from buckets.fields.times import DAY_MS, as_date
@@ -89,7 +89,7 @@ def _day_body(found: DrilledDay) -> Body:
     return {"day": found.name, **counts, "summaries_differing": found.summaries}
 
 
-def explain_step(question: Question) -> Step:
+def explain_step(question: ExplainQuery) -> Step:
     """Returns the step that tells what happens to a bucket, or to those of an instant."""
 
     def do(turn: Turn) -> Done:
@@ -101,7 +101,7 @@ def explain_step(question: Question) -> Step:
     return Step("explain", do)
 
 
-def _answer_body(answer: Answer, policy: Policy, runs: Runs) -> Body:
+def _answer_body(answer: ExplainResult, policy: Policy, runs: Runs) -> Body:
     """Returns the answer as JSON. For one bucket, its values also stand above the list; for several, the
     state that they share."""
     buckets = [_bucket_body(it, policy, runs) for it in answer.buckets]
@@ -120,7 +120,7 @@ def _answer_body(answer: Answer, policy: Policy, runs: Runs) -> Body:
     }
 
 
-def _bucket_body(it: Explained, policy: Policy, runs: Runs) -> Body:
+def _bucket_body(it: ExplainedBucket, policy: Policy, runs: Runs) -> Body:
     series = None if it.series is None else dict(zip(policy.series_names, it.series, strict=True))
     return {
         "id": id_as_json(it.id),

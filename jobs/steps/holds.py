@@ -7,7 +7,7 @@ from typing import Any
 
 from pymongo.database import Database
 
-from archivers.records.holding import Holding
+from archivers.records.holding import HoldWriter
 from config.errors import UsageError
 from config.policies import Policy
 from jobs.running.lease import touching
@@ -44,16 +44,16 @@ def _listed(turn: Turn) -> Done:
 LIST = Step("hold", _listed)
 
 
-def _holding(turn: Turn) -> Holding:
+def _holding(turn: Turn) -> HoldWriter:
     """Returns what places and releases a policy's holds. It takes no lease: a hold is placed while a run
     works."""
     context = turn.context
     guard = touching(context.database, turn.policy.name)
-    return Holding(context.database, turn.policy.name, context.deletions, guard)
+    return HoldWriter(context.database, turn.policy.name, context.deletions, guard)
 
 
 def _list(turn: Turn) -> Body:
-    return {"holds": [hold_body(it) for it in Holds(turn.context.database, turn.policy.name).standing()]}
+    return {"holds": [hold_body(it) for it in Holds(turn.context.database, turn.policy.name).active()]}
 
 
 def hold_body(hold: Hold) -> Body:
@@ -67,7 +67,7 @@ def hold_body(hold: Hold) -> Body:
 
 def standing_on(database: Database[Document], policies: Sequence[Policy], name: str) -> list[Policy]:
     """Returns the policies on which a hold of this name stands. Raises UsageError where there are none."""
-    standing = {it.name: [hold.name for hold in Holds(database, it.name).standing()] for it in policies}
+    standing = {it.name: [hold.name for hold in Holds(database, it.name).active()] for it in policies}
     found = [it for it in policies if name in standing[it.name]]
     if not found:
         there = ", ".join(sorted({it for names in standing.values() for it in names})) or "none"

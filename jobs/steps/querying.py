@@ -26,7 +26,7 @@ from jobs.steps.working import LEFT_SOMETHING, quarantine_body
 
 if TYPE_CHECKING:
     from archivers.querying.engine import Engine
-    from archivers.querying.explaining import Explained, Told
+    from archivers.querying.explaining import ExplainedQuery, ViewRead
 
 #: The rest of a report: its own keys, and what people see.
 Found = tuple[dict[str, Any], list[Any]]
@@ -65,14 +65,14 @@ class Answers:
         from archivers.querying.explaining import explain
 
         body = _explained_body(explain(self._engine, sql))
-        results = [Result(policy) for policy in self._engine.asked]
+        results = [Result(policy) for policy in self._engine.policies_read]
         lines = [Text(printable(line)) for line in explained_lines(body)]
         return Report(self._call.command, self._call.now, results, list(lines), extra={"explain": body})
 
     def _results(self) -> list[Result]:
         """Returns the results of the queried policies, with what was left out."""
         results = []
-        for policy in dict.fromkeys(self._engine.asked):
+        for policy in dict.fromkeys(self._engine.policies_read):
             broken = self._engine.quarantined.get(policy, [])
             body = quarantine_body(broken, len(broken))
             results.append(Result(policy, LEFT_SOMETHING if broken else 0, body))
@@ -138,7 +138,7 @@ def _write_table(reader: pa.RecordBatchReader, file: IO[bytes]) -> int:
     return min(len(rows), MOST_SHOWN)
 
 
-def _explained_body(found: Explained) -> dict[str, Any]:
+def _explained_body(found: ExplainedQuery) -> dict[str, Any]:
     summaries = None
     if (it := found.rewritten) is not None:
         through = None if it.through is None else as_date(it.through)
@@ -150,7 +150,7 @@ def _explained_body(found: Explained) -> dict[str, Any]:
     }
 
 
-def _read_body(read: Told) -> dict[str, Any]:
+def _read_body(read: ViewRead) -> dict[str, Any]:
     scan = read.scan
     return {
         "view": scan.view,

@@ -27,7 +27,7 @@ def _status(turn: Turn) -> Done:
     runs = [asdict(run) for run in Ledger(turn.context.database).last_runs(turn.policy.name, LAST_RUNS)]
     through = rolled_up_through(turn.context.database, turn.policy)
     archived = archived_reader(turn.context.connections, turn.policy).span()
-    pinned, pinned_until = turn.context.pins.standing()
+    pinned, pinned_until = turn.context.pins.count_and_next_end()
     reached = load(turn.context.database, turn.policy).through
     return Done(
         {

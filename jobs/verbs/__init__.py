@@ -1,59 +1,51 @@
-"""The verbs of the command line: a file a verb. Each has its function and its EXAMPLES."""
+"""The verbs of the command line: a file a verb, which has the function of that name and its EXAMPLES."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 
 from jobs.output.report import Report
-from jobs.verbs import demo, init
-from jobs.verbs.asking import advise, coverage, explain, query, readings, receipts, status, summarize
-from jobs.verbs.keeping import hold, pause, undelete
-from jobs.verbs.proving import audit, check, drill, sign, verify
-from jobs.verbs.returning import restore, unpin
-from jobs.verbs.working import (
-    archive,
-    compact,
-    erase,
-    lake,
-    plan,
-    publish,
-    remodel,
-    rollup,
-    run,
-    schedule,
-)
 
-#: In the order in which --help lists them.
-VERBS: dict[str, tuple[Callable[..., Report], list[str]]] = {
-    "demo": (demo.demo, demo.EXAMPLES),
-    "init": (init.init, init.EXAMPLES),
-    "check": (check.check, check.EXAMPLES),
-    "plan": (plan.plan, plan.EXAMPLES),
-    "rollup": (rollup.rollup, rollup.EXAMPLES),
-    "archive": (archive.archive, archive.EXAMPLES),
-    "run": (run.run, run.EXAMPLES),
-    "summarize": (summarize.summarize, summarize.EXAMPLES),
-    "readings": (readings.readings, readings.EXAMPLES),
-    "query": (query.query, query.EXAMPLES),
-    "coverage": (coverage.coverage, coverage.EXAMPLES),
-    "explain": (explain.explain, explain.EXAMPLES),
-    "advise": (advise.advise, advise.EXAMPLES),
-    "remodel": (remodel.remodel, remodel.EXAMPLES),
-    "schedule": (schedule.schedule, schedule.EXAMPLES),
-    "publish": (publish.publish, publish.EXAMPLES),
-    "compact": (compact.compact, compact.EXAMPLES),
-    "lake": (lake.lake, lake.EXAMPLES),
-    "verify": (verify.verify, verify.EXAMPLES),
-    "drill": (drill.drill, drill.EXAMPLES),
-    "restore": (restore.restore, restore.EXAMPLES),
-    "unpin": (unpin.unpin, unpin.EXAMPLES),
-    "hold": (hold.hold, hold.EXAMPLES),
-    "undelete": (undelete.undelete, undelete.EXAMPLES),
-    "erase": (erase.erase, erase.EXAMPLES),
-    "pause": (pause.pause, pause.EXAMPLES),
-    "resume": (pause.resume, pause.RESUME_EXAMPLES),
-    "receipts": (receipts.receipts, receipts.EXAMPLES),
-    "sign": (sign.sign, sign.EXAMPLES),
-    "audit": (audit.audit, audit.EXAMPLES),
-    "status": (status.status, status.EXAMPLES),
+#: In the order in which --help lists them: the file of each, in this package.
+VERBS = {
+    "demo": "demo",
+    "init": "init",
+    "check": "proving.check",
+    "plan": "working.plan",
+    "rollup": "working.rollup",
+    "archive": "working.archive",
+    "run": "working.run",
+    "summarize": "asking.summarize",
+    "readings": "asking.readings",
+    "query": "asking.query",
+    "coverage": "asking.coverage",
+    "explain": "asking.explain",
+    "advise": "asking.advise",
+    "remodel": "working.remodel",
+    "schedule": "working.schedule",
+    "publish": "working.publish",
+    "compact": "working.compact",
+    "lake": "working.lake",
+    "verify": "proving.verify",
+    "drill": "proving.drill",
+    "restore": "returning.restore",
+    "unpin": "returning.unpin",
+    "hold": "keeping.hold",
+    "undelete": "keeping.undelete",
+    "erase": "working.erase",
+    "pause": "keeping.pause",
+    "resume": "keeping.resume",
+    "receipts": "asking.receipts",
+    "sign": "proving.sign",
+    "audit": "proving.audit",
+    "status": "asking.status",
 }
+
+
+def load(name: str) -> tuple[Callable[..., Report], list[str]]:
+    """Imports a verb. Returns its function and its examples.
+
+    A process imports only the verbs that its command line names: all of them take as long as a short run."""
+    module = import_module(f"{__name__}.{VERBS[name]}")
+    return getattr(module, name), module.EXAMPLES

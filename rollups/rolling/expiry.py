@@ -76,7 +76,7 @@ class _Expiry:
         collection = target(self._context.database, level.collection)
         if collection.find_one(expired, {"_id": 1}) is None:
             return
-        holds = self._holds.standing()
+        holds = self._holds.active()
         query = without_held(expired, holds, self._names, level.reach)
         self.report.gone[level.name] = collection.count_documents(query)
         self._count_held(level, expired, holds)
@@ -99,14 +99,14 @@ class _Expiry:
         self, collection: Collection[RawBSONDocument], level: Level, expired: Document
     ) -> tuple[list[Hold], list[Any]]:
         """Returns the holds that stand, and some of the summaries that they don't cover."""
-        holds = self._holds.standing()
+        holds = self._holds.active()
         query = without_held(expired, holds, self._names, level.reach)
         return holds, [it["_id"] for it in collection.find(query, {"_id": 1}).limit(_BATCH_SIZE)]
 
     def _delete(
         self, collection: Collection[RawBSONDocument], level: Level, ids: list[Any], session: ClientSession
     ) -> int:
-        standing = self._holds.standing(session)
+        standing = self._holds.active(session)
         query = without_held({"_id": {"$in": ids}}, standing, self._names, level.reach)
         return collection.delete_many(query, session=session).deleted_count
 

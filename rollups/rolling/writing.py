@@ -178,7 +178,7 @@ class SummaryWriter:
     @cached_property
     def _holds(self) -> list[Hold]:
         """Returns the holds that stand when a summary is to go for the first time."""
-        return Holds(self.context.database, self.context.policy.name).standing()
+        return Holds(self.context.database, self.context.policy.name).active()
 
 
 class _Keeper:

@@ -11,7 +11,7 @@ from typing import Any
 
 from bson.datetime_ms import DatetimeMS
 from bson.raw_bson import RawBSONDocument
-from pymongo import DeleteOne, ReplaceOne
+from pymongo import DeleteOne, IndexModel, ReplaceOne
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.database import Database
@@ -165,16 +165,18 @@ def ensure_indexes(collection: Collection[RawBSONDocument], policy: Policy) -> N
     """Creates the indexes of a collection of summaries. Creates the unique one anew where the policy's series
     fields have changed."""
     series = [(name, 1) for name in [*stored_fields(policy), "start"]]
-    existing = collection.index_information()
+    existing, missing = collection.index_information(), list[IndexModel]()
     ours = existing.get(_SERIES_INDEX)
     try:
         if ours is not None and _key(ours) != series:
             collection.drop_index(_SERIES_INDEX)
             del existing[_SERIES_INDEX]
         if not any(_key(index) == series and index.get("unique") for index in existing.values()):
-            collection.create_index(series, unique=True, name=_SERIES_INDEX)
+            missing.append(IndexModel(series, unique=True, name=_SERIES_INDEX))
         if not any(key[0] == ("start", 1) for key in [series, *map(_key, existing.values())]):
-            collection.create_index([("start", 1)], name=_START_INDEX)
+            missing.append(IndexModel([("start", 1)], name=_START_INDEX))
+        if missing:
+            collection.create_indexes(missing)
     except OperationFailure as error:
         if error.code not in _CONFLICT_CODES:
             raise

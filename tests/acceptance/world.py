@@ -24,7 +24,7 @@ from pymongo.database import Database
 from archivers.reading.formats import Format
 from buckets.bson.raw import LOSSLESS
 from jobs.execute import execute
-from jobs.verbs import VERBS
+from jobs.verbs import load
 from tests.acceptance.expected import Key, assert_summary, windows
 from tests.acceptance.written import Bucket, Document, Entry, Id, Model, entries, instant, update
 
@@ -153,7 +153,7 @@ class World:
         common["json"] = given.pop("json", False)
         out, err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = execute(verb, common, functools.partial(VERBS[verb][0], **given))
+            code = execute(verb, common, functools.partial(load(verb)[0], **given))
         out.seek(0)
         text = out.read()
         assert code in codes, (verb, given, code, text, err.getvalue())

@@ -16,7 +16,7 @@ from archivers.erasing import work as erasing
 from archivers.lake import sync as lake
 from archivers.moving import online, selection
 from archivers.records.receipts import Receipts
-from archivers.recovering import commits as books
+from archivers.recovering import commits
 from archivers.restoring import put, settle, unpin
 from archivers.stores import Capabilities, ObjectStore, StoreObject
 from archivers.stores.base import OlderVersions
@@ -137,13 +137,13 @@ def die_in_transactions(monkeypatch: pytest.MonkeyPatch, steps: Steps) -> None:
         steps.step("after commit")
         return result
 
-    for module in (books, delete, erasing, lake, merging, online, put, selection, settle, unpin):
+    for module in (commits, delete, erasing, lake, merging, online, put, selection, settle, unpin):
         monkeypatch.setattr(module, "transaction", transaction)
-    burying = Receipts.bury
+    burying = Receipts.mark_dropped
 
-    def bury(self: Receipts, name: str) -> None:
+    def mark_dropped(self: Receipts, name: str) -> None:
         steps.step("before bury")
         burying(self, name)
         steps.step("after bury")
 
-    monkeypatch.setattr(Receipts, "bury", bury)
+    monkeypatch.setattr(Receipts, "mark_dropped", mark_dropped)

@@ -19,7 +19,7 @@ from pymongo.database import Database
 
 from archivers.compacting.compact import CompactOptions, CompactReport, compact
 from archivers.context import ArchiveContext
-from archivers.erasing.erase import Beside, erase
+from archivers.erasing.erase import ErasureFacts, erase
 from archivers.erasing.erasure import Erasure
 from archivers.erasing.report import ErasureReport
 from archivers.format.archive import OfflineArchive
@@ -107,7 +107,7 @@ class Cycle:
             "progress": nothing,
             "store": self.store,
             "keys": self.keys,
-            "knows_run": lambda fence, now: (fence, now) in self.runs,
+            "run_is_known": lambda fence, now: (fence, now) in self.runs,
         } | given
         whole.setdefault("executor", LocalExecutor(Connections(self.database, whole["store"])))
         return ArchiveContext(self.database, self.policy, now, **whole)
@@ -148,7 +148,7 @@ class Cycle:
         self.runs.add((self.fence, now))
         context = self.context(now, fence=self.fence, **given)
         recover(context)
-        return erase(context, Erasure(self.policy, series, within, "case 17"), Beside())
+        return erase(context, Erasure(self.policy, series, within, "case 17"), ErasureFacts())
 
     def restore(
         self,

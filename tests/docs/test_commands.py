@@ -7,9 +7,8 @@ import shlex
 from typing import Any
 
 import pytest
-import typer
 
-from jobs.cli import app
+from jobs.cli import program
 from jobs.verbs import VERBS
 from tests.docs.pages import PAGES, ROOT, blocks, name, prose, section
 
@@ -42,7 +41,7 @@ def test_the_command_line_takes_it(place: str, call: str) -> None:
     arguments = shlex.split(call)
     if arguments[0] in ("--help", "--version", "--install-completion") or set(arguments) & _WORDS:
         return
-    command: Any = typer.main.get_command(app)
+    command: Any = program(*VERBS)
     verb, *rest = arguments
     assert verb in command.commands, f"{place}: there is no verb {verb}"
     rest = [*rest, "--to", "x"] if verb == "restore" and "--to" not in rest else rest
@@ -57,7 +56,7 @@ def test_the_command_line_takes_it(place: str, call: str) -> None:
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_and_option_is_explained(verb: str) -> None:
     page = ROOT / "docs" / "operations.md"
-    command: Any = typer.main.get_command(app)
+    command: Any = program(*VERBS)
     text = section(page, f"`{verb}`")
     common = section(page, "Commands")
     for parameter in command.commands[verb].params:

@@ -128,7 +128,7 @@ def waits_noted(file: str) -> None:
 def s3_timeout(seconds: float) -> None:
     """How long an answer of S3 is waited for; 30 s by itself."""
     defaults: Any = S3Store.__init__.__kwdefaults__
-    defaults["patience"] = defaults["patience"]._replace(timeout=seconds)
+    defaults["limits"] = defaults["limits"]._replace(timeout=seconds)
 
 
 def limits(**soft: int) -> None:

@@ -177,7 +177,7 @@ def install(
     tempfile.tempdir = str(Path(folder, "spool"))
     Path(folder, "spool").mkdir(exist_ok=True)
     _make_small()
-    alter({"archivers.moving.copies.AHEAD": ahead})
+    alter({"archivers.moving.copies.MAX_PENDING": ahead})
     _hook_functions(points)
     _hook_mongo(points)
     _hook_s3(points)
@@ -208,7 +208,7 @@ def _make_small() -> None:
             "rollups.rolling.rollup.MANY_WRITTEN": 1,
             "archivers.writes.delete.MAX_BUCKETS": 5,
             "archivers.moving.online.MAX_BUCKETS": 5,
-            "archivers.ending.end.AT_ONCE": 1,
+            "archivers.expiring.expire.AT_ONCE": 1,
             "buckets.writing.targets.AT_ONCE": 40,
             "rollups.changes.drain.REPLY": 1,
             "rollups.changes.drain.MANY_DROPPED": 3,

@@ -51,7 +51,10 @@ _LOOKS = "jobs.init.look:Looker."
 _HOLD, _HELD = ("hold",), ("held",)
 _BURIES, _LIFTS = ("tombstones", "tombstones online"), ("undelete", "undelete online")
 _ENDS = ("expired archive", "expired archive s3", "expired archive online")
-_END_OFF, _END_ON = "archivers.ending.offline:OfflineEnd.", "archivers.ending.online:OnlineEnd."
+_EXPIRE_OFF, _EXPIRE_ON = (
+    "archivers.expiring.offline:OfflineExpiry.",
+    "archivers.expiring.online:OnlineExpiry.",
+)
 _PAUSE, _RESUME = ("pause",), ("resume",)
 _ERASES_FILES, _ERASES_S3 = ("erased", "erased and live"), ("erased s3",)
 _ERASES = (*_ERASES_FILES, *_ERASES_S3, "erased online")
@@ -72,7 +75,10 @@ _MOVED = "archivers.records.receipt_files:"
 _DAYS = "archivers.records.days:CommitDays."
 _CHECKPOINTING = "archivers.recovering.checkpointing:"
 _LEASE, _LEDGER = "jobs.running.lease:Lease.", "jobs.running.ledger:Ledger."
-_BOOKS, _OFFLINE = "archivers.recovering.commits:CommitRegistry.", "archivers.format.archive:OfflineArchive."
+_REGISTRY, _OFFLINE = (
+    "archivers.recovering.commits:CommitRegistry.",
+    "archivers.format.archive:OfflineArchive.",
+)
 _WRITER = "archivers.format.writing:CommitWriter."
 _ONLINE_RUN, _RECEIPTS = "archivers.moving.online:OnlineRun.", "archivers.records.receipts:Receipts."
 _MERGING, _KEPT = "archivers.versions.merging:Merging.", "archivers.versions.kept:KeptVersions."
@@ -141,8 +147,8 @@ STEPS = (
     Step("backfill noted", "mongo update bucketwise_progress backfill", _BACKFILL + "reach", ("backfill",)),
     # Expiry of summaries
     Step("expiry noted", "mongo update bucketwise_progress gone", _PROGRESS + "note_gone", ("expiry",)),
-    Step("holds before expiry", "mongo find bucketwise_holds", _HOLDS + "standing", ("expiry",)),
-    Step("holds asked", "mongo find bucketwise_holds in transaction", _HOLDS + "standing", _ASK),
+    Step("holds before expiry", "mongo find bucketwise_holds", _HOLDS + "active", ("expiry",)),
+    Step("holds asked", "mongo find bucketwise_holds in transaction", _HOLDS + "active", _ASK),
     Step("summaries expired", "mongo delete it_hourly in transaction", _EXPIRY, ("expiry",)),
     Step("expiry committed", "mongo commit expired summaries", _EXPIRY, ("expiry",)),
     # A collection is rewritten in another model
@@ -176,22 +182,24 @@ STEPS = (
         _DELETIONS + "record_event",
         _HOLD,
     ),
-    Step("hold committed", "mongo commit hold", "archivers.records.holding:Holding.place", _HOLD),
+    Step("hold committed", "mongo commit hold", "archivers.records.holding:HoldWriter.place", _HOLD),
     Step("commits noted as held", "mongo update bucketwise_receipts held in transaction", _NOTE, _HELD),
     Step("held commits committed", "mongo commit held commits", _NOTE, _HELD),
     Step("no commit is held", "mongo commit question for holds", _NOTE, _DROPS),
     # The end of an archive
-    Step("past commits looked for", "mongo aggregate bucketwise_receipts", _END_OFF + "run", _BURIES[:1]),
+    Step("past commits looked for", "mongo aggregate bucketwise_receipts", _EXPIRE_OFF + "run", _BURIES[:1]),
     Step(
         "tombstones placed",
         "mongo update bucketwise_receipts tombstone in transaction",
-        _END_OFF + "_place",
+        _EXPIRE_OFF + "_place_tombstones",
         _BURIES,
     ),
-    Step("tombstones committed", "mongo commit tombstones", _END_OFF + "_place", _BURIES),
+    Step("tombstones committed", "mongo commit tombstones", _EXPIRE_OFF + "_place_tombstones", _BURIES),
     Step("end noted", "mongo update bucketwise_progress ended", _PROGRESS + "note_ended", _ENDS),
-    Step("commit ended", "mongo update bucketwise_receipts ended in transaction", _BOOKS + "end", _ENDS[:2]),
-    Step("end committed", "mongo commit end of a commit", _END_OFF + "_decide", _ENDS[:2]),
+    Step(
+        "commit ended", "mongo update bucketwise_receipts ended in transaction", _REGISTRY + "end", _ENDS[:2]
+    ),
+    Step("end committed", "mongo commit end of a commit", _EXPIRE_OFF + "_decide", _ENDS[:2]),
     Step("what had left looked for", "file list versions", _SUPERSEDED + "clear", _ENDS[:1]),
     Step("what had left looked for, S3", "s3 ListObjectsV2 versions", _SUPERSEDED + "clear", _ENDS[1:2]),
     Step("what had left removed, S3", "s3 DeleteObjects superseded", _SUPERSEDED + "clear", _ENDS[1:2]),
@@ -204,7 +212,7 @@ STEPS = (
         _FILES + "FileStore._remove_empty",
         _ENDS[:1],
     ),
-    Step("past buckets counted", "mongo aggregate it_archive", _END_ON + "run", _BURIES[1:]),
+    Step("past buckets counted", "mongo aggregate it_archive", _EXPIRE_ON + "run", _BURIES[1:]),
     Step(
         "versions of ended buckets",
         "mongo delete it_archive_versions in transaction",
@@ -214,24 +222,29 @@ STEPS = (
     Step(
         "ended buckets counted",
         "mongo update bucketwise_receipts expired in transaction",
-        _END_ON + "_delete",
+        _EXPIRE_ON + "_delete",
         _ENDS[2:],
     ),
-    Step("end of buckets committed", "mongo commit end of buckets", _END_ON + "_delete", _ENDS[2:]),
+    Step("end of buckets committed", "mongo commit end of buckets", _EXPIRE_ON + "_delete", _ENDS[2:]),
     Step(
         "tombstone removed",
         "mongo delete bucketwise_receipts tombstone in transaction",
-        _END_ON + "_settle",
+        _EXPIRE_ON + "_settle",
         _ENDS[2:],
     ),
-    Step("end of a day committed", "mongo commit end of a day", _END_ON + "_settle", _ENDS[2:]),
+    Step("end of a day committed", "mongo commit end of a day", _EXPIRE_ON + "_settle", _ENDS[2:]),
     Step(
         "tombstones lifted",
         "mongo update bucketwise_receipts lifted in transaction",
-        "archivers.ending.end:undelete",
+        "archivers.expiring.expire:undelete",
         _LIFTS,
     ),
-    Step("lifted ones committed", "mongo commit lifted tombstones", "archivers.ending.end:undelete", _LIFTS),
+    Step(
+        "lifted ones committed",
+        "mongo commit lifted tombstones",
+        "archivers.expiring.expire:undelete",
+        _LIFTS,
+    ),
     # A series is erased
     Step(
         "erasure written down",
@@ -281,10 +294,10 @@ STEPS = (
     Step(
         "commit exchanged for the rewritten one",
         "mongo update bucketwise_receipts replaced in transaction",
-        _BOOKS + "erase",
+        _REGISTRY + "erase",
         _REWRITES,
     ),
-    Step("rewriting committed", "mongo commit exchange", _BOOKS + "erase", _REWRITES),
+    Step("rewriting committed", "mongo commit exchange", _REGISTRY + "erase", _REWRITES),
     Step("erased manifest becomes a link", "file place superseded", _CHAIN + "drop", _ERASES_FILES),
     Step("erased manifest becomes a link, S3", "s3 PutObject superseded", _CHAIN + "drop", _ERASES_S3),
     Step("erased manifest removed", "file remove manifests", _OFFLINE + "drop", _ERASES_FILES),
@@ -292,7 +305,12 @@ STEPS = (
     Step("erased part removed", "file remove data", _OFFLINE + "drop", _ERASES_FILES),
     Step("erased part removed, S3", "s3 DeleteObjects data", _OFFLINE + "drop", _ERASES_S3),
     Step("erased buckets file removed", "file remove buckets", _OFFLINE + "drop", _ERASES_FILES),
-    Step("erased receipt buried", "mongo update bucketwise_receipts dropped", _RECEIPTS + "bury", _REWRITES),
+    Step(
+        "erased receipt buried",
+        "mongo update bucketwise_receipts dropped",
+        _RECEIPTS + "mark_dropped",
+        _REWRITES,
+    ),
     Step("files of versions listed", "file list versions", _SUPERSEDED + "files", _ERASES_FILES),
     Step("files of versions listed, S3", "s3 ListObjectsV2 versions", _SUPERSEDED + "files", _ERASES_S3),
     Step(
@@ -304,15 +322,21 @@ STEPS = (
         _FILES + "FileStore._remove_empty",
         ("erased",),
     ),
-    Step("what left listed", "file list superseded", _ERASING + "commits:set_aside_of", _ERASES_FILES),
+    Step("what left listed", "file list superseded", _ERASING + "commits:removed_files_of", _ERASES_FILES),
     Step(
-        "what left listed, S3", "s3 ListObjectsV2 superseded", _ERASING + "commits:set_aside_of", _ERASES_S3
+        "what left listed, S3",
+        "s3 ListObjectsV2 superseded",
+        _ERASING + "commits:removed_files_of",
+        _ERASES_S3,
     ),
-    Step("what left removed", "file remove superseded", _ERASING + "commits:erase_set_aside", ("erased",)),
+    Step("what left removed", "file remove superseded", _ERASING + "commits:erase_removed", ("erased",)),
     Step(
-        "erased files counted", "mongo commit erased files counted", _ERASING + "work:Work.count", ("erased",)
+        "erased files counted",
+        "mongo commit erased files counted",
+        _ERASING + "work:ErasureWork.count",
+        ("erased",),
     ),
-    Step("pins of copies released", "mongo commit unpin", _ERASING + "work:Work.forget", _REWRITES),
+    Step("pins of copies released", "mongo commit unpin", _ERASING + "work:ErasureWork.forget", _REWRITES),
     Step(
         "daily summary erased",
         "mongo delete it_daily in transaction",
@@ -407,7 +431,7 @@ STEPS = (
         _RECEIPTS + "set_live",
         _COPIES,
     ),
-    Step("receipt committed", "mongo commit receipt", _BOOKS + "register", _COPIES),
+    Step("receipt committed", "mongo commit receipt", _REGISTRY + "register", _COPIES),
     # Delete
     Step("manifest seen", "file look at manifests", _OFFLINE + "check_present", (*_FILE, "grace")),
     Step("policy's text kept", "mongo update bucketwise_receipts policy", _DELETIONS + "_append", _ALL[1:]),
@@ -439,7 +463,7 @@ STEPS = (
     Step(
         "receipt read",
         "mongo find bucketwise_receipts in transaction",
-        _BOOKS + "record",
+        _REGISTRY + "record",
         ("offline", "grace"),
     ),
     Step("delete committed", "mongo commit delete", "archivers.writes.delete:guarded_delete", _DELETES),
@@ -456,13 +480,17 @@ STEPS = (
     Step("version read back", "file read versions", _SUPERSEDED + "put", ("amended",)),
     Step("version put, S3", "s3 PutObject versions", _SUPERSEDED + "put", ("amended s3",)),
     Step("version read back, S3", "s3 GetObject versions", _SUPERSEDED + "put", ("amended s3",)),
-    Step("exchange", "mongo update bucketwise_receipts replaced in transaction", _BOOKS + "amend", _AMENDS),
-    Step("exchange committed", "mongo commit exchange", _BOOKS + "amend", _AMENDS),
+    Step(
+        "exchange", "mongo update bucketwise_receipts replaced in transaction", _REGISTRY + "amend", _AMENDS
+    ),
+    Step("exchange committed", "mongo commit exchange", _REGISTRY + "amend", _AMENDS),
     Step("old manifest removed", "file remove manifests", _OFFLINE + "drop", ("amended",)),
     Step("old part removed", "file remove data", _OFFLINE + "drop", ("amended",)),
     Step("old buckets file removed", "file remove buckets", _OFFLINE + "drop", ("amended",)),
     Step("old manifest removed, S3", "s3 DeleteObjects manifests", _OFFLINE + "drop", ("amended s3",)),
-    Step("old receipt removed", "mongo update bucketwise_receipts dropped", _RECEIPTS + "bury", _AMENDS),
+    Step(
+        "old receipt removed", "mongo update bucketwise_receipts dropped", _RECEIPTS + "mark_dropped", _AMENDS
+    ),
     # The commits of a day become one
     Step("days asked for", "mongo aggregate bucketwise_receipts", _DAYS + "to_compact", _COMPACTS),
     Step("commits of a day read", "mongo find bucketwise_receipts", _DAYS + "commits_of", _MERGES),
@@ -494,7 +522,7 @@ STEPS = (
     Step(
         "receipts of a day read",
         "mongo find bucketwise_receipts in transaction",
-        _BOOKS + "_exchange",
+        _REGISTRY + "_exchange",
         _MERGES,
     ),
     Step(
@@ -506,10 +534,10 @@ STEPS = (
     Step(
         "replaced by the merged one",
         "mongo update bucketwise_receipts replaced in transaction",
-        _BOOKS + "_exchange",
+        _REGISTRY + "_exchange",
         _MERGES,
     ),
-    Step("merge of commits committed", "mongo commit exchange", _BOOKS + "merge", _MERGES),
+    Step("merge of commits committed", "mongo commit exchange", _REGISTRY + "merge", _MERGES),
     Step(
         "fingerprints of the merged commit written",
         "mongo update bucketwise_receipts known",
@@ -550,7 +578,7 @@ STEPS = (
     # What was replaced is dropped, when its delay is over
     Step("successor seen", "file look at manifests", _OFFLINE + "is_there", _DROPS[:1]),
     Step("successor seen, S3", "s3 HeadObject manifests", _OFFLINE + "is_there", _DROPS[1:]),
-    Step("replaced receipt due", "mongo update bucketwise_receipts due", _BOOKS + "drop_replaced", _DROPS),
+    Step("replaced receipt due", "mongo update bucketwise_receipts due", _REGISTRY + "drop_replaced", _DROPS),
     Step("replaced manifest read", "file read manifests", _CHAIN + "drop", _DROPS[:1]),
     Step("replaced manifest read, S3", "s3 GetObject manifests", _CHAIN + "drop", _DROPS[1:]),
     Step("replaced manifests' folder", "file make folder superseded", _FILES + "_make_folders", _DROPS[:1]),
@@ -564,7 +592,12 @@ STEPS = (
     Step("replaced part removed", "file remove data", _OFFLINE + "drop", _DROPS[:1]),
     Step("replaced buckets file removed", "file remove buckets", _OFFLINE + "drop", _DROPS[:1]),
     Step("replaced files removed, S3", "s3 DeleteObjects data", _OFFLINE + "drop", _DROPS[1:]),
-    Step("replaced receipt removed", "mongo update bucketwise_receipts dropped", _RECEIPTS + "bury", _DROPS),
+    Step(
+        "replaced receipt removed",
+        "mongo update bucketwise_receipts dropped",
+        _RECEIPTS + "mark_dropped",
+        _DROPS,
+    ),
     # A checkpoint
     Step("checkpoint looked for", "file look at checkpoints", _CHECKPOINTING + "is_gone", _CHECKS[:1]),
     Step("checkpoint looked for, S3", "s3 HeadObject checkpoints", _CHECKPOINTING + "is_gone", _CHECKS[1:]),
@@ -579,7 +612,7 @@ STEPS = (
         "archivers.records.heads:write_checkpoint_record",
         _CHECKS,
     ),
-    Step("checkpoint committed", "mongo commit checkpoint", _CHECKPOINTING + "keep_checkpoint", _CHECKS),
+    Step("checkpoint committed", "mongo commit checkpoint", _CHECKPOINTING + "make_due_checkpoint", _CHECKS),
     Step("other checkpoints listed", "file list checkpoints", _CHECKPOINTING + "drop_others", _CHECKS[:1]),
     Step(
         "other checkpoints listed, S3",
@@ -716,7 +749,9 @@ STEPS = (
         _MERGING + "_record",
         _LATE,
     ),
-    Step("merged windows followed", "mongo commit merged windows followed", _MERGING + "follow", _LATE),
+    Step(
+        "merged windows followed", "mongo commit merged windows followed", _MERGING + "roll_up_merged", _LATE
+    ),
     Step("TTL of the overflow", "mongo listIndexes it_more", "rollups.ttl:deletes_before_archive", _LATE),
     # Restore into the source, and back
     Step("restored", "mongo insert it in transaction", "archivers.restoring.restore:restore", ("restore",)),

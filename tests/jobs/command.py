@@ -140,12 +140,14 @@ _ON_THE_WAY = (
 
 def _serve() -> None:
     from jobs.cli import main, program
+    from jobs.verbs import VERBS
 
     read_s3_once()
     for name in _ON_THE_WAY:
         importlib.import_module(name)
-    with redirect_stdout(StringIO()):  # so that no fork has to prepare its options anew
-        program().main(["run", "--help"], standalone_mode=False)
+    for name in VERBS:  # so that no fork has to prepare its options anew
+        with redirect_stdout(StringIO()):
+            program(name).main([name, "--help"], standalone_mode=False)
     gc.freeze()
     for line in sys.stdin:
         call = json.loads(line)

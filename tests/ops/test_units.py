@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 import yaml  # type: ignore[import-untyped]
 
-from jobs.cli import app
+from jobs import cli
+from jobs.verbs import VERBS
 from tests.docs.pages import ROOT
 from tests.docs.played.test_container import image_environment, last
 from tests.ops.debian import program
@@ -59,7 +59,7 @@ def unit(name: str) -> configparser.ConfigParser:
 
 
 def takes(arguments: list[str]) -> None:
-    command: Any = typer.main.get_command(app)
+    command: Any = cli.program(*VERBS)
     command.commands[arguments[0]].make_context(arguments[0], list(arguments[1:]))
 
 

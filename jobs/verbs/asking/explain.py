@@ -10,7 +10,7 @@ from bson import json_util
 from bson.binary import UuidRepresentation
 from bson.errors import BSONError
 
-from archivers.evidence.explain import Question
+from archivers.evidence.explain import ExplainQuery
 from buckets.fields.selectors import EXTENDED_JSON
 from buckets.fields.times import as_ms
 from config.errors import UsageError
@@ -51,13 +51,13 @@ def explain(call: Call, *, identity: Id = None, at: At = None, series: Series = 
     return Report(call.command, call.now, results, explain_lines(results))
 
 
-def _question(identity: str | None, at: str | None, series: list[str] | None) -> Question:
+def _question(identity: str | None, at: str | None, series: list[str] | None) -> ExplainQuery:
     asked = parse_series(series)
     if identity is None and at is None:
         raise UsageError("explain needs --id JSON or --at INSTANT: say which bucket, or which instant")
     if identity is not None and asked:
         raise UsageError("--id and --series: an _id names one bucket. Give one of the two")
-    return Question(
+    return ExplainQuery(
         None if identity is None else parse_id(identity),
         identity is not None,
         None if at is None else as_ms(parse_instant(at, "--at")),

@@ -124,12 +124,12 @@ def _text(sql: str | None) -> str:
 def _engine(call: Call, progress: Progress) -> Iterator[Engine]:
     try:
         from archivers.querying.engine import Engine
-        from archivers.querying.views import looking
+        from archivers.querying.views import read_context
     except ImportError as error:
         raise UsageError(str(error)) from None
     policies, memory = call.policies, int(call.settings.work.memory)
     with call.database() as database:
         connections = Connections(database, call.store)
-        contexts = [looking(connections, it, call.now, call.stop.check, progress) for it in policies]
+        contexts = [read_context(connections, it, call.now, call.stop.check, progress) for it in policies]
         with Engine(contexts, memory) as engine:
             yield engine

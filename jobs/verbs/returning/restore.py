@@ -10,7 +10,7 @@ import typer
 from pymongo.database import Database
 
 from archivers.restoring.options import RestoreOptions
-from archivers.restoring.target import How, Mode
+from archivers.restoring.target import Mode, VersionHandling
 from config.durations import parse_duration
 from config.errors import UsageError
 from config.policies import Policy
@@ -85,7 +85,7 @@ def restore(
     pinned_until = None if keep_for is None else _pinned_until(call, policy, to, keep_for)
     with call.database() as database:
         _confirm(call, database, to)
-        how = How(versions, versions_to)
+        how = VersionHandling(versions, versions_to)
         step = restore_step(RestoreOptions(to, within, wanted, how, pinned_until))
         results = Runner.of(call, database, [step], RunOptions(within)).run_all([policy])
     return Report(call.command, call.now, results, [table_of_verb("restore", results)])

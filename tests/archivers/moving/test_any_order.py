@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 )
 from pymongo.database import Database
 
-from archivers.restoring.target import How, Mode
+from archivers.restoring.target import Mode, VersionHandling
 from config.errors import BucketwiseError
 from config.tables import Store
 from tests.archivers.builders import DAY0, MINUTE, Case, samples, slots
@@ -126,10 +126,10 @@ class Story(RuleBasedStateMachine):
             self.cycle.unpin()
             self.run()
             self.check_runs_are_over()
-            self.cycle.restore("all", how=How(Mode.all))
+            self.cycle.restore("all", how=VersionHandling(Mode.all))
             assert self.readings_of("all") >= self.superseded
             for mode in (Mode.all, Mode.latest, Mode.merged):
-                self.cycle.restore("back", how=How(mode))
+                self.cycle.restore("back", how=VersionHandling(mode))
             assert self.collection("back") >= self.archived.items()
             assert self.online or self.rows_of("back") == self.archived
         finally:

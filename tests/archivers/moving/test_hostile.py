@@ -29,7 +29,7 @@ from pymongo.errors import PyMongoError
 
 from archivers.moving import filling, sweep
 from archivers.writes import delete
-from buckets.decoding.decode import Lot
+from buckets.decoding.decode import BucketSet
 from config.tables import Store
 from tests.archivers.builders import (
     DAY0,
@@ -200,14 +200,14 @@ def test_a_cursor_that_gives_a_bucket_twice(
     inner = sweep.Sweep.sort
     seen: list[int] = []
 
-    def sort(self: Any, lot: Any) -> None:
-        inner(self, lot)
+    def sort(self: Any, buckets: Any) -> None:
+        inner(self, buckets)
         if not seen:
             database["iot"].update_one({"_id": "001"}, {"$set": {"note": "moved"}})
             moved = self._work.source.by_ids(["001"])
             seen.extend(len(again) for again in moved)
             for again in self._work.source.by_ids(["001", "002"]):
-                inner(self, Lot(again, cycle.policy))
+                inner(self, BucketSet(again, cycle.policy))
 
     monkeypatch.setattr(sweep.Sweep, "sort", sort)
     live = [raw for raw in cycle.live() if bson.decode(raw)["_id"] != "001"]

@@ -14,7 +14,7 @@ from archivers.proof.audit import audit
 from archivers.tasks import Connections, LocalExecutor
 from archivers.upkeep import roll_up_all
 from buckets.bson.raw import Batch
-from buckets.decoding.decode import Lot
+from buckets.decoding.decode import BucketSet
 from buckets.packing.pack import Packed, PackedGroup, pack
 from buckets.packing.unpack import Readings, gives
 from config.tables import Store
@@ -34,9 +34,9 @@ def test_what_was_read_is_given_back_before_the_copy_is_read_again(
     held: list[ref[Any]] = []
     checked: list[int] = []
 
-    def packing(lot: Lot) -> Packed:
-        packed = pack(lot)
-        held.extend(map(ref, (lot.decoded, packed.rows.time)))
+    def packing(buckets: BucketSet) -> Packed:
+        packed = pack(buckets)
+        held.extend(map(ref, (buckets.decoded, packed.rows.time)))
         return packed
 
     def comparing(readings: Readings, groups: list[PackedGroup], batch: Batch) -> bool:

@@ -23,7 +23,7 @@ from pymongo.database import Database
 
 from archivers.moving.filling import Filling
 from buckets.bson.raw import Batch
-from buckets.decoding.decode import Lot
+from buckets.decoding.decode import BucketSet
 from buckets.fields.times import DAY_MS
 from buckets.packing.pack import Packed, pack
 from buckets.source import Source
@@ -125,9 +125,9 @@ def test_the_next_day_is_fetched_while_one_is_worked_on(
             is_asked_for.set()
         return ending(source, start_ms, end_ms)
 
-    def waiting(filling: Filling, lot: Lot) -> None:
+    def waiting(filling: Filling, buckets: BucketSet) -> None:
         assert is_asked_for.wait(20)
-        measure(filling, lot)
+        measure(filling, buckets)
 
     monkeypatch.setattr(Source, "ending", noted)
     monkeypatch.setattr(Filling, "measure", waiting)
@@ -209,8 +209,8 @@ def test_a_copy_that_gives_another_bit_halts_the_run(
 ) -> None:
     """The files lie there as they were written: it is the documents that differ."""
 
-    def flipping(lot: Lot) -> Packed:
-        packed = pack(lot)
+    def flipping(buckets: BucketSet) -> Packed:
+        packed = pack(buckets)
         at = [group.overflow for group in packed.groups].index(which == "extra")
         skeleton = packed.groups[at].skeleton
         changed = skeleton[:4] + bytes([skeleton[4] ^ 1]) + skeleton[5:]

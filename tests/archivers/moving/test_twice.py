@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymongo.database import Database
 
+from archivers.moving import copied as copied_buckets
 from archivers.moving import filling, sweep
 from archivers.moving import offline as offline_run
-from archivers.moving import waiting as waiting_buckets
 from buckets.bson.raw import Batch, Docs
 from config.tables import Store
 from tests.archivers.builders import DAY0, LATER, Case, encode, samples
@@ -54,14 +54,14 @@ def test_a_bucket_that_grows_after_its_copy(
     inner = sweep.Sweep.flush
 
     def flush(self: Any) -> None:
-        moves = bool(self._filling._going)
+        moves = bool(self._filling._selected)
         inner(self)
         if moves:
             database["iot"].replace_one({"_id": "a1"}, grown)
 
     monkeypatch.setattr(sweep, "prefetch", lambda days, *_: days)  # the next day is read once it has grown
     monkeypatch.setattr(filling, "MAX_READINGS", 4)
-    monkeypatch.setattr(waiting_buckets, "MOST_IN_MEMORY", in_memory)
+    monkeypatch.setattr(copied_buckets, "MOST_IN_MEMORY", in_memory)
     monkeypatch.setattr(sweep.Sweep, "flush", flush)
     report = cycle.run()
     monkeypatch.setattr(sweep.Sweep, "flush", inner)
@@ -107,7 +107,7 @@ def test_a_bucket_that_grows_while_its_copy_is_under_way_and_then_goes(
         return delete(self, *args)
 
     def note(self: Any) -> None:
-        if self._filling._going:
+        if self._filling._selected:
             events.append("flush")
         flush(self)
 
@@ -117,7 +117,7 @@ def test_a_bucket_that_grows_while_its_copy_is_under_way_and_then_goes(
         patch.setattr(sweep.Sweep, "flush", note)
         patch.setattr(offline_run.OfflineRun, "_delete", go)
         report = cycle.run()
-    assert events.index("delete") == 2, "one lot was copied, and another was ready"
+    assert events.index("delete") == 2, "one commit was copied, and another was ready"
     for days in (3, 6):
         cycle.run(LATER + days * DAY)
     moments = [it["time"] for one in [*first, last] for it in one["samples"]]
@@ -131,7 +131,7 @@ def test_no_folder_for_names_that_wait(
 ) -> None:
     """The run fails, and the next one does the work."""
     cycle = Cycle(database, samples("dates").with_archive(delete=False), file_store).load()
-    monkeypatch.setattr(waiting_buckets, "MOST_IN_MEMORY", 1)
+    monkeypatch.setattr(copied_buckets, "MOST_IN_MEMORY", 1)
     with monkeypatch.context() as patch:
         patch.setattr("tempfile.tempdir", "/nowhere")
         with pytest.raises(FileNotFoundError, match="/nowhere"):
@@ -142,25 +142,25 @@ def test_no_folder_for_names_that_wait(
 
 @given(data=st.data(), in_memory=st.sampled_from([1, 100, 1 << 20]))
 def test_names_that_wait(data: st.DataObject, in_memory: int) -> None:
-    """Of some buckets: those that were in an earlier lot whose time theirs overlaps, and that stayed, or that
+    """Of some buckets: those in an earlier commit whose time theirs overlaps, and that stayed, or that
     is not settled."""
     ids = st.integers(0, 40).map(lambda number: ObjectId(f"{number:024x}")) | st.integers(0, 9)
     span = st.tuples(st.integers(0, 9), st.integers(0, 9)).map(sorted)
-    lots = data.draw(
+    copies = data.draw(
         st.lists(st.tuples(span, st.lists(ids, min_size=1, max_size=20, unique=True)), max_size=6)
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(waiting_buckets, "MOST_IN_MEMORY", in_memory)
-        waiting = waiting_buckets.Waiting()
+        patch.setattr(copied_buckets, "MOST_IN_MEMORY", in_memory)
+        waiting = copied_buckets.CopiedBuckets()
     stay, settled = data.draw(st.lists(st.booleans(), min_size=6, max_size=6)), 0
     with closing(waiting):
-        for number, ((first, last), names) in enumerate(lots):
+        for number, ((first, last), names) in enumerate(copies):
             batch = Batch.of(Docs.of([bson.encode({"_id": name}) for name in names]))
             before = [
                 {name for (low, high), held in some if low <= last and high >= first for name in held}
-                for some in ([lots[i] for i in range(settled) if stay[i]], lots[settled:number])
+                for some in ([copies[i] for i in range(settled) if stay[i]], copies[settled:number])
             ]
-            found = waiting.staying(batch, first, last), waiting.under_way(batch, first, last)
+            found = waiting.staying(batch, first, last), waiting.unsettled(batch, first, last)
             assert [it.tolist() for it in found] == [[name in some for name in names] for some in before]
             waiting.begin(batch, first, last)
             while settled <= number and data.draw(st.booleans()):

@@ -148,9 +148,9 @@ def _days(draw: st.DrawFn) -> tuple[Day, list[int], list[int]]:
         held=int(held.sum()) + others,
         closed=int(closed.sum()) + others if are_apart else 0,
         copied=int(copied.sum()) if are_apart else 0,
-        told=every if is_rolled_up else np.zeros(rows, dtype=np.int64),
-        told_all=int(every.sum()) + others if is_rolled_up else 0,
-        is_told=np.full(rows, is_rolled_up),
+        summarised=every if is_rolled_up else np.zeros(rows, dtype=np.int64),
+        summarised_all=int(every.sum()) + others if is_rolled_up else 0,
+        is_summarised=np.full(rows, is_rolled_up),
     )
     return day, held.tolist(), every.tolist()
 

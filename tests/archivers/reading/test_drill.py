@@ -15,7 +15,7 @@ from pymongo.database import Database
 from archivers.evidence.coverage import CoverageQuery, coverage
 from archivers.evidence.drill import drill, sample
 from archivers.records.days import CommitDays
-from archivers.restoring.put import standing_in
+from archivers.restoring.put import existing_in
 from config.errors import HaltedError
 from config.tables import Store
 from tests.archivers.builders import CODEC, LATER, Case, deletable, slots, timeseries
@@ -70,7 +70,7 @@ def test_what_comes_back_otherwise_is_told(
     """A server that gives other bytes than it was given: nothing real does."""
     cycle = one(database, file_store)
     monkeypatch.setattr(
-        "archivers.evidence.drill.standing_in", lambda *them: [b"other", *standing_in(*them)[1:]]
+        "archivers.evidence.drill.existing_in", lambda *them: [b"other", *existing_in(*them)[1:]]
     )
     found = drill(cycle.context(NOW), 1000, 0)
     assert sum(it.equal for it in found) < sum(it.buckets for it in found)

@@ -12,7 +12,7 @@ from bson.objectid import ObjectId
 from pymongo.database import Database
 
 from archivers.evidence import copies
-from archivers.evidence.explain import Answer, Explained, Question, explain
+from archivers.evidence.explain import ExplainedBucket, ExplainQuery, ExplainResult, explain
 from buckets.fields.times import DAY_MS, as_ms
 from config.tables import Store
 from tests.archivers.builders import CODEC, DAY0, Case, deletable, encode, reading, samples, timeseries
@@ -23,12 +23,12 @@ Document = dict[str, Any]
 AS_GIVEN: CodecOptions[Document] = CodecOptions(tz_aware=True)
 
 
-def asked(cycle: Cycle, identity: Any, at: datetime | None = None) -> Answer:
-    question = Question(identity, has_identity=True, at=None if at is None else as_ms(at))
+def asked(cycle: Cycle, identity: Any, at: datetime | None = None) -> ExplainResult:
+    question = ExplainQuery(identity, has_identity=True, at=None if at is None else as_ms(at))
     return explain(cycle.context(), question, None)
 
 
-def found(cycle: Cycle, identity: Any, at: datetime | None = None) -> Explained:
+def found(cycle: Cycle, identity: Any, at: datetime | None = None) -> ExplainedBucket:
     (only,) = asked(cycle, identity, at).buckets
     return only
 
@@ -60,7 +60,7 @@ def test_an_instant_finds_what_covers_it(database: Database[Document], file_stor
     wanted = [it["_id"] for it in told if it["first"] <= at <= it["last"]]
     assert wanted
     for _ in range(2):
-        answer = explain(cycle.context(), Question(at=as_ms(at)), None)
+        answer = explain(cycle.context(), ExplainQuery(at=as_ms(at)), None)
         assert [it.id for it in answer.buckets] == wanted
         cycle.run()
 

@@ -19,9 +19,9 @@ from pymongo.database import Database
 
 from archivers.querying.engine import Engine
 from archivers.querying.explaining import explain
-from archivers.querying.served import Served, Watched
+from archivers.querying.served import ScanLog, ServedTable
 from archivers.querying.tables import Misfit
-from archivers.querying.views import looking
+from archivers.querying.views import read_context
 from archivers.tasks import Connections
 from config.policies import Policy
 from config.tables import Store
@@ -88,7 +88,7 @@ class World:
         self.opened = Opened(self.cycle.store)
         self._counted = MongoClient[Document](uri, tz_aware=True, event_listeners=[self.counts])
         connections = Connections(self._counted["test_querying"], self.opened)
-        self.engine = Engine([looking(connections, self.cycle.policy, DAY0)], MEMORY)
+        self.engine = Engine([read_context(connections, self.cycle.policy, DAY0)], MEMORY)
         self.plain = duckdb.connect()
         self.plain.execute("SET TimeZone = 'UTC'")
         rows = [{"s": s, "n": n, "time": at, "p": p} for (s, n), at, p in self.cycle.case.readings]
@@ -256,7 +256,7 @@ def test_each_bucket_model(database: Database[Document], file_store: Store, case
     cycle = Cycle(database, case.online() if archive == "online" else case, file_store).load()
     cycle.run(DAY0 + timedelta(days=31))
     connections = Connections(database, cycle.store)
-    with Engine([looking(connections, cycle.policy, DAY0)], MEMORY) as engine:
+    with Engine([read_context(connections, cycle.policy, DAY0)], MEMORY) as engine:
         names = [
             it.replace(".", "_") for it in (*cycle.policy.series_names, "time", *cycle.policy.value_names)
         ]
@@ -291,8 +291,8 @@ def test_what_is_noted_of_queries_does_not_grow_with_them() -> None:
         def read(self, _narrowed: object) -> Iterator[pa.Table]:
             raise OSError(f"{len(seen)}")
 
-    watched, seen = Watched(), list[str]()
-    served = Served("ticks", Broken(), watched)
+    watched, seen = ScanLog(), list[str]()
+    served = ServedTable("ticks", Broken(), watched)
     for _ in range(1100):
         with pytest.raises(OSError) as caught:
             served.scanner().to_reader().read_all()

@@ -11,7 +11,7 @@ from pymongo.database import Database
 
 from archivers.format.manifest import Link
 from archivers.format.names import commit_at, commit_name
-from archivers.records.heads import Heads, advanced, read_heads
+from archivers.records.heads import Heads, heads_update, read_heads
 from archivers.records.receipts import Receipts
 from archivers.records.registry import Registry
 
@@ -67,7 +67,7 @@ def test_a_commit_takes_the_place_of_those_it_names(database: Database[Document]
     with database.client.start_session() as session, session.start_transaction():
         live = np.ones(3, dtype=np.bool_)
         facts = {"seal": NEW.sha256, "sequence": sequence}
-        receipts.set_live(NEW.commit, live, facts, session, also=[advanced(receipts, manifest)])
+        receipts.set_live(NEW.commit, live, facts, session, also=[heads_update(receipts, manifest)])
     assert read_heads(receipts) == expected
     registered = commit_at(NEW.commit, sequence, NEW.sha256)
     assert receipts.all_registered() == {NEW.commit: registered}

@@ -20,7 +20,7 @@ from archivers.format.archive import OfflineArchive
 from archivers.moving import filling
 from archivers.records.receipts import COLLECTION as RECEIPTS
 from archivers.tasks import LocalExecutor
-from buckets.decoding.decode import Lot
+from buckets.decoding.decode import BucketSet
 from buckets.fields.times import TimeRange
 from config.errors import HaltedError
 from config.policies import Compact
@@ -311,23 +311,23 @@ def test_a_day_that_is_larger_than_what_a_run_holds(
     executor = LocalExecutor(cycle.context().connections, memory=memory)
     decoded: list[int] = []
     copied: list[int] = []
-    copy, cells = OfflineArchive.copy, vars(Lot)["cells"]
+    copy, cells = OfflineArchive.copy, vars(BucketSet)["cells"]
 
-    def seen(lots: Iterable[Lot]) -> Iterator[Lot]:
-        for lot in lots:
-            copied.append(lot.cells)
-            assert lot.batch.size <= filling.MAX_BYTES * memory / USUAL_MEMORY
-            yield lot
+    def seen(bucket_sets: Iterable[BucketSet]) -> Iterator[BucketSet]:
+        for buckets in bucket_sets:
+            copied.append(buckets.cells)
+            assert buckets.batch.size <= filling.MAX_BYTES * memory / USUAL_MEMORY
+            yield buckets
 
-    def copying(archive: OfflineArchive, lots: Iterable[Lot], *given: Any) -> Any:
-        return copy(archive, seen(lots), *given)
+    def copying(archive: OfflineArchive, bucket_sets: Iterable[BucketSet], *given: Any) -> Any:
+        return copy(archive, seen(bucket_sets), *given)
 
-    def counting(lot: Lot) -> int:
-        decoded.append(cells.fget(lot))
+    def counting(buckets: BucketSet) -> int:
+        decoded.append(cells.fget(buckets))
         return decoded[-1]
 
     monkeypatch.setattr(OfflineArchive, "copy", copying)
-    monkeypatch.setattr(Lot, "cells", property(counting))
+    monkeypatch.setattr(BucketSet, "cells", property(counting))
     report = cycle.compact(LATER, executor=executor)
     merged = [it for it in manifests(cycle) if len(it["replaces"]) > 1]
     assert [len(it["sections"]) for it in merged] == [len(copied)]

@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pymongo.database import Database
 
-from archivers.compacting.plan import MAX_BUCKETS, MAX_SECTIONS, Size, StandingCommit, groups, most
+from archivers.compacting.plan import MAX_BUCKETS, MAX_SECTIONS, CommitInfo, Size, groups, section_limit
 from archivers.erasing.commits import commits_of
 from archivers.erasing.erasure import Erasure
 from archivers.evidence.drill import drill
@@ -200,7 +200,7 @@ def test_an_erasure_reads_the_sections_of_its_series(database: Database[Document
     archive = cycle.context().offline()
     assert archive is not None
     (held,) = commits_of(archive, erasure, lambda going: seen.append(len(going)))
-    assert (len(held.found.going), len(held.names), seen) == (3, 3, [3])
+    assert (len(held.found.erased), len(held.names), seen) == (3, 3, [3])
     assert len(store.parts) == 1
 
 
@@ -294,14 +294,14 @@ def test_it_dies_at_each_step(
     assert not steps.died and die_at > 100
 
 
-SECTION = most(USUAL_MEMORY)
+SECTION = section_limit(USUAL_MEMORY)
 
 
-def standing(number: int, cells: int, *, is_closed: bool) -> StandingCommit:
+def standing(number: int, cells: int, *, is_closed: bool) -> CommitInfo:
     name = f"2026-01-01_2026-01-01_f000001_{number:016x}"
     commit = Commit(name, "2026-01-01", "2026-01-01", 1, number)
     held = Size(cells, cells * 30)
-    return StandingCommit(commit, LATER, cells, held, cells, "kin", is_closed, False, False, (0, 1))
+    return CommitInfo(commit, LATER, cells, held, cells, "kin", is_closed, False, False, (0, 1))
 
 
 commits = st.lists(st.tuples(st.integers(1, 2_000_000), st.booleans()), max_size=120)

@@ -10,7 +10,7 @@ import bson
 import pytest
 from pymongo.database import Database
 
-from archivers.restoring.target import How, Mode
+from archivers.restoring.target import Mode, VersionHandling
 from config.errors import BucketwiseError, UsageError
 from config.tables import Store
 from tests.archivers.builders import (
@@ -80,16 +80,16 @@ def original(document: bytes) -> bytes:
 def test_all_versions_come_back_as_they_were(cycle: Cycle) -> None:
     """Beside each other; or the older ones elsewhere."""
     raw = archive(cycle, hours({3: 1.0, 5: 2.0}), hours({5: 7}), hours({0: 0.5}))
-    report = cycle.restore("back", how=How(Mode.all))
+    report = cycle.restore("back", how=VersionHandling(Mode.all))
     assert (report.buckets, report.readings, report.versions) == (1, 1, 2)
     back = {len(encode(it)): encode(it) for it in cycle.database["back"].find()}
     assert sorted(back.values(), key=len)[0] == raw[2]
     older = sorted((it for it in raw_documents(cycle.database, "back") if it != raw[2]), key=versioned)
     assert [original(it) for it in older] == raw[:2]
     before = raw_documents(cycle.database, "back")
-    assert cycle.restore("back", how=How(Mode.all)) == report
+    assert cycle.restore("back", how=VersionHandling(Mode.all)) == report
     assert raw_documents(cycle.database, "back") == before
-    assert cycle.restore("other", how=How(Mode.all, "older")).versions == 2
+    assert cycle.restore("other", how=VersionHandling(Mode.all, "older")).versions == 2
     assert raw_documents(cycle.database, "other") == [raw[2]]
     assert sorted(raw_documents(cycle.database, "older"), key=versioned) == older
 
@@ -103,7 +103,7 @@ def test_one_way_after_the_other(cycle: Cycle) -> None:
     raw = archive(cycle, hours({3: 1.0, 5: 2.0}), hours({5: 7}), hours({0: 0.5}))
     merged = encode(hours({3: 1.0, 5: 7, 0: 0.5}))
     for mode, wanted in ((Mode.latest, raw[2]), (Mode.merged, merged)) * 2:
-        report = cycle.restore("back", how=How(mode))
+        report = cycle.restore("back", how=VersionHandling(mode))
         assert raw_documents(cycle.database, "back") == [wanted]
         assert (report.buckets, report.versions) == (1, 2)
     insert(cycle.database, "again", raw[1:2])
@@ -117,7 +117,7 @@ def test_what_the_archive_does_not_hold_is_never_written_over(cycle: Cycle) -> N
     insert(cycle.database, "back", [stranger])
     for mode in Mode:
         with pytest.raises(BucketwiseError, match=r"\d of \d buckets were not restored.*the same _id"):
-            cycle.restore("back", how=How(mode))
+            cycle.restore("back", how=VersionHandling(mode))
         assert raw_documents(cycle.database, "back") == [stranger]
 
 
@@ -134,7 +134,7 @@ def test_versions_of_different_series_are_not_merged(cycle: Cycle) -> None:
     with pytest.raises(BucketwiseError, match=r"different series.*`--versions all`"):
         cycle.restore("back")
     assert raw_documents(cycle.database, "back") == raw[:1]
-    cycle.restore("back", how=How(Mode.all))
+    cycle.restore("back", how=VersionHandling(Mode.all))
     assert raw[1] in raw_documents(cycle.database, "back")
 
 
@@ -205,7 +205,7 @@ def test_in_the_source_the_last_version_leaves_the_others_archived(cycle: Cycle)
     raw = archive(cycle, hours({3: 1.0}), hours({3: 2.0}))
     merged = [encode(hours({3: 2.0}))]
     for mode, counting in ((Mode.latest, raw[:1]), (Mode.merged, []), (Mode.latest, raw[:1])):
-        cycle.restore("slots", how=How(mode))
+        cycle.restore("slots", how=VersionHandling(mode))
         assert cycle.live() == merged
         assert read(cycle) == counting
     cycle.unpin()
@@ -215,10 +215,10 @@ def test_in_the_source_the_last_version_leaves_the_others_archived(cycle: Cycle)
 
 def test_what_can_not_be_asked_for(cycle: Cycle) -> None:
     for how, told in (
-        (How(Mode.all), "--versions-to"),
-        (How(Mode.all, "slots"), "would be live"),
-        (How(Mode.merged, "older"), "--versions all alone"),
-        (How(Mode.all, "bucketwise_x"), "can't be restored there"),
+        (VersionHandling(Mode.all), "--versions-to"),
+        (VersionHandling(Mode.all, "slots"), "would be live"),
+        (VersionHandling(Mode.merged, "older"), "--versions all alone"),
+        (VersionHandling(Mode.all, "bucketwise_x"), "can't be restored there"),
     ):
         with pytest.raises(UsageError, match=told):
             cycle.restore("slots", how=how)
@@ -235,7 +235,7 @@ def test_overflow_of_older_versions_joins_no_bucket(database: Database[Document]
     database["iot_extra"].drop()
     late = {**first, "nsamples": 1, "samples": [{"val": 9.0, "time": first["first"]}], "has_extras": False}
     archive(cycle, late)
-    cycle.restore("last", how=How(Mode.all, "older"))
+    cycle.restore("last", how=VersionHandling(Mode.all, "older"))
     assert len(cycle.live_overflow()) == len(cycle.case.overflow) - len(extras)
     older = raw_documents(database, "older")
     assert len(older) == 1 + len(extras)

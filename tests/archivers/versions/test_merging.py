@@ -12,7 +12,7 @@ import bson
 import pytest
 from pymongo.database import Database
 
-from archivers.restoring.target import How, Mode
+from archivers.restoring.target import Mode, VersionHandling
 from buckets.fields.times import as_ms
 from config.errors import HaltedError, UsageError
 from config.tables import Store
@@ -63,15 +63,15 @@ def test_restores_of_what_was_merged(cycle: Cycle) -> None:
     assert raw_documents(cycle.database, "back") == sorted([merged, other])
     assert (report.buckets, report.readings, report.versions) == (2, 2, 0)
     for mode in (Mode.latest, Mode.merged, Mode.latest):
-        report = cycle.restore("back", how=How(mode))
+        report = cycle.restore("back", how=VersionHandling(mode))
         assert raw_documents(cycle.database, "back") == sorted([raw[2], other])
         assert report.buckets == 2
-    report = cycle.restore("again", how=How(Mode.all, "older"))
+    report = cycle.restore("again", how=VersionHandling(Mode.all, "older"))
     assert (report.buckets, report.versions) == (2, 1)
     assert raw_documents(cycle.database, "again") == sorted([raw[2], other])
     assert [original(it) for it in sorted(raw_documents(cycle.database, "older"), key=versioned)] == raw[:1]
     with pytest.raises(UsageError, match="--versions latest"):
-        cycle.restore("slots", how=How(Mode.latest))
+        cycle.restore("slots", how=VersionHandling(Mode.latest))
 
 
 def test_a_stranger_in_the_archive_is_never_changed(cycle: Cycle) -> None:
@@ -201,7 +201,7 @@ def test_the_grace_is_waited_for(database: Database[Document], file_store: Store
     second = cycle.run(LATER + timedelta(days=5))
     assert (second.buckets, second.deleted, second.left) == (0, 0, 1)
     assert content(cycle) == [{"3": 1.0}, {"4": 2.0}]
-    cycle.restore("back", how=How(Mode.all))  # what waits is no version yet
+    cycle.restore("back", how=VersionHandling(Mode.all))  # what waits is no version yet
     assert raw_documents(database, "back") == cycle.archived()
     assert cycle.run(LATER + timedelta(days=7)).deleted == 1
     assert content(cycle) == [{"3": 1.0, "4": 2.0}]
@@ -212,14 +212,14 @@ def test_summaries_follow_where_a_version_hides_another(cycle: Cycle) -> None:
     archive(cycle, hours({3: 1.0, 4: 1.0}))
     asked: list[tuple[bool, bool]] = []
 
-    def rolled_up(_start: int, _end: int, *, anew: bool = False) -> bool:
-        asked.append((anew, can[0]))
-        return can[0] or not anew
+    def rolled_up(_start: int, _end: int, *, force: bool = False) -> bool:
+        asked.append((force, can[0]))
+        return can[0] or not force
 
     can = [False]
     insert(cycle.database, "slots", [encode(hours({5: 2.0}))])
     cycle.run(through=as_ms(LATER), rolled_up=rolled_up)
-    assert not any(anew for anew, _ in asked)  # nothing is hidden
+    assert not any(force for force, _ in asked)  # nothing is hidden
     insert(cycle.database, "slots", [encode(hours({4: 2.0}))])
     cycle.run(through=as_ms(LATER), rolled_up=rolled_up)
     assert asked[-1] == (True, False)

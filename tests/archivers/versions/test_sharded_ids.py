@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from archivers.restoring.put import standing_in
+from archivers.restoring.put import existing_in
 from archivers.writes.delete import guarded_delete
 from buckets.bson.cluster import is_sharded, keeps_ids_unique, shard_key
 from buckets.bson.raw import Batch
@@ -62,7 +62,7 @@ def test_those_with_an_id_of_their_own_are_found(shards: Db) -> None:
 
 def test_a_restore_sees_that_another_shard_has_the_id(shards: Db) -> None:
     with pytest.raises(HaltedError, match="_id 2"):
-        standing_in(shards, "ticks", read(shards, 2).main)
+        existing_in(shards, "ticks", read(shards, 2).main)
 
 
 def test_measurements_may_share_an_id(shards: Db) -> None:

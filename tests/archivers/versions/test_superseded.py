@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from archivers.restoring.target import How, Mode
+from archivers.restoring.target import Mode, VersionHandling
 from config.tables import Store
 from tests.archivers.builders import LATER, Case, encode, insert, raw_documents, slots
 from tests.archivers.harness import Cycle
@@ -66,7 +66,7 @@ class Place:
         """All that the archive gives of the bucket, the last one last; without it, they are read twice."""
         found = []
         for _ in range(2):
-            self.cycle.restore("all", how=How(Mode.all, "older"))
+            self.cycle.restore("all", how=VersionHandling(Mode.all, "older"))
             older = sorted(raw_documents(self.cycle.database, "older"), key=versioned)
             found.append([*map(original, older), *raw_documents(self.cycle.database, "all")])
         assert found[0] == found[1]
@@ -74,7 +74,7 @@ class Place:
 
     def restored(self, mode: Mode) -> list[bytes]:
         name = f"back_{mode}"
-        self.cycle.restore(name, how=How(mode))
+        self.cycle.restore(name, how=VersionHandling(mode))
         return raw_documents(self.cycle.database, name)
 
 

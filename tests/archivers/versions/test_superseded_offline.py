@@ -14,7 +14,7 @@ import archivers.moving.offline
 from archivers.format.manifest import Manifest
 from archivers.recovering.commits import CommitRegistry
 from archivers.restoring.settle import plan_of
-from archivers.restoring.target import How, Mode, Plan
+from archivers.restoring.target import Mode, Plan, VersionHandling
 from archivers.versions.history import Fold, History, Version
 from archivers.versions.superseded import Superseded, still_live
 from buckets.bson.raw import Batch, Docs
@@ -51,7 +51,7 @@ def slots_of(documents: list[bytes]) -> list[dict[str, float]]:
 
 
 def all_versions(cycle: Cycle) -> list[dict[str, float]]:
-    cycle.restore("all", how=How(Mode.all, "older"))
+    cycle.restore("all", how=VersionHandling(Mode.all, "older"))
     older, last = (raw_documents(cycle.database, name) for name in ("older", "all"))
     return slots_of([*older, *last])
 
@@ -156,7 +156,7 @@ def test_a_version_that_counts_again_is_counted_once(
     source.replace_one({"_id": FIRST["_id"]}, bson.decode(encode(FIRST)))
     source.update_one({"_id": "z"}, {"$set": {"p.4": 1.0}})
     run_after(cycle, 4, 8, 12)
-    report = cycle.restore("all", how=How(Mode.all, "older"))
+    report = cycle.restore("all", how=VersionHandling(Mode.all, "older"))
     assert (report.buckets, report.readings, report.versions) == (2, 4, 0)
     assert len(raw_documents(database, "all")) == 2
     assert raw_documents(database, "older") == []
@@ -170,7 +170,7 @@ def test_the_last_version_that_counts_is_the_one_restored() -> None:
         return Version(Batch.of(Docs.of([encode(document)])), policy, is_superseded=is_superseded)
 
     history = History([version(FIRST, is_superseded=False), version(LATE, is_superseded=True)])
-    plan = plan_of(history, [], Fold([], None), How(Mode.all, "older"))
+    plan = plan_of(history, [], Fold([], None), VersionHandling(Mode.all, "older"))
     assert isinstance(plan, Plan)
     assert plan.final.main[0] == encode(FIRST)
     assert slots_of(plan.aside) == [{"9": 4.0}]
@@ -188,7 +188,7 @@ def test_a_restore_reads_each_file_of_versions_a_bounded_number_of_times(
     monkeypatch.setattr("archivers.writes.delete.MAX_BUCKETS", 1)
     listed = counted(monkeypatch, "files")
     read_back = counted(monkeypatch, "read")
-    report = cycle.restore("all", how=How(Mode.all, "older"))
+    report = cycle.restore("all", how=VersionHandling(Mode.all, "older"))
     assert (report.buckets, report.versions) == (9, 1)
     assert len(listed) <= 3
     assert len(read_back) <= 6
@@ -210,7 +210,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[int]:
 def test_a_moved_bucket_counts_once_though_its_commit_was_taken_over(
     database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a commit takes over is as old as it was there, and waits no longer. Each day is a lot."""
+    """What a commit takes over is as old as it was there, and waits no longer. Each day is a commit."""
     monkeypatch.setattr("archivers.moving.sweep.MAX_SPAN_MS", 1)
     cycle = cycle_of(database, file_store, grace=3 * DAYS)
     insert(database, "slots", [encode({**hours({1: 1.0}), "_id": "z"})])

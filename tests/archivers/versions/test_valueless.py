@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archivers.moving.valueless import Days, Doubt
+from archivers.moving.valueless import EmptyDay, ReadingsByDay
 from buckets.columns import Columns, Kind
 from buckets.fields.times import DAY_MS
 
@@ -47,10 +47,10 @@ def test_finds_what_a_plain_loop_finds(buckets: list[list[Reading]], of_several:
         cells.setdefault(("q", series, day), []).append(q)
     had = {cell[:2] for cell, kinds in cells.items() if Kind.FINITE in kinds}
     empty = {cell for cell, kinds in cells.items() if Kind.FINITE not in kinds}
-    days = Days(columns(buckets, of_several=of_several))
-    found = days.doubts("pq")
+    days = ReadingsByDay(columns(buckets, of_several=of_several))
+    found = days.empty_days("pq")
     assert len(found) == len(empty)
-    assert set(found) == {Doubt(*cell, cell[:2] in had) for cell in empty}
+    assert set(found) == {EmptyDay(*cell, cell[:2] in had) for cell in empty}
     for doubt in found:
         holding = [
             i

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from buckets.decoding.decode import Lot, decode
+from buckets.decoding.decode import BucketSet, decode
 from buckets.packing.pack import pack
 from buckets.packing.unpack import Readings, unpack
 from config.policies import Policy
@@ -156,7 +156,7 @@ def test_anything_is_packed_bit_for_bit_or_quarantined(data: st.DataObject) -> N
     assert all(it.reason and (it.field + it.reason).encode() for it in decoded.quarantined)
     if len(decoded.units):
         going = batch.take(np.sort(decoded.units))
-        packed = pack(Lot(going, policy))
+        packed = pack(BucketSet(going, policy))
         back = unpack(Readings(packed.rows.time, list(packed.rows.values.values())), packed.groups)
         assert sorted(back.main) == sorted(going.main)
 

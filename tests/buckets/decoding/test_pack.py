@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from buckets.bson.raw import Batch, Docs
-from buckets.decoding.decode import Lot
+from buckets.decoding.decode import BucketSet
 from buckets.layouts import layout
 from buckets.packing.pack import Packed, PackedGroup, Source, pack
 from buckets.packing.unpack import Readings, gives, unpack
@@ -49,7 +49,7 @@ def readings_of(packed: Packed) -> Readings:
 
 def check_round_trip(policy: Policy, found: list[Bucket]) -> Packed:
     batch = batch_of(found)
-    packed = pack(Lot(batch, policy))
+    packed = pack(BucketSet(batch, policy))
     again = unpack(readings_of(packed), packed.groups)
     assert gives(readings_of(packed), packed.groups, batch)
     assert list(again.main) == [bucket.main for bucket in found]
@@ -94,7 +94,7 @@ def minutes_without(without: list[set[int]]) -> Case:
 def test_gives_no_other_batch(case: Case, slab: int, data: st.DataObject) -> None:
     batch = batch_of(case.buckets)
     with eager() if data.draw(st.booleans()) else nullcontext():
-        packed = pack(Lot(batch, case.policy))
+        packed = pack(BucketSet(batch, case.policy))
     other = data.draw(st.sampled_from(others(batch)))(data)
     event(f"another batch: {other is not None}")
     if other is not None:
@@ -175,7 +175,7 @@ def test_what_is_damaged_gives_the_batch_only_where_it_unpacks_to_it(
     case = data.draw(of_a_union() if what in OF_A_UNION else cases() | alike())
     batch = batch_of(case.buckets)
     with eager() if what in OF_A_UNION else nullcontext():
-        packed = pack(Lot(batch, case.policy))
+        packed = pack(BucketSet(batch, case.policy))
     readings, groups = damaged(what, readings_of(packed), packed.groups, data)
 
     def unpacks_to_it() -> bool:
@@ -245,7 +245,7 @@ def changed(held: NDArray[Any], data: st.DataObject) -> NDArray[Any]:
 @quick
 @given(cases())
 def test_rows_are_sorted_and_hold_every_number(case: Case) -> None:
-    check_rows(case.policy, case.buckets, pack(Lot(batch_of(case.buckets), case.policy)))
+    check_rows(case.policy, case.buckets, pack(BucketSet(batch_of(case.buckets), case.policy)))
 
 
 def check_rows(policy: Policy, found: list[Bucket], packed: Packed) -> None:
@@ -271,7 +271,7 @@ def check_rows(policy: Policy, found: list[Bucket], packed: Packed) -> None:
 @quick
 @given(cases())
 def test_tells_what_the_buckets_cover(case: Case) -> None:
-    packed = pack(Lot(batch_of(case.buckets), case.policy))
+    packed = pack(BucketSet(batch_of(case.buckets), case.policy))
     times = [r.time for bucket in case.buckets for r in oracle.readings(case.policy, bucket)]
     times += [oracle.last(case.policy, bucket) for bucket in case.buckets]
     assert (packed.first, packed.last) == (min(times), max(times))
@@ -333,7 +333,7 @@ def test_buckets_that_follow_one_another_with_overflow_and_without_readings(
 
 def test_a_bucket_that_breaks_its_model_is_refused() -> None:
     with pytest.raises(ValueError, match="can't be packed"):
-        pack(Lot(batch_of([reading(1, ("s", bson_of.text("x")))]), READING))
+        pack(BucketSet(batch_of([reading(1, ("s", bson_of.text("x")))]), READING))
 
 
 ODD = {
@@ -456,7 +456,7 @@ def test_documents_are_rebuilt_once_and_not_at_all_to_be_compared(
         fields = [("s", bson_of.text("x")), ("d", start), ("p", bson_of.sub(*held))]
         found.append(reading(i, *fields, ("x" * 1000, bson_of.null)))
     batch = batch_of(found)
-    packed = pack(Lot(batch, SLOTS))
+    packed = pack(BucketSet(batch, SLOTS))
     assert any(len(group.flag) for group in packed.groups) == is_union
     unpack(readings_of(packed), packed.groups)  # so that all is imported
     tracemalloc.start()

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from buckets.bson.raw import Batch, Docs
 from buckets.decoding import decode as decoding
-from buckets.decoding.decode import Decoded, Lot, decode
+from buckets.decoding.decode import BucketSet, Decoded, decode
 from buckets.layouts import groups, merge, union
 from buckets.layouts.cache import ByteLimitedCache
 from buckets.layouts.groups import group_by_layout
@@ -162,11 +162,11 @@ def test_what_is_packed_does_not_come_of_what_was_decoded_before(policy: Policy)
     writer.missing, writer.odd = 0.1, 0.05
     batches = [batch_of(writer.buckets(40)) for _ in range(4)]
     for batch in batches:
-        pack(Lot(batch, policy))
+        pack(BucketSet(batch, policy))
     for batch in batches:
-        anew = Lot(batch, policy)
+        anew = BucketSet(batch, policy)
         anew.__dict__["decoded"] = decode(batch, policy, groups.Unions())
-        assert in_bytes(pack(Lot(batch, policy))) == in_bytes(pack(anew))
+        assert in_bytes(pack(BucketSet(batch, policy))) == in_bytes(pack(anew))
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda it: f"{it.model} {it.value_fields[0]}")
@@ -179,10 +179,10 @@ def test_what_is_packed_does_not_come_of_unions_that_were_made_before(policy: Po
     alone = []
     for batch in batches:
         with eager(), patch.object(merge, "known_merges", ByteLimitedCache(0)):
-            alone.append(in_bytes(pack(Lot(batch, policy))))
+            alone.append(in_bytes(pack(BucketSet(batch, policy))))
     with eager(), patch.object(merge, "known_merges", ByteLimitedCache(1 << 20)):
         for _ in range(2):
-            assert [in_bytes(pack(Lot(batch, policy))) for batch in batches] == alone
+            assert [in_bytes(pack(BucketSet(batch, policy))) for batch in batches] == alone
 
 
 def test_a_union_of_the_same_is_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -350,7 +350,7 @@ def test_irregular_buckets_are_laid_out_together(policy: Policy) -> None:
         )
         >= 50
     )
-    packed = pack(Lot(batch, policy))
+    packed = pack(BucketSet(batch, policy))
     assert len(packed.groups) <= 24
 
 

@@ -29,9 +29,9 @@ def install(uri: str, database: str, readings: int) -> None:
     begun: list[int] = []
     was: list[float] = []
 
-    def change_back(self: Any, lot: Any) -> None:
-        begin(self, lot)
-        begun.append(len(lot))
+    def change_back(self: Any, buckets: Any) -> None:
+        begin(self, buckets)
+        begun.append(len(buckets))
         if len(begun) == 1:
             found = source.find_one({"_id": IDENTITY})
             assert found is not None

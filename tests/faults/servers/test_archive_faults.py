@@ -12,7 +12,7 @@ from pymongo.database import Database
 
 from archivers.format.archive import OfflineArchive
 from archivers.format.names import manifest_key
-from archivers.stores.s3 import Patience, S3Store
+from archivers.stores.s3 import RetryLimits, S3Store
 from config.errors import BucketwiseError, HaltedError
 from config.tables import Store
 from tests.archivers.builders import raw_documents, slots
@@ -113,7 +113,7 @@ def test_a_run_through_a_bad_network(
             url.path.strip("/"),
             endpoint_url=proxy.endpoint_url,
             region=settings.region,
-            patience=Patience(2, 20),
+            limits=RetryLimits(2, 20),
         )
         proxy.fault = FAULTS[fault]()
         try:

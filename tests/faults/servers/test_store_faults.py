@@ -16,7 +16,7 @@ import pytest
 
 from archivers.stores import AlreadyExists, Denied, ObjectStore, OutcomeUnknown, StoreError, open_store
 from archivers.stores.file import FileStore
-from archivers.stores.s3 import Patience, S3Store
+from archivers.stores.s3 import RetryLimits, S3Store
 from config.errors import UsageError
 from config.tables import Store
 from tests.conftest import SECRET_KEY
@@ -72,7 +72,7 @@ def through(settings: Store, endpoint_url: str, timeout: float = 30.0) -> S3Stor
         url.path.strip("/"),
         endpoint_url=endpoint_url,
         region=settings.region,
-        patience=Patience(ATTEMPTS, timeout),
+        limits=RetryLimits(ATTEMPTS, timeout),
     )
 
 

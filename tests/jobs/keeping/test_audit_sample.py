@@ -13,7 +13,7 @@ from pymongo.database import Database
 
 from archivers.format.names import day_number
 from archivers.moving import filling
-from archivers.proof.turns import turns_of
+from archivers.proof.rotation import rotation_of
 from archivers.stores import ObjectStore, open_store
 from buckets.fields.times import DAY_MS, as_ms
 from config.amounts import Share
@@ -174,7 +174,7 @@ def test_what_rests_is_there_and_live_ones_are_looked_at(
     key = sorted(key for key in reads.files - set(reads.read) if "/data/" in key)[2]
     file, day = tmp_path / "store" / key, datetime.fromisoformat(key.split("=")[1][:10] + "T00:00Z")
     begins = day_number(key.split("/")[-1][:10])  # its commit does
-    turn = NOW + DAY * next(at for at in range(11) if turns_of(0.1).has(begins, as_ms(NOW) // DAY_MS + at))
+    turn = NOW + DAY * next(at for at in range(11) if rotation_of(0.1).has(begins, as_ms(NOW) // DAY_MS + at))
     whole = file.read_bytes()
     file.unlink()
     assert codes(it.audit()[0]) == {"part-missing"}

@@ -199,12 +199,22 @@ def test_a_server_out_of_reach_is_told_in_a_line(folder: Path, bucketwise: Comma
     assert "hunter2" not in ran.out + ran.err
 
 
-def test_the_module_is_the_program(folder: Path) -> None:
-    command = [sys.executable, "-m", "jobs", "run", "-p", "tick", "--json"]
+def test_the_module_is_the_program_and_imports_what_is_named(folder: Path) -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "jobs", "run", "-p", "tick", "--json"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 2
     assert json.loads(ran.stdout)["exit_code"] == 2
+    imported = {line.rpartition("|")[2].strip() for line in ran.stderr.splitlines()}
+    assert "jobs.steps.working" in imported
+    assert not imported & {"boto3", "apscheduler", "jobs.steps.erasing", "jobs.steps.status"}
+
+
+def test_a_verb_that_is_also_the_name_of_a_policy(folder: Path, bucketwise: CommandLine) -> None:
+    ran = bucketwise("-p", "run", "status", "--json", cwd=folder)
+    assert ran.json["command"] == "status"
+    misspelled = bucketwise("statu", cwd=folder)
+    assert "'status'" in misspelled.err
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b'[mongodb]\nuri = "\xff"', b"\0", b"[" * 5000, None])

@@ -58,7 +58,7 @@ def test_a_text_with_an_offset_that_comes_in_meanwhile_is_rolled_up_now_or_next(
         if not ticks.find_one({"_id": 999}):
             ticks.insert_one(reading(999, late_text))
 
-    def looking(source: Source) -> None:
+    def read_context(source: Source) -> None:
         if when == "before the texts are":
             come_in()
         look(source)
@@ -71,7 +71,7 @@ def test_a_text_with_an_offset_that_comes_in_meanwhile_is_rolled_up_now_or_next(
         return drain(*args, **more)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Source, "look_at_texts", looking)
+        patch.setattr(Source, "look_at_texts", read_context)
         patch.setattr(Stream, "drain", draining)
         bench.roll_up(policy, NOW)
     report = mended(bench, policy)

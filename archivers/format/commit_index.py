@@ -1,4 +1,4 @@
-"""The commits of an offline archive, and how to find those that hold something of a range."""
+"""Finds the commits of an offline archive, and those that may hold something of a range."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ class CommitIndex(Protocol):
         """Returns the types of the columns of these series fields; None where that is not known."""
 
 
-def _counting(manifests: Sequence[Manifest], commits: Iterable[Commit]) -> list[Manifest]:
-    """Returns those of these commits without any that is not registered and replaces one that is: until the
-    receipts have changed hands, they alone tell what is live."""
+def _without_unfinished(manifests: Sequence[Manifest], commits: Iterable[Commit]) -> list[Manifest]:
+    """Returns these manifests without unregistered ones that replace a registered one: until the exchange is
+    recorded, only the receipts of the replaced commits say what is live."""
     registered = {it.name for it in commits if it.seal is not None}
     return [it for it in manifests if it.commit in registered or registered.isdisjoint(it.replaces)]
 
 
-#: Commits that were listed behind the registered ones, by policy.
+#: Commits that were listed after the registered ones, by policy.
 Listed = dict[str, list[Commit]]
 
 
 class ArchivedCommits:
     """The commits of one policy in a store, and how they are found.
 
-    With an index of what is registered, the store is asked for what came after it alone, once."""
+    With an index of what is registered, only commits after it are listed in the store, once."""
 
     def __init__(
         self,
@@ -83,16 +83,16 @@ class ArchivedCommits:
     @property
     def tail(self) -> list[Commit]:
         """Returns the commits in the store from the last registered one on, as listed when this is first
-        called. One that was not registered then may have been since; nothing that it holds had been deleted
-        by then."""
+        called. One that was not registered then may be by now; nothing that it holds had been deleted by
+        then."""
         name = self.policy.name
         if name not in self._listed:
             known = self.index.sequence() if self.index else 0
             self._listed[name] = list(commits(self.store, name, known))
         return self._listed[name]
 
-    def list_anew(self) -> None:
-        """Forgets the listing, since it is out of date."""
+    def refresh(self) -> None:
+        """Forgets the listing, so that the store is listed again."""
         self._listed.pop(self.policy.name, None)
 
     def at(self, index: CommitIndex) -> Self:
@@ -109,7 +109,7 @@ class ArchivedCommits:
         return known + [it for it in tail if not self._is_known(it)]
 
     def _is_known(self, commit: Commit) -> bool:
-        """Returns whether a commit of the tail is registered. One that is, and is not found for a range,
+        """Returns whether a commit of the tail is registered. If it is, and is not found for a range, it
         holds nothing of it, or has been replaced."""
         return self.index is not None and self.index.knows(commit)
 
@@ -117,13 +117,13 @@ class ArchivedCommits:
         """Returns the commits that hold something of [start, end), leaving out those that another one has
         taken over (a crash may leave both). `among` these commits, or all that there are."""
         there = self.within(start_ms, end_ms) if among is None else list(among)
-        read = [self._standing(commit) for commit in there if commit.may_hold(start_ms, end_ms)]
-        named = _counting([manifest for manifest in read if manifest is not None], there)
+        read = [self._current(commit) for commit in there if commit.may_hold(start_ms, end_ms)]
+        named = _without_unfinished([manifest for manifest in read if manifest is not None], there)
         found = [it for it in named if as_ms(it.first) < end_ms and as_ms(it.last) >= start_ms]
         replaced = {name for manifest in named for name in manifest.replaces}
         return [manifest for manifest in found if manifest.commit not in replaced]
 
-    def _standing(self, commit: Commit) -> Manifest | None:
+    def _current(self, commit: Commit) -> Manifest | None:
         """Returns the manifest of a commit; None where it was not registered, and dropped since it was
         listed. Raises DamagedError where that of a registered one is gone."""
         try:
@@ -131,11 +131,11 @@ class ArchivedCommits:
         except NotFound:
             if commit.seal is None:
                 return None
-            self.miss(commit)
+            self.raise_missing(commit)
 
     def earliest(self, at_or_after_ms: int) -> int | None:
         """Returns an instant at or after the argument, so that nothing archived lies between the two; None
-        where nothing is later either. What is asked for doubles, until something is found."""
+        where nothing archived is later. Searches spans of doubling length."""
         at, width = at_or_after_ms, DAY_MS
         span: tuple[int, int] | None = None  # asked for where the first day holds nothing
         while True:
@@ -159,7 +159,7 @@ class ArchivedCommits:
 
     def _starts(self, commit: Commit, at_or_after_ms: int) -> list[int]:
         """Returns where the days of a commit begin, from the instant on."""
-        manifest = self._standing(commit)
+        manifest = self._current(commit)
         parts = manifest.parts if manifest is not None else ()
         return [max(as_ms(it.first), at_or_after_ms) for it in parts if as_ms(it.last) >= at_or_after_ms]
 
@@ -213,7 +213,7 @@ class ArchivedCommits:
         """Returns the url of a commit's manifest."""
         return f"{self.store.url}/{manifest_key(self.policy.name, commit.sequence, commit.name)}"
 
-    def miss(self, commit: Commit) -> NoReturn:
+    def raise_missing(self, commit: Commit) -> NoReturn:
         """Raises DamagedError for a commit whose manifest has gone."""
         raise DamagedError(
             "part-missing", self.place(commit), "the manifest is missing, though a receipt names it"

@@ -8,7 +8,7 @@ from archivers.records.heads import link_of
 from archivers.records.receipts import Receipts, commit_of
 
 
-def family(receipts: Receipts, archive: OfflineArchive, manifest: Manifest) -> list[Manifest]:
+def with_replaced(receipts: Receipts, archive: OfflineArchive, manifest: Manifest) -> list[Manifest]:
     """Returns a manifest and those of all commits that it took over, and that these took over before. Raises
     DamagedError where one of them is gone."""
     found = {manifest.link: manifest}

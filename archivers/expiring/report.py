@@ -1,4 +1,4 @@
-"""What a run did, or would do, at the end of an archive."""
+"""What a run removed, or would remove, by `retain.archive`."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Amount:
 
 
 @dataclass
-class EndReport:
-    """Counts at the end of an archive: what got a tombstone, what has one, what went, and what `undelete`
-    keeps from getting one; and how many buckets stay, by the name of the hold, or since their originals are
-    live."""
+class ExpiryReport:
+    """Counts of an expiry: what got a tombstone (`tombstoned`), already had one (`standing`), was removed
+    (`expired`), or is kept by `undelete` (`lifted`). And how many buckets stay: by the name of the hold that
+    keeps them (`held`), or since their originals are live (`live`)."""
 
     tombstoned: Amount = field(default_factory=Amount)
     standing: Amount = field(default_factory=Amount)

@@ -1,4 +1,4 @@
-"""The end of an online archive: buckets whose last reading is past its time, a UTC day of them at a time.
+"""Expiry of an online archive: removes buckets whose last reading is past `retain.archive`, by UTC days.
 
 A day has one tombstone, a document among the receipts. When it is due, transactions of some buckets each
 check the holds and the tombstone again, delete, and record what went. What comes into a day meanwhile goes
@@ -21,8 +21,8 @@ from pymongo import UpdateOne
 from pymongo.client_session import ClientSession
 
 from archivers.context import ArchiveContext
-from archivers.ending.report import EndReport
-from archivers.ending.rule import Rule
+from archivers.expiring.report import ExpiryReport
+from archivers.expiring.rule import RetentionRule
 from archivers.moving.online import archive_collections, archived_source
 from archivers.records.deletions import packed_ids
 from archivers.records.receipts import CODEC, MERGING, TOMBSTONE, Receipts
@@ -42,45 +42,45 @@ Document = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Sorted:
+class SortedBuckets:
     """Buckets that are past their time: those that go, those that a hold keeps (and which hold), and those
     that are live as well."""
 
-    going: NDArray[np.int64]
+    removable: NDArray[np.int64]
     held: Counter[str]
     live: int
 
 
 @dataclass
-class OnlineEnd:
+class OnlineExpiry:
     """One run of one policy."""
 
     context: ArchiveContext
-    rule: Rule
+    rule: RetentionRule
     writes: bool
-    report: EndReport = field(default_factory=EndReport)
+    report: ExpiryReport = field(default_factory=ExpiryReport)
 
     def run(self) -> None:
-        """Puts tombstones on days that are past their time, and takes out those whose tombstones are due."""
+        """Puts tombstones on days that are past their time, and removes those whose tombstones are due."""
         end = self._end
         if (first := self._archived.earliest_ending(FIRST_MS)) is None or first >= end:
             return
         known = {it["day"]: it for it in tombstones_of(self._receipts)}
-        fresh: dict[int, int] = {}
+        new: dict[int, int] = {}
         for day in self._days(first, end, known):
-            told = known.get(day, {})
-            stage = self.rule.stage(told.get("tombstone"))
+            record = known.get(day, {})
+            stage = self.rule.stage(record.get("tombstone"))
             if stage == "due":
-                self._take(day, told["tombstone"])
+                self._expire_day(day, record["tombstone"])
             elif stage == "none":
                 if buckets := self._archived.count_ending(*_span(day)):
-                    fresh[day] = buckets
+                    new[day] = buckets
                     self.report.tombstoned.add([day], buckets, 0)
             else:
                 amount = self.report.standing if stage == "standing" else self.report.lifted
-                amount.add([day], told["buckets"], 0)
-        if self.writes and fresh:
-            self._place(fresh)
+                amount.add([day], record["buckets"], 0)
+        if self.writes and new:
+            self._place_tombstones(new)
 
     @property
     def _receipts(self) -> Receipts:
@@ -96,8 +96,8 @@ class OnlineEnd:
 
     @property
     def _end(self) -> int:
-        """Returns before when buckets are past their time. Where originals stay for good, it lies before all
-        that is live."""
+        """Returns the instant (milliseconds) before which buckets are past their time. Where originals are
+        never deleted, it is at most the day of the first live bucket."""
         live = self.context.source.earliest() if self.context.kept else None
         return self.rule.end if live is None else min(self.rule.end, live // DAY_MS * DAY_MS)
 
@@ -113,7 +113,7 @@ class OnlineEnd:
             at = self._archived.earliest_ending(day * DAY_MS)
             at = None if at is None else max(at, day * DAY_MS)
 
-    def _place(self, fresh: dict[int, int]) -> None:
+    def _place_tombstones(self, new: dict[int, int]) -> None:
         placed = {"kind": TOMBSTONE, "tombstone": self.rule.tombstone}
         updates = [
             UpdateOne(
@@ -121,20 +121,20 @@ class OnlineEnd:
                 {"$set": {**placed, "day": day, "buckets": buckets}},
                 upsert=True,
             )
-            for day, buckets in fresh.items()
+            for day, buckets in new.items()
         ]
 
         def step(session: ClientSession) -> None:
             self._receipts.collection.bulk_write(updates, session=session)
 
         transaction(self.context.database, self.context.guard, step)
-        self.context.progress("tombstones", len(fresh))
+        self.context.progress("tombstones", len(new))
 
     def _identity(self, day: int) -> Document:
         return self._receipts.identity(f"tombstone-{day}")
 
-    def _take(self, day: int, tombstone: Document) -> None:
-        """Takes a day out, as far as nothing keeps its buckets."""
+    def _expire_day(self, day: int, tombstone: Document) -> None:
+        """Removes the buckets of a day, except those that a hold keeps or whose originals are live."""
         if held := tombstone.get("held"):
             self.report.held.update(dict(zip(held, tombstone["kept"], strict=True)))
             return
@@ -144,96 +144,94 @@ class OnlineEnd:
             stays |= len(past) < len(batch)
             for piece in chunks(past):
                 self.context.check()
-                found = self._take_piece(day, piece)
+                found = self._expire_piece(day, piece)
                 kept += found.held
                 self.report.live += found.live
-                stays |= bool(found.live) or len(found.going) + found.held.total() < len(piece)
-                if len(found.going):
-                    self.report.expired.add([day], len(found.going), piece.take(found.going).size)
+                stays |= bool(found.live) or len(found.removable) + found.held.total() < len(piece)
+                if len(found.removable):
+                    self.report.expired.add([day], len(found.removable), piece.take(found.removable).size)
         self.report.held += kept
         if self.writes and not stays:
             self._settle(day, kept)
 
     def _past(self, batch: Batch) -> Batch:
-        """Returns the buckets that end on a day by their fields, and all of which is past."""
+        """Returns the buckets whose last reading is past its time: their fields may name an earlier one."""
         decoded = decode(batch, self.context.policy)
         return batch.take(np.sort(decoded.units[decoded.last < self._end]))
 
-    def _take_piece(self, day: int, piece: Batch) -> Sorted:
+    def _expire_piece(self, day: int, piece: Batch) -> SortedBuckets:
         if not self.writes:
             return self._sort(piece, None)
         note_ended(self.context.database, self.context.policy, (day + 1) * DAY_MS)
         step = partial(self._delete, day, piece)
         found = transaction(self.context.database, self.context.guard, step)
         self.context.spend(len(piece), piece.size)
-        self.context.progress("expired buckets", len(found.going))
+        self.context.progress("expired buckets", len(found.removable))
         return found
 
-    def _sort(self, piece: Batch, session: ClientSession | None) -> Sorted:
+    def _sort(self, piece: Batch, session: ClientSession | None) -> SortedBuckets:
         policy = self.context.policy
-        standing = Holds(self.context.database, policy.name).standing(session)
-        held = self._covered(piece, standing, session) if standing else {}
+        holds = Holds(self.context.database, policy.name).active(session)
+        held = self._covered(piece, holds, session) if holds else {}
         live: set[bytes] = set()
         if not self.context.kept:
             for state in ("copied", MERGING):
                 live |= self._receipts.open(piece.main.ids, state, session).keys()
         is_live = [i for i, raw_id in enumerate(piece.main.raw_ids) if raw_id in live and i not in held]
-        going = np.setdiff1d(np.arange(len(piece)), [*held, *is_live])
-        return Sorted(going, Counter(hold.name for hold in held.values()), len(is_live))
+        removable = np.setdiff1d(np.arange(len(piece)), [*held, *is_live])
+        return SortedBuckets(removable, Counter(hold.name for hold in held.values()), len(is_live))
 
-    def _covered(
-        self, piece: Batch, standing: Sequence[Hold], session: ClientSession | None
-    ) -> dict[int, Hold]:
+    def _covered(self, piece: Batch, holds: Sequence[Hold], session: ClientSession | None) -> dict[int, Hold]:
         """Returns the holds that cover buckets, or any of their versions, which go with them."""
         policy = self.context.policy
-        held = covered(decode(piece, policy), policy, standing)
+        held = covered(decode(piece, policy), policy, holds)
         versions = self._versions.of(piece.main.ids, session)
         for i, raw_id in enumerate(piece.main.raw_ids):
             for version in versions.get(same_id(raw_id), []):
-                for hold in covered(decode(version.bucket, policy), policy, standing).values():
+                for hold in covered(decode(version.bucket, policy), policy, holds).values():
                     held.setdefault(i, hold)
         return held
 
-    def _delete(self, day: int, piece: Batch, session: ClientSession) -> Sorted:
+    def _delete(self, day: int, piece: Batch, session: ClientSession) -> SortedBuckets:
         """Deletes buckets in the transaction. Nothing goes where the tombstone was lifted, or where the
         archived bucket has changed."""
         identity, nothing = self._identity(day), np.zeros(0, dtype=np.int64)
-        told = self._receipts.collection.find_one({"_id": identity}, session=session) or {}
-        tombstone: Document = told.get("tombstone", {})
+        record = self._receipts.collection.find_one({"_id": identity}, session=session) or {}
+        tombstone: Document = record.get("tombstone", {})
         source = archived_source(self.context.database, self.context.policy, session)
-        there = Batch.concat(list(source.by_raw_ids(piece.main.raw_ids)))
-        as_read = {there.unit(i) for i in range(len(there))}
+        current = Batch.concat(list(source.by_raw_ids(piece.main.raw_ids)))
+        as_read = {current.unit(i) for i in range(len(current))}
         has_changed = any(piece.unit(i) not in as_read for i in range(len(piece)))
         if has_changed or not tombstone or self.rule.stage(tombstone) != "due":
-            return Sorted(nothing, Counter(), 0)
+            return SortedBuckets(nothing, Counter(), 0)
         found = self._sort(piece, session)
-        if len(found.going):
-            self._remove(piece.take(found.going), tombstone["at"], session)
+        if len(found.removable):
+            self._remove(piece.take(found.removable), tombstone["at"], session)
             # This conflicts with a transaction that lifts the tombstone meanwhile.
-            counted = {"$inc": {"expired": len(found.going)}}
+            counted = {"$inc": {"expired": len(found.removable)}}
             self._receipts.collection.update_one({"_id": identity}, counted, session=session)
         return found
 
-    def _remove(self, going: Batch, placed: datetime, session: ClientSession) -> None:
-        database, ids = self.context.database, going.main.ids
+    def _remove(self, removable: Batch, placed: datetime, session: ClientSession) -> None:
+        database, ids = self.context.database, removable.main.ids
         target, overflow = archive_collections(self.context.policy)
-        for name, documents in ((target, going.main), (overflow, going.extra)):
+        for name, documents in ((target, removable.main), (overflow, removable.extra)):
             if name is not None and len(documents):
                 collection = database.get_collection(name, codec_options=LOSSLESS)
                 collection.delete_many(named(documents.raw_ids), session=session)
         self._versions.clear(ids, session)
         if self.context.kept:
             self._receipts.pull(ids, session)
-        decoded = decode(going, self.context.policy)
+        decoded = decode(removable, self.context.policy)
         spans = decoded.spans()
         facts = {
             "into": target,
             "first": as_date(int(spans.min())),
             "last": as_date(int(spans.max())),
-            "buckets": len(going),
+            "buckets": len(removable),
             "readings": len(decoded.columns.time),
             "ids": packed_ids(ids),
-            "documents_sha256": sha256(b"".join(map(going.unit, range(len(going))))).hexdigest(),
+            "documents_sha256": sha256(b"".join(map(removable.unit, range(len(removable))))).hexdigest(),
             "tombstone_at": placed,
         }
         self.context.deletions.record_end(facts, session)
@@ -245,8 +243,8 @@ class OnlineEnd:
 
         def step(session: ClientSession) -> None:
             if held:
-                told = {"tombstone.held": list(held), "tombstone.kept": list(held.values())}
-                self._receipts.collection.update_one(identity, {"$set": told}, session=session)
+                update = {"tombstone.held": list(held), "tombstone.kept": list(held.values())}
+                self._receipts.collection.update_one(identity, {"$set": update}, session=session)
             else:
                 self._receipts.collection.delete_one(identity, session=session)
 
@@ -254,7 +252,7 @@ class OnlineEnd:
 
 
 def tombstones_of(receipts: Receipts, session: ClientSession | None = None) -> Iterator[Document]:
-    """Yields the tombstones of days, and what is left of lifted ones."""
+    """Yields the tombstones of days, also the records of lifted ones."""
     query = {"_id.policy": receipts.policy, "kind": TOMBSTONE}
     yield from receipts.collection.with_options(codec_options=CODEC).find(query, session=session)
 

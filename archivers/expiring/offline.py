@@ -1,9 +1,8 @@
-"""The end of an offline archive: commits all of whose readings are past their time.
+"""Expiry of an offline archive: removes commits all of whose readings are past `retain.archive`.
 
 A tombstone is a part of the commit's receipt. When it is due, one transaction checks the holds and the
-tombstone again, lets the commit end, and records that. Then its files go, and its manifest stays as a link of
-the chain. After a crash in between, the next recovery removes the files.
-"""
+tombstone again, and records that the commit has ended. Then its files are deleted, and its manifest stays as
+a link of the chain. After a crash in between, the next recovery removes the files."""
 
 from __future__ import annotations
 
@@ -15,13 +14,13 @@ from typing import Any, Literal
 from pymongo.client_session import ClientSession
 
 from archivers.context import ArchiveContext
-from archivers.ending.report import EndReport
-from archivers.ending.rule import Rule
+from archivers.expiring.report import ExpiryReport
+from archivers.expiring.rule import RetentionRule
 from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Manifest
 from archivers.format.writing import Maker
-from archivers.records.family import family
 from archivers.records.receipts import Receipts, commit_of
+from archivers.records.replaced import with_replaced
 from archivers.recovering.commits import CommitRegistry
 from archivers.run import ArchiveRun
 from archivers.writes.held import may_cover
@@ -31,43 +30,42 @@ from rollups.holds import Holds
 from rollups.progress import note_ended
 
 Document = dict[str, Any]
-#: Commits that get their tombstones in one transaction. Of those with live originals, so many are counted.
+#: Commits that get tombstones in one transaction; and the most commits with live originals that are counted.
 _AT_ONCE = 1000
-_TOLD = ("days", "buckets", "bytes", "first", "last", "tombstone", "state", "sequence", "seal")
+_PROJECTED = ("days", "buckets", "bytes", "first", "last", "tombstone", "state", "sequence", "seal")
 
 
 @dataclass
-class OfflineEnd:
+class OfflineExpiry:
     """One run of one policy."""
 
     context: ArchiveContext
     archive: OfflineArchive
-    rule: Rule
+    rule: RetentionRule
     writes: bool
-    report: EndReport = field(default_factory=EndReport)
+    report: ExpiryReport = field(default_factory=ExpiryReport)
 
     def run(self) -> None:
-        """Puts tombstones on commits that are past their time, and takes out those whose tombstones are
-        due."""
-        fresh, due = [], []
+        """Puts tombstones on commits that are past their time, and removes those whose tombstones are due."""
+        new, due = [], []
         for receipt in list(self._past()):
-            told = receipt["days"], receipt["buckets"], receipt["bytes"]
+            amount = receipt["days"], receipt["buckets"], receipt["bytes"]
             tombstone = receipt.get("tombstone")
             stage = self.rule.stage(tombstone)
             if receipt["state"] == "open" and not self.context.kept:
                 self.report.live += receipt["buckets"]
             elif stage == "none":
-                self.report.tombstoned.add(*told)
-                fresh.append(receipt)
+                self.report.tombstoned.add(*amount)
+                new.append(receipt)
             elif stage != "due":
-                (self.report.standing if stage == "standing" else self.report.lifted).add(*told)
+                (self.report.standing if stage == "standing" else self.report.lifted).add(*amount)
             elif tombstone and (held := tombstone.get("held")):
                 self.report.held.update(dict.fromkeys(held, receipt["buckets"]))
             else:
                 due.append(receipt)
         if self.writes:
-            for at in range(0, len(fresh), _AT_ONCE):
-                self._place(fresh[at : at + _AT_ONCE])
+            for at in range(0, len(new), _AT_ONCE):
+                self._place_tombstones(new[at : at + _AT_ONCE])
         for receipt in due:
             self.context.check()
             self._end(receipt)
@@ -78,46 +76,46 @@ class OfflineEnd:
 
     def _past(self) -> Sequence[Document]:
         """Returns the receipts of commits that are past their time, the oldest first, and some of those whose
-        originals may be live. Where originals stay for good, a commit is past that lies before all that is
-        live."""
+        originals may be live. Where originals are never deleted, only commits before the first live bucket
+        are past their time."""
         end, states = self.rule.end, ["closed"]
         if self.context.kept:
             live = self.context.source.earliest()
             end, states = min(end, end if live is None else live // DAY_MS * DAY_MS), ["closed", "open"]
         whole = {"_id.policy": self._receipts.policy, "kind": "offline", "last": {"$lt": as_date(end)}}
-        told = {"$project": dict.fromkeys(_TOLD, 1)}
+        projection = {"$project": dict.fromkeys(_PROJECTED, 1)}
         pipeline: list[Document] = [
             {"$match": {**whole, "state": {"$in": states}, "seal": {"$exists": True}}},
             {"$sort": {"last": 1}},
-            told,
+            projection,
         ]
         if not self.context.kept:
-            live_ones = [{"$match": {**whole, "state": "open"}}, {"$limit": _AT_ONCE}, told]
+            live_ones = [{"$match": {**whole, "state": "open"}}, {"$limit": _AT_ONCE}, projection]
             pipeline.append({"$unionWith": {"coll": self._receipts.collection.name, "pipeline": live_ones}})
         return list(self._receipts.collection.aggregate(pipeline))
 
-    def _place(self, fresh: Sequence[Document]) -> None:
-        named = {"_id": {"$in": [it["_id"] for it in fresh]}}
+    def _place_tombstones(self, new: Sequence[Document]) -> None:
+        named = {"_id": {"$in": [it["_id"] for it in new]}}
         update = {"$set": {"tombstone": self.rule.tombstone}}
 
         def step(session: ClientSession) -> None:
             self._receipts.collection.update_many(named, update, session=session)
 
         transaction(self.context.database, self.context.guard, step)
-        self.context.progress("tombstones", len(fresh))
+        self.context.progress("tombstones", len(new))
 
     def _end(self, receipt: Document) -> None:
         commit = commit_of(receipt)
         assert commit is not None
         manifest = self.archive.manifest(commit)
-        before = family(self._receipts, self.archive, manifest)
-        told = receipt["days"], receipt["buckets"], receipt["bytes"]
+        before = with_replaced(self._receipts, self.archive, manifest)
+        amount = receipt["days"], receipt["buckets"], receipt["bytes"]
         if not self.writes:
             holds = self._holding(before, None)
             if holds:
                 self.report.held.update(dict.fromkeys(holds, receipt["buckets"]))
             else:
-                self.report.expired.add(*told)
+                self.report.expired.add(*amount)
             return
         end = (as_ms(manifest.last) // DAY_MS + 1) * DAY_MS
         note_ended(self.context.database, self.context.policy, end)
@@ -126,7 +124,7 @@ class OfflineEnd:
         outcome = transaction(self.context.database, self.context.guard, step)
         if outcome == "gone":
             registry.drop_ended(manifest)
-            self.report.expired.add(*told)
+            self.report.expired.add(*amount)
             self.context.progress("expired buckets", receipt["buckets"])
         elif outcome != "stays":
             self.report.held.update(dict.fromkeys(outcome, receipt["buckets"]))
@@ -138,8 +136,8 @@ class OfflineEnd:
     def _holding(self, manifests: Sequence[Manifest], session: ClientSession | None) -> list[str]:
         """Returns the names of the holds that cover some of these."""
         policy = self.context.policy
-        standing = Holds(self.context.database, policy.name).standing(session)
-        return [hold.name for hold in standing if any(may_cover(hold, it, policy) for it in manifests)]
+        holds = Holds(self.context.database, policy.name).active(session)
+        return [hold.name for hold in holds if any(may_cover(hold, it, policy) for it in manifests)]
 
     def _decide(
         self,
@@ -148,7 +146,8 @@ class OfflineEnd:
         before: Sequence[Manifest],
         session: ClientSession,
     ) -> Literal["gone", "stays"] | list[str]:
-        """Returns, in the transaction, what has happened to the commit, or which holds keep it."""
+        """Decides, in the transaction, what happens to the commit, and records it. Returns the names of the
+        holds that keep it, if any do."""
         name = manifest.commit
         now = self._receipts.get(name, session) or {}
         states = ("closed", "open") if self.context.kept else ("closed",)

@@ -1,4 +1,4 @@
-"""What an audit reads of an archive, where it does not read all: by turns. Pure.
+"""Decides which commits an audit reads, where it does not read all: in rotation, by days. Pure.
 
 Each day on which commits begin has a turn. Audits go through the turns by their own day: they need no memory
 of earlier ones, and no right to write. The number of turns is a prime, so that audits at any regular interval
@@ -21,7 +21,7 @@ from rollups.calendar.levels import Span
 _FEWEST = 11
 
 
-class Turns(NamedTuple):
+class Rotation(NamedTuple):
     """The number of turns, and how many of them one audit takes."""
 
     number: int
@@ -37,32 +37,32 @@ class Turns(NamedTuple):
         return (day - today * self.at_once) % self.number < self.at_once
 
 
-ALL = Turns(1, 1)
+ALL = Rotation(1, 1)
 
 
-def turns_of(share: float | None) -> Turns:
+def rotation_of(share: float | None) -> Rotation:
     """Returns the turns that read about this share each time; None: all at once."""
     if share is None or share >= 1:
         return ALL
     number = next(it for it in count(max(_FEWEST, round(1 / share))) if _is_prime(it))
-    return Turns(number, max(1, round(number * share)))
+    return Rotation(number, max(1, round(number * share)))
 
 
 class Sample(NamedTuple):
-    """What an audit reads of an archive. `resting`: days on which something is archived, and nothing is
-    read."""
+    """What an audit reads of an archive. `unread`: spans of days on which something is archived, of which
+    nothing is read."""
 
     commits: Sequence[Commit]
-    resting: Sequence[Span]  # milliseconds
+    unread: Sequence[Span]  # milliseconds
 
 
-def sample(commits: Iterable[Commit], turns: Turns, now: datetime) -> Sample:
-    """Returns the commits that have their turn now: each with the day on which it begins."""
+def sample(commits: Iterable[Commit], rotation: Rotation, now: datetime) -> Sample:
+    """Returns the commits that have their turn now, by the day on which each begins."""
     today, everything = as_ms(now) // DAY_MS, list(commits)
-    read = [it for it in everything if turns.has(day_number(it.first), today)]
+    read = [it for it in everything if rotation.has(day_number(it.first), today)]
     days = Spans(map(_days_of, read))
-    resting = (_days_of(it) for it in everything)
-    return Sample(read, [part for span in Spans(resting).spans for part in days.gaps(*span)])
+    archived = Spans(map(_days_of, everything)).spans
+    return Sample(read, [part for span in archived for part in days.gaps(*span)])
 
 
 def _days_of(commit: Commit) -> Span:

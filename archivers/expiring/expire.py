@@ -1,4 +1,4 @@
-"""Ends what is past `retain.archive`, and lifts tombstones before they are due."""
+"""Removes what is past `retain.archive`, and lifts tombstones before they are due."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 from pymongo.client_session import ClientSession
 
 from archivers.context import ArchiveContext
-from archivers.ending.offline import OfflineEnd
-from archivers.ending.online import OnlineEnd
-from archivers.ending.report import EndReport
-from archivers.ending.rule import Rule, lifted
+from archivers.expiring.offline import OfflineExpiry
+from archivers.expiring.online import OnlineExpiry
+from archivers.expiring.report import ExpiryReport
+from archivers.expiring.rule import RetentionRule, lifted
 from archivers.moving.archive import recover
 from archivers.records.receipts import TOMBSTONE
 from buckets.fields.times import DAY_MS, EVER, TimeRange
@@ -22,39 +22,39 @@ Document = dict[str, Any]
 AT_ONCE = 1000
 
 
-def end_archive(context: ArchiveContext) -> EndReport:
-    """Puts tombstones on what is past its time, and takes out what had one for long enough. Returns what was
-    done. Raises HaltedError where the archive is not what it was."""
-    is_ending = context.to == "offline" and Rule.of(context.policy, context.now) is not None
-    if is_ending and not context.state.is_recovered:
+def expire_archive(context: ArchiveContext) -> ExpiryReport:
+    """Puts tombstones on what is past `retain.archive`, and removes what has had one for long enough. Returns
+    what was done. Raises HaltedError where the archive is damaged."""
+    has_expiry = context.to == "offline" and RetentionRule.of(context.policy, context.now) is not None
+    if has_expiry and not context.state.is_recovered:
         recover(context)
     return _run(context, writes=True)
 
 
-def plan_end(context: ArchiveContext) -> EndReport:
-    """Returns what `end_archive` would do. Changes nothing."""
+def plan_expiry(context: ArchiveContext) -> ExpiryReport:
+    """Returns what `expire_archive` would do. Changes nothing."""
     return _run(context, writes=False)
 
 
-def _run(context: ArchiveContext, *, writes: bool) -> EndReport:
-    rule = Rule.of(context.policy, context.now)
+def _run(context: ArchiveContext, *, writes: bool) -> ExpiryReport:
+    rule = RetentionRule.of(context.policy, context.now)
     if rule is None:
-        return EndReport()
+        return ExpiryReport()
     if context.to == "online":
-        online = OnlineEnd(context, rule, writes)
+        online = OnlineExpiry(context, rule, writes)
         online.run()
         return online.report
     archive = context.offline(context.keys)
     if archive is None:
-        return EndReport()
-    offline = OfflineEnd(context, archive, rule, writes)
+        return ExpiryReport()
+    offline = OfflineExpiry(context, archive, rule, writes)
     offline.run()
     return offline.report
 
 
 def undelete(context: ArchiveContext, within: TimeRange = EVER) -> set[int]:
     """Lifts the tombstones on what touches the range. Returns the UTC days that were under them, since 1970.
-    Cut off, it is finished by the next one."""
+    If it is cut off, the next call finishes it."""
     receipts, days = context.receipts, set[int]()
     first, last = within.start_ms // DAY_MS, (within.end_ms - 1) // DAY_MS
     touching = {"$elemMatch": {"$gte": first, "$lte": last}}
@@ -75,7 +75,7 @@ def undelete(context: ArchiveContext, within: TimeRange = EVER) -> set[int]:
 
 
 def _lift(context: ArchiveContext, names: list[Any], session: ClientSession) -> None:
-    """Lifts tombstones in a transaction. What has gone meanwhile has none any more."""
-    standing = {"_id": {"$in": names}, "tombstone.due": {"$exists": True}}
+    """Lifts tombstones in a transaction, except of what has been removed meanwhile."""
+    under_tombstone = {"_id": {"$in": names}, "tombstone.due": {"$exists": True}}
     update = {"$set": {"tombstone": lifted(context.now)}}
-    context.receipts.collection.update_many(standing, update, session=session)
+    context.receipts.collection.update_many(under_tombstone, update, session=session)

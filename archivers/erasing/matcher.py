@@ -1,4 +1,4 @@
-"""Finds values of a series wherever they stand as text."""
+"""Finds values of a series wherever they occur as text."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 _SHORTEST = 3
 
 
-class Needle:
-    """Texts to search for. A longer text contains one where it stands as a word: not within letters or
+class TextMatcher:
+    """Texts to search for. A longer text contains one where it occurs as a word, not next to letters or
     digits."""
 
     def __init__(self, texts: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""Tells what a run would do, by an archiver that moves nothing."""
+"""Dry runs: archivers that move nothing, and count what a run would do."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from archivers.moving.online import OnlineRun
 from archivers.run import Archiver, ArchiveRun
 from buckets.bson.raw import Batch
 from buckets.columns import Series
-from buckets.decoding.decode import Lot
+from buckets.decoding.decode import BucketSet
 
 
-class Forecast:
-    """An `Archiver` that moves nothing: asks the real one what stays, and counts what would go."""
+class DryRun:
+    """An `Archiver` that moves nothing: it asks the real one what stays, and counts what would go."""
 
     def __init__(self, work: ArchiveRun, archiver: Archiver) -> None:
         self._work = work
@@ -31,17 +31,17 @@ class Forecast:
         """Returns the field and value of a series that the archive can't take; None where it can."""
         return self._archiver.misfit(series)
 
-    def fresh(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.int64]:
+    def not_copied(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.int64]:
         """Returns the indices of the buckets that are not copied yet."""
-        return self._archiver.fresh(batch, first_ms, last_ms)
+        return self._archiver.not_copied(batch, first_ms, last_ms)
 
-    def move(self, lot: Lot) -> None:
+    def move(self, buckets: BucketSet) -> None:
         """Counts the buckets that would be deleted now, and those that would wait."""
         report = self._work.report
         if waits := self._work.waits(self._work.now):
-            report.leave(len(lot), waits)
+            report.leave(len(buckets), waits)
         else:
-            report.deleted += len(lot)
+            report.deleted += len(buckets)
 
     def finish(self) -> None:
         """Does nothing: no move was begun."""
@@ -51,7 +51,7 @@ class Forecast:
         self._archiver.close()
 
 
-class OnlineForecast(OnlineRun):
+class OnlineDryRun(OnlineRun):
     """What is asked for an online archive: counts what earlier runs have copied and this one deletes."""
 
     def _settled(self, due: list[int]) -> list[int]:
@@ -59,7 +59,7 @@ class OnlineForecast(OnlineRun):
         return due
 
 
-class OfflineForecast(OfflineRun):
+class OfflineDryRun(OfflineRun):
     """The same for an offline archive."""
 
     def _settle_held(

@@ -1,4 +1,4 @@
-"""`retain.archive` at one instant, and what a tombstone says under it. Pure."""
+"""Decides by `retain.archive`, at one instant, what is past its time and what a tombstone means. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Document = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Rule:
+class RetentionRule:
     """How long archived readings stay, and how long a tombstone stands before they go."""
 
     keep: timedelta
@@ -27,7 +27,7 @@ class Rule:
     now: datetime
 
     @classmethod
-    def of(cls, policy: Policy, now: datetime) -> Rule | None:
+    def of(cls, policy: Policy, now: datetime) -> RetentionRule | None:
         """Returns the rule of a policy; None where its archive stays forever."""
         retain = policy.retain
         if retain is None or retain.archive is None:
@@ -36,7 +36,8 @@ class Rule:
 
     @property
     def end(self) -> int:
-        """Returns before when readings are past their time: where a UTC day begins, in milliseconds."""
+        """Returns the instant (milliseconds) before which readings are past their time, the start of a UTC
+        day."""
         edge = as_ms(self.now - self.keep)
         return edge - edge % DAY_MS
 
@@ -67,7 +68,7 @@ class Rule:
         return tombstone["due"] if tombstone is not None and counts else None
 
     def expires_at(self, last_ms: int, tombstone: Mapping[str, Any] | None) -> datetime:
-        """Returns after when a run takes out what has this last reading (milliseconds)."""
+        """Returns the instant after which a run removes what has this last reading (milliseconds)."""
         if (due := self.due(tombstone)) is not None:
             return due
         begun = max(as_date((last_ms // DAY_MS + 1) * DAY_MS) + self.keep, self.now)
