@@ -54,9 +54,13 @@ class DryRun:
 class OnlineDryRun(OnlineRun):
     """What is asked for an online archive: counts what earlier runs have copied and this one deletes."""
 
-    def _settled(self, due: list[int]) -> list[int]:
-        self._work.report.deleted += len(due)
-        return due
+    def not_copied(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.int64]:
+        """Returns the buckets without an equal copy."""
+        found = super().not_copied(batch, first_ms, last_ms)
+        copied = self._receipts.copied(batch.take(found).main.ids).keys() - self._stale
+        new = [i for i in found if batch.main.raw_id(i) not in copied]
+        self._work.report.deleted += len(found) - len(new)
+        return np.array(new, dtype=np.int64)
 
 
 class OfflineDryRun(OfflineRun):

@@ -128,7 +128,7 @@ class OnlineRun:
         copied = self._receipts.copied(ids)
         mine = units(work.policy, batch)
         there = dict(self._named_in_archive(ids))
-        waiting, due, stale, late = [], [], [], []
+        waiting, stale, late = [], [], []
         for i, unit in enumerate(mine):
             name = same_id(batch.main.raw_id(i))
             copy, when = there.get(name), copied.get(batch.main.raw_id(i))
@@ -139,8 +139,6 @@ class OnlineRun:
             if copy == unit:
                 if work.kept or (when and work.in_grace(when)):
                     waiting.append(i)
-                elif when:
-                    due.append(i)
             elif when and not measured:
                 stale.append(i)
             else:
@@ -155,13 +153,7 @@ class OnlineRun:
         work.report.quarantine(
             [Quarantined(batch.main.legible_id(i), "_id", reason) for i, reason in conflicts.items()]
         )
-        return {*waiting, *self._settled(due), *conflicts}
-
-    def _settled(self, due: list[int]) -> list[int]:
-        """Returns which of the copied buckets that may go are left alone: none. `settle` has deleted what it
-        could."""
-        del due
-        return []
+        return {*waiting, *conflicts}
 
     def _sort(self, batch: Batch, late: list[int]) -> tuple[dict[int, str], list[int]]:
         """Sorts buckets whose `_id` is taken in the archive: why some can't go, and which are copied
