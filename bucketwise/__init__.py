@@ -14,6 +14,7 @@ from archivers.querying.tables import readings_reader
 from archivers.querying.views import read_context
 from archivers.stores import open_store
 from archivers.tasks import Connections
+from buckets.fields.selectors import series_text
 from config.errors import UsageError
 from config.loading.load import load
 from config.policies import Policy, Settings
@@ -46,17 +47,22 @@ def scan(
     policy: str,
     since: datetime | None = None,
     until: datetime | None = None,
-    series: Mapping[str, str] | None = None,
+    series: Mapping[str, object] | None = None,
     config: str | Path | None = None,
 ) -> pa.RecordBatchReader:
     """Returns the readings of a policy in [since, until), live and archived, each once, in the order of time.
 
-    `series`: the text of a value by series field. The batches have the columns of the archive's parts: series
-    fields, `time` (UTC), value fields; they are read as they are taken. Raises as `connect`, also while it is
-    read; HaltedError where the archive is damaged."""
+    `series`: the value by series field, or its text as `--series` takes it. The batches have the columns of
+    the archive's parts: series fields, `time` (UTC), value fields; they are read as they are taken. Raises as
+    `connect`, also while it is read; UsageError where a time has no zone; HaltedError where the archive is
+    damaged."""
+    for name, at in (("since", since), ("until", until)):
+        if at is not None and at.tzinfo is None:
+            raise UsageError(f"{name}: {at} has no time zone; write such as datetime(…, tzinfo=UTC)")
     settings, connections = _open(config)
     context = read_context(connections, _chosen(settings, [policy])[0], datetime.now(UTC))
-    return readings_reader(context, since, until, series or {})
+    selector = {name: series_text(value) for name, value in (series or {}).items()}
+    return readings_reader(context, since, until, selector)
 
 
 def _open(config: str | Path | None) -> tuple[Settings, Connections]:

@@ -84,8 +84,11 @@ def check_erasure(erasure: Erasure) -> None:
     or where the reason, which is kept, contains what is to be erased."""
     policy, name = erasure.policy, erasure.policy.name
     if not erasure.series:
-        fields = ", ".join(policy.series_names) or "none"
-        raise UsageError(f"erase takes --series FIELD=VALUE: policy {name} has the series fields {fields}")
+        fields = ", ".join(policy.series_names)
+        there = (
+            f"the series fields {fields}" if fields else "no series fields, so nothing of it can be erased"
+        )
+        raise UsageError(f"erase takes --series FIELD=VALUE: policy {name} has {there}")
     check_selector(policy, erasure.series)
     if policy.model == "timeseries":
         raise UsageError(

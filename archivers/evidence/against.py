@@ -15,8 +15,7 @@ from buckets.decoding.decode import Decoded, decode
 from buckets.fields.times import DAY_MS, FIRST_MS, as_ms
 from config.fingerprint import layout_fingerprint
 from config.policies import Policy
-from rollups.calendar.due import Calendar
-from rollups.calendar.levels import base_levels
+from rollups.calendar.due import Calendar, over_before
 from rollups.rolling.expiry import count_expired
 
 #: Before it there is no bucket.
@@ -80,14 +79,8 @@ def _archived_before(context: ArchiveContext, readers: Sequence[Policy]) -> int:
     """Returns the instant before which a bucket must end to be archived by then: expired, and rolled up."""
     if context.to == "none":
         return NEVER
-    rolled_up = [
-        level.through(calendar.due_end) - level.reach
-        for policy in (context.policy, *readers)
-        if policy.rollup is not None
-        for calendar in [Calendar(policy, policy.rollup, context.now)]
-        for level in base_levels(calendar.levels)
-    ]
-    return max(NEVER, min([context.cutoff, *rolled_up]))
+    through = over_before((context.policy, *readers), context.now)
+    return max(NEVER, context.cutoff if through is None else min(context.cutoff, through))
 
 
 def _deleted_before(context: ArchiveContext, readers: Sequence[Policy], present: datetime) -> int:

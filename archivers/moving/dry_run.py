@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from archivers.format.manifest import Manifest
 from archivers.moving.offline import OfflineRun
+from archivers.moving.online import OnlineRun
 from archivers.run import Archiver, ArchiveRun
 from buckets.bson.raw import Batch
 from buckets.columns import Series
@@ -50,12 +51,26 @@ class DryRun:
         self._archiver.close()
 
 
+class OnlineDryRun(OnlineRun):
+    """What is asked for an online archive: counts what earlier runs have copied and this one deletes."""
+
+    def not_copied(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.int64]:
+        """Returns the buckets without an equal copy."""
+        found = super().not_copied(batch, first_ms, last_ms)
+        copied = self._receipts.copied(batch.take(found).main.ids).keys() - self._stale
+        new = [i for i in found if batch.main.raw_id(i) not in copied]
+        self._work.report.deleted += len(found) - len(new)
+        return np.array(new, dtype=np.int64)
+
+
 class OfflineDryRun(OfflineRun):
-    """The same for an offline archive: what earlier runs have copied is left alone."""
+    """The same for an offline archive."""
 
     def _settle_held(
         self, manifest: Manifest, same: list[int], outdated: list[int], live: NDArray[np.bool_]
     ) -> None:
         del outdated, live
-        waits = self._work.waits(manifest.newest.created)
-        self._work.report.leave(len(same), waits or "copied by an earlier run, and deleted by the next")
+        if waits := self._work.waits(manifest.newest.created):
+            self._work.report.leave(len(same), waits)
+        else:
+            self._work.report.deleted += len(same)

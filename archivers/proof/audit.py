@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -30,6 +30,7 @@ from config.durations import format_duration
 from config.policies import Policy
 from rollups import ttl
 from rollups.answers.holes import longest_holes
+from rollups.calendar.due import over_before
 from rollups.calendar.levels import Span
 from rollups.rolling.expiry import count_expired
 
@@ -53,13 +54,18 @@ class AuditReport:
 
 
 def audit(
-    context: ArchiveContext, *, full: bool = False, drilled_every: timedelta | None = None
+    context: ArchiveContext,
+    readers: Sequence[Policy] = (),
+    *,
+    full: bool = False,
+    drilled_every: timedelta | None = None,
 ) -> AuditReport:
     """Audits one policy. Checks what is live and due, all records of its archive, and that every part is
     there. Reads the parts that have their turn, or all, once each: the documents must be those that were
-    archived, and the summaries must equal a recomputation from archived and live readings. `drilled_every`:
-    how long a day may go without a drill; None: forever."""
-    auditor = _Audit(context, rotation_of(None if full else context.policy.audit.sample))
+    archived, and the summaries must equal a recomputation from archived and live readings. `readers`: other
+    policies that roll up the collection. `drilled_every`: how long a day may go without a drill; None:
+    forever."""
+    auditor = _Audit(context, readers, rotation_of(None if full else context.policy.audit.sample))
     found = [*auditor.ttl(), *auditor.records()]
     try:
         for more in (auditor.summaries, auditor.holes, auditor.buckets, auditor.overflow, auditor.ending):
@@ -78,6 +84,7 @@ class _Audit:
     they did not need."""
 
     context: ArchiveContext
+    readers: Sequence[Policy]
     rotation: Rotation
     intact: list[IntactCommit] = field(default_factory=list)  # commits of which all files are there
     read: set[str] = field(default_factory=set)  # those of them that were read whole
@@ -267,14 +274,15 @@ class _Audit:
             )
 
     def _due(self) -> ArchiveReport:
-        """Returns how many buckets an archive run would have moved a day ago, whatever is rolled up."""
+        """Returns what an archive run would have moved a day ago, with all rolled up that was over then."""
         context = replace(
             self.context,
             now=self.context.now - SLACK,
             keys=self.context.keys.lenient(),  # missing signatures are found above
             executor=LocalExecutor(self.context.connections, memory=self.context.executor.memory),
         )
-        return plan_archive(context, ArchiveOptions())
+        through = over_before((self.policy, *self.readers), context.now)
+        return plan_archive(context, ArchiveOptions(through=through))
 
     def _quarantined(self, found: list[Quarantined]) -> Iterator[Finding]:
         for bucket in found[:MAX_QUARANTINED]:

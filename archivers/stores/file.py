@@ -165,12 +165,12 @@ class FileStore:
             here = Path(folder)
             if here == self._root and _TEMPORARY in folders:
                 folders.remove(_TEMPORARY)
+            above = "" if here == self._root else f"{here.relative_to(self._root).as_posix()}/"
             for name in (*files, *(name for name in folders if (here / name).is_symlink())):
-                path = here / name
-                if not is_wanted(key := path.relative_to(self._root).as_posix()):
+                if not is_wanted(key := above + name):
                     continue
                 try:
-                    yield _described(key, path)
+                    yield _described(key, here / name)
                 except _ABSENT:
                     continue  # deleted since the folder was read
 

@@ -173,7 +173,9 @@ def _finer(piece: ReadingGroup, span: tuple[int, int]) -> Iterator[int]:
     times = form.read(group, piece.shape.times or ())
     times[(times < span[0]) | (times >= span[1])] = NO_TIME
     for kind, at, elements in by_type(piece.shape.times or ()):
-        ms = times[:, at]
+        here = np.zeros((len(times), len(at)), dtype=np.bool_)
+        group.put(here, list(range(len(at))), np.array(True), elements)
+        ms = np.where(here, times[:, at], NO_TIME)  # where a time is of this type
         if kind == STRING:
             for place, element in enumerate(elements):
                 for row in np.flatnonzero(ms[:, place] != NO_TIME).tolist():

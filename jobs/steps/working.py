@@ -39,8 +39,8 @@ from jobs.steps.audit_evidence import evidence_body
 from jobs.steps.fit import archives_now, check_fit, fit_body, misfits_of, require_fit, step_body, valueless
 from jobs.steps.publish import Publishing
 from rollups import progress as rollup_progress
-from rollups.calendar.due import Calendar
-from rollups.calendar.levels import base_levels, levels_of
+from rollups.calendar.due import over_before
+from rollups.calendar.levels import levels_of
 from rollups.changes.late import LateSpans
 from rollups.holds import COLLECTION as HOLDS
 from rollups.progress import rolled_up_through
@@ -170,10 +170,9 @@ def archivable_through(turn: Turn) -> int | None:
 def _through_of(turn: Turn, policy: Policy) -> int | None:
     if not levels_of(policy):
         return None
-    if turn.dry_run and ROLLUP.name in turn.steps and policy is turn.policy and policy.rollup is not None:
+    if turn.dry_run and ROLLUP.name in turn.steps and policy is turn.policy:
         # A plan of both: as far as the roll-up before would have come.
-        calendar = Calendar(policy, policy.rollup, turn.context.now)
-        return min(level.through(calendar.due_end) - level.reach for level in base_levels(calendar.levels))
+        return over_before([policy], turn.context.now)
     through = rolled_up_through(turn.context.database, policy)
     return FIRST_MS if through is None else through
 
@@ -285,12 +284,15 @@ def audit_step(
     publishing: Publishing | None = None,
     extra_findings: Callable[[Turn], list[Finding]] = no_findings,
 ) -> Step:
-    """Returns the step that audits. `full`: all parts, whatever the policy says. `evidence`: also reports
-    where each day is, how much there is, and how it is proven. `drilled_every`: how long a day may go without
-    a drill; None: forever. `publishing`: publishes summaries elsewhere. `beside`: finds further problems."""
+    """Returns the step that audits.
+
+    `full`: reads all parts, whatever the policy says. `evidence`: also reports where each day is, how much
+    there is, and how it is proven. `drilled_every`: how long a day may go without a drill; None: forever.
+    `publishing`: publishes summaries elsewhere. `extra_findings`: returns further findings.
+    """
 
     def do(turn: Turn) -> StepResult:
-        report = audit(turn.context, full=full, drilled_every=drilled_every)
+        report = audit(turn.context, turn.readers, full=full, drilled_every=drilled_every)
         published = publishing.findings(turn) if publishing else []
         done = _findings(
             [*pause_findings(turn), *report.findings, *published, *extra_findings(turn)], NOT_KEPT

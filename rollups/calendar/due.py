@@ -8,8 +8,21 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from config.policies import LevelName, Policy, Rollup
-from rollups.calendar.levels import Level, Span, expired_before, levels_of
+from rollups.calendar.levels import Level, Span, base_levels, expired_before, levels_of
 from rollups.calendar.windows import HIGHEST, LOWEST, day_of, span_ms, to_ms
+
+
+def over_before(policies: Iterable[Policy], now: datetime) -> int | None:
+    """Returns the instant (milliseconds) before which every window that is made of readings is over and
+    settled; None: nothing is rolled up."""
+    found = [
+        level.through(calendar.due_end) - level.reach
+        for policy in policies
+        if policy.rollup is not None
+        for calendar in [Calendar(policy, policy.rollup, now)]
+        for level in base_levels(calendar.levels)
+    ]
+    return min(found, default=None)
 
 
 class Spans:

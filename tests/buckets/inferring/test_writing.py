@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import struct
 from collections import Counter
 from collections.abc import Iterator
@@ -190,6 +191,30 @@ def test_times_finer_than_a_millisecond_are_told(unit: Any, time: Any, fine: boo
     losses = Losses()
     exact_of(Batch.of(Docs.of([document])), policy, SeriesTable(), losses)
     assert bool(losses.by_reason()) is fine
+
+
+@pytest.mark.parametrize("unit", ["us", "iso"])
+def test_times_of_several_types_are_as_fine_as_each_is(unit: Any) -> None:
+    policy = Policy(
+        name="it", collection="it", model="samples", series_fields=("symbol",), value_fields=("p",),
+        samples_field="s", sample_time_field="t", sample_time_unit=unit, start_field="first",
+    )  # fmt: skip
+    rng = random.Random(7)
+    documents, fine = [], 0
+    for number in range(300):
+        samples: list[Document] = []
+        for i in range(rng.randint(1, 8)):
+            at, more = START + timedelta(seconds=i), rng.random() < 0.1
+            told: Any = f"{at:%Y-%m-%dT%H:%M:%S}{'.0001' if more else ''}Z"
+            if unit == "us":
+                told = Int64(int(at.timestamp()) * 1_000_000 + more)
+            is_date = rng.random() < 0.3
+            samples.append({"p": 1.5, "t": at if is_date else told})
+            fine += more and not is_date
+        documents.append(bson.encode({"_id": number, "symbol": "MDB", "first": START, "s": samples}))
+    losses = Losses()
+    exact_of(Batch.of(Docs.of(documents)), policy, SeriesTable(), losses)
+    assert losses.by_reason() == {"readings whose time is finer than a millisecond": fine}
 
 
 def test_what_slots_have_no_place_for() -> None:

@@ -87,3 +87,20 @@ def test_each_level_has_its_retain(place: Place) -> None:
         assert place("audit", "-p", "ticks", now=now).code == 0
     assert gone == [{}, {"hourly": 3}, {"weekly": 1}, {"monthly": 1}]
     assert place.database.ticks_daily.count_documents({}) == 1
+
+
+def test_what_waits_for_its_month_is_not_overdue(place: Place) -> None:
+    """Of the readings of June the month is over; those of July wait, for this policy or for one beside it."""
+    month = '[[policies.ticks.rollup.levels]]\nname = "monthly"\ncollection = "ticks_monthly"\n'
+    alone = POLICIES.partition("[policies.iot]")[0].replace('after = "30d"', 'after = "1d"')
+    daily = '[policies.ticks.rollup]\nhourly = "ticks_hourly"\ndaily = "ticks_daily"\n'
+    monthly = alone.replace(daily, f"[policies.ticks.rollup]\n{month}")
+    beside = monthly.partition("[policies.ticks.archive]")[0].replace("policies.ticks", "policies.slow")
+    place.database.ticks.insert_one({"symbol": "MDB", "d": START + timedelta(days=2), "p": {"7": 99.0}})
+    for policies in (monthly, alone + beside):
+        place.write_config(policies.replace('[policies.ticks.retain]\nhourly = "365d"\n', ""))
+        assert place("run", now="2018-07-20").code == 0
+        assert place.database.ticks.count_documents({}) == 1
+        assert place("audit", now="2018-07-20").code == 0
+        found = place("audit", "--json", now="2018-08-03").policy("ticks")["findings"]
+        assert "overdue" in {it["code"] for it in found}

@@ -368,7 +368,10 @@ def test_python_programs(mixed: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     assert reader.schema.field("time").type == pa.timestamp("ms", tz="UTC")
     frame: Any = polars.from_arrow(reader)
     assert frame.rows() == [(one, at.astimezone(UTC), p) for one, at, p in ALL if at >= since]
-    assert len(api.scan("iot", config=mixed.config).read_pandas()) == 18
+    for series in ({}, {"sensor": 7}, {"sensor": "7"}):
+        assert len(api.scan("iot", series=series, config=mixed.config).read_pandas()) == 18
+    with pytest.raises(UsageError, match=r"until: .* has no time zone"):
+        api.scan("iot", until=START.replace(tzinfo=None), config=mixed.config)
     for wrong in (lambda: api.scan("tick", config=mixed.config), lambda: api.connect(mixed.config, ["x"])):
         with pytest.raises(UsageError, match="there are ticks, iot"):
             wrong()
