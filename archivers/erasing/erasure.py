@@ -85,7 +85,9 @@ def check_erasure(erasure: Erasure) -> None:
     policy, name = erasure.policy, erasure.policy.name
     if not erasure.series:
         fields = ", ".join(policy.series_names)
-        there = f"the series fields {fields}" if fields else "no series fields, so nothing of it can be erased"
+        there = (
+            f"the series fields {fields}" if fields else "no series fields, so nothing of it can be erased"
+        )
         raise UsageError(f"erase takes --series FIELD=VALUE: policy {name} has {there}")
     check_selector(policy, erasure.series)
     if policy.model == "timeseries":
