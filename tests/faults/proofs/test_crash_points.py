@@ -25,10 +25,10 @@ from pymongo import MongoClient
 
 from config.tables import Store
 from jobs.running.ledger import Ledger, Run
-from tests.faults.crash_jobs import CHANGED, ENDING, JOBS, RETAIN, Job, changed
-from tests.faults.points import Moment, counts, read_log
+from tests.faults.crashes.jobs import CHANGED, ENDING, JOBS, RETAIN, Job, changed
+from tests.faults.crashes.points import Moment, counts, read_log
+from tests.faults.crashes.steps import STEPS, Step
 from tests.faults.scene import NOW, Scene
-from tests.faults.steps import STEPS, Step
 from tests.faults.stopping import set_parameter
 from tests.faults.tally import Tally
 from tests.jobs.command import CommandLine
@@ -38,7 +38,7 @@ SEEDS = [int(seed) for seed in os.environ.get("BUCKETWISE_CRASH_SEEDS", "0,1,2")
 #: Of each a case is tried by `make test`: they recover in different ways.
 SAMPLE = ("offline", "online", "amended", "roll-up", "erased", "late", "clean-up", "expired archive",
           "compacted and dropped", "restore")  # fmt: skip
-HOOKS = "tests.faults.points"
+HOOKS = "tests.faults.crashes.points"
 _KILLED = -9
 Make = Callable[[Job], Scene]
 

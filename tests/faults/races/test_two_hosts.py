@@ -11,7 +11,7 @@ from pymongo.database import Database
 
 from config.loading.load import load
 from config.tables import Store
-from tests.faults.crash_jobs import filled, in_small_commits
+from tests.faults.crashes.jobs import filled, in_small_commits
 from tests.faults.s3_proxy import HeldBack, Matches, Request, s3_proxy
 from tests.faults.scene import OFFLINE, ROLLUP, SLOTS, Scene
 from tests.faults.stopping import expire_the_lease, stopped

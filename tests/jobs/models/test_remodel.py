@@ -97,7 +97,7 @@ def test_it_is_killed_again_and_again(place: Place, model: str) -> None:
             "moment": "after",
         }
         ran = place.command.meddled(
-            ("tests.faults.points", given),
+            ("tests.faults.crashes.points", given),
             *("remodel", "ticks", "--to", model, "--into", "other", "--json", "--quiet"),
             cwd=place.folder,
             MONGODB_URI=place.uri,
@@ -146,7 +146,7 @@ def test_what_was_written_is_looked_at(place: Place) -> None:
     """One that was begun, and changed by somebody before it went on, is not equal."""
     given = {"log": str(place.folder / "log"), "folder": str(place.folder), "number": 40, "moment": "after"}
     place.command.meddled(
-        ("tests.faults.points", given),
+        ("tests.faults.crashes.points", given),
         *("remodel", "ticks", "--to", "reading", "--into", "other", "--quiet"),
         cwd=place.folder,
         MONGODB_URI=place.uri,
@@ -178,7 +178,7 @@ def test_what_comes_in_meanwhile_and_can_not_be_read(place: Place, late: Documen
     change = ("mongo create other", place.uri, place.database.name, encode({"_id": 1, **late}).hex())
     given = {"log": str(place.folder / "log"), "folder": str(place.folder), "change": change}
     ran = place.command.meddled(
-        ("tests.faults.points", given),
+        ("tests.faults.crashes.points", given),
         *("remodel", "it", "--to", "reading", "--into", "other", "--json", "--quiet"),
         cwd=place.folder,
         MONGODB_URI=place.uri,

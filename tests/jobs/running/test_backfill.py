@@ -52,7 +52,7 @@ def killed(place: Place, nth: int, *arguments: str) -> None:
     given = {"log": str(place.folder / "log"), "folder": str(place.folder), "moment": "after"}
     given |= {"at": "mongo update bucketwise_progress backfill", "nth": nth}  # type: ignore[dict-item]
     command = ("rollup", *arguments, "--now", NOW)
-    hooks = ("tests.faults.points", given)
+    hooks = ("tests.faults.crashes.points", given)
     assert place.command.meddled(hooks, *command, cwd=place.folder, MONGODB_URI=place.uri).code == -9
     place.database.bucketwise_lease.update_many({}, {"$set": {"expires_at": FIRST}})
 

@@ -37,7 +37,7 @@ def broken(place: Place, *command: str) -> None:
 
 def killed(place: Place, *command: str, at: str = "make summary") -> None:
     given = {"log": str(place.folder / "log"), "folder": str(place.folder), "at": at}
-    hooks = ("tests.faults.points", given)
+    hooks = ("tests.faults.crashes.points", given)
     ran = place.command.meddled(hooks, *command, "--now", NOW, cwd=place.folder, MONGODB_URI=place.uri)
     assert ran.code == -9
 

@@ -26,7 +26,9 @@ def cut_off(scene: Scene) -> None:
     """One was killed before, when it had written some."""
     kept_apart(scene)
     given = {"log": str(scene.folder / "before"), "folder": str(scene.folder), "at": "mongo insert other"}
-    ran = scene.run(*TO_NATIVE, meddle=("tests.faults.points", {**given, "nth": 2, "moment": "after"}))
+    ran = scene.run(
+        *TO_NATIVE, meddle=("tests.faults.crashes.points", {**given, "nth": 2, "moment": "after"})
+    )
     assert ran.code == -9
 
 

@@ -1,5 +1,5 @@
 """Every step of the jobs, by name: where it is in the product, in which jobs it is met, and by which label
-`tests.faults.points` knows it. A step that its job does not reach fails a test, and so does an operation
+`points` knows it. A step that its job does not reach fails a test, and so does an operation
 without a name.
 """
 
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tests.faults.points import Moment
+from tests.faults.crashes.points import Moment
 
 
 class Step(NamedTuple):

@@ -14,7 +14,7 @@ from pyiceberg.table import StaticTable
 from archivers.format.names import checkpoint_key
 from archivers.stores import open_store
 from tests.conftest import ACCESS_KEY, REGION, SECRET_KEY
-from tests.faults import remodelled
+from tests.faults.crashes import remodelled
 from tests.faults.scene import NOW, OFFLINE, ONLINE, ROLLUP, SAMPLES, SLOTS, START, Scene
 from tests.faults.truth import Unit
 
@@ -69,7 +69,7 @@ def cut_off(scene: Scene) -> None:
     rolled_up(scene)
     label = "file place buckets" if scene.store.url.startswith("file") else "s3 PutObject buckets"
     given = {"log": str(scene.folder / "before"), "folder": str(scene.folder), "at": label}
-    assert scene.run("archive", meddle=("tests.faults.points", given)).code == -9
+    assert scene.run("archive", meddle=("tests.faults.crashes.points", given)).code == -9
 
 
 def young(scene: Scene) -> None:
@@ -270,7 +270,7 @@ class Job:
     abandons: bool = False  # what writes left unfinished is old enough to go
 
     def given(self, scene: Scene) -> dict[str, Any]:
-        """For `tests.faults.points.install`."""
+        """For `tests.faults.crashes.points.install`."""
         given: dict[str, Any] = {"folder": str(scene.folder), "abandons": self.abandons, "renews": True}
         given["registers"] = LAKE in self.text
         if self.change_at is not None:

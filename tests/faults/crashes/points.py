@@ -2,7 +2,7 @@
 
 What is hooked are the edges of the process: the messages of a MongoDB connection, the requests of an S3
 client, the operations on files below the store; and a few functions that work for long without them. Each
-has a label, as `mongo update bucketwise_lease guard`; `tests.faults.steps` gives names to them.
+has a label, as `mongo update bucketwise_lease guard`; `tests.faults.crashes.steps` gives names to them.
 """
 
 from __future__ import annotations
