@@ -13,7 +13,7 @@ from pymongo import MongoClient
 from tests.conftest import ACCESS_KEY, REGION, SECRET_KEY, S3Server
 from tests.jobs.command import command_line, started
 from tests.jobs.place import START, Place
-from tests.jobs.service.test_schedule import ScanLog
+from tests.jobs.service.test_schedule import Watched
 from tests.ops.watched import Prometheus, prometheus, served
 
 _HOUR = timedelta(hours=1)
@@ -51,7 +51,7 @@ def watched(
             assert ran.code == 0, ran
 
         service = started("schedule", "--metrics-port", "0", cwd=folder, **environment)
-        it = ScanLog(stack.enter_context(service))
+        it = Watched(stack.enter_context(service))
         found = re.search(r"http://127.0.0.1:(\d+)/", it.until("metrics are served"))
         assert found is not None
         it.until("run ended")

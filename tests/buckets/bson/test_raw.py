@@ -124,7 +124,7 @@ def test_replies_go_one_by_one_as_they_are_put_together(monkeypatch: pytest.Monk
     del held
     there: list[list[bool]] = []
 
-    class ScanLog(np.ndarray[Any, np.dtype[np.uint8]]):
+    class Watched(np.ndarray[Any, np.dtype[np.uint8]]):
         def __setitem__(self, key: Any, value: Any) -> None:
             there.append([base() is not None for base in bases])
             if len(there) == 3:
@@ -132,7 +132,7 @@ def test_replies_go_one_by_one_as_they_are_put_together(monkeypatch: pytest.Monk
             super().__setitem__(key, value)
 
     def watched(size: int, fill: Callable[[NDArray[np.uint8]], object]) -> bytes:
-        fill(np.empty(size, np.uint8).view(ScanLog))
+        fill(np.empty(size, np.uint8).view(Watched))
         raise AssertionError("it was to break off")
 
     with monkeypatch.context() as patch:

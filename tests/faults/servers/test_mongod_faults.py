@@ -158,7 +158,7 @@ def test_answers(single: Place, tally: Tally, it: Strike) -> None:
     replies = {"short_replies": {"documents": 10}} if it.command == "getMore" else {}
     fault = {"at": it.at, "on": [it.command], "fail": ANSWERS[it.answer], "times": it.times}
     with no_failures_after(single.client):
-        ran = scene.run(verb, meddle=hook(limits={"seconds": 1.0}, at_command=fault, **replies))
+        ran = scene.run(verb, meddle=hook(patience={"seconds": 1.0}, at_command=fault, **replies))
     aftermath.check(tally, GROUP + "answers", str(it), scene, ran)
 
 

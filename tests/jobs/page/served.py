@@ -32,7 +32,7 @@ Document = dict[str, Any]
 
 
 @dataclass
-class ServedTable:
+class Served:
     """`board` answers on `port`."""
 
     board: Board
@@ -62,7 +62,7 @@ def policies_of(place: Place) -> list[Policy]:
 
 
 @contextmanager
-def serving(database: Database[Document], policies: list[Policy], **board: Any) -> Iterator[ServedTable]:
+def serving(database: Database[Document], policies: list[Policy], **board: Any) -> Iterator[Served]:
     """A service that does not run; its page is served."""
     stop = Stop()
 
@@ -81,4 +81,4 @@ def serving(database: Database[Document], policies: list[Policy], **board: Any) 
     given = {"config": None, "metrics_file": None, **board}
     it = Board(service, database, policies, look, **given)
     with served(pages(it, Metrics()), "127.0.0.1", 0) as port:
-        yield ServedTable(it, port)
+        yield Served(it, port)

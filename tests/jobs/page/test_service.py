@@ -29,7 +29,7 @@ from jobs.service.troubles import PolicyState, troubles
 from tests.jobs.counting import Counts, ticks_policy
 from tests.jobs.page.browser import Browser
 from tests.jobs.page.reports import HOSTILE
-from tests.jobs.page.served import ServedTable, policies_of, serving
+from tests.jobs.page.served import Served, policies_of, serving
 from tests.jobs.page.test_in_a_browser import _BEYOND, _OVERLAPS, _contrast, _luminance
 from tests.jobs.place import Place
 from tests.jobs.processes import wait_until
@@ -42,7 +42,7 @@ DAY = 86_400.0
 
 
 @pytest.fixture
-def it(place: Place) -> Iterator[ServedTable]:
+def it(place: Place) -> Iterator[Served]:
     with serving(place.database, policies_of(place)) as it:
         yield it
 
@@ -59,7 +59,7 @@ def cells(page: str, table: str, policy: str) -> list[str]:
     return next(row for row in ([it.partition("> ")[2] for it in row] for row in found) if row[0] == policy)
 
 
-def test_before_any_run(it: ServedTable) -> None:
+def test_before_any_run(it: Served) -> None:
     page = it.page()
     assert "No errors, but 2 of 2 policies have warnings" in page
     assert "the roll-up is 3" in page and "never" in cells_text(page, "ticks")
@@ -70,7 +70,7 @@ def cells_text(page: str, policy: str) -> str:
     return text_of(row)
 
 
-def test_where_each_policy_stands(place: Place, it: ServedTable) -> None:
+def test_where_each_policy_stands(place: Place, it: Served) -> None:
     for policy in ("ticks", "iot"):
         place("run", "-p", policy, now=None)
     page = it.page()
@@ -85,7 +85,7 @@ def test_where_each_policy_stands(place: Place, it: ServedTable) -> None:
     assert runs.count("run") >= 2 and runs.count("done") == 2
 
 
-def test_what_failed_and_the_command_for_it(place: Place, it: ServedTable) -> None:
+def test_what_failed_and_the_command_for_it(place: Place, it: Served) -> None:
     broken(place, "run", "-p", "ticks")
     place("run", "-p", "iot", now=None)
     page = it.page()
@@ -97,7 +97,7 @@ def test_what_failed_and_the_command_for_it(place: Place, it: ServedTable) -> No
     assert "All is well" in it.page()
 
 
-def test_a_pause_and_how_it_ends(place: Place, it: ServedTable) -> None:
+def test_a_pause_and_how_it_ends(place: Place, it: Served) -> None:
     place("run", now=None)
     place("pause", "-p", "ticks", "--reason", HOSTILE)
     page = it.page()
@@ -108,7 +108,7 @@ def test_a_pause_and_how_it_ends(place: Place, it: ServedTable) -> None:
     assert "All is well" in it.page()
 
 
-def test_a_run_in_hand_here_and_elsewhere(place: Place, it: ServedTable) -> None:
+def test_a_run_in_hand_here_and_elsewhere(place: Place, it: Served) -> None:
     place("run", now=None)
     progress, (task, *_) = ProgressDisplay(quiet=True), it.board.service.tasks
     it.board.service.running["ticks"] = TaskRun(task, NOW, progress)
@@ -232,7 +232,7 @@ def test_a_run_is_due_when_its_window_opens(begun: str, now: str, expected: list
     assert all(("--no-throttle" in str(it.command)) == (it.severity == "warning") for it in found)
 
 
-def test_only_what_is_there_can_be_read(it: ServedTable) -> None:
+def test_only_what_is_there_can_be_read(it: Served) -> None:
     for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"):
         for path in ("/", "/metrics", "/else"):
             reply, text = it.ask(path, method)
@@ -247,7 +247,7 @@ def test_only_what_is_there_can_be_read(it: ServedTable) -> None:
         assert int(reply.headers["Content-Length"]) > 0 and text == ""
 
 
-def test_its_headers_forbid_what_it_does_not_need(it: ServedTable) -> None:
+def test_its_headers_forbid_what_it_does_not_need(it: Served) -> None:
     reply, page = it.ask()
     policy = reply.headers["Content-Security-Policy"]
     assert re.fullmatch(
@@ -343,13 +343,13 @@ def test_nothing_is_known_yet(place: Place, monkeypatch: pytest.MonkeyPatch) -> 
         assert "MongoDB does not answer" in told and "Nothing is known yet." in told
 
 
-def test_a_scheduler_that_stands_still(it: ServedTable) -> None:
+def test_a_scheduler_that_stands_still(it: Served) -> None:
     it.board.service._beat -= 1000
     assert "The scheduler stands still" in it.page()
     assert it.ask("/healthz")[0].status == 503
 
 
-def test_slow_clients_and_many_at_once(it: ServedTable) -> None:
+def test_slow_clients_and_many_at_once(it: Served) -> None:
     slow = [socket.create_connection(("127.0.0.1", it.port)) for _ in range(30)]
     for one in slow:
         one.sendall(b"GET / HTTP/1.1\r\n")
@@ -367,7 +367,7 @@ def test_slow_clients_and_many_at_once(it: ServedTable) -> None:
         one.close()
 
 
-def test_who_hangs_up_is_no_news(it: ServedTable, capfd: pytest.CaptureFixture[str]) -> None:
+def test_who_hangs_up_is_no_news(it: Served, capfd: pytest.CaptureFixture[str]) -> None:
     for request in (b"", b"GET", b"\x00\xff\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", b"x" * 70_000):
         with socket.create_connection(("127.0.0.1", it.port)) as one:
             one.sendall(request)

@@ -22,7 +22,7 @@ from jobs.running.ledger import COLLECTION as RUNS
 from tests.conftest import free_port
 from tests.jobs.command import Ran, started
 from tests.jobs.place import Place
-from tests.jobs.service.test_schedule import ScanLog
+from tests.jobs.service.test_schedule import Watched
 
 TOKEN = "Zq7Path"
 USER = "bob:Zq7%40Word"
@@ -266,7 +266,7 @@ def test_each_turn_of_the_service_is_told(place: Place, receiver: Receiver) -> N
     fail(place)
     pinged(place, receiver)
     with started("schedule", "-p", "ticks", cwd=place.folder, MONGODB_URI=place.uri) as process:
-        service = ScanLog(process)
+        service = Watched(process)
         service.until("run failed")
         assert service.end() == 0
     assert receiver.pings == ["ping_start", "ping_fail"]
@@ -277,7 +277,7 @@ def test_each_turn_of_the_service_is_told(place: Place, receiver: Receiver) -> N
 def test_the_service_goes_on_past_one_that_is_down(place: Place) -> None:
     notified(place, ping_success=f"http://127.0.0.1:{free_port()}/{TOKEN}")
     with started("schedule", "-p", "ticks", cwd=place.folder, MONGODB_URI=place.uri) as process:
-        service = ScanLog(process)
+        service = Watched(process)
         assert "outcome=done" in service.until("run ended")
         assert service.end() == 0
     (line,) = [it for it in service.lines if "notify.ping_success" in it]

@@ -35,7 +35,7 @@ from tests.jobs.place import MINUTES, POLICIES, Place
 from tests.jobs.processes import wait_until
 
 
-class ScanLog:
+class Watched:
     """A running service, and what it has logged so far."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
@@ -63,10 +63,10 @@ class ScanLog:
 
 
 @contextmanager
-def service(place: Place, *arguments: str, **environment: str) -> Iterator[ScanLog]:
+def service(place: Place, *arguments: str, **environment: str) -> Iterator[Watched]:
     uri = {"MONGODB_URI": place.uri} | environment
     with started("schedule", "-p", "ticks", *arguments, cwd=place.folder, **uri) as process:
-        yield ScanLog(process)
+        yield Watched(process)
 
 
 def completed(place: Place) -> int:
@@ -150,7 +150,7 @@ def test_it_outlives_a_server_out_of_reach(place: Place) -> None:
 
 def test_a_policy_without_a_schedule_is_told_of(place: Place) -> None:
     with started("schedule", cwd=place.folder, MONGODB_URI=place.uri) as process:
-        it = ScanLog(process)
+        it = Watched(process)
         assert "policy=iot" in it.until("no schedule")
         it.until("run ended")
         assert it.end() == 0
