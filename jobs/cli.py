@@ -81,12 +81,14 @@ def program(*names: str) -> Any:
 
 
 def _named(arguments: list[str]) -> list[str]:
-    """Returns the verbs that these arguments may name; all where none is, and for help on the program."""
-    for at, argument in enumerate(arguments):
+    """Returns the verb that these arguments name; all where that is not clear, and for help on the program."""
+    before = ""
+    for argument in arguments:
         if argument in ("--help", "-h"):
             break
-        if argument in VERBS:  # here, or after an option whose value this is
-            return [it for it in VERBS if it in arguments[at:]]
+        if argument in VERBS:  # after an option, it may be the option's value
+            return list(VERBS) if before.startswith("-") else [argument]
+        before = argument
     return list(VERBS)
 
 

@@ -213,8 +213,9 @@ def test_the_module_is_the_program_and_imports_what_is_named(folder: Path) -> No
 def test_a_verb_that_is_also_the_name_of_a_policy(folder: Path, bucketwise: CommandLine) -> None:
     ran = bucketwise("-p", "run", "status", "--json", cwd=folder)
     assert ran.json["command"] == "status"
-    misspelled = bucketwise("statu", cwd=folder)
-    assert "'status'" in misspelled.err
+    assert "  status " in bucketwise("-p", "run", "--help", cwd=folder).out
+    for before in ((), ("-p", "run")):
+        assert "'status'" in bucketwise(*before, "statu", cwd=folder).err
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b'[mongodb]\nuri = "\xff"', b"\0", b"[" * 5000, None])
