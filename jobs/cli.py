@@ -81,7 +81,7 @@ def program(*names: str) -> Any:
 
 
 def _named(arguments: list[str]) -> list[str]:
-    """Returns the verb that these arguments name; all where that is not clear, and for help on the program."""
+    """Returns the verb that the arguments name; all where that is not clear, and for help on the program."""
     before = ""
     for argument in arguments:
         if argument in ("--help", "-h"):

@@ -57,8 +57,7 @@ class OnlineDryRun(OnlineRun):
     def not_copied(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.int64]:
         """Returns the buckets without an equal copy."""
         found = super().not_copied(batch, first_ms, last_ms)
-        copied = self._receipts.copied(batch.take(found).main.ids).keys() - self._stale
-        new = [i for i in found if batch.main.raw_id(i) not in copied]
+        new = [i for i in found if batch.main.raw_id(i) not in self._due]
         self._work.report.deleted += len(found) - len(new)
         return np.array(new, dtype=np.int64)
 

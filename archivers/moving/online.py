@@ -62,6 +62,7 @@ class OnlineRun:
         source = partial(archived_source, work.database, work.policy)
         self._ready: set[bytes] = set()  # the `_id`s of late buckets that may be merged
         self._stale: set[bytes] = set()  # buckets whose copies are out of date
+        self._due: set[bytes] = set()  # buckets that equal copies of earlier runs, and may go
         self._merging = Merging(work, source, self._take_back, places)
 
     def _make_collections(self) -> None:
@@ -105,8 +106,7 @@ class OnlineRun:
             for at in range(0, len(receipt["ids"]), MAX_BUCKETS):
                 for copies in self._archived.by_ids(receipt["ids"][at : at + MAX_BUCKETS]):
                     deletable, spans = self._work.deletable(copies, start_ms, end_ms)
-                    for piece in chunks(deletable):
-                        # this run finds the newer ones
+                    for piece in chunks(deletable):  # this run finds the newer ones
                         self._delete(receipt["_id"]["name"], piece, spans)
 
     def not_copied(self, batch: Batch, first_ms: int, last_ms: int) -> NDArray[np.int64]:
@@ -114,8 +114,8 @@ class OnlineRun:
         or an earlier version; any other is in the way, and is reported."""
         del first_ms, last_ms  # copies are found by `_id`
         out: set[int] = set()
-        self._ready.clear()
-        self._stale.clear()
+        for names in (self._ready, self._stale, self._due):
+            names.clear()
         for at in range(0, len(batch), MAX_BUCKETS):
             piece = batch.slice(at, min(at + MAX_BUCKETS, len(batch)))
             out |= {at + i for i in self._to_skip(piece)}
@@ -139,6 +139,8 @@ class OnlineRun:
             if copy == unit:
                 if work.kept or (when and work.in_grace(when)):
                     waiting.append(i)
+                elif when:
+                    self._due.add(batch.main.raw_id(i))
             elif when and not measured:
                 stale.append(i)
             else:
@@ -150,14 +152,12 @@ class OnlineRun:
         conflicts |= not_keepable
         waiting += copied_late
         work.report.leave(len(waiting), work.kept or work.grace)
-        work.report.quarantine(
-            [Quarantined(batch.main.legible_id(i), "_id", reason) for i, reason in conflicts.items()]
-        )
+        found = [Quarantined(batch.main.legible_id(i), "_id", reason) for i, reason in conflicts.items()]
+        work.report.quarantine(found)
         return {*waiting, *conflicts}
 
     def _sort(self, batch: Batch, late: list[int]) -> tuple[dict[int, str], list[int]]:
-        """Sorts buckets whose `_id` is taken in the archive: why some can't go, and which are copied
-        already."""
+        """Sorts buckets whose `_id` the archive has: why some can't go, and which are copied already."""
         if self._work.measured:
             return dict.fromkeys(late, f"another document with this _id is in {self._target}"), []
         if not late:

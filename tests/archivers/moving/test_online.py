@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import bson
@@ -156,3 +157,24 @@ def test_an_id_that_says_it_is_a_uuid_and_is_none(
     assert cycle.verify().bad == []
     told = list(legible(cycle.context().receipts, cycle.context().receipt_files, None, None))
     assert [it["ids"] for it in told] == [[identity]]
+
+
+@pytest.mark.parametrize("change", ["none", "changed", "removed", "new", "copy lost"])
+def test_a_dry_run_after_a_grace_counts_what_the_run_does(
+    database: Database[Document], file_store: Store, change: str
+) -> None:
+    cycle = Cycle(database, slots("minute").online().with_archive(grace=timedelta(days=1)), file_store).load()
+    assert cycle.run().left == len(cycle.case.documents)
+    source = database[cycle.policy.collection]
+    last = next(iter(source.find().sort("_id", -1)))
+    if change == "changed":
+        source.update_one({"_id": last["_id"]}, {"$set": {"note": "late"}})
+    elif change == "removed":
+        source.delete_one({"_id": last["_id"]})
+    elif change == "new":
+        source.insert_one({**last, "_id": "new"})
+    elif change == "copy lost":
+        database[f"{cycle.policy.collection}_archive"].delete_one({"_id": last["_id"]})
+    planned, done = (cycle.run(LATER + timedelta(days=2), dry_run=dry_run) for dry_run in (True, False))
+    assert planned.deleted == done.deleted >= len(cycle.case.documents) - 1
+    assert (planned.buckets, planned.left, planned.reasons) == (done.buckets, done.left, done.reasons)
