@@ -223,10 +223,20 @@ def released(scene: Scene) -> None:
 
 
 def under_tombstones(scene: Scene) -> None:
-    """All is archived, in several commits, and under tombstones that are due in the run that is killed."""
+    """All is archived, in several commits, and under tombstones that are due in the run that is killed. In a
+    store a first copy was put aside, since its bucket changed before it could be deleted."""
     scene.fill(12)
+    assert scene.policy.archive is not None
     for minutes in (10, 90, 200):
-        scene.run(now=START + timedelta(days=30, minutes=minutes))
+        now = START + timedelta(days=30, minutes=minutes)
+        if minutes == 90 and scene.policy.archive.to == "offline":
+            units = changed(scene)
+            change = _REGISTERED, scene.uri, scene.database.name, units[0].hex()
+            given = {"log": str(scene.folder / "before"), "folder": str(scene.folder), "change": change}
+            assert scene.run(now=now, meddle=("tests.faults.crashes.points", given)).code == 3
+            scene.truth.wrote(*units)
+        else:
+            scene.run(now=now)
     scene.well(now=NOW - timedelta(days=9))
     scene.truth.ends = True
 

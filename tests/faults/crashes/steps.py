@@ -217,7 +217,8 @@ STEPS = (
     Step("end committed", "mongo commit end of a commit", _EXPIRE_OFF + "_decide", _ENDS[:2]),
     Step("what had left looked for", "file list versions", _SUPERSEDED + "clear", _ENDS[:1]),
     Step("what had left looked for, S3", "s3 ListObjectsV2 versions", _SUPERSEDED + "clear", _ENDS[1:2]),
-    Step("what had left removed, S3", "s3 DeleteObjects superseded", _SUPERSEDED + "clear", _ENDS[1:2]),
+    Step("what had left removed", "file remove versions", _SUPERSEDED + "clear", _ENDS[:1]),
+    Step("what had left removed, S3", "s3 DeleteObjects versions", _SUPERSEDED + "clear", _ENDS[1:2]),
     Step(
         "buckets' folder removed", "file remove folder buckets", _FILES + "FileStore._remove_empty", _ENDS[:1]
     ),
