@@ -106,7 +106,7 @@ class _Restoring:
         if target.policy.model == "timeseries":
             put_measurements(target.database, target.policy, target.to, piece.main)
             return
-        met = self._settling.is_known(piece)
+        met = self._settling.settled(piece)
         held = self._with_versions(piece, wanted.policy)
         self._subtract(piece, sorted({*met, *held}), wanted.policy)
         self._settling.add(piece.take(np.setdiff1d(held, met).astype(np.int64)), wanted.policy)

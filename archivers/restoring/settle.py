@@ -87,7 +87,7 @@ class VersionSettler:
             self._buckets += len(blocked)
             self._bytes += blocked.size
 
-    def is_known(self, batch: Batch) -> list[int]:
+    def settled(self, batch: Batch) -> list[int]:
         """Returns which buckets of a batch are settled already, with other versions of them."""
         return (
             [i for i, main in enumerate(batch.main) if hash(main) in self._settled] if self._settled else []
@@ -110,7 +110,7 @@ class VersionSettler:
         for batch, policy in waiting:
             for piece in chunks(batch):
                 check()
-                self._settle(piece.take(np.setdiff1d(np.arange(len(piece)), self.is_known(piece))), policy)
+                self._settle(piece.take(np.setdiff1d(np.arange(len(piece)), self.settled(piece))), policy)
 
     def _settle(self, piece: Batch, policy: Policy) -> None:
         plans = []

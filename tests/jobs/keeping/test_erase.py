@@ -236,7 +236,7 @@ def test_what_is_refused(place: Place, name: str) -> None:
     assert place.everything() == before
 
 
-def test_native_time_series_and_series_in_samples_are_refused(place: Place) -> None:
+def test_policies_whose_series_cannot_be_erased_are_refused(place: Place) -> None:
     place.write_config(
         """
         [policies.native]
@@ -254,8 +254,16 @@ def test_native_time_series_and_series_in_samples_are_refused(place: Place) -> N
         sample_time_field = "time"
         start_field = "first"
         end_field = "last"
+        [policies.plain]
+        collection = "plain"
+        model = "reading"
+        time_field = "at"
+        series_fields = []
+        value_fields = ["t"]
         """
     )
+    refused = place("erase", "-p", "plain", *CASE, "--json")
+    assert (refused.code, "policy plain has no series fields" in refused.json["error"]) == (2, True)
     for policy, why in (("native", "native time-series collection"), ("mixed", "samples of several series")):
         ran = place("erase", "-p", policy, "--series", "sensor=7", *CASE, "--json")
         assert ran.code == 2
