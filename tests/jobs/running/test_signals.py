@@ -27,7 +27,7 @@ from jobs.stopping import Stop, signals_to
 stop = Stop()
 with signals_to(stop):
     print("ready", flush=True)
-    while not stop.asked:
+    while not stop.is_requested:
         time.sleep(0.01)
     print("asked", flush=True)
     time.sleep(600)
@@ -40,7 +40,7 @@ from jobs.stopping import Stop, signals_to
 def trace(frame, event, argument):
     global left, sent
     left -= 1
-    if left == 0 and not stop.asked:
+    if left == 0 and not stop.is_requested:
         sent += 1
         signal.raise_signal(signal.SIGTERM)
     return trace
@@ -49,7 +49,7 @@ line = sent = 0
 while line == sent:
     line += 1
     left, stop = line, Stop()
-    past_the_last = threading.Timer(0.5, stop.ask)  # well before the wait looks up by itself
+    past_the_last = threading.Timer(0.5, stop.request)  # well before the wait looks up by itself
     past_the_last.start()
     with signals_to(stop):
         sys.settrace(trace)
