@@ -230,7 +230,7 @@ TEXTS = {
     "got", "wanted",  # of the demo, whose documents are its own
 }  # fmt: skip
 #: The `_id`s of a lease and of receipts, which are names.
-NO_BUCKETS = {"_what(document['_id'])", "receipt['_id']['name']", "found['_id']['name']"}
+NO_BUCKETS = {"_subject(document['_id'])", "receipt['_id']['name']", "found['_id']['name']"}
 
 
 def formatted() -> Iterator[tuple[str, ast.FormattedValue]]:
