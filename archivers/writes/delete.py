@@ -16,7 +16,7 @@ from pymongo.database import Database
 
 from archivers.writes.held import check_none_frozen
 from buckets.bson.queries import ids_query
-from buckets.bson.raw import LOSSLESS, Batch
+from buckets.bson.raw import LOSSLESS, Batch, are_object_ids
 from buckets.decoding.decode import decode
 from buckets.fields.ids import sort_key
 from buckets.models.timeseries import measurement
@@ -50,6 +50,14 @@ def same_id(raw_id: bytes) -> bytes:
     return sort_key(raw_id[0], raw_id[1:]) if raw_id else raw_id
 
 
+def same_ids(raw_ids: list[bytes]) -> list[bytes]:
+    """Returns `same_id` of each."""
+    if not are_object_ids(raw_ids):
+        return list(map(same_id, raw_ids))
+    rank = same_id(raw_ids[0])[:1] if raw_ids else b""
+    return [rank + raw_id[1:] for raw_id in raw_ids]
+
+
 def id_names(batch: Batch) -> NDArray[np.int64]:
     """Returns a hash of each bucket's `_id`, equal within one process for those that MongoDB takes for the
     same."""
@@ -60,7 +68,7 @@ def units(policy: Policy, batch: Batch) -> list[bytes]:
     """Returns bytes for each bucket that are equal for equal buckets alone."""
     if policy.model == "timeseries":
         return [measurement(document) for document in batch.main]
-    return [batch.unit(i) for i in range(len(batch))]
+    return [batch.unit(i) for i in range(len(batch))] if len(batch.extra) else list(batch.main)
 
 
 def measured(policy: Policy, batch: Batch, source: Source, start_ms: int, end_ms: int) -> NDArray[np.int64]:
