@@ -8,7 +8,7 @@ changed. Nothing is ever deleted on the strength of a fingerprint.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Manifest
 from archivers.records.receipts import Document, live_of
 from archivers.run import ArchiveRun
-from archivers.writes.delete import same_ids, units
+from archivers.writes.delete import same_id, units
 from buckets.bson.raw import Batch
 
 #: Bytes of the fingerprint of a bucket, and of its `_id`.
@@ -43,8 +43,8 @@ class _Fingerprints(NamedTuple):
 
     @classmethod
     def of(cls, work: ArchiveRun, batch: Batch) -> _Fingerprints:
-        mine = units(work.policy, batch)
-        return cls(_hashes(mine, _BUCKET), _hashes(same_ids(batch.main.raw_ids), _ID))
+        ids = map(same_id, batch.main.raw_ids)
+        return cls(_hashes(units(work.policy, batch), _BUCKET), _hashes(ids, _ID))
 
 
 class KnownCopies:
@@ -135,7 +135,7 @@ class KnownCopies:
             yield self._receipts.identity(f"copies-{commit}-{number:04d}"), at
 
 
-def _hashes(items: list[bytes], size: int) -> NDArray[np.bytes_]:
+def _hashes(items: Iterable[bytes], size: int) -> NDArray[np.bytes_]:
     """Returns the first bytes of the SHA-256 of each."""
     sha256 = hashlib.sha256
     whole = np.frombuffer(b"".join([sha256(it).digest() for it in items]), np.uint8)

@@ -16,7 +16,7 @@ from pymongo.database import Database
 
 from archivers.writes.held import check_none_frozen
 from buckets.bson.queries import ids_query
-from buckets.bson.raw import LOSSLESS, Batch, are_object_ids
+from buckets.bson.raw import LOSSLESS, Batch
 from buckets.decoding.decode import decode
 from buckets.fields.ids import sort_key
 from buckets.models.timeseries import measurement
@@ -48,14 +48,6 @@ def same_id(raw_id: bytes) -> bytes:
     """Returns bytes that are equal for `_id`s that MongoDB takes for the same, such as 1 and 1.0. `raw_id`:
     of `Docs.raw_id`."""
     return sort_key(raw_id[0], raw_id[1:]) if raw_id else raw_id
-
-
-def same_ids(raw_ids: list[bytes]) -> list[bytes]:
-    """Returns `same_id` of each."""
-    if not are_object_ids(raw_ids):
-        return list(map(same_id, raw_ids))
-    rank = same_id(raw_ids[0])[:1] if raw_ids else b""
-    return [rank + raw_id[1:] for raw_id in raw_ids]
 
 
 def id_names(batch: Batch) -> NDArray[np.int64]:

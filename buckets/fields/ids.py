@@ -60,10 +60,12 @@ _EXACT = Context(prec=10_000)  # the difference of any decimal and any double fi
 
 def sort_key(kind: int, value: bytes) -> bytes:
     """Returns bytes that sort as MongoDB sorts the value."""
-    return bytes([_RANKS[kind]]) + _body(kind, value)
+    return _RANKS[kind].to_bytes() + _body(kind, value)
 
 
 def _body(kind: int, value: bytes) -> bytes:
+    if kind == OBJECT_ID:  # first, since most `_id`s are
+        return value
     if kind == DECIMAL128 or kind in _DTYPES:
         return _number(decode_value(kind, value))
     if kind in (STRING, SYMBOL, CODE):

@@ -230,11 +230,10 @@ def under_tombstones(scene: Scene) -> None:
     for minutes in (10, 90, 200):
         now = START + timedelta(days=30, minutes=minutes)
         if minutes == 90 and scene.policy.archive.to == "offline":
-            units = changed(scene)
-            change = _REGISTERED, scene.uri, scene.database.name, units[0].hex()
-            given = {"log": str(scene.folder / "before"), "folder": str(scene.folder), "change": change}
+            given: dict[str, Any] = {"log": str(scene.folder / "before"), "folder": str(scene.folder)}
+            given |= {"change": change_before(_REGISTERED, scene)}
             assert scene.run(now=now, meddle=("tests.faults.crashes.points", given)).code == 3
-            scene.truth.wrote(*units)
+            scene.truth.wrote(*changed(scene))
         else:
             scene.run(now=now)
     scene.well(now=NOW - timedelta(days=9))
@@ -284,7 +283,7 @@ class Job:
         given: dict[str, Any] = {"folder": str(scene.folder), "abandons": self.abandons, "renews": True}
         given["registers"] = LAKE in self.text
         if self.change_at is not None:
-            given["change"] = (self.change_at, scene.uri, scene.database.name, changed(scene)[0].hex())
+            given["change"] = change_before(self.change_at, scene)
         return given
 
 
@@ -293,6 +292,11 @@ def changed(scene: Scene) -> list[bytes]:
     main, *extra = scene.truth.units[CHANGED]
     document = bson.decode(main)
     return [bson.encode({**document, "note": "changed"}), *extra]
+
+
+def change_before(label: str, scene: Scene) -> tuple[str, ...]:
+    """For `points.install`: at the first step of this label the bucket changes."""
+    return label, scene.uri, scene.database.name, changed(scene)[0].hex()
 
 
 _S3 = {"access-key-id": ACCESS_KEY, "secret-access-key": SECRET_KEY, "region": REGION}
