@@ -6,7 +6,7 @@ import difflib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, partial
 from pathlib import Path
@@ -46,12 +46,13 @@ class Call:
     arguments: tuple[str, ...] | None = ()  # what stood behind the verb, but common options; None: series
     is_measured: bool = False  # it runs policies, and changes what it finds due
     needs_policies: bool = True  # a policy file without any is refused
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     hosts: str = ""  # where MongoDB is, once that is known
 
     @cached_property
     def settings(self) -> Settings:
         """Returns the settings of the policy file. Raises ConfigError."""
-        settings = load(self.config, os.environ, needs_policies=self.needs_policies)
+        settings = load(self.config, self.environ, needs_policies=self.needs_policies)
         self.hosts = connect.hosts(settings.mongodb)
         return settings
 

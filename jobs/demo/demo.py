@@ -14,8 +14,17 @@ from config.loading.environment import OVERRIDES
 from config.loading.load import PATH_VARIABLE
 from jobs.call import Call
 from jobs.clock import iso
-from jobs.demo.answers import query, summaries
-from jobs.demo.cycle import audited, evidence, first_run, load, restore_day, second_run, space
+from jobs.demo.acts import (
+    audited,
+    evidence,
+    first_run,
+    load,
+    query,
+    restore_day,
+    second_run,
+    space,
+    summaries,
+)
 from jobs.demo.stage import Show, Stage, stage
 from jobs.output.report import Report
 
@@ -57,10 +66,19 @@ def _perform(stage: Stage) -> Report:
         if show.failed:
             break
     error = f"the demo does not add up: {show.failed[0]}" if show.failed else None
-    extra = {"sizes": stage.sizes, "checks": show.made, "failed": show.failed}
-    return Report(
-        "demo", stage.call.now, stage.results, error=error, error_code=int(bool(error)), extra=extra
-    )
+    played = [it for it in stage.cases if it.result.policy]
+    sizes = [
+        {
+            "policy": it.policy.name,
+            "before": it.before._asdict(),
+            "after": it.after._asdict(),
+            "archive_bytes": it.archived,
+        }
+        for it in played
+    ]
+    results = [it.result for it in played]
+    extra = {"sizes": sizes, "checks": show.made, "failed": show.failed}
+    return Report("demo", stage.call.now, results, error=error, error_code=int(bool(error)), extra=extra)
 
 
 def _kept(stage: Stage, program: str) -> list[str]:

@@ -1,12 +1,11 @@
-"""What the acts of the demo share: the server, the readings, the output, and whether everything is right."""
+"""What the acts of the demo share: the server, the policies with their readings, and the output."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from functools import cached_property
 from importlib.resources import files
 from io import StringIO
@@ -20,32 +19,19 @@ from pymongo.database import Database
 from rich import box
 from rich.console import Console, RenderableType
 from rich.padding import Padding
-from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
 from buckets.bson.raw import Docs
-from config.loading.load import load
-from config.policies import Policy, Settings
-from jobs import clock, connect
+from buckets.fields.times import as_ms
+from config.policies import Archive, Policy, Rollup
+from jobs import clock
 from jobs.call import Call
-from jobs.demo.invent import SECOND, Flags, Invented, invent
+from jobs.demo.invent import Flags, Invented, invent
 from jobs.embedded import Mongod, start_mongod
 from jobs.output.report import Report, Result
 
 Document = dict[str, Any]
-
-
-class DemoCall(Call):
-    """A call that takes nothing from the environment: BUCKETWISE_MONGODB_URI must not lead the demo to a
-    database of somebody's own."""
-
-    @cached_property
-    def settings(self) -> Settings:
-        """Returns the settings of the demo's policy file."""
-        settings = load(self.config, {})
-        self.hosts = connect.hosts(settings.mongodb)
-        return settings
 
 
 class Size(NamedTuple):
@@ -58,42 +44,54 @@ class Size(NamedTuple):
     indexes: int = 0
 
 
+NONE = Size()
+
+
+@dataclass
+class Case:
+    """One policy, what was invented for it, and what was found so far. Milliseconds: windows that ended by
+    `due` are rolled up, and buckets that ended before `cutoff` archived."""
+
+    policy: Policy
+    rollup: Rollup
+    archive: Archive
+    made: Invented
+    due: int
+    cutoff: int
+    before: Size = NONE  # after the load
+    after: Size = NONE  # after the first run
+    archived: int = 0  # bytes, in the archive
+    result: Result = field(default_factory=lambda: Result(""))  # of the first run
+
+    @cached_property
+    def expired(self) -> Flags:
+        """Returns which buckets must be in the archive."""
+        return self.made.last < self.cutoff
+
+
 @dataclass
 class Stage:
-    """What the acts share: the call, the server, the readings invented, and what was found so far."""
+    """What the acts share."""
 
-    call: DemoCall
+    call: Call
     folder: Path
     mongod: Mongod
     database: Database[Document]
-    made: dict[str, Invented]  # by policy
+    cases: list[Case]
     show: Show
-    before: dict[str, Size] = field(default_factory=dict)  # by policy: sizes after the load
-    results: list[Result] = field(default_factory=list)  # of the first run, by policy
-    sizes: list[Document] = field(default_factory=list)  # for --json, by policy
 
-    def ago(self, span: timedelta | None) -> int:
-        """Returns the instant so long before the present of the demo, in milliseconds."""
-        assert span is not None
-        return int((self.call.now - span).timestamp()) * SECOND
+    def case(self, policy: str) -> Case:
+        """Returns the case of a policy."""
+        return next(it for it in self.cases if it.policy.name == policy)
 
-    def command(self, name: str, *policies: str) -> DemoCall:
-        """Returns the call that `bucketwise NAME --policy …` would be."""
-        return replace(self.call, command=name, names=policies)
-
-    def succeeded(self, report: Report) -> Report:
-        """Checks that a command went well for every policy. Returns its report."""
+    def do(self, verb: Callable[..., Report], *policies: str, code: int = 0, **options: Any) -> list[Result]:
+        """Runs `bucketwise VERB --policy …`. Checks that it ends with this exit code for every policy."""
+        report = verb(replace(self.call, command=verb.__name__, names=policies), **options)
         for it in report.results:
             claim = f"{report.command}, policy {it.policy}: exit code {it.exit_code}, {it.error}"
-            self.show.holds(claim, it.exit_code == 0)
+            self.show.holds(claim, it.exit_code == code)
         self.call.stop.check()
-        return report
-
-    def expired(self, policy: Policy) -> Flags:
-        """Returns which of the policy's buckets must be in the archive now."""
-        assert policy.archive is not None
-        expired: Flags = self.made[policy.name].last < self.ago(policy.archive.after)
-        return expired
+        return report.results
 
     def documents(self, collection: str) -> list[bytes]:
         """Returns every document of a collection, as the server holds it, in order. Measurements of a native
@@ -101,9 +99,13 @@ class Stage:
         batches = self.database[collection].find_raw_batches({})
         found = [document for batch in batches for document in Docs.split(cast(bytes, batch))]
         native = {"name": collection, "type": "timeseries"}
-        return sorted(
-            map(measurement, found) if any(self.database.list_collections(filter=native)) else found
-        )
+        is_native = any(self.database.list_collections(filter=native))
+        return sorted(map(measurement, found) if is_native else found)
+
+    def holds(self, collection: str, wanted: Iterable[bytes]) -> None:
+        """Checks that a collection holds these documents and no others, to the byte."""
+        same = self.documents(collection) == sorted(wanted)
+        self.show.holds(f"{collection} does not hold exactly the documents that it should", same)
 
     def size_of(self, collections: Iterable[str]) -> Size:
         """Returns the size of all these collections together. An absent one counts nothing."""
@@ -140,11 +142,21 @@ def stage(call: Call, show: Show, *, keep: bool, quiet: bool) -> Iterator[Stage]
         config = folder / "bucketwise.toml"
         written = written.replace("<uri>", mongod.uri).replace("<store>", (folder / "store").as_uri())
         config.write_text(written)
-        own = DemoCall("demo", config, (), call.now, True, call.json, quiet, call.yes, call.stop)
+        # Nothing comes from the environment: it may name a database of somebody's own.
+        own = replace(call, config=config, is_now_given=True, quiet=quiet, environ={})
         with own.database() as database:
-            yield Stage(own, folder, mongod, database, invent(call.now), show)
+            yield Stage(own, folder, mongod, database, list(_cases(own)), show)
         if keep:
             leaving.pop_all()
+
+
+def _cases(call: Call) -> Iterator[Case]:
+    made = invent(call.now)
+    for policy in call.policies:
+        rollup, archive = policy.rollup, policy.archive
+        assert rollup and archive and archive.after  # each has all of them
+        due, cutoff = as_ms(call.now - rollup.settle), as_ms(call.now - archive.after)
+        yield Case(policy, rollup, archive, made[policy.name], due, cutoff)
 
 
 def measurement(document: bytes) -> bytes:
@@ -212,11 +224,6 @@ class Show:
             table.add_row(*map(Text, cells)) if row else table.add_section()
         self._console.print()
         self._print(table)
-
-    def sql(self, text: str) -> None:
-        """Prints a query, highlighted."""
-        self._console.print()
-        self._print(Syntax(text, "sql", theme="ansi_dark", background_color="default", word_wrap=True))
 
     def _print(self, shown: RenderableType) -> None:
         self._console.print(Padding(shown, (0, 0, 0, _INDENT), expand=False))

@@ -37,7 +37,7 @@ def coverage_tables(results: Sequence[Result]) -> list[RenderableType]:
     shown: list[RenderableType] = []
     for result in results:
         if days := result.body.get("days"):
-            shown += [_table(result.policy, days), *_strip(days), _legend(days)]
+            shown += [_table(result.policy, days), *strip(days), _legend(days)]
             if any(it[key] is None for it in days for key in _COUNTED):
                 shown.append(Text("? unknown: neither in manifests nor in summaries"))
         elif "days" in result.body:
@@ -80,7 +80,7 @@ def _count(value: int | None) -> str:
     return "?" if value is None else f"{value:,}"
 
 
-def _strip(days: Sequence[Body]) -> Iterator[Text]:
+def strip(days: Sequence[Body]) -> Iterator[Text]:
     """Yields a line a month, a letter a day; or a line a day, a letter an hour."""
     by_hour = "hour" in days[0]
     for line, some in groupby(days, lambda it: it["day"] if by_hour else it["day"][:7]):
