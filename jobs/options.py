@@ -12,7 +12,7 @@ import typer
 from typer.models import OptionInfo, ParameterInfo
 
 from config.checks.settings import metrics_file_fault
-from config.work import MOST_WORKERS
+from config.values import MOST_WORKERS
 from jobs.execute import execute
 from jobs.logs import OPTION, VARIABLE, LogFormat
 from jobs.output.report import Report

@@ -8,9 +8,6 @@ from config.durations import format_duration
 from config.policies import Policy
 from config.problems import Fault, Key, ProblemReport
 
-#: A tombstone has to stand for so long that a daily run shows it, and a person can act.
-SHORTEST_GRACE = timedelta(days=1)
-
 
 def check_archive_retention(policy: Policy, report: ProblemReport) -> None:
     """Reports a `retain.archive` or `retain.archive_grace` that is too short or contradicts the policy."""
@@ -25,9 +22,6 @@ def check_archive_retention(policy: Policy, report: ProblemReport) -> None:
             "it delays the end of an archive, and none is set", "add `retain.archive`, or remove it"
         )
         report.add(grace, fault, rests_on=[key])
-    if policy.retain.archive_grace < SHORTEST_GRACE:
-        shortest = format_duration(SHORTEST_GRACE)
-        report.add(grace, Fault(f"it is shorter than {shortest}", f'write "{shortest}" or longer'))
 
 
 def _check_keep(policy: Policy, keep: timedelta, key: Key, report: ProblemReport) -> None:

@@ -32,13 +32,11 @@ def check_mongodb(mongodb: MongoDB, report: ProblemReport) -> None:
 
 
 def check_store(store: Store, report: ProblemReport) -> None:
-    """Reports a store URL, endpoint, region or signing key that is not valid. Connects to nothing."""
+    """Reports a store URL, endpoint or signing key that is not valid. Connects to nothing."""
     for fault in _url_faults(store.url):
         report.add(("store", "url"), fault)
     if store.endpoint_url is not None and (misplaced := _endpoint_fault(store.endpoint_url)):
         report.add(("store", "endpoint_url"), misplaced)
-    if store.region is not None and not re.fullmatch(r"[A-Za-z0-9-]{1,64}", store.region):
-        report.add(("store", "region"), Fault("not a valid region", 'use a name such as "us-east-1"'))
     keys = [key.get_secret_value() for key in store.signing_key]
     if any(len(key) < SHORTEST_KEY for key in keys):
         fault = Fault(
@@ -132,8 +130,6 @@ def _endpoint_fault(url: str) -> Fault | None:
     return None
 
 
-#: A lock of so many days ends within a century.
-MOST_DAYS = 36_500
 #: What can be read at once, whatever it costs.
 CLASSES = ("STANDARD", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER_IR")
 _INSTEAD = 'write "GLACIER_IR", whose objects can be read immediately'
@@ -152,13 +148,8 @@ _REFUSED = {
 
 
 def check_object_lock(store: Store, report: ProblemReport) -> None:
-    """Reports an object lock of an invalid length, and one for a store that can't lock files."""
-    if store.object_lock is None:
-        return
-    if not 1 <= store.object_lock.days <= MOST_DAYS:
-        fault = Fault("files are locked for 1 to 36500 days", "write how many days each has to stay")
-        report.add(("store", "object_lock", "days"), fault)
-    if store.url.startswith("file:"):
+    """Reports an object lock for a store that can't lock files."""
+    if store.object_lock is not None and store.url.startswith("file:"):
         fault = Fault("a directory can't lock its files", "remove it, or archive to an s3:// store")
         report.add(("store", "object_lock"), fault, rests_on=[("store", "url")])
 

@@ -9,15 +9,10 @@ from config.checks.archive_retention import check_archive_retention
 from config.checks.completeness import check_completeness
 from config.checks.fields import check_fields
 from config.checks.names import policy_fault
-from config.checks.settings import SHORTEST
 from config.durations import format_duration
 from config.policies import Archive, Policy, Rollup
 from config.problems import Fault, Key, ProblemReport, dotted, nearest
 from config.zones import is_zone, zones
-
-LONGEST_BATCH = timedelta(days=31)
-_NOTHING = timedelta(0)
-_ABOVE_ZERO = Fault("it must be longer than zero", 'write a duration such as "10m" or "30d"')
 
 
 def check_policy(policy: Policy, has_store: bool, report: ProblemReport) -> None:
@@ -52,8 +47,6 @@ def _check_rollup(rollup: Rollup, at: Key, report: ProblemReport) -> None:
         near = nearest(rollup.timezone, sorted(zones()))
         remedy = f'did you mean "{near}"?' if near else 'write a name such as "UTC" or "Europe/Berlin"'
         report.add((*at, "timezone"), Fault("it is not an IANA time zone", remedy))
-    if rollup.recheck == _NOTHING:
-        report.add((*at, "recheck"), _ABOVE_ZERO)
     for number, count in Counter(rollup.percentiles).items():
         if not 0 < number < 100:
             remedy = "write numbers such as 50, 95 or 99.9; `min` and `max` are in every summary anyway"
@@ -93,9 +86,7 @@ def _check_archive(policy: Policy, at: Key, has_store: bool, report: ProblemRepo
     if (archive := policy.archive) is None:
         return
     to, after = (*at, "archive", "to"), (*at, "archive", "after")
-    if archive.after == _NOTHING:
-        report.add(after, _ABOVE_ZERO)
-    elif archive.after is not None and policy.rollup is not None and archive.after < policy.rollup.settle:
+    if archive.after is not None and policy.rollup is not None and archive.after < policy.rollup.settle:
         settle = format_duration(policy.rollup.settle)
         message = f"it is shorter than rollup.settle ({settle}): buckets would expire before roll-up"
         fault = Fault(message, f'write "{settle}" or longer, or shorten rollup.settle')
@@ -146,42 +137,18 @@ def _check_compact(archive: Archive, at: Key, to: Key, report: ProblemReport) ->
             f'it merges commits of an offline archive, and to = "{archive.to}"', "remove [archive.compact]"
         )
         report.add(at, fault, rests_on=[to])
-    if archive.compact.after == _NOTHING:
-        report.add((*at, "after"), _ABOVE_ZERO)
 
 
 def _check_receipts(archive: Archive, at: Key, report: ProblemReport) -> None:
-    key, age = (*at, "move_receipts"), archive.move_receipts
-    if "move_receipts" not in archive.model_fields_set:
-        return
-    if archive.to != "offline":
-        fault = Fault(
-            f'receipts move to the store of an offline archive, and to = "{archive.to}"', "remove it"
-        )
-        report.add(key, fault, rests_on=[(*at, "to")])
-    elif age is not None and age < SHORTEST:
-        shortest = format_duration(SHORTEST)
-        report.add(
-            key, Fault(f"it is shorter than {shortest}", f'write "{shortest}" or longer, or "forever"')
-        )
+    if "move_receipts" in archive.model_fields_set and archive.to != "offline":
+        what = f'receipts move to the store of an offline archive, and to = "{archive.to}"'
+        report.add((*at, "move_receipts"), Fault(what, "remove it"), rests_on=[(*at, "to")])
 
 
 def _check_batch(archive: Archive, at: Key, report: ProblemReport) -> None:
-    key, batch = (*at, "batch"), archive.batch
-    if "batch" not in archive.model_fields_set:
-        return
-    if batch is None:
-        fault = Fault("its buckets would wait forever", 'write a duration such as "1d", or remove it')
-        report.add(key, fault)
-    elif batch == _NOTHING:
-        report.add(key, _ABOVE_ZERO)
-    elif batch > LONGEST_BATCH:
-        longest = format_duration(LONGEST_BATCH)
-        fault = Fault(f"a commit spans {longest} at most", f'write "{longest}" or less, such as "1d"')
-        report.add(key, fault)
-    elif archive.to == "none":
+    if archive.batch is not None and archive.to == "none":
         fault = Fault('with to = "none" nothing is archived', "remove it, or name an archive")
-        report.add(key, fault, rests_on=[(*at, "to")])
+        report.add((*at, "batch"), fault, rests_on=[(*at, "to")])
 
 
 def _check_retain(policy: Policy, at: Key, report: ProblemReport) -> None:
@@ -196,8 +163,6 @@ def _check_retain(policy: Policy, at: Key, report: ProblemReport) -> None:
             fault = Fault(f"the policy makes no {name} summaries", f"{add}, or remove this")
             rests_on = [(*at, "rollup"), (*at, "rollup", name if is_named else "levels")]
             report.add(key, fault, rests_on=rests_on)
-        elif kept == _NOTHING:
-            report.add(key, _ABOVE_ZERO)
         elif kept is not None and policy.archive is not None:
             _check_outlives(kept, policy.archive.after, key, at, report)
 

@@ -9,8 +9,6 @@ from config.policies import Policy, Settings
 from config.problems import Fault, Key, ProblemReport, nearest
 from config.tables import PolicyRedis, Redis
 
-#: Windows of a series: all of them are written at once.
-MOST = 10_000
 _AT: Key = ("publish", "redis")
 _REMEDY = 'write "redis://host:6379/0", "rediss://host:6379/0" or "unix:///path?db=0"'
 _TLS = {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname"}
@@ -21,8 +19,8 @@ def check_publish(settings: Settings, report: ProblemReport) -> None:
     """Reports whatever can't be published as configured, of the whole file and of each policy."""
     redis, policies = settings.publish.redis, settings.policies.values()
     if redis is not None:
-        _check_redis(redis, report)
-        _check_counts(redis, _AT, report)
+        if message := _url_fault(redis.url.get_secret_value()):
+            report.add((*_AT, "url"), Fault(message, _REMEDY))
         for key, level in _LATEST.items():
             made = any(level in (it.rollup.targets if it.rollup else {}) for it in policies)
             if getattr(redis, key) is not None and not made:
@@ -32,14 +30,6 @@ def check_publish(settings: Settings, report: ProblemReport) -> None:
     for policy in policies:
         if policy.publish is not None:
             _check_policy(policy, policy.publish.redis, redis, report)
-
-
-def _check_redis(redis: Redis, report: ProblemReport) -> None:
-    if message := _url_fault(redis.url.get_secret_value()):
-        report.add((*_AT, "url"), Fault(message, _REMEDY))
-    if not re.fullmatch(r"[A-Za-z0-9_.:/-]{1,100}", redis.prefix):
-        remedy = "use 1 to 100 letters, digits and `_ . : / -`"
-        report.add((*_AT, "prefix"), Fault("every key begins with it", remedy))
 
 
 def _check_policy(policy: Policy, own: PolicyRedis, redis: Redis | None, report: ProblemReport) -> None:
@@ -53,22 +43,11 @@ def _check_policy(policy: Policy, own: PolicyRedis, redis: Redis | None, report:
         )
         report.add(at, fault, rests_on=[(*at[:2], "rollup")])
     elif policy.rollup is not None:
-        _check_counts(own, (*at, "redis"), report)
         for key, level in _LATEST.items():
             if getattr(own, key) is not None and level not in policy.rollup.targets:
                 fault = Fault(f"the policy makes no {level} summaries", f"add rollup.{level}, or remove it")
                 report.add((*at, "redis", key), fault, rests_on=[(*at[:2], "rollup", level)])
         _check_secondary(own.secondary, set(policy.series_names), (*at, "redis"), report)
-
-
-def _check_counts(redis: Redis | PolicyRedis, at: Key, report: ProblemReport) -> None:
-    for key in _LATEST:
-        count = getattr(redis, key)
-        if count is not None and not 1 <= count <= MOST:
-            fault = Fault(
-                "this number of windows can't be kept", f"write a number from 1 to {MOST}, or leave it out"
-            )
-            report.add((*at, key), fault)
 
 
 def _check_secondary(field: str | None, names: set[str], at: Key, report: ProblemReport) -> None:

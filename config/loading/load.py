@@ -15,10 +15,9 @@ from config.checks.publish import check_publish
 from config.checks.settings import (
     check_drill,
     check_lake,
-    check_ledger,
     check_metrics_file,
     check_notify,
-    check_throttle,
+    check_work,
 )
 from config.checks.targets import check_targets
 from config.loading.environment import UNEXPANDED, expand, override
@@ -38,7 +37,6 @@ from config.tables import (
     TopLevel,
     Workers,
 )
-from config.work import check_work
 
 PATH_VARIABLE = "BUCKETWISE_CONFIG"
 _TABLES: dict[str, type[Table]] = {
@@ -78,16 +76,13 @@ def settings_in(
         check_store(settings.store, report)
         check_object_lock(settings.store, report)
     check_work(settings.work, report)
-    check_ledger(settings.ledger, report)
     check_notify(settings.notify, report)
     check_drill(settings, report)
     check_lake(settings, report)
     check_publish(settings, report)
-    check_throttle(settings.throttle, ("throttle",), report)
     for policy in settings.policies.values():
         check_policy(policy, settings.store is not None, report)
         check_storage_class(policy, settings.store, report)
-        check_throttle(policy.throttle, ("policies", policy.name, "throttle"), report)
     check_targets(settings.policies.values(), settings.mongodb.database, report)
     if report.problems:
         raise ConfigError(report.problems)
