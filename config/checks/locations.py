@@ -114,6 +114,17 @@ def _prefix_faults(parts: list[str]) -> Iterator[Fault]:
         yield Fault("a part of the path starts with `$`", "write an environment variable as `${NAME}`")
 
 
+def url_parts(url: str) -> SplitResult | str:
+    """Returns the parts of a URL; or what is wrong with it, where no client could take it."""
+    if re.search(r"[^\x21-\x7e]", url):
+        return "a URL has no spaces, control characters or letters outside ASCII"
+    try:
+        parts = urlsplit(url)
+        return "its port is 0" if parts.port == 0 else parts
+    except ValueError:
+        return "not a valid URL"
+
+
 def _endpoint_fault(url: str) -> Fault | None:
     remedy = 'write "https://host" or "http://host:port"'
     try:

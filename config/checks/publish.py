@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
+from config.checks.locations import url_parts
 from config.policies import Policy, Settings
 from config.problems import Fault, Key, ProblemReport, nearest
 from config.tables import PolicyRedis, Redis
@@ -59,21 +60,17 @@ def _check_secondary(field: str | None, names: set[str], at: Key, report: Proble
 
 
 def _url_fault(url: str) -> str | None:
-    if re.search(r"[^\x21-\x7e]", url):
-        return "a URL has no spaces, control characters or letters outside ASCII"
-    try:
-        parts, options = urlsplit(url), parse_qs(urlsplit(url).query)
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        return "not a valid URL"
+    parts = url_parts(url)
+    if isinstance(parts, str):
+        return parts
     if parts.scheme not in ("redis", "rediss", "unix"):
         return "not a redis://, rediss:// or unix:// URL"
-    is_socket = parts.scheme == "unix"
-    if not (parts.path.strip("/") if is_socket else host):
+    is_socket, options = parts.scheme == "unix", parse_qs(parts.query)
+    if not (parts.path.strip("/") if is_socket else parts.hostname):
         return "it names no socket" if is_socket else "it names no host"
     number = options.get("db", ["0" if is_socket else parts.path.strip("/") or "0"])[0]
     if not re.fullmatch(r"[0-9]{1,6}", number):
         return "its database is not a number"
     if unknown := set(options) - {"db"} - (_TLS if parts.scheme == "rediss" else set()):
         return f"it can't have the option `{min(unknown)}`; user and password stand before the @"
-    return "its port is 0" if port == 0 else None
+    return None

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import PurePath
-from urllib.parse import urlsplit
 
+from config.checks.locations import url_parts
 from config.policies import Settings
 from config.problems import Fault, ProblemReport
 from config.tables import OWN_CATALOG, Notify, TopLevel, Workers
@@ -69,24 +68,14 @@ _REMEDY = 'write "https://host/path", as the monitoring service shows it'
 def check_notify(notify: Notify, report: ProblemReport) -> None:
     """Reports URLs that can't be called, and a `notify.on` without a `notify.url`. Connects to nothing."""
     for key, url in notify.urls.items():
-        if message := _url_fault(url.get_secret_value()):
-            report.add(("notify", key), Fault(message, _REMEDY))
+        parts = url_parts(url.get_secret_value())
+        if isinstance(parts, str):
+            report.add(("notify", key), Fault(parts, _REMEDY))
+        elif parts.scheme not in ("http", "https") or not parts.hostname:
+            report.add(("notify", key), Fault("not an http:// or https:// URL", _REMEDY))
     if notify.url is None and notify.on != Notify().on:
         fault = Fault("nothing is sent without `notify.url`", "add `url`, or remove `on`")
         report.add(("notify", "on"), fault, rests_on=[("notify", "url")])
-
-
-def _url_fault(url: str) -> str | None:
-    if re.search(r"[^\x21-\x7e]", url):
-        return "a URL has no spaces, control characters or letters outside ASCII"
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        return "not a valid URL"
-    if parts.scheme not in ("http", "https") or not host:
-        return "not an http:// or https:// URL"
-    return "its port is 0" if port == 0 else None
 
 
 def check_work(work: Workers, report: ProblemReport) -> None:
