@@ -79,6 +79,24 @@ def _drop_source(database: Db) -> None:
     database.ticks.drop()
 
 
+def test_a_run_tells_of_a_collection_that_does_not_exist(place: Place) -> None:
+    """One that is empty is in order: its writer may begin tomorrow."""
+    for name in ("ticks", "iot"):
+        place.database[name].drop()
+    place.database.create_collection("iot")
+    for verb in ("plan", "run"):
+        told, shown = place(verb, "--json"), place(verb)
+        assert (told.code, shown.code) == (0, 0)
+        (misfit,) = told.policy("ticks")["archive"]["fit"]["misfits"]
+        assert misfit["code"] == "source-missing"
+        assert misfit["message"].startswith(
+            f"there is no collection ticks in the database {place.database.name}"
+        )
+        assert f"ticks: {misfit['message']}" in shown.out
+        assert told.policy("iot")["archive"]["fit"]["misfits"] == []
+        assert "iot: there" not in shown.out
+
+
 def _source_is_view(database: Db) -> None:
     database.ticks.drop()
     database.command("create", "ticks", viewOn="iot", pipeline=[])
