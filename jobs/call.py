@@ -16,10 +16,10 @@ from pymongo.database import Database
 from archivers.format.keys import Keys
 from archivers.stores import ObjectStore, open_store
 from archivers.tasks import Connections, Executor
+from config.checks.locations import BOTH, EXECUTOR_REMEDY, executor_fault
 from config.errors import UsageError
 from config.loading.load import load
 from config.policies import Policy, Settings
-from config.work import BOTH, EXECUTOR_REMEDY, executor_fault
 from jobs import connect
 from jobs.connect import Document
 from jobs.execution import cluster

@@ -19,6 +19,7 @@ from archivers.records.receipts import COLLECTION as RECEIPTS
 from archivers.stores import ObjectStore
 from archivers.tasks import Connections, Executor, LocalExecutor
 from buckets.fields.times import EVER, TimeRange
+from config.cron import missed_since
 from config.errors import InterruptedRun, PausedError, WindowOverError
 from config.policies import Policy
 from config.tables import USUAL_MEMORY
@@ -30,7 +31,6 @@ from jobs.output.progress import ProgressDisplay
 from jobs.output.report import Result, worst_exit_code
 from jobs.running.gauges import gauges
 from jobs.running.lag import Members
-from jobs.running.lateness import missed_since
 from jobs.running.lease import Lease
 from jobs.running.ledger import COMPLETED, SCHEDULED, Ledger
 from jobs.running.pausing import PAUSABLE

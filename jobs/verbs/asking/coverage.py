@@ -10,11 +10,10 @@ import typer
 from config.errors import UsageError
 from jobs.call import Call
 from jobs.clock import parse_range
-from jobs.options import Since, Until
+from jobs.options import Series, Since, Until, parse_series
 from jobs.output.report import Report
 from jobs.output.text.coverage import coverage_csv, coverage_tables
 from jobs.running.runner import RunOptions, perform
-from jobs.selection import Series, parse_series
 from jobs.steps.evidence import coverage_step
 
 EXAMPLES = [

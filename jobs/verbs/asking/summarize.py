@@ -12,11 +12,11 @@ from config.errors import UsageError
 from config.policies import LEVEL_NAMES, LevelName, Policy
 from jobs.call import Call
 from jobs.clock import parse_range
+from jobs.options import Series, one_policy, parse_series
 from jobs.output.report import Report
 from jobs.output.text.tables import summarize_tables
 from jobs.running.runner import RunOptions, perform
 from jobs.running.turn import Step, StepResult, Turn
-from jobs.selection import Series, one_policy, parse_series
 from rollups.answers.summarize import Answer, Question
 from rollups.answers.summarize import summarize as summarize_range
 from rollups.calendar.tiling import TilingPiece

@@ -15,12 +15,11 @@ from buckets.fields.times import TimeRange, as_date, as_ms
 from config.errors import UsageError
 from jobs.call import Call
 from jobs.clock import parse_range
-from jobs.options import Since, Until
+from jobs.options import Series, Since, Until, parse_series
 from jobs.output.report import Report
 from jobs.output.text.keeping import holds_table
 from jobs.running.machine import this_user
 from jobs.running.runner import Runner, RunOptions
-from jobs.selection import Series, parse_series
 from jobs.steps.holds import LIST, place_step, policies_with_hold, release_step
 from rollups.holds import Hold
 

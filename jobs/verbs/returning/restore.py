@@ -18,11 +18,10 @@ from config.problems import InvalidValueError
 from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.connect import Document
-from jobs.options import Since, Until
+from jobs.options import Series, Since, Until, one_policy, parse_series
 from jobs.output.report import Report
 from jobs.output.text.tables import table_of_verb
 from jobs.running.runner import Runner, RunOptions, perform
-from jobs.selection import Series, one_policy, parse_series
 from jobs.steps.working import UNPIN, restore_step
 from jobs.stopping import interruptible
 
