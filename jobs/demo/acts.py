@@ -324,3 +324,6 @@ def audited(stage: Stage) -> None:
     stage.show.equal("findings of the audit", len(findings), 0)
     stage.show.line(f"{len(results)} policies, {len(findings) or 'no'} findings.")
     stage.show.verdict("Every policy is kept")
+
+
+ACTS = (load, first_run, space, summaries, query, restore_day, second_run, evidence, audited)

@@ -14,23 +14,12 @@ from config.loading.environment import OVERRIDES
 from config.loading.load import PATH_VARIABLE
 from jobs.call import Call
 from jobs.clock import iso
-from jobs.demo.acts import (
-    audited,
-    evidence,
-    first_run,
-    load,
-    query,
-    restore_day,
-    second_run,
-    space,
-    summaries,
-)
+from jobs.demo.acts import ACTS
 from jobs.demo.stage import Show, Stage, stage
 from jobs.output.report import Report
 
 #: Where no --now is given, every demo is the same.
 PRESENT = datetime(2026, 11, 2, 6, tzinfo=UTC)
-ACTS = (load, first_run, space, summaries, query, restore_day, second_run, evidence, audited)
 
 
 def play(call: Call, *, keep: bool) -> Report:

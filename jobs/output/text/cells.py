@@ -74,8 +74,10 @@ def instant(value: Any) -> str:
     return "–" if value is None else iso(value)
 
 
-def size(count: int) -> str:
+def size(count: int | None) -> str:
     """Returns bytes as text, in the unit that suits them."""
+    if count is None:
+        return "–"
     scaled, unit = float(count), "B"
     for unit in ("B", "kB", "MB", "GB", "TB"):  # noqa: B007  # the last one stands for all above
         if scaled < 1000:
