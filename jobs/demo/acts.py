@@ -17,7 +17,7 @@ from jobs.demo.stage import NONE, Case, Document, Size, Stage, measurement
 from jobs.output.report import Result
 from jobs.output.text.coverage import strip
 from jobs.verbs.asking.coverage import coverage
-from jobs.verbs.keeping.hold import Action, hold
+from jobs.verbs.keeping.hold import hold
 from jobs.verbs.proving.audit import audit
 from jobs.verbs.proving.drill import drill
 from jobs.verbs.returning.restore import restore
@@ -289,12 +289,12 @@ def evidence(stage: Stage) -> None:
     counts = ", ".join(f"{count} days {state}" for state, count in states.items())
     show.line(f"coverage  {counts}: {readings:,} readings")
 
-    stage.do(hold, "ticks", action=Action.add, name=_HOLD, series=_SERIES, reason="Litigation")
+    stage.do(hold, "ticks", action="add", name=_HOLD, series=_SERIES, reason="Litigation")
     show.line(f"hold      {_HOLD} is placed on {_SERIES[0]}")
     (refused,) = stage.do(erase, "ticks", code=2, confirm="ticks", **_ERASURE)
     show.holds("the refusal does not name the hold", _HOLD in (refused.error or ""))
     show.line(f"erase     is refused: {_HOLD} stands")
-    stage.do(hold, "ticks", action=Action.release, name=_HOLD)
+    stage.do(hold, "ticks", action="release", name=_HOLD)
     show.line(f"hold      {_HOLD} is released")
 
     for confirm in (None, "ticks"):  # first without: it shows what would go

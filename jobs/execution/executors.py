@@ -7,16 +7,9 @@ from contextlib import closing, contextmanager
 
 from archivers.tasks import Connections, Executor, LocalExecutor
 from config.policies import Settings
-from config.tables import USUAL_MEMORY
 from jobs.execution.cluster import cluster
 from jobs.execution.processes import ProcessExecutor
 from jobs.execution.worker import WorkerSettings
-
-
-@contextmanager
-def local(connections: Connections, memory: int = USUAL_MEMORY) -> Iterator[Executor]:
-    """Yields an executor in this process, for work that has no tasks, or few."""
-    yield LocalExecutor(connections, memory=memory)
 
 
 @contextmanager

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -30,14 +29,6 @@ EXAMPLES = [
 ]
 INCOMPLETE = 3
 
-
-class By(StrEnum):
-    """What there is one answer for."""
-
-    series = "series"
-    none = "none"
-
-
 Since = Annotated[
     str, typer.Option("--since", metavar="INSTANT", help="Start of the range (ISO 8601), inclusive.")
 ]
@@ -52,6 +43,7 @@ Percentiles = Annotated[
         help="Percentiles from 0 to 100, such as 50,99.9. Default: those of the policy.",
     ),
 ]
+By = Literal["series", "none"]
 ByWhat = Annotated[By, typer.Option("--by", help="One result per series, or one for all series together.")]
 
 
@@ -62,7 +54,7 @@ def summarize(
     until: Until,
     series: Series = None,
     percentiles: Percentiles = None,
-    by: ByWhat = By.series,
+    by: ByWhat = "series",
 ) -> Report:
     """Summarize a range from its summaries.
 
@@ -79,7 +71,7 @@ def summarize(
     def do(turn: Turn) -> StepResult:
         assert within.since is not None
         assert within.until is not None
-        question = Question(within.since, within.until, selector, percents, by_series=by is By.series)
+        question = Question(within.since, within.until, selector, percents, by_series=by == "series")
         context = turn.context
         answer = summarize_range(context.database, policy, context.now, question, context.check)
         through = rolled_up_through(context.database, policy)
@@ -101,7 +93,7 @@ def _body(answer: Answer, through: int | None, by: By) -> dict[str, Any]:
     names = answer.policy.series_names
     rows = [
         {
-            "series": dict(zip(names, series, strict=True)) if by is By.series else {},
+            "series": dict(zip(names, series, strict=True)) if by == "series" else {},
             **answer.statistics(state),
         }
         for series, state in answer.states

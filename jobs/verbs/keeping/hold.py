@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import re
 from datetime import datetime
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -33,16 +32,7 @@ EXAMPLES = [
 #: Bytes of a salt.
 _SALT = 32
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-
-
-class Action(StrEnum):
-    """What to do with holds."""
-
-    add = "add"
-    list = "list"
-    release = "release"
-
-
+Action = Literal["add", "list", "release"]
 What = Annotated[
     Action, typer.Argument(metavar="ACTION", help="Place a hold, list those that stand, or release one.")
 ]
@@ -72,15 +62,15 @@ def hold(
     is given. Placing a hold waits for no run.
     """
     within, selector = parse_range(since, until), parse_series(series)
-    if action is not Action.add and (selector or within.is_bounded or reason is not None or freeze):
+    if action != "add" and (selector or within.is_bounded or reason is not None or freeze):
         options = "--series, --since, --until, --reason and --freeze"
         raise UsageError(f"hold {action}: {options} are for `hold add`")
     policies = call.policies
-    if action is Action.list:
+    if action == "list":
         if name is not None:
             raise UsageError(f"hold list {name}: it takes no NAME, and lists all")
         step = LIST
-    elif action is Action.add:
+    elif action == "add":
         for policy in policies:
             check_selector(policy, selector)
         step = place_step(
@@ -98,7 +88,7 @@ def hold(
     else:
         step = release_step(_checked(action, name), this_user())
     with call.database() as database:
-        if action is Action.release:
+        if action == "release":
             policies = policies_with_hold(database, policies, _checked(action, name))
         # A hold must not have to wait for a run to end, so it takes no lease.
         results = Runner.of(call, database, [step], RunOptions(dry_run=True)).run_all(policies)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -15,15 +14,7 @@ from jobs.running.runner import perform
 from jobs.steps.lake import sync_step
 
 EXAMPLES = ["bucketwise lake sync", "bucketwise lake sync -p ticks --json"]
-
-
-class Action(StrEnum):
-    """What to do with the tables."""
-
-    sync = "sync"
-
-
-What = Annotated[Action, typer.Argument(metavar="ACTION", help="sync: bring the tables up to date.")]
+What = Annotated[Literal["sync"], typer.Argument(metavar="ACTION", help="sync: bring the tables up to date.")]
 
 
 def lake(call: Call, action: What) -> Report:  # noqa: ARG001  # there is one
