@@ -21,36 +21,18 @@ from config.checks.settings import (
 )
 from config.checks.targets import check_targets
 from config.loading.environment import UNEXPANDED, expand, override
-from config.loading.tables import known_keys, read_table
+from config.loading.tables import known_keys, read_table, table_in
 from config.policies import Policy, Settings
 from config.problems import ConfigError, Fault, Key, Problem, ProblemReport, dotted
-from config.tables import (
-    Drill,
-    Lake,
-    MongoDB,
-    Notify,
-    Publish,
-    RunLedger,
-    Store,
-    Table,
-    Throttle,
-    TopLevel,
-    Workers,
-)
+from config.tables import TopLevel
 
 PATH_VARIABLE = "BUCKETWISE_CONFIG"
-_TABLES: dict[str, type[Table]] = {
-    "mongodb": MongoDB,
-    "store": Store,
-    "work": Workers,
-    "ledger": RunLedger,
-    "notify": Notify,
-    "drill": Drill,
-    "lake": Lake,
-    "publish": Publish,
-    "throttle": Throttle,
+#: By name: the table, and whether it may be missing.
+_TABLES = {
+    name: (table, field.default is None)
+    for name, field in Settings.model_fields.items()
+    if name != "policies" and (table := table_in(field.annotation)) is not None
 }
-_OPTIONAL = ("store", "lake")
 DEFAULT_PATH = Path("bucketwise.toml")
 
 
@@ -139,11 +121,12 @@ def _settings(
     if not policies and needs_policies:
         remedy = "add [policies.NAME] for each collection to manage"
         report.add(("policies",), Fault("there is no policy", remedy))
-    tables = {name: (model, _table(document, (name,), report)) for name, model in _TABLES.items()}
-    read = {
-        name: None if table is None and name in _OPTIONAL else read_table(model, table or {}, (name,), report)
-        for name, (model, table) in tables.items()
-    }
+    read: dict[str, Any] = {}
+    for name, (model, is_optional) in _TABLES.items():
+        table = _table(document, (name,), report)
+        read[name] = (
+            None if table is None and is_optional else read_table(model, table or {}, (name,), report)
+        )
     metrics_file = None if top.metrics_file is None else Path(top.metrics_file)
     return Settings.model_validate({**read, "metrics_file": metrics_file, "policies": policies, "path": path})
 
