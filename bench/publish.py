@@ -24,7 +24,7 @@ from pymongo.database import Database
 from jobs.call import Call
 from jobs.embedded import embedded_mongod
 from jobs.stopping import Stop
-from jobs.verbs.working.rollup import rollup
+from jobs.verbs.working.run import rollup
 
 SERIES, HOURS, LATEST, EXCHANGES = 2_000, 48, 24, 20
 _READS = 2_000

@@ -25,8 +25,7 @@ from jobs.embedded import embedded_mongod
 from jobs.output.report import Report
 from jobs.stopping import Stop
 from jobs.verbs.returning.restore import restore
-from jobs.verbs.working.rollup import rollup
-from jobs.verbs.working.run import archive
+from jobs.verbs.working.run import archive, rollup
 
 Document = dict[str, Any]
 _DATABASE = "bench"

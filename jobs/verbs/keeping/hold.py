@@ -1,4 +1,4 @@
-"""`bucketwise hold`."""
+"""`bucketwise hold` and `bucketwise undelete`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from jobs.clock import parse_range
 from jobs.options import Series, Since, Until, parse_series
 from jobs.output.report import Report
 from jobs.output.text.keeping import holds_table
+from jobs.output.text.working import undelete_lines
 from jobs.running.machine import this_user
-from jobs.running.runner import Runner, RunOptions
+from jobs.running.runner import Runner, RunOptions, perform
+from jobs.steps.archive_expiry import UNDELETE
 from jobs.steps.holds import LIST, place_step, policies_with_hold, release_step
 from rollups.holds import Hold
 
@@ -28,6 +30,8 @@ EXAMPLES = [
     'bucketwise hold add inspection --freeze --reason "Nothing moves until the auditors are done"',
     "bucketwise hold list",
     "bucketwise hold release case-17",
+    "bucketwise undelete -p ticks",
+    "bucketwise undelete -p ticks --since 2018-06-30 --until 2018-07-01",
 ]
 #: Bytes of a salt.
 _SALT = 32
@@ -93,6 +97,19 @@ def hold(
         # A hold must not have to wait for a run to end, so it takes no lease.
         results = Runner.of(call, database, [step], RunOptions(dry_run=True)).run_all(policies)
     return Report(call.command, call.now, results, [holds_table(results)])
+
+
+def undelete(call: Call, since: Since = None, until: Until = None) -> Report:
+    """Lift the tombstones of expiring archives.
+
+    What is past `retain.archive` gets a tombstone, and goes for good when that has stood for
+    `retain.archive_grace`. Until then this lifts it, for 30 days: change the policy, or place a hold. With
+    --since and --until only what touches that range. What has gone does not come back. Waits for no run.
+    """
+    within = parse_range(since, until)
+    # No lease: a run must not be able to delete what somebody is about to keep.
+    results = perform(call, [UNDELETE], RunOptions(within, dry_run=True))
+    return Report(call.command, call.now, results, undelete_lines(results))
 
 
 def _checked(action: Action, name: str | None) -> str:
