@@ -64,9 +64,9 @@ def outcome(result: Result) -> Text:
     return Text(result.outcome, style=style)
 
 
-def number(value: int | None) -> str:
-    """Returns a number with commas between thousands."""
-    return "–" if value is None else f"{value:,}"
+def number(value: int | None, none: str = "–") -> str:
+    """Returns a number with commas between thousands; `none` where there is none."""
+    return none if value is None else f"{value:,}"
 
 
 def instant(value: Any) -> str:

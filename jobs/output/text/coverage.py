@@ -14,7 +14,7 @@ from rich.text import Text
 
 from jobs.clock import iso
 from jobs.output.report import Result
-from jobs.output.text.cells import plain_table
+from jobs.output.text.cells import number, plain_table
 
 Body = dict[str, Any]
 #: How the strip shows a state: its letter, and the style of it.
@@ -65,7 +65,7 @@ def _table(policy: str, days: Sequence[Body]) -> Table:
     heads = [it.replace("_", " ") for it in (*_COUNTED, "commits", *(["expires"] if has_ends else []))]
     table = plain_table(f"Coverage of {policy}", "day", "state", *heads, right=heads)
     for it in days:
-        counts = [_count(it[key]) for key in _COUNTED]
+        counts = [number(it[key], "?") for key in _COUNTED]
         state = Text(it["state"], style=_SHOWN[it["state"]][1])
         ends = [f"{it['expires_at']:%Y-%m-%d}" if it["expires_at"] else ""] if has_ends else []
         table.add_row(_name(it), state, *counts, f"{len(it['commits']):,}", *ends)
@@ -74,10 +74,6 @@ def _table(policy: str, days: Sequence[Body]) -> Table:
 
 def _name(it: Body) -> str:
     return f"{it['day']} {it['hour']:02}h" if "hour" in it else str(it["day"])
-
-
-def _count(value: int | None) -> str:
-    return "?" if value is None else f"{value:,}"
 
 
 def strip(days: Sequence[Body]) -> Iterator[Text]:
