@@ -63,7 +63,8 @@ def offline_archive(
     if policy.archive is None or policy.archive.to != "offline" or connections.store is None:
         return None
     receipts = Receipts(connections.database, policy.name)
-    return OfflineArchive(policy, connections.store, Registry(receipts), keys, listed)
+    known = {} if listed is None else listed
+    return OfflineArchive(policy, connections.store, Registry(receipts), keys, known)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import NoReturn, Protocol, Self
 
 from archivers.format.chain import Chain, unknown
@@ -49,26 +50,22 @@ def _without_unfinished(manifests: Sequence[Manifest], commits: Iterable[Commit]
 Listed = dict[str, list[Commit]]
 
 
+@dataclass(eq=False)
 class ArchivedCommits:
     """The commits of one policy in a store, and how they are found.
 
-    With an index of what is registered, only commits after it are listed in the store, once."""
+    With an index of what is registered, only commits after it are listed in the store, once. Without `keys`
+    signatures are not looked at. `listed` is shared by those that need not list the store again."""
 
-    def __init__(
-        self,
-        policy: Policy,
-        store: ObjectStore,
-        index: CommitIndex | None = None,
-        keys: Keys | None = None,
-        listed: Listed | None = None,
-    ) -> None:
-        """Without `keys` signatures are not looked at. `listed` is shared by those that need not list the
-        store again."""
-        self.policy = policy
-        self.store = store
-        self.index = index
-        self.chain = Chain(store, policy.name, index.seal if index else unknown, keys)
-        self._listed: Listed = {} if listed is None else listed
+    policy: Policy
+    store: ObjectStore
+    index: CommitIndex | None = None
+    keys: Keys | None = None
+    listed: Listed = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        seal_of = self.index.seal if self.index else unknown
+        self.chain = Chain(self.store, self.policy.name, seal_of, self.keys)
         self._types: dict[str, str] | None = None
 
     def commits(self) -> list[Commit]:
@@ -86,14 +83,14 @@ class ArchivedCommits:
         called. One that was not registered then may be by now; nothing that it holds had been deleted by
         then."""
         name = self.policy.name
-        if name not in self._listed:
+        if name not in self.listed:
             known = self.index.sequence() if self.index else 0
-            self._listed[name] = list(commits(self.store, name, known))
-        return self._listed[name]
+            self.listed[name] = list(commits(self.store, name, known))
+        return self.listed[name]
 
     def refresh(self) -> None:
         """Forgets the listing, so that the store is listed again."""
-        self._listed.pop(self.policy.name, None)
+        self.listed.pop(self.policy.name, None)
 
     def at(self, index: CommitIndex) -> Self:
         """Returns the same commits, as they were registered at another instant."""
