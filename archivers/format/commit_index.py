@@ -163,7 +163,7 @@ class ArchivedCommits:
     def span(self) -> tuple[int, int] | None:
         """Returns a range, in milliseconds, that holds all readings; None where nothing is archived."""
         known = self.index.span() if self.index else None
-        days = [*(known or ()), *(day_number(it) for commit in self.tail for it in commit[1:3])]
+        days = [*(known or ()), *(day_number(text) for it in self.tail for text in (it.first, it.last))]
         return (min(days) * DAY_MS, (max(days) + 1) * DAY_MS) if days else None
 
     def missing(
