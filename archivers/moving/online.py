@@ -15,7 +15,7 @@ from pymongo import ASCENDING, IndexModel
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
-from archivers.records.deletions import KEPT, fingerprints, packed_ids
+from archivers.records.deletions import KEPT, facts_of_archived
 from archivers.run import ArchiveRun
 from archivers.versions.kept import MAX_BYTES
 from archivers.versions.merging import Merging
@@ -25,7 +25,6 @@ from buckets.bson.raw import LOSSLESS, Batch
 from buckets.columns import Quarantined, Series
 from buckets.decoding.decode import BucketSet, decode
 from buckets.fields.selectors import extended_json
-from buckets.fields.times import as_date
 from buckets.models.covered import first_and_last, sample_index
 from buckets.source import Source
 from buckets.versions.readings import lacks
@@ -59,11 +58,10 @@ class OnlineRun:
         self._work = work
         self._receipts = work.receipts
         self._target, self._overflow = places = archive_collections(work.policy)
-        source = partial(archived_source, work.database, work.policy)
+        self._archived = partial(archived_source, work.database, work.policy)
         self._ready: set[bytes] = set()  # the `_id`s of late buckets that may be merged
         self._stale: set[bytes] = set()  # buckets whose copies are out of date
-        self._due: set[bytes] = set()  # buckets that equal copies of earlier runs, and may go
-        self._merging = Merging(work, source, self._take_back, places)
+        self._merging = Merging(work, self._archived, self._take_back, places)
 
     def _make_collections(self) -> None:
         """Creates collections with zstd blocks, and the index for range queries by series and time."""
@@ -104,7 +102,7 @@ class OnlineRun:
             if self._work.in_grace(receipt["copied"]):
                 continue
             for at in range(0, len(receipt["ids"]), MAX_BUCKETS):
-                for copies in self._archived.by_ids(receipt["ids"][at : at + MAX_BUCKETS]):
+                for copies in self._archived().by_ids(receipt["ids"][at : at + MAX_BUCKETS]):
                     deletable, spans = self._work.deletable(copies, start_ms, end_ms)
                     for piece in chunks(deletable):  # this run finds the newer ones
                         self._delete(receipt["_id"]["name"], piece, spans)
@@ -114,8 +112,8 @@ class OnlineRun:
         or an earlier version; any other is in the way, and is reported."""
         del first_ms, last_ms  # copies are found by `_id`
         out: set[int] = set()
-        for names in (self._ready, self._stale, self._due):
-            names.clear()
+        self._ready.clear()
+        self._stale.clear()
         for at in range(0, len(batch), MAX_BUCKETS):
             piece = batch.slice(at, min(at + MAX_BUCKETS, len(batch)))
             out |= {at + i for i in self._to_skip(piece)}
@@ -128,7 +126,7 @@ class OnlineRun:
         copied = self._receipts.copied(ids)
         mine = units(work.policy, batch)
         there = dict(self._named_in_archive(ids))
-        waiting, stale, late = [], [], []
+        waiting, due, stale, late = list[int](), list[int](), list[int](), list[int]()
         for i, unit in enumerate(mine):
             name = same_id(batch.main.raw_id(i))
             copy, when = there.get(name), copied.get(batch.main.raw_id(i))
@@ -140,7 +138,7 @@ class OnlineRun:
                 if work.kept or (when and work.in_grace(when)):
                     waiting.append(i)
                 elif when:
-                    self._due.add(batch.main.raw_id(i))
+                    due.append(i)
             elif when and not measured:
                 stale.append(i)
             else:
@@ -154,7 +152,13 @@ class OnlineRun:
         work.report.leave(len(waiting), work.kept or work.grace)
         found = [Quarantined(batch.main.legible_id(i), "_id", reason) for i, reason in conflicts.items()]
         work.report.quarantine(found)
-        return {*waiting, *conflicts}
+        return {*waiting, *conflicts, *self._skip_due(due)}
+
+    def _skip_due(self, due: list[int]) -> list[int]:
+        """Returns which of the buckets are passed over that equal copies of earlier runs, and may go: none,
+        since `move` deletes them."""
+        del due
+        return []
 
     def _sort(self, batch: Batch, late: list[int]) -> tuple[dict[int, str], list[int]]:
         """Sorts buckets whose `_id` the archive has: why some can't go, and which are copied already."""
@@ -175,7 +179,7 @@ class OnlineRun:
         """Removes old copies, for new ones of the same buckets. Keeps an old one that the new one does not
         contain, as a version: the bucket may have been deleted, and written again by a late upsert."""
         ids = newer.main.ids
-        older = in_order(newer, archived_source(self._work.database, self._work.policy, session).by_ids(ids))
+        older = in_order(newer, self._archived(session).by_ids(ids))
         lacking = np.flatnonzero(lacks(self._work.policy, older, newer))
         self._merging.retire(newer, session)
         self._merging.supersede(name, older.take(lacking), session)
@@ -285,23 +289,17 @@ class OnlineRun:
     def _named_in_archive(
         self, ids: Sequence[Any], session: ClientSession | None = None
     ) -> Iterator[tuple[bytes, bytes]]:
-        source = archived_source(self._work.database, self._work.policy, session)
-        return (it for copies in source.by_ids(ids) for it in self._named(copies))
-
-    @property
-    def _archived(self) -> Source:
-        return archived_source(self._work.database, self._work.policy)
+        return (it for copies in self._archived(session).by_ids(ids) for it in self._named(copies))
 
     def _delete(self, name: str, verified: Batch, spans: NDArray[np.int64]) -> int:
         """Returns how many had changed. `spans`: of these buckets, or more of them."""
         self._work.check()
-        times = {"first": as_date(int(spans.min())), "last": as_date(int(spans.max()))}
         outcome = guarded_delete(
             self._work.database,
             self._work.policy,
             verified,
             self._work.guard,
-            lambda session, outcome: self._record(session, name, verified, outcome, times),
+            lambda session, outcome: self._record(session, name, verified, outcome, spans),
         )
         self._work.report.deleted += len(outcome.deleted)
         self._work.spend(len(verified), verified.size)
@@ -316,21 +314,16 @@ class OnlineRun:
         if not self._work.rolled_up(int(spans.min()), int(spans.max()) + 1, force=True):
             return
         ids = gone.main.ids
-        facts = {
-            "ids": packed_ids(ids),
-            "fingerprints": fingerprints(gone),
-            "first": as_date(int(spans.min())),
-            "last": as_date(int(spans.max())),
-        }
+        facts = {"kind": KEPT, **facts_of_archived(ids, gone, spans)}
 
         def step(session: ClientSession) -> None:
             self._receipts.pull(ids, session)
-            self._receipts.update(f"kept-{gone.digest[:32]}", {"$set": {"kind": KEPT, **facts}}, session)
+            self._receipts.update(f"kept-{gone.digest[:32]}", {"$set": facts}, session)
 
         transaction(self._work.database, self._work.guard, step)
 
     def _record(
-        self, session: ClientSession, name: str, verified: Batch, outcome: Outcome, times: Document
+        self, session: ClientSession, name: str, verified: Batch, outcome: Outcome, spans: NDArray[np.int64]
     ) -> None:
         """Records what was deleted, in its transaction. Removes copies that a changed bucket contains."""
         self._work.check_limit(len(outcome.deleted))
@@ -343,7 +336,7 @@ class OnlineRun:
         self._work.deletions.record(
             session,
             [deleted.unit(i) for i in range(len(deleted))],
-            {"ids": packed_ids(deleted.main.ids), "fingerprints": fingerprints(deleted), **times},
+            facts_of_archived(deleted.main.ids, deleted, spans),
             {"collection": self._target, "overflow": self._overflow},
         )
         settled = sorted({*outcome.deleted, *old})

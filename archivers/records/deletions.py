@@ -16,7 +16,9 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 import bson
+import numpy as np
 from bson.binary import Binary, UuidRepresentation
+from numpy.typing import NDArray
 from pymongo import DESCENDING
 from pymongo.client_session import ClientSession
 
@@ -152,10 +154,15 @@ def unpacked_names(packed: bytes) -> Iterator[bytes]:
     return (sort_key(array[start], array[value:end]) for start, value, end in elements(array))
 
 
-def fingerprints(batch: Batch) -> Binary:
-    """Returns fingerprints of these archived buckets, which tell them from others that may be put in their
-    place."""
-    return Binary(b"".join(fingerprint(batch, i) for i in range(len(batch))))
+def facts_of_archived(ids: Sequence[Any], archived: Batch, spans: NDArray[np.int64]) -> Document:
+    """Returns what receipts say of buckets of an online archive: the `_id`s of their originals, fingerprints
+    that tell them from others that may be put in their place, and the time that they span."""
+    return {
+        "ids": packed_ids(ids),
+        "fingerprints": Binary(b"".join(fingerprint(archived, i) for i in range(len(archived)))),
+        "first": as_date(int(spans.min())),
+        "last": as_date(int(spans.max())),
+    }
 
 
 def archived_before(

@@ -15,7 +15,7 @@ import bson
 import numpy as np
 from pymongo.client_session import ClientSession
 
-from archivers.records.deletions import archived_before, fingerprints, packed_ids
+from archivers.records.deletions import archived_before, facts_of_archived
 from archivers.records.pins import fingerprint
 from archivers.records.receipts import MERGED, MERGING
 from archivers.run import ArchiveRun
@@ -25,7 +25,6 @@ from archivers.writes.delete import MAX_BUCKETS, Outcome, chunks, guarded_delete
 from archivers.writes.inserts import insert_raw
 from buckets.bson.raw import LOSSLESS, Batch, Docs
 from buckets.decoding.decode import decode
-from buckets.fields.times import as_date
 from buckets.source import Source
 from buckets.versions.merge import Merged, merge
 from buckets.versions.readings import lacks
@@ -277,12 +276,10 @@ class Merging:
         merged = self._replace(session, name, deleted)
         hidden = [it for it, is_hiding in zip(deleted.main.ids, merged.hides, strict=True) if is_hiding]
         spans = decode(deleted, work.policy).spans()
-        gone = deleted.main.ids
-        times = {"first": as_date(int(spans.min())), "last": as_date(int(spans.max()))}
         work.deletions.record(
             session,
             [deleted.unit(i) for i in range(len(deleted))],
-            {"ids": packed_ids(gone), "fingerprints": fingerprints(merged.batch), **times},
+            facts_of_archived(deleted.main.ids, merged.batch, spans),
             {"collection": self.kept.name, "merged_into": self._target},
         )
         if hidden:
