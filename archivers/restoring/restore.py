@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
 
@@ -18,7 +17,7 @@ from archivers.restoring.filter import ArchivedBuckets, MatchingBuckets, Restore
 from archivers.restoring.options import RestoreOptions, check_request
 from archivers.restoring.put import Indices, check_put, put, put_measurements
 from archivers.restoring.records import RestoreRecords
-from archivers.restoring.settle import VersionSettler
+from archivers.restoring.settle import RestoreReport, VersionSettler
 from archivers.restoring.target import Mode, Plan, Target
 from archivers.versions.history import Histories, OfflineHistories, OnlineHistories, Version
 from archivers.versions.superseded import Superseded
@@ -34,17 +33,6 @@ from config.policies import Policy
 from rollups.tasks import result_of, run_now
 
 Document = dict[str, Any]
-
-
-@dataclass
-class RestoreReport:
-    """What is in the target now, whether this restore put it there or an earlier one."""
-
-    buckets: int = 0
-    readings: int = 0
-    overflow: int = 0  # overflow documents
-    pinned: int = 0  # of the buckets
-    versions: int = 0  # older ones of these buckets: merged, left out, or put elsewhere
 
 
 def restore(context: ArchiveContext, options: RestoreOptions) -> RestoreReport:
@@ -80,8 +68,8 @@ class _Restoring:
         self._filter = wanted
         self._passed: dict[str, int] = {}  # how many buckets of each commit were looked at, from its first
         self._last_check: Future[None] = run_now(lambda: None)  # reads back the previous piece
-        histories = partial(_histories, context)
-        self._settling = VersionSettler(target, histories, self._were_counted)
+        self._histories = _histories(context)
+        self._settling = VersionSettler(target, self._histories, self._were_counted, self._report)
 
     def restore(self, found: Iterable[MatchingBuckets], reader: Executor) -> None:
         for wanted in found:
@@ -122,11 +110,10 @@ class _Restoring:
 
     def _with_versions(self, piece: Batch, policy: Policy) -> list[int]:
         """Returns the buckets that have other versions, whether or not anything is in their way."""
-        histories = self._settling.histories
-        held = histories.split(piece, policy) if self._filter.is_part else []
+        held = self._histories.split(piece, policy) if self._filter.is_part else []
         if self._target.how.mode == Mode.merged:
             return held
-        return sorted({*held, *histories.merged(piece, policy)})
+        return sorted({*held, *self._histories.merged(piece, policy)})
 
     def _subtract(self, piece: Batch, leaving: list[int], policy: Policy) -> None:
         """Takes these buckets out of the counts, since `VersionSettler` counts them."""
@@ -151,16 +138,14 @@ class _Restoring:
 
     def finished(self) -> RestoreReport:
         """Returns the report. Raises BucketwiseError where documents were in the way."""
-        report, settled, blocked = self._report, self._settling.report, self._settling.blocked
-        for count in fields(settled):
-            setattr(report, count.name, getattr(report, count.name) + getattr(settled, count.name))
+        blocked = self._settling.blocked
         if blocked.count:
             reason, first = next(iter(blocked.first.items()))
             raise BucketwiseError(
-                f"--to {self._target.to}: {blocked.count} of {report.buckets} buckets were not restored. The "
-                f"first has _id {extended_json(first)}: {reason}"
+                f"--to {self._target.to}: {blocked.count} of {self._report.buckets} buckets were not "
+                f"restored. The first has _id {extended_json(first)}: {reason}"
             )
-        return report
+        return self._report
 
 
 def _archived(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -38,14 +37,14 @@ IN_THE_WAY = "another document has the same _id, and was left unchanged. Restore
 
 
 @dataclass
-class Settled:
-    """Counts of documents that settling added to the target, beyond those counted before."""
+class RestoreReport:
+    """What is in the target now, whether this restore put it there or an earlier one."""
 
     buckets: int = 0
     readings: int = 0
-    overflow: int = 0
-    versions: int = 0  # older ones
-    pinned: int = 0
+    overflow: int = 0  # overflow documents
+    pinned: int = 0  # of the buckets
+    versions: int = 0  # older ones of these buckets: merged, left out, or put elsewhere
 
 
 @dataclass
@@ -67,17 +66,19 @@ class VersionSettler:
     def __init__(
         self,
         target: Target,
-        histories: Callable[[], Histories],
+        histories: Histories,
         counted: Callable[[Sequence[Version]], list[bool]],
+        report: RestoreReport,
     ) -> None:
-        """`counted` returns which versions in the target were counted when they were put there."""
+        """`counted` returns which versions in the target were counted when they were put there. Into `report`
+        goes what settling adds to the target, beyond those."""
         self._target = target
-        self._make = histories
+        self._histories = histories
         self._counted = counted
+        self._report = report
         self._waiting: list[tuple[Batch, Policy]] = []
         self._buckets = self._bytes = 0  # of those that wait
         self._settled: set[int] = set()  # hashes of settled versions, and of their `_id`s: 8 bytes each
-        self.report = Settled()
         self.blocked = Blocked()
 
     def add(self, blocked: Batch, policy: Policy) -> None:
@@ -92,11 +93,6 @@ class VersionSettler:
         return (
             [i for i, main in enumerate(batch.main) if hash(main) in self._settled] if self._settled else []
         )
-
-    @cached_property
-    def histories(self) -> Histories:
-        """Returns the finder of versions, made when first asked."""
-        return self._make()
 
     @property
     def is_full(self) -> bool:
@@ -127,7 +123,7 @@ class VersionSettler:
         """Yields the buckets that have several versions: their `_id`s, these, and all that may be replaced.
         The others are blocked."""
         existing = existing_in(self._target.database, self._target.to, piece.main)
-        found = self.histories.of(piece, policy, [it for it in existing if it is not None])
+        found = self._histories.of(piece, policy, [it for it in existing if it is not None])
         several: dict[bytes, tuple[Any, History, bytes | None]] = {}
         for i, raw_id in enumerate(piece.main.raw_ids):
             identity, history = piece.main.decode_id(i), found.get(same_id(raw_id))
@@ -144,7 +140,7 @@ class VersionSettler:
             yield identity, history, known, fold
 
     def _block(self, identity: Any, reason: str) -> None:
-        self.report.buckets += 1
+        self._report.buckets += 1
         self.blocked.add(identity, reason)
 
     def _put(self, plans: list[Plan]) -> None:
@@ -175,7 +171,7 @@ class VersionSettler:
         new = [
             it for plan in put for it in plan.history.versions if hash(it.bucket.main[0]) not in self._settled
         ]
-        report = self.report
+        report = self._report
         report.buckets += len(final) - len(before)
         report.readings += readings_of(final) - readings_of(before)
         report.overflow += _overflow_of(final) - _overflow_of(before)

@@ -30,7 +30,8 @@ from archivers.proof.sign import SignReport, sign
 from archivers.proof.verify import VerifyReport, verify
 from archivers.report import ArchiveReport
 from archivers.restoring.options import RestoreOptions
-from archivers.restoring.restore import RestoreReport, restore
+from archivers.restoring.restore import restore
+from archivers.restoring.settle import RestoreReport
 from archivers.restoring.unpin import unpin
 from archivers.run import RolledUp, always
 from archivers.stores import ObjectStore, open_store
