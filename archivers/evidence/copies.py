@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, NamedTuple
 
-import bson
 import numpy as np
 from bson.objectid import ObjectId
 
@@ -23,7 +22,7 @@ from archivers.moving.online import archived_source
 from archivers.records.receipts import live_of
 from archivers.versions.history import History, OfflineHistories, OnlineHistories, Version, one_of
 from archivers.writes.delete import same_id
-from buckets.bson.raw import LOSSLESS, Batch, Docs
+from buckets.bson.raw import Batch, raw_id_of
 from buckets.decoding.decode import decode
 from buckets.fields.selectors import Selector, selector_query
 from buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, as_ms
@@ -179,11 +178,6 @@ def _online_copies(history: History, waiting: dict[bytes, datetime]) -> Iterator
         yield Copy(version, raw_id in waiting, waiting.get(raw_id))
     if merged is not None and merged.unit(0) != history.last.bucket.unit(0):
         yield Copy(history.last._replace(bucket=merged), may_be_live=False, copied=None)
-
-
-def raw_id_of(identity: Any) -> bytes:
-    """Returns an `_id` as `Docs.raw_id` gives it."""
-    return Docs.of([bson.encode({"_id": identity}, codec_options=LOSSLESS)]).raw_id(0)
 
 
 def _spans(identity: Any, at_ms: int | None) -> Iterator[Span]:

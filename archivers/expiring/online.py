@@ -200,8 +200,7 @@ class OnlineExpiry:
         tombstone: Document = record.get("tombstone", {})
         source = archived_source(self.context.database, self.context.policy, session)
         current = Batch.concat(list(source.by_raw_ids(piece.main.raw_ids)))
-        as_read = {current.unit(i) for i in range(len(current))}
-        has_changed = any(piece.unit(i) not in as_read for i in range(len(piece)))
+        has_changed = not set(piece.units) <= set(current.units)
         if has_changed or not tombstone or self.rule.stage(tombstone) != "due":
             return SortedBuckets(nothing, Counter(), 0)
         found = self._sort(piece, session)
@@ -231,7 +230,7 @@ class OnlineExpiry:
             "buckets": len(removable),
             "readings": len(decoded.columns.time),
             "ids": packed_ids(ids),
-            "documents_sha256": sha256(b"".join(map(removable.unit, range(len(removable))))).hexdigest(),
+            "documents_sha256": sha256(b"".join(removable.units)).hexdigest(),
             "tombstone_at": placed,
         }
         self.context.deletions.record_end(facts, session)

@@ -335,7 +335,7 @@ class OnlineRun:
         self._receipts.update(name, update, session)
         self._work.deletions.record(
             session,
-            [deleted.unit(i) for i in range(len(deleted))],
+            deleted,
             facts_of_archived(deleted.main.ids, deleted, spans),
             {"collection": self._target, "overflow": self._overflow},
         )

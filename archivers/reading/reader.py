@@ -51,6 +51,7 @@ class ArchivedReader:
         self._database = database
         self._policy = policy
         self._session = session
+        self._receipts = Receipts(database, policy.name)
         self._to = policy.archive.to if policy.archive else "none"
         self._offline = offline
         self._read: set[str] = set()
@@ -60,7 +61,7 @@ class ArchivedReader:
         """Returns the same archive, with what is known of it, at another instant."""
         offline = self._offline
         if offline is not None:
-            offline = offline.at(Registry(Receipts(self._database, self._policy.name), session))
+            offline = offline.at(Registry(self._receipts, session))
         return ArchivedReader(self._database, self._policy, offline, session)
 
     def batches(self, start_ms: int, end_ms: int) -> Iterator[Batch]:
@@ -101,17 +102,14 @@ class ArchivedReader:
         is known to be live."""
         if not manifest.has_rows_of(self._policy):
             return False
-        receipts = Receipts(self._database, self._policy.name)
-        return not receipts.live(manifest.commit, manifest.buckets, self._session).any()
+        return not self._receipts.live(manifest.commit, manifest.buckets, self._session).any()
 
     def _online(self, row_filter: RowFilter) -> Iterator[Batch]:
         """Yields the buckets of an online archive."""
-        receipts = Receipts(self._database, self._policy.name)
         query = selector_query(self._policy, *row_filter.series)
         for batch in self._archived_source().batches(row_filter.start, row_filter.end, query):
-            raw_ids = [batch.main.raw_id(i) for i in range(len(batch))]
-            copied = receipts.copied(batch.main.ids, self._session)
-            ours = np.array([raw in copied for raw in raw_ids], dtype=np.bool_)
+            copied = self._receipts.copied(batch.main.ids, self._session)
+            ours = np.array([raw_id in copied for raw_id in batch.main.raw_ids], dtype=np.bool_)
             yield from self._not_live(batch, ours, row_filter)
 
     def take_read(self) -> set[str]:
@@ -145,12 +143,11 @@ class ArchivedReader:
     def superseded(self) -> Iterator[tuple[int, int]]:
         """Yields the span [start, end), in milliseconds, of archived copies that count again once their live
         bucket goes, which may have moved since it was restored."""
-        receipts = Receipts(self._database, self._policy.name)
         if self._offline is not None:
-            for receipt in receipts.in_state("open", "offline"):
+            for receipt in self._receipts.in_state("open", "offline"):
                 yield as_ms(receipt["first"]), as_ms(receipt["last"]) + 1
         elif self._to == "online":
-            for receipt in receipts.in_state("copied", "online"):
+            for receipt in self._receipts.in_state("copied", "online"):
                 yield from self._archived_source().spans(receipt["ids"])
 
     def _archived_source(self) -> Source:
@@ -167,8 +164,7 @@ class ArchivedReader:
                 yield manifest
 
     def _buckets(self, archive: OfflineArchive, manifest: Manifest, row_filter: RowFilter) -> Iterator[Batch]:
-        receipts = Receipts(self._database, self._policy.name)
-        may_be_live = receipts.live(manifest.commit, manifest.buckets, self._session)
+        may_be_live = self._receipts.live(manifest.commit, manifest.buckets, self._session)
         is_part = as_ms(manifest.first) < row_filter.start or as_ms(manifest.last) >= row_filter.end
         sections = self._sections_of(manifest, row_filter)
         for held in archive.sections(manifest, sections):
@@ -217,10 +213,9 @@ class ArchivedReader:
             gone = np.setdiff1d(np.arange(len(batch)), there).tolist()
         else:
             mine, live = units(self._policy, batch), _by_id(source, batch)
-            names = [batch.main.raw_id(i) for i in range(len(batch))]
             gone = [
                 i
-                for i, name in enumerate(names)
+                for i, name in enumerate(batch.main.raw_ids)
                 if name not in live or not (may_be_live[i] or live[name] == mine[i])
             ]
         if gone:

@@ -57,15 +57,13 @@ class Deletions:
         self._now = now
         self._keys = keys
 
-    def record(
-        self, session: ClientSession, units: Sequence[bytes], which: Document, held_by: Document
-    ) -> None:
+    def record(self, session: ClientSession, deleted: Batch, which: Document, held_by: Document) -> None:
         """Records, in the transaction of a delete, what went."""
-        if units:
+        if len(deleted):
             facts = {
                 "collection": self._policy.collection,
-                "buckets": len(units),
-                "documents_sha256": hashlib.sha256(b"".join(units)).hexdigest(),
+                "buckets": len(deleted),
+                "documents_sha256": hashlib.sha256(b"".join(deleted.units)).hexdigest(),
                 **which,
                 "policy_sha256": self._policy_text,
                 "held_by": held_by,

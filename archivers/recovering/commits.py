@@ -82,11 +82,12 @@ class CommitRegistry:
         live[here[outcome.deleted]] = False
         facts = self._facts(manifest)
         self.receipts.set_live(manifest.commit, live, facts, session, len(outcome.deleted))
-        positions = sorted(zip(here[outcome.deleted].tolist(), outcome.deleted, strict=True))
+        deleted = np.array(outcome.deleted, dtype=np.int64)
+        deleted = deleted[np.argsort(here[deleted])]
         self._work.deletions.record(
             session,
-            [piece.unit(i) for _, i in positions],
-            {"positions": ranges([position for position, _ in positions])},
+            piece.take(deleted),
+            {"positions": ranges(here[deleted].tolist())},
             {"commit": manifest.commit, "manifest_sha256": manifest.sha256},
         )
 

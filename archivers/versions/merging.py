@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-import bson
 import numpy as np
 from pymongo.client_session import ClientSession
 
@@ -23,7 +22,7 @@ from archivers.versions.history import History, Version, folds, one_of
 from archivers.versions.kept import KeptVersion, KeptVersions, counting, is_too_large
 from archivers.writes.delete import MAX_BUCKETS, Outcome, chunks, guarded_delete, in_order, same_id
 from archivers.writes.inserts import insert_raw
-from buckets.bson.raw import LOSSLESS, Batch, Docs
+from buckets.bson.raw import Batch, raw_id_of
 from buckets.decoding.decode import decode
 from buckets.source import Source
 from buckets.versions.merge import Merged, merge
@@ -213,7 +212,7 @@ class Merging:
         given: list[set[bytes]] = [{it.bucket.unit(0) for it in held} for held in found]
         for i, fold in zip(several, folds(histories), strict=True):
             given[i].add(fold.stages[-1].unit(0))
-        return [archived.unit(i) in units for i, units in enumerate(given)]
+        return [unit in equal for unit, equal in zip(archived.units, given, strict=True)]
 
     def _copies(self, name: str, ids: Sequence[Any]) -> Batch:
         """Returns the late buckets of a receipt, as their copies give them."""
@@ -239,10 +238,7 @@ class Merging:
     def _drop_lost(self, ids: Sequence[Any], copies: Batch) -> None:
         """Removes buckets from the receipts whose copies are gone."""
         there = {same_id(raw_id) for raw_id in copies.main.raw_ids}
-        named = [bson.encode({"_id": it}, codec_options=LOSSLESS) for it in ids]
-        lost = [
-            it for it, raw_id in zip(ids, Docs.of(named).raw_ids, strict=True) if same_id(raw_id) not in there
-        ]
+        lost = [it for it in ids if same_id(raw_id_of(it)) not in there]
         pull = partial(self._work.receipts.pull, lost, state=MERGING)
         transaction(self._work.database, self._work.guard, pull)
 
@@ -278,7 +274,7 @@ class Merging:
         spans = decode(deleted, work.policy).spans()
         work.deletions.record(
             session,
-            [deleted.unit(i) for i in range(len(deleted))],
+            deleted,
             facts_of_archived(deleted.main.ids, merged.batch, spans),
             {"collection": self.kept.name, "merged_into": self._target},
         )
@@ -293,8 +289,7 @@ class Merging:
         before = {key: found[:-1] for key, found in versions.items()}
         merged = merge(work.policy, archived, late)
         copied = {found[-1].bucket.unit(0) for found in versions.values() if found[-1].by == name}
-        is_kept = all(late.unit(i) in copied for i in range(len(late)))
-        if merged.faults or not is_kept or not all(self._are_known(archived, before)):
+        if merged.faults or not copied.issuperset(late.units) or not all(self._are_known(archived, before)):
             raise HaltedError(
                 f"policy {work.policy.name}: what {self._target} or {self.kept.name} holds of buckets has "
                 "changed while later versions of them were merged into them. Nothing was deleted. Run again"

@@ -60,7 +60,7 @@ def units(policy: Policy, batch: Batch) -> list[bytes]:
     """Returns bytes for each bucket that are equal for equal buckets alone."""
     if policy.model == "timeseries":
         return [measurement(document) for document in batch.main]
-    return [batch.unit(i) for i in range(len(batch))] if len(batch.extra) else list(batch.main)
+    return batch.units
 
 
 def measured(policy: Policy, batch: Batch, source: Source, start_ms: int, end_ms: int) -> NDArray[np.int64]:
@@ -76,11 +76,8 @@ def measured(policy: Policy, batch: Batch, source: Source, start_ms: int, end_ms
 
 def chunks(batch: Batch) -> Iterator[Batch]:
     """Yields the batch in pieces small enough for one transaction."""
-    sizes = np.diff(batch.main.offsets)
-    if len(batch.extra):
-        sizes = sizes + np.bincount(batch.owner, np.diff(batch.extra.offsets), len(batch)).astype(np.int64)
     start, held = 0, 0
-    for i, size in enumerate(sizes.tolist()):
+    for i, size in enumerate(batch.sizes.tolist()):
         if i > start and (i - start == MAX_BUCKETS or held + size > MAX_BYTES):
             yield batch.slice(start, i)
             start, held = i, 0

@@ -11,6 +11,7 @@ from functools import cached_property, partial
 from typing import Any
 from uuid import UUID
 
+import bson
 import numpy as np
 from bson.binary import Binary, UuidRepresentation
 from bson.codec_options import CodecOptions, DatetimeConversion
@@ -52,6 +53,11 @@ def as_queried(raw: bytes) -> Any:
     if raw[:1] == bytes([OBJECT_ID]):
         return ObjectId(raw[1:])  # as `decode_value` gives it, sooner
     return decode_value(raw[0], raw[1:], legible=True) if raw else None
+
+
+def raw_id_of(identity: Any) -> bytes:
+    """Returns an `_id` as `Docs.raw_id` gives it."""
+    return Docs.of([bson.encode({"_id": identity}, codec_options=LOSSLESS)]).raw_id(0)
 
 
 def without_uuid(identity: Any) -> Any:
@@ -333,6 +339,11 @@ class Batch:
             return self.main[index]
         low, high = np.searchsorted(self.owner, [index, index + 1])
         return b"".join([self.main[index], *(self.extra[i] for i in range(int(low), int(high)))])
+
+    @property
+    def units(self) -> list[bytes]:
+        """Returns the `unit` of each bucket."""
+        return [self.unit(i) for i in range(len(self))] if len(self.extra) else list(self.main)
 
     def equals(self, other: Batch) -> bool:
         """Returns whether both hold the same documents and overflow in the same order, byte for byte."""
