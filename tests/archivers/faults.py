@@ -18,8 +18,7 @@ from archivers.moving import online, selection
 from archivers.records.receipts import Receipts
 from archivers.recovering import commits
 from archivers.restoring import put, settle, unpin
-from archivers.stores import Capabilities, ObjectStore, StoreObject
-from archivers.stores.base import OlderVersions
+from archivers.stores.base import Capabilities, ObjectStore, OlderVersions, StoreObject
 from archivers.stores.requests import Requests
 from archivers.versions import merging
 from archivers.writes import delete

@@ -34,7 +34,8 @@ from archivers.restoring.restore import restore
 from archivers.restoring.settle import RestoreReport
 from archivers.restoring.unpin import unpin
 from archivers.run import RolledUp, always
-from archivers.stores import ObjectStore, open_store
+from archivers.stores import open_store
+from archivers.stores.base import ObjectStore
 from archivers.tasks import Connections, LocalExecutor
 from buckets.bson.raw import Batch
 from buckets.fields.selectors import Selector

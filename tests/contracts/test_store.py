@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from archivers.stores import AlreadyExists, Corrupt, NotFound, ObjectStore, StoreError, open_store
+from archivers.stores import open_store
+from archivers.stores.base import AlreadyExists, Corrupt, NotFound, ObjectStore, StoreError
 from archivers.stores.file import FileStore
 from config.checks.locations import CLASSES
 from config.tables import Store

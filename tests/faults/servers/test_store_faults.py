@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from archivers.stores import AlreadyExists, Denied, ObjectStore, OutcomeUnknown, StoreError, open_store
+from archivers.stores import open_store
+from archivers.stores.base import AlreadyExists, Denied, ObjectStore, OutcomeUnknown, StoreError
 from archivers.stores.file import FileStore
 from archivers.stores.s3 import RetryLimits, S3Store
 from config.errors import UsageError
