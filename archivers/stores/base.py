@@ -31,13 +31,6 @@ class StoreObject:
 
 
 @dataclass(frozen=True)
-class Capabilities:
-    """Optional abilities of a store, as found by a probe. Write, read, list and delete are required."""
-
-    conditional_put: bool  # `if_absent` holds against another writer too, by the store's own doing
-
-
-@dataclass(frozen=True)
 class Versioning:
     """What a store does with objects that are deleted or replaced. `lock`: the lock that it is configured to
     put on objects; None: none."""
@@ -142,9 +135,9 @@ class ObjectStore(Protocol):
 
         Only the owner of the lease may call it: a slow writer elsewhere may still be at work on them."""
 
-    def probe(self) -> Capabilities:
-        """Tries every right on a small object of our own. Raises Denied, which names those that are
-        missing."""
+    def probe(self) -> bool:
+        """Tries every right on a small object of our own. Raises Denied, which names those that are missing.
+        Returns whether `if_absent` holds against another writer too, by the store's own doing."""
 
 
 def check_size(found: int, size: int | None, place: str) -> None:
@@ -174,8 +167,9 @@ class Rights:
     delete: str
 
 
-def probe_store(store: ObjectStore, rights: Rights, is_refused: Callable[[str], bool]) -> Capabilities:
-    """Writes, reads, lists and deletes an object; `is_refused` tries a conditional write to its key.
+def probe_store(store: ObjectStore, rights: Rights, is_refused: Callable[[str], bool]) -> bool:
+    """Writes, reads, lists and deletes an object. Returns what `is_refused` does, which tries a conditional
+    write to its key.
 
     A missing right does not end the probe, so that all missing rights are reported at once; any other error
     does."""
@@ -210,7 +204,7 @@ def probe_store(store: ObjectStore, rights: Rights, is_refused: Callable[[str], 
         missing.append(rights.delete)
     if missing:
         raise Denied("probe", store.url, f"missing: {', '.join(missing)}", "Grant what is missing.")
-    return Capabilities(conditional_put=conditional)
+    return conditional
 
 
 def probe_class(store: ObjectStore, storage_class: str) -> None:
