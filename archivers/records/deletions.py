@@ -168,14 +168,18 @@ def archived_before(
 ) -> set[bytes]:
     """Returns those of these `_id`s (by `same_id`, each with its bucket's fingerprint) that receipts name: of
     buckets from first to last that were copied to an online archive, and whose originals are gone."""
-    narrow = {"first": {"$lte": as_date(last_ms)}, "last": {"$gte": as_date(first_ms)}}
-    mine = {"_id.policy": receipts.policy, "kind": {"$in": ["delete", KEPT]}, "ids": {"$exists": True}}
+    query = {
+        "_id.policy": receipts.policy,
+        "kind": {"$in": ["delete", KEPT]},
+        "fingerprints": {"$exists": True},
+        "first": {"$lte": as_date(last_ms)},
+        "last": {"$gte": as_date(first_ms)},
+    }
     found: set[bytes] = set()
-    query = {**mine, "$or": [narrow, {"last": None}]}  # receipts of earlier releases don't tell the time
     for receipt in receipts.collection.find(query, {"ids": 1, "fingerprints": 1}).sort("last", DESCENDING):
-        recorded = receipt.get("fingerprints")  # earlier releases wrote none
+        recorded = receipt["fingerprints"]
         for i, name in enumerate(unpacked_names(receipt["ids"])):
-            if name in wanted and (recorded is None or recorded[i * SIZE : (i + 1) * SIZE] == wanted[name]):
+            if name in wanted and recorded[i * SIZE : (i + 1) * SIZE] == wanted[name]:
                 found.add(name)
         if found == wanted.keys():
             break
