@@ -19,8 +19,8 @@ from archivers.expiring.rule import RetentionRule
 from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Manifest
 from archivers.format.writing import Maker
+from archivers.records.heads import with_replaced
 from archivers.records.receipts import Receipts, commit_of
-from archivers.records.replaced import with_replaced
 from archivers.recovering.commits import CommitRegistry
 from archivers.run import ArchiveRun
 from archivers.writes.held import may_cover

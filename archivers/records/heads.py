@@ -16,7 +16,7 @@ from archivers.format.archive import OfflineArchive
 from archivers.format.checkpoint import CheckpointRecord
 from archivers.format.manifest import DamagedError, Link, Manifest
 from archivers.format.names import Commit, commit_at
-from archivers.records.receipts import Receipts
+from archivers.records.receipts import Receipts, commit_of
 from config.errors import HaltedError
 
 Document = dict[str, Any]
@@ -115,6 +115,20 @@ def write_heads(receipts: Receipts, sequence: int, links: Iterable[Link], sessio
 def write_checkpoint_record(receipts: Receipts, record: CheckpointRecord, session: ClientSession) -> None:
     """Records the newest checkpoint, in a transaction."""
     receipts.update(HEADS, {"$set": {"checkpoint": record._asdict()}}, session)
+
+
+def with_replaced(receipts: Receipts, archive: OfflineArchive, manifest: Manifest) -> list[Manifest]:
+    """Returns a manifest and those of all commits that it took over, and that these took over before. Raises
+    DamagedError where one of them is gone."""
+    found = {manifest.link: manifest}
+    waiting = [manifest]
+    while waiting:
+        names = [name for it in waiting for name in it.replaces]
+        known = [commit_of(it) for it in receipts.get_all(names).values() if "seal" in it] if names else []
+        waiting = [archive.chain.link(link_of(it)) for it in known if it is not None]
+        waiting = [it for it in waiting if it.link not in found]
+        found |= {it.link: it for it in waiting}
+    return list(found.values())
 
 
 def check_heads(receipts: Receipts, archive: OfflineArchive) -> list[Manifest]:

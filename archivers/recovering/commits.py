@@ -14,9 +14,8 @@ from archivers.format.chain import ChainPosition
 from archivers.format.manifest import Manifest, Origin
 from archivers.format.writing import Maker, Replaced
 from archivers.records.deletions import LAST, last_of, ranges
-from archivers.records.heads import HEADS, Heads, heads_of, heads_update, link_of, types_update
+from archivers.records.heads import HEADS, Heads, heads_of, heads_update, link_of, types_update, with_replaced
 from archivers.records.receipts import HELD, REPLACED, Document, commit_of, facts_of, live_of
-from archivers.records.replaced import with_replaced
 from archivers.run import ArchiveRun
 from archivers.versions.superseded import Superseded
 from archivers.writes.delete import Outcome

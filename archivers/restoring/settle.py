@@ -6,6 +6,7 @@ or some versions merged. Only such a document is ever replaced, and the transact
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +17,6 @@ from pymongo.client_session import ClientSession
 from archivers.restoring.put import PutResult, check_put, existing_in
 from archivers.restoring.target import Mode, Plan, Target, VersionHandling
 from archivers.restoring.target_state import TargetState, documents_of
-from archivers.versions.aside import set_aside
 from archivers.versions.history import (
     Fold,
     Histories,
@@ -28,6 +28,8 @@ from archivers.versions.history import (
 )
 from archivers.writes.delete import chunks, same_id
 from buckets.bson.raw import Batch
+from buckets.bson.types import DOCUMENT, INT32, elements
+from buckets.versions.overlay import Typed, document_of, number, text
 from config.policies import Policy
 from rollups.guarded import transaction
 
@@ -208,7 +210,7 @@ def plan_of(history: History, known: list[Batch], fold: Fold, how: VersionHandli
     versions = history.versions
     if how.mode != Mode.merged:
         older = versions[:-1] if how.mode == Mode.all else []
-        aside = [it for i, version in enumerate(older) for it in set_aside(version.bucket, i + 1)]
+        aside = [it for i, version in enumerate(older) for it in _set_aside(version.bucket, i + 1)]
         return Plan(history, history.last.bucket, aside, known)
     if history.merged is not None:
         return Plan(history, history.merged, [], known)
@@ -223,3 +225,25 @@ def plan_of(history: History, known: list[Batch], fold: Fold, how: VersionHandli
 def _ending_with(last: Version, history: History) -> History:
     """Returns the history with the version that counts at its end: a superseded one may be newer."""
     return history._replace(versions=[*(it for it in history.versions if it is not last), last])
+
+
+def _set_aside(bucket: Batch, version: int) -> list[bytes]:
+    """Returns the documents of an older version under `_id`s of their own, otherwise unchanged."""
+    identity, sha256 = bucket.main.raw_id(0), hashlib.sha256(bucket.unit(0)).hexdigest()
+    facts = {"version": number(INT32, float(version)), "sha256": text(sha256)}
+    main = _renamed(bucket.main[0], {"_id": identity, **facts})
+    extra = [
+        _renamed(it, {"_id": bucket.extra.raw_id(i), "of": identity, **facts})
+        for i, it in enumerate(bucket.extra)
+    ]
+    return [main, *extra]
+
+
+def _renamed(document: bytes, identity: dict[str, Typed]) -> bytes:
+    """Returns the document with another `_id`, and no other bit changed."""
+    for start, value, end in elements(document):
+        if document[start + 1 : value] == b"_id\0":
+            named = b"%c_id\0" % DOCUMENT + document_of(identity)
+            body = document[4:start] + named + document[end:]
+            return (len(body) + 4).to_bytes(4, "little") + body
+    raise AssertionError("every archived document has an _id")
