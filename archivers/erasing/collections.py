@@ -79,7 +79,7 @@ class CollectionEraser:
                 if self._place.name == "online":
                     self._work.forget(piece)
                 names, count = self._work.transaction(partial(self._delete, piece))
-                self._work.note(names)
+                self._work.counted.update(names)
                 self._work.context.progress("erased buckets", count)
                 deleted += count
         return deleted

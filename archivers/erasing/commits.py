@@ -94,7 +94,7 @@ class CommitEraser:
         successor = registry.erase(manifest, held.found.erased.tolist(), record)
         if successor is not None:
             KnownCopies(self._run).note_merged(self._archive, successor)
-        work.note(noted)
+        work.counted.update(noted)
         work.context.progress("erased archived buckets", count)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pymongo.client_session import ClientSession
 
@@ -107,44 +107,44 @@ def _end(work: ErasureWork, session: ClientSession) -> dict[str, int]:
     return counts
 
 
+@dataclass
 class _Counter:
     """Counts what would be erased."""
 
-    def __init__(self, context: ArchiveContext, erasure: Erasure) -> None:
-        self._context = context
-        self._erasure = erasure
-        self._counted: set[int] = set()
-        self.counts: Counter[str] = Counter()
-        self.across = 0
+    context: ArchiveContext
+    erasure: Erasure
+    counted: set[int] = field(default_factory=set)
+    counts: Counter[str] = field(default_factory=Counter)
+    across: int = 0
 
     def run(self) -> None:
         """Counts place by place."""
-        for place in places_of(self._erasure):
-            source = Source(self._context.database, self._context.policy, place.collection, place.overflow)
-            for batch, found in held_in(source, self._erasure):
+        for place in places_of(self.erasure):
+            source = Source(self.context.database, self.context.policy, place.collection, place.overflow)
+            for batch, found in held_in(source, self.erasure):
                 self._add(place.name, names_of(batch.take(found.erased)), found)
-        if self._context.to == "online":
-            kept = KeptVersions(self._context.database, self._context.policy)
-            self.counts["versions"] += sum(len(found.erased) for _, found in kept_of(self._erasure, kept))
+        if self.context.to == "online":
+            kept = KeptVersions(self.context.database, self.context.policy)
+            self.counts["versions"] += sum(len(found.erased) for _, found in kept_of(self.erasure, kept))
         self._count_offline()
-        self.counts["summaries"] = sum(len(it) for _, it in summaries_of(self._context, self._erasure))
+        self.counts["summaries"] = sum(len(it) for _, it in summaries_of(self.context, self.erasure))
 
     def _count_offline(self) -> None:
-        archive = self._context.offline(self._context.keys)
+        archive = self.context.offline(self.context.keys)
         if archive is None:
             return
-        for held in commits_of(archive, self._erasure):
+        for held in commits_of(archive, self.erasure):
             self._add("archived", held.names, held.found)
             self.counts["commits_rewritten"] += len(held.found.erased) > 0
         kept = Superseded(archive.store, archive.policy.name)
         self.counts["versions"] += sum(
-            len(found.erased) for _, _, found in superseded_files_of(kept, self._erasure)
+            len(found.erased) for _, _, found in superseded_files_of(kept, self.erasure)
         )
-        aside = removed_files_of(archive.store, self._erasure)
+        aside = removed_files_of(archive.store, self.erasure)
         self.counts["set_aside"] = sum(len(it.erased) for it in aside)
 
     def _add(self, place: str, names: set[int], found: Selected) -> None:
-        self._context.check()
-        self.counts.update({"buckets": len(names - self._counted), place: len(found.erased)})
-        self._counted |= names
+        self.context.check()
+        self.counts.update({"buckets": len(names - self.counted), place: len(found.erased)})
+        self.counted |= names
         self.across += len(found.across)

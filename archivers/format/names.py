@@ -126,12 +126,6 @@ def manifest_key(policy: str, sequence: int, commit: str) -> str:
     return f"{policy}/meta/manifests/{sequence:0{DIGITS}d}_{commit}.json"
 
 
-def parse_manifest_key(policy: str, key: str) -> Commit | None:
-    """Returns the commit that a manifest's key names; None where no run would have given it."""
-    match = _MANIFEST.fullmatch(key.removeprefix(f"{policy}/meta/manifests/"))
-    return commit_at(match["commit"], int(match["sequence"])) if match else None
-
-
 def checkpoints_prefix(policy: str) -> str:
     """Returns the prefix of the keys of all checkpoints."""
     return f"{policy}/meta/checkpoints/"
@@ -185,8 +179,9 @@ def commits(store: ObjectStore, policy: str, from_sequence: int = 0) -> Iterator
     prefix = f"{policy}/meta/manifests/"
     after = f"{prefix}{from_sequence:0{DIGITS}d}" if from_sequence else ""
     for found in store.list(prefix, after):
-        commit = parse_manifest_key(policy, found.key)
-        if commit is not None:
+        match = _MANIFEST.fullmatch(found.key.removeprefix(prefix))
+        commit = commit_at(match["commit"], int(match["sequence"])) if match else None
+        if commit is not None:  # else no run has put the file there
             yield commit
 
 

@@ -169,15 +169,11 @@ class Superseded:
 
 
 def _document(bucket: Batch, position: int) -> bytes:
-    extra = [bytes([DOCUMENT]) + it for it in bucket.extra]
+    extra = array_of([bytes([DOCUMENT]) + it for it in bucket.extra])
     return document_of(
         {
             "bucket": bytes([DOCUMENT]) + bucket.main[0],
-            "overflow": _array(extra),
+            "overflow": bytes([ARRAY]) + extra,
             "position": number(INT32, float(position)),
         }
     )
-
-
-def _array(documents: list[bytes]) -> bytes:
-    return bytes([ARRAY]) + array_of(documents)
