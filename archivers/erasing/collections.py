@@ -11,10 +11,10 @@ from pymongo.client_session import ClientSession
 
 from archivers.erasing.erasure import Erasure, Selected
 from archivers.erasing.work import ErasureWork, names_of
-from archivers.moving.online import archive_collections
 from archivers.records.receipts import MERGED, MERGING
 from archivers.versions.kept import KeptVersions
 from archivers.writes.delete import chunks
+from archivers.writes.online import archive_collections
 from buckets.bson.cursor import find_raw
 from buckets.bson.queries import ids_query
 from buckets.bson.raw import LOSSLESS, Batch

@@ -18,10 +18,10 @@ from bson.objectid import ObjectId
 from archivers.context import ArchiveContext
 from archivers.evidence.series import is_of_series
 from archivers.format.archive import OfflineArchive
-from archivers.moving.online import archived_source
 from archivers.records.receipts import live_of
 from archivers.versions.history import History, OfflineHistories, OnlineHistories, Version, one_of
 from archivers.writes.delete import same_id
+from archivers.writes.online import archived_source
 from buckets.bson.raw import Batch, raw_id_of
 from buckets.decoding.decode import decode
 from buckets.fields.selectors import Selector, selector_query

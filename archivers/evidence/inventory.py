@@ -19,10 +19,10 @@ from archivers.expiring.online import tombstones_of
 from archivers.expiring.rule import RetentionRule
 from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Manifest, Part
-from archivers.moving.online import archived_source
 from archivers.reading.reader import ArchivedReader
 from archivers.records.receipts import live_of
 from archivers.records.registry import Registry
+from archivers.writes.online import archived_source
 from buckets.bson.raw import Batch
 from buckets.decoding.decode import Decoded, decode
 from buckets.fields.selectors import Selector, selector_query

@@ -23,12 +23,12 @@ from pymongo.client_session import ClientSession
 from archivers.context import ArchiveContext
 from archivers.expiring.report import ExpiryReport
 from archivers.expiring.rule import RetentionRule
-from archivers.moving.online import archive_collections, archived_source
 from archivers.records.deletions import packed_ids
 from archivers.records.receipts import CODEC, MERGING, TOMBSTONE, Receipts
 from archivers.versions.kept import KeptVersions
 from archivers.writes.delete import chunks, same_id
 from archivers.writes.held import covered
+from archivers.writes.online import archive_collections, archived_source
 from buckets.bson.queries import ids_query
 from buckets.bson.raw import LOSSLESS, Batch
 from buckets.decoding.decode import decode

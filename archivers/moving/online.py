@@ -13,42 +13,24 @@ import numpy as np
 from numpy.typing import NDArray
 from pymongo import ASCENDING, IndexModel
 from pymongo.client_session import ClientSession
-from pymongo.database import Database
 
 from archivers.records.deletions import KEPT, facts_of_archived
 from archivers.run import ArchiveRun
 from archivers.versions.kept import MAX_BYTES
 from archivers.versions.merging import Merging
 from archivers.writes.delete import MAX_BUCKETS, Outcome, chunks, guarded_delete, in_order, same_id, units
-from archivers.writes.inserts import insert_raw, make_packed
-from buckets.bson.raw import LOSSLESS, Batch
+from archivers.writes.inserts import make_packed
+from archivers.writes.online import archive_collections, archived_source, put_copies, take_back
+from buckets.bson.raw import Batch
 from buckets.columns import Quarantined, Series
 from buckets.decoding.decode import BucketSet, decode
 from buckets.fields.selectors import extended_json
 from buckets.models.covered import first_and_last, sample_index
-from buckets.source import Source
 from buckets.versions.readings import lacks
-from config.checks.targets import overflow_archive
 from config.errors import HaltedError
-from config.policies import Policy
 from rollups.guarded import transaction
 
 Document = dict[str, Any]
-
-
-def archive_collections(policy: Policy) -> tuple[str, str | None]:
-    """Returns the collections of an online archive: of buckets, and of their overflow (None without any)."""
-    assert policy.archive is not None and policy.archive.collection is not None
-    target = policy.archive.collection
-    return target, overflow_archive(target) if policy.overflow else None
-
-
-def archived_source(
-    database: Database[Document], policy: Policy, session: ClientSession | None = None
-) -> Source:
-    """Returns the source that reads the policy's online archive, within a session if one is given."""
-    target, overflow = archive_collections(policy)
-    return Source(database, policy, target, overflow, session)
 
 
 class OnlineRun:
@@ -57,11 +39,11 @@ class OnlineRun:
     def __init__(self, work: ArchiveRun) -> None:
         self._work = work
         self._receipts = work.receipts
-        self._target, self._overflow = places = archive_collections(work.policy)
+        self._target, self._overflow = archive_collections(work.policy)
         self._archived = partial(archived_source, work.database, work.policy)
         self._ready: set[bytes] = set()  # the `_id`s of late buckets that may be merged
         self._stale: set[bytes] = set()  # buckets whose copies are out of date
-        self._merging = Merging(work, self._archived, self._take_back, places)
+        self._merging = Merging(work)
 
     def _make_collections(self) -> None:
         """Creates collections with zstd blocks, and the index for range queries by series and time."""
@@ -183,21 +165,13 @@ class OnlineRun:
         lacking = np.flatnonzero(lacks(self._work.policy, older, newer))
         self._merging.retire(newer, session)
         self._merging.supersede(name, older.take(lacking), session)
-        self._take_back(ids, session)
+        take_back(self._work.database, self._work.policy, ids, session)
         self._receipts.pull(ids, session)
 
     def _forget(self, changed: Batch, session: ClientSession) -> None:
         """Removes the copies of buckets that were restored and have changed since."""
-        self._take_back(changed.main.ids, session)
+        take_back(self._work.database, self._work.policy, changed.main.ids, session)
         self._merging.retire(changed, session)
-
-    def _take_back(self, ids: Sequence[Any], session: ClientSession) -> None:
-        if self._overflow and self._work.policy.overflow:
-            reference = {self._work.policy.overflow.ref_field: {"$in": list(ids)}}
-            overflow = self._work.database.get_collection(self._overflow, codec_options=LOSSLESS)
-            overflow.delete_many(reference, session=session)
-        target = self._work.database.get_collection(self._target, codec_options=LOSSLESS)
-        target.delete_many({"_id": {"$in": list(ids)}}, session=session)
 
     def finish(self) -> None:
         """Does nothing: no copy is left to finish."""
@@ -266,9 +240,7 @@ class OnlineRun:
         def step(session: ClientSession) -> None:
             if stale:
                 self._replace_copies(name, newer, session)
-            insert_raw(self._work.database, self._target, missing.main, session)
-            if self._overflow:
-                insert_raw(self._work.database, self._overflow, missing.extra, session)
+            put_copies(self._work.database, self._work.policy, missing, session)
             self._receipts.update(name, {"$set": receipt}, session)
 
         transaction(self._work.database, self._work.guard, step)

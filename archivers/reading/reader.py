@@ -15,11 +15,11 @@ from archivers.format.archive import OfflineArchive
 from archivers.format.commit_index import Listed
 from archivers.format.manifest import Manifest, Part
 from archivers.format.rows import RowFilter
-from archivers.moving.online import archived_source
 from archivers.records.receipts import Receipts
 from archivers.records.registry import Registry
 from archivers.tasks import Connections
 from archivers.writes.delete import MAX_BUCKETS, measured, units
+from archivers.writes.online import archived_source
 from buckets.bson.raw import Batch
 from buckets.decoding.decode import decode
 from buckets.fields.selectors import selected, selector_query

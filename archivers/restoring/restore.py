@@ -12,7 +12,6 @@ import numpy as np
 from pymongo.client_session import ClientSession
 
 from archivers.context import ArchiveContext
-from archivers.moving.online import archived_source
 from archivers.restoring.filter import ArchivedBuckets, MatchingBuckets, RestoreFilter
 from archivers.restoring.options import RestoreOptions, check_request
 from archivers.restoring.put import Indices, check_put, put, put_measurements
@@ -22,6 +21,7 @@ from archivers.restoring.target import Mode, Plan, Target
 from archivers.versions.history import Histories, OfflineHistories, OnlineHistories, Version
 from archivers.versions.superseded import Superseded
 from archivers.writes.delete import chunks
+from archivers.writes.online import archived_source
 from buckets.bson.prefetch import prefetch
 from buckets.bson.raw import Batch
 from buckets.decoding.decode import BucketSet

@@ -7,7 +7,7 @@ the archive is what it was, and both count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from archivers.run import ArchiveRun
 from archivers.versions.history import History, Version, folds, one_of
 from archivers.versions.kept import KeptVersion, KeptVersions, counting, is_too_large
 from archivers.writes.delete import MAX_BUCKETS, Outcome, chunks, guarded_delete, in_order, same_id
-from archivers.writes.inserts import insert_raw
+from archivers.writes.online import archive_collections, archived_source, put_copies, take_back
 from buckets.bson.raw import Batch, raw_id_of
 from buckets.decoding.decode import decode
 from buckets.source import Source
@@ -41,18 +41,10 @@ class Staying(NamedTuple):
 class Merging:
     """The late buckets of one archive run."""
 
-    def __init__(
-        self,
-        work: ArchiveRun,
-        archived: Callable[[ClientSession | None], Source],
-        take_back: Callable[[Sequence[Any], ClientSession], None],
-        places: tuple[str, str | None],
-    ) -> None:
-        """`take_back` takes buckets out of the archive, which lies in `places`."""
+    def __init__(self, work: ArchiveRun) -> None:
         self._work = work
-        self._archived = archived
-        self._take_back = take_back
-        self._target, self._overflow = places
+        self._target, _ = archive_collections(work.policy)
+        self._archived = partial(archived_source, work.database, work.policy)
         self.kept = KeptVersions(work.database, work.policy)
 
     def sort(self, late: Batch) -> Staying:
@@ -294,10 +286,8 @@ class Merging:
                 f"policy {work.policy.name}: what {self._target} or {self.kept.name} holds of buckets has "
                 "changed while later versions of them were merged into them. Nothing was deleted. Run again"
             )
-        self._take_back(ids, session)
-        insert_raw(work.database, self._target, merged.batch.main, session)
-        if self._overflow:
-            insert_raw(work.database, self._overflow, merged.batch.extra, session)
+        take_back(work.database, work.policy, ids, session)
+        put_copies(work.database, work.policy, merged.batch, session)
         return merged
 
     def roll_up_merged(self) -> None:
@@ -306,7 +296,7 @@ class Merging:
         for receipt in list(work.receipts.in_state(MERGED, "online")):
             for at in range(0, len(receipt["ids"]), MAX_BUCKETS):
                 ids = list(receipt["ids"][at : at + MAX_BUCKETS])
-                found = Batch.concat(list(self._archived(None).by_ids(ids)))
+                found = Batch.concat(list(self._archived().by_ids(ids)))
                 spans = decode(found, work.policy).spans() if len(found) else np.zeros((0, 2))
                 if not len(spans) or work.rolled_up(int(spans.min()), int(spans.max()) + 1, force=True):
                     pull = partial(work.receipts.pull, ids, state=MERGED)

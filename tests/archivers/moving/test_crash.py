@@ -19,8 +19,8 @@ from pymongo.database import Database
 from archivers.format.archive import OfflineArchive
 from archivers.format.keys import Keys
 from archivers.moving import filling
-from archivers.moving.online import archived_source
 from archivers.writes import delete
+from archivers.writes.online import archived_source
 from buckets.fields.times import FIRST_MS, LAST_MS
 from config.tables import Store
 from tests.archivers.builders import (
