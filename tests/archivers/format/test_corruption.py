@@ -13,12 +13,11 @@ import pytest
 from pymongo.database import Database
 
 from archivers.format.archive import OfflineArchive
-from archivers.moving import online
 from archivers.proof.verify import VerifyReport
 from archivers.reading.reader import archived_reader
 from archivers.records.receipts import Receipts
 from archivers.tasks import Connections
-from archivers.writes import inserts
+from archivers.writes import inserts, online
 from buckets.bson.raw import Docs
 from buckets.fields.times import FIRST_MS, LAST_MS
 from config.errors import HaltedError
