@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from archivers.context import ArchiveContext
 from archivers.report import ArchiveReport
+from archivers.writes.delete import Outcome, Record, guarded_delete
 from buckets.bson.raw import Batch
 from buckets.columns import Series
 from buckets.decoding.decode import BucketSet, decode
@@ -52,6 +53,14 @@ class ArchiveRun(ArchiveContext):
         if limit is not None and deleted + deletes > limit.most:
             message = limit.message_after(deleted)
             raise HaltedError(f"policy {self.policy.name}: this run stopped: {message}")
+
+    def delete(self, verified: Batch, record: Record) -> Outcome:
+        """Deletes from the source what equals `verified`, and counts it: see `guarded_delete`."""
+        self.check()
+        outcome = guarded_delete(self.database, self.policy, verified, self.guard, record)
+        self.report.deleted += len(outcome.deleted)
+        self.spend(len(verified), verified.size)
+        return outcome
 
     def deletable(self, copies: Batch, start_ms: int, end_ms: int) -> tuple[Batch, NDArray[np.int64]]:
         """Returns those of earlier runs' copies that end in [start, end) and whose originals may be deleted:

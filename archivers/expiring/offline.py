@@ -45,8 +45,9 @@ class OfflineExpiry:
     writes: bool
     report: ExpiryReport = field(default_factory=ExpiryReport)
 
-    def run(self) -> None:
-        """Puts tombstones on commits that are past their time, and removes those whose tombstones are due."""
+    def run(self) -> ExpiryReport:
+        """Puts tombstones on commits that are past their time, and removes those whose tombstones are due.
+        Returns the report."""
         new, due = [], []
         for receipt in list(self._past()):
             amount = receipt["days"], receipt["buckets"], receipt["bytes"]
@@ -69,6 +70,7 @@ class OfflineExpiry:
         for receipt in due:
             self.context.check()
             self._end(receipt)
+        return self.report
 
     @property
     def _receipts(self) -> Receipts:

@@ -60,11 +60,12 @@ class OnlineExpiry:
     writes: bool
     report: ExpiryReport = field(default_factory=ExpiryReport)
 
-    def run(self) -> None:
-        """Puts tombstones on days that are past their time, and removes those whose tombstones are due."""
+    def run(self) -> ExpiryReport:
+        """Puts tombstones on days that are past their time, and removes those whose tombstones are due.
+        Returns the report."""
         end = self._end
         if (first := self._archived.earliest_ending(FIRST_MS)) is None or first >= end:
-            return
+            return self.report
         known = {it["day"]: it for it in tombstones_of(self._receipts)}
         new: dict[int, int] = {}
         for day in self._days(first, end, known):
@@ -81,6 +82,7 @@ class OnlineExpiry:
                 amount.add([day], record["buckets"], 0)
         if self.writes and new:
             self._place_tombstones(new)
+        return self.report
 
     @property
     def _receipts(self) -> Receipts:

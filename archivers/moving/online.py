@@ -18,7 +18,7 @@ from archivers.records.deletions import KEPT, facts_of_archived
 from archivers.run import ArchiveRun
 from archivers.versions.kept import MAX_BYTES
 from archivers.versions.merging import Merging
-from archivers.writes.delete import MAX_BUCKETS, Outcome, chunks, guarded_delete, in_order, same_id, units
+from archivers.writes.delete import MAX_BUCKETS, Outcome, chunks, in_order, same_id, units
 from archivers.writes.inserts import make_packed
 from archivers.writes.online import archive_collections, archived_source, put_copies, take_back
 from buckets.bson.raw import Batch
@@ -265,16 +265,9 @@ class OnlineRun:
 
     def _delete(self, name: str, verified: Batch, spans: NDArray[np.int64]) -> int:
         """Returns how many had changed. `spans`: of these buckets, or more of them."""
-        self._work.check()
-        outcome = guarded_delete(
-            self._work.database,
-            self._work.policy,
-            verified,
-            self._work.guard,
-            lambda session, outcome: self._record(session, name, verified, outcome, spans),
+        outcome = self._work.delete(
+            verified, lambda session, outcome: self._record(session, name, verified, outcome, spans)
         )
-        self._work.report.deleted += len(outcome.deleted)
-        self._work.spend(len(verified), verified.size)
         if outcome.gone:
             self._keep_copies(verified.take(np.array(outcome.gone, dtype=np.int64)))
         return len(outcome.changed)

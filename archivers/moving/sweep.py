@@ -33,10 +33,6 @@ class _Expired(NamedTuple):
     batch: Batch  # some of the buckets that end from start to stop
 
 
-def _size(found: _Expired) -> int:
-    return found.batch.size
-
-
 def _expired(source: Source, start: int, end: int) -> Generator[_Expired, None, None]:
     """Yields the expired buckets day by day."""
     at = start
@@ -70,7 +66,7 @@ class Sweep:
             self._work.report.quarantine(decode(batch, self._work.policy).quarantined)
         with (
             closing(_expired(source, start, end)) as by_day,
-            closing(prefetch(by_day, lambda: True, _size, READ_AHEAD_BYTES)) as expired,
+            closing(prefetch(by_day, lambda: True, lambda it: it.batch.size, READ_AHEAD_BYTES)) as expired,
         ):
             for at, stop, batch in expired:
                 first = at if first is None else first

@@ -20,7 +20,7 @@ from archivers.records.receipts import MERGED, MERGING
 from archivers.run import ArchiveRun
 from archivers.versions.history import History, Version, folds, one_of
 from archivers.versions.kept import KeptVersion, KeptVersions, counting, is_too_large
-from archivers.writes.delete import MAX_BUCKETS, Outcome, chunks, guarded_delete, in_order, same_id
+from archivers.writes.delete import MAX_BUCKETS, Outcome, chunks, in_order, same_id
 from archivers.writes.online import archive_collections, archived_source, put_copies, take_back
 from buckets.bson.raw import Batch, raw_id_of
 from buckets.decoding.decode import decode
@@ -235,18 +235,10 @@ class Merging:
         transaction(self._work.database, self._work.guard, pull)
 
     def _merge(self, name: str, verified: Batch) -> None:
-        work = self._work
-        work.check()
-        outcome = guarded_delete(
-            work.database,
-            work.policy,
-            verified,
-            work.guard,
-            lambda session, outcome: self._record(session, name, verified, outcome),
+        outcome = self._work.delete(
+            verified, lambda session, outcome: self._record(session, name, verified, outcome)
         )
-        work.report.deleted += len(outcome.deleted)
-        work.spend(len(verified), verified.size)
-        work.report.change(len(outcome.changed))
+        self._work.report.change(len(outcome.changed))
         self.roll_up_merged()
 
     def _record(self, session: ClientSession, name: str, verified: Batch, outcome: Outcome) -> None:
