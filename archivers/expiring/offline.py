@@ -20,7 +20,7 @@ from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Manifest
 from archivers.format.writing import Maker
 from archivers.records.heads import with_replaced
-from archivers.records.receipts import Receipts, commit_of
+from archivers.records.receipts import commit_of
 from archivers.recovering.commits import CommitRegistry
 from archivers.run import ArchiveRun
 from archivers.writes.held import may_cover
@@ -72,19 +72,15 @@ class OfflineExpiry:
             self._end(receipt)
         return self.report
 
-    @property
-    def _receipts(self) -> Receipts:
-        return self.context.receipts
-
     def _past(self) -> Sequence[Document]:
         """Returns the receipts of commits that are past their time, the oldest first, and some of those whose
         originals may be live. Where originals are never deleted, only commits before the first live bucket
         are past their time."""
-        end, states = self.rule.end, ["closed"]
+        receipts, end, states = self.context.receipts, self.rule.end, ["closed"]
         if self.context.kept:
             live = self.context.source.earliest()
             end, states = min(end, end if live is None else live // DAY_MS * DAY_MS), ["closed", "open"]
-        whole = {"_id.policy": self._receipts.policy, "kind": "offline", "last": {"$lt": as_date(end)}}
+        whole = {"_id.policy": receipts.policy, "kind": "offline", "last": {"$lt": as_date(end)}}
         projection = {"$project": dict.fromkeys(_PROJECTED, 1)}
         pipeline: list[Document] = [
             {"$match": {**whole, "state": {"$in": states}, "seal": {"$exists": True}}},
@@ -93,15 +89,15 @@ class OfflineExpiry:
         ]
         if not self.context.kept:
             live_ones = [{"$match": {**whole, "state": "open"}}, {"$limit": _AT_ONCE}, projection]
-            pipeline.append({"$unionWith": {"coll": self._receipts.collection.name, "pipeline": live_ones}})
-        return list(self._receipts.collection.aggregate(pipeline))
+            pipeline.append({"$unionWith": {"coll": receipts.collection.name, "pipeline": live_ones}})
+        return list(receipts.collection.aggregate(pipeline))
 
     def _place_tombstones(self, new: Sequence[Document]) -> None:
         named = {"_id": {"$in": [it["_id"] for it in new]}}
         update = {"$set": {"tombstone": self.rule.tombstone}}
 
         def step(session: ClientSession) -> None:
-            self._receipts.collection.update_many(named, update, session=session)
+            self.context.receipts.collection.update_many(named, update, session=session)
 
         transaction(self.context.database, self.context.guard, step)
         self.context.progress("tombstones", len(new))
@@ -110,7 +106,7 @@ class OfflineExpiry:
         commit = commit_of(receipt)
         assert commit is not None
         manifest = self.archive.manifest(commit)
-        before = with_replaced(self._receipts, self.archive, manifest)
+        before = with_replaced(self.context.receipts, self.archive, manifest)
         amount = receipt["days"], receipt["buckets"], receipt["bytes"]
         if not self.writes:
             holds = self._holding(before, None)
@@ -151,12 +147,12 @@ class OfflineExpiry:
         """Decides, in the transaction, what happens to the commit, and records it. Returns the names of the
         holds that keep it, if any do."""
         name = manifest.commit
-        now = self._receipts.get(name, session) or {}
+        now = self.context.receipts.get(name, session) or {}
         states = ("closed", "open") if self.context.kept else ("closed",)
         if now.get("state") not in states or self.rule.stage(now.get("tombstone")) != "due":
             return "stays"
         if holds := self._holding(before, session):
-            self._receipts.update(name, {"$set": {"tombstone.held": holds}}, session)
+            self.context.receipts.update(name, {"$set": {"tombstone.held": holds}}, session)
             return holds
         registry.end(manifest, as_date(self.rule.end), session)
         facts = {
