@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from archivers.context import offline_archive
 from archivers.format.archive import Copied, OfflineArchive
 from archivers.format.manifest import Manifest
 from archivers.format.writing import Maker
@@ -135,7 +136,6 @@ def copy_buckets(
     batch = found.take(np.array([place[raw_id] for raw_id in raw_ids], dtype=np.int64))
     if batch.digest != digest:
         return None
-    assert connections.store is not None
 
     def check() -> None:
         if (connections.fence_of(policy.name) or 0) > maker.fence:
@@ -144,5 +144,6 @@ def copy_buckets(
                 "copy is that run's. It is safe to run again"
             )
 
-    archive = OfflineArchive(policy, connections.store)
+    archive = offline_archive(connections, policy)
+    assert archive is not None
     return archive.copy([BucketSet(batch, policy)], types, maker, check).draft
