@@ -30,8 +30,6 @@ from buckets.versions.readings import lacks
 from config.errors import HaltedError
 from rollups.guarded import transaction
 
-Document = dict[str, Any]
-
 
 class OnlineRun:
     """The `Archiver` of an online archive."""

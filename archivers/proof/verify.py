@@ -11,7 +11,7 @@ from archivers.format.archive import OfflineArchive
 from archivers.format.checkpoint import Checkpoint
 from archivers.format.manifest import DamagedError, LastReceipt, Manifest
 from archivers.format.names import Commit, owner_key
-from archivers.records.checkpoints import last_checkpoint, not_reached, unreached
+from archivers.records.checkpoints import last_checkpoint, unreached
 from archivers.records.heads import Heads, check_heads, check_none_reappeared, is_forgotten, read_heads
 from archivers.records.receipt_checks import check_deletions
 from archivers.records.receipts import COLLECTION, Receipts
@@ -201,8 +201,8 @@ class _Verifier:
             if it.commit in there and it.commit not in self.seen:
                 self.verify(it.name)
         if is_whole:
-            for commit in unreached(receipts, archive, heads, registered.values(), reached):
-                self.report.add(not_reached(archive, commit))
+            for error in unreached(receipts, archive, heads, registered.values(), reached):
+                self.report.add(error)
         return named
 
     def _verify_checkpoint(self, heads: Heads) -> Checkpoint | None:

@@ -14,7 +14,7 @@ from archivers.format.checkpoint import Checkpoint, CheckpointRecord
 from archivers.format.manifest import DamagedError, LastReceipt, Link, Manifest
 from archivers.format.names import checkpoint_key, checkpoints_prefix
 from archivers.format.seals import encoded
-from archivers.records.checkpoints import last_checkpoint, not_reached, unreached
+from archivers.records.checkpoints import last_checkpoint, unreached
 from archivers.records.deletions import are_known, last_receipt
 from archivers.records.heads import Heads, link_of, read_heads, write_checkpoint_record
 from archivers.run import ArchiveRun
@@ -75,8 +75,8 @@ def _proven(run: ArchiveRun, heads: Heads) -> Checkpoint | None:
         reached.add(it.link)
         if it.receipt is not None:
             named[it.receipt.sequence, it.receipt.sha256] = it.receipt
-    for commit in unreached(receipts, archive, heads, registered.values(), reached):
-        raise not_reached(archive, commit)
+    for error in unreached(receipts, archive, heads, registered.values(), reached):
+        raise error
     if not are_known(receipts, run.receipt_files, named.values()):
         _logger.warning("policy %s: no checkpoint was made: %s", run.policy.name, _LOST)
         return None

@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any
 
 import numpy as np
 from pymongo.client_session import ClientSession
@@ -31,8 +30,6 @@ from buckets.models import timeseries
 from config.errors import BucketwiseError
 from config.policies import Policy
 from rollups.tasks import result_of, run_now
-
-Document = dict[str, Any]
 
 
 def restore(context: ArchiveContext, options: RestoreOptions) -> RestoreReport:
