@@ -71,7 +71,7 @@ class ArchiveRun(ArchiveContext):
         found = found.take(self.movable(found))
         spans = decoded.spans()  # also of copies that stay: one may have differed from its original meanwhile
         if len(found) and not self.rolled_up(int(spans.min()), int(spans.max()) + 1):
-            found = found.take(np.zeros(0, dtype=np.int64))
+            found = found.take([])
         return found, spans
 
 

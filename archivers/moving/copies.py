@@ -12,8 +12,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from archivers.context import offline_archive
 from archivers.format.archive import Copied, OfflineArchive
 from archivers.format.manifest import Manifest
@@ -133,7 +131,7 @@ def copy_buckets(
     place = {raw_id: i for i, raw_id in enumerate(found.main.raw_ids)}
     if any(raw_id not in place for raw_id in raw_ids):
         return None
-    batch = found.take(np.array([place[raw_id] for raw_id in raw_ids], dtype=np.int64))
+    batch = found.take([place[raw_id] for raw_id in raw_ids])
     if batch.digest != digest:
         return None
 

@@ -146,7 +146,7 @@ class OnlineRun:
             return dict.fromkeys(late, f"another document with this _id is in {self._target}"), []
         if not late:
             return {}, []
-        found = self._merging.sort(batch.take(np.array(late, dtype=np.int64)))
+        found = self._merging.sort(batch.take(late))
         stay = found.faults.keys() | found.waiting
         self._ready |= {batch.main.raw_id(i) for place, i in enumerate(late) if place not in stay}
         return {late[i]: reason for i, reason in found.faults.items()}, [late[i] for i in found.waiting]
@@ -187,7 +187,7 @@ class OnlineRun:
             late = [] if self._work.measured else self._late(piece, there)
             others = piece.take(np.setdiff1d(np.arange(len(piece)), late))
             self._move(others, set(there.values()), spans[at : at + len(piece)])
-            self._move_late(piece.take(np.array(late, dtype=np.int64)))
+            self._move_late(piece.take(late))
             self._work.report.bytes += piece.size
             at += len(piece)
 
@@ -195,7 +195,7 @@ class OnlineRun:
         """Moves late buckets. If another document has come into the way since, a later run decides."""
         ready = [i for i, raw_id in enumerate(late.main.raw_ids) if raw_id in self._ready]
         self._work.report.change(len(late) - len(ready))
-        late = late.take(np.array(ready, dtype=np.int64))
+        late = late.take(ready)
         self._merging.move(self._name(late), late)
 
     def _name(self, piece: Batch) -> str:
@@ -220,9 +220,9 @@ class OnlineRun:
         """Writes the copies that aren't there yet, and compares all with the originals as read."""
         ids = piece.main.ids
         mine = units(self._work.policy, piece)
-        missing = piece.take(np.array([i for i, unit in enumerate(mine) if unit not in held], dtype=np.int64))
+        missing = piece.take([i for i, unit in enumerate(mine) if unit not in held])
         stale = [i for i, raw_id in enumerate(piece.main.raw_ids) if raw_id in self._stale]
-        newer = piece.take(np.array(stale, dtype=np.int64))
+        newer = piece.take(stale)
         if stale:
             self._merging.kept.make()
         receipt = {
@@ -267,7 +267,7 @@ class OnlineRun:
             verified, lambda session, outcome: self._record(session, name, verified, outcome, spans)
         )
         if outcome.gone:
-            self._keep_copies(verified.take(np.array(outcome.gone, dtype=np.int64)))
+            self._keep_copies(verified.take(outcome.gone))
         return len(outcome.changed)
 
     def _keep_copies(self, gone: Batch) -> None:
@@ -290,7 +290,7 @@ class OnlineRun:
     ) -> None:
         """Records what was deleted, in its transaction. Removes copies that a changed bucket contains."""
         self._work.check_limit(len(outcome.deleted))
-        deleted = verified.take(np.array(outcome.deleted, dtype=np.int64))
+        deleted = verified.take(outcome.deleted)
         self._verify_copies(deleted, session)
         old, changed = self._merging.containing(verified, outcome.changed, session)
         self._forget(changed, session)

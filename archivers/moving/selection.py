@@ -51,7 +51,7 @@ class Selection:
             changed = [i for i in ready.tolist() if fingerprint(batch, i) != pins[i].seen]
             if changed:
                 spans = [pins[i].span for i in changed if pins[i].span]
-                self._roll_up_pinned(batch.take(np.array(changed, dtype=np.int64)), spans)
+                self._roll_up_pinned(batch.take(changed), spans)
         return pinned
 
     def _frozen(self, decoded: Decoded, expired: NDArray[np.bool_]) -> NDArray[np.bool_]:

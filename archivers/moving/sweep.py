@@ -126,7 +126,7 @@ class Sweep:
         buckets = buckets.take(self._archiver.not_copied(buckets.batch, first, last))
         if len(buckets) and not self._work.rolled_up(first, last + 1):
             self._work.report.leave(len(buckets), NOT_ROLLED_UP)
-            return buckets.take(np.zeros(0, dtype=np.int64))
+            return buckets.take([])
         if len(buckets) and self._rechecks:
             buckets = buckets.take(self._as_rolled_up(buckets.batch, first, last))
         return buckets.take(self._numeric.fitting(buckets)) if len(buckets) else buckets

@@ -219,7 +219,7 @@ class ArchivedReader:
                 if name not in live or not (may_be_live[i] or live[name] == mine[i])
             ]
         if gone:
-            yield batch.take(np.array(gone, dtype=np.int64))
+            yield batch.take(gone)
 
 
 def _by_id(source: Source, batch: Batch) -> dict[bytes, bytes]:

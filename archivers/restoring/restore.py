@@ -94,7 +94,7 @@ class _Restoring:
         met = self._settling.settled(piece)
         held = self._with_versions(piece, wanted.policy)
         self._subtract(piece, sorted({*met, *held}), wanted.policy)
-        self._settling.add(piece.take(np.setdiff1d(held, met).astype(np.int64)), wanted.policy)
+        self._settling.add(piece.take(np.setdiff1d(held, met)), wanted.policy)
         new = np.setdiff1d(np.arange(len(piece)), [*met, *held])
         piece, here = piece.take(new), here[new]
         done = put(target, piece, here, wanted.note)
@@ -102,7 +102,7 @@ class _Restoring:
         self._last_check = reader.submit(check_put, target.database, done)
         blocked = sorted(done.blocked)
         self._subtract(piece, blocked, wanted.policy)
-        self._settling.add(piece.take(np.array(blocked, dtype=np.int64)), wanted.policy)
+        self._settling.add(piece.take(blocked), wanted.policy)
         self._report.pinned += len(piece) - len(blocked) if target.is_source else 0
 
     def _with_versions(self, piece: Batch, policy: Policy) -> list[int]:
@@ -115,7 +115,7 @@ class _Restoring:
     def _subtract(self, piece: Batch, leaving: list[int], policy: Policy) -> None:
         """Takes these buckets out of the counts, since `VersionSettler` counts them."""
         if leaving:
-            buckets = BucketSet(piece.take(np.array(leaving, dtype=np.int64)), policy)
+            buckets = BucketSet(piece.take(leaving), policy)
             self._report.buckets -= len(buckets)
             self._report.readings -= buckets.readings
             self._report.overflow -= len(buckets.batch.extra)
@@ -190,7 +190,7 @@ def _superseded(
         if not wanted.may_hold(manifest):
             continue
         batch = read().batch
-        batch = batch.take(np.array(histories.superseded(batch, manifest.archived_policy), dtype=np.int64))
+        batch = batch.take(histories.superseded(batch, manifest.archived_policy))
         note = partial(records.superseded, batch) if records else _note_nothing
         yield ArchivedBuckets(BucketSet(batch, manifest.archived_policy), note)
 

@@ -172,7 +172,7 @@ class OfflineHistories:
         some = np.flatnonzero(np.isin(mine, np.concatenate([mine[:0], *found]))).tolist()
         if not some:
             return []
-        return [some[i] for i in self.split(buckets.take(np.array(some, dtype=np.int64)), policy)]
+        return [some[i] for i in self.split(buckets.take(some), policy)]
 
     def split(self, buckets: Batch, policy: Policy) -> list[int]:
         """Returns the indices of the buckets of which there are several versions."""
@@ -279,7 +279,7 @@ class OnlineHistories:
 
 def one_of(batch: Batch, index: int) -> Batch:
     """Returns one bucket, as a batch that does not share memory with the others."""
-    return batch.take(np.array([index], dtype=np.int64))
+    return batch.take([index])
 
 
 class Fold(NamedTuple):

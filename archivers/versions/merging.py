@@ -172,7 +172,7 @@ class Merging:
 
     def not_keepable(self, newer: Batch, stale: Sequence[int]) -> dict[int, str]:
         """Returns which old copies of these buckets can't be replaced by them, and why."""
-        live = newer.take(np.array(stale, dtype=np.int64))
+        live = newer.take(stale)
         copies = self._of_archive(live)
         lacking = lacks(self._work.policy, copies, live)
         reason = (
@@ -187,7 +187,7 @@ class Merging:
     ) -> tuple[list[int], Batch]:
         """Returns the indices of changed buckets that contain their copies, and these buckets as they are
         now."""
-        copies = verified.take(np.array(changed, dtype=np.int64))
+        copies = verified.take(changed)
         source = Source(self._work.database, self._work.policy, session=session)
         live = in_order(copies, source.by_raw_ids(copies.main.raw_ids) if changed else [])
         lacking = np.array(lacks(self._work.policy, copies, live), dtype=np.bool_)
@@ -246,7 +246,7 @@ class Merging:
         changed, or was gone, are dropped."""
         work, ids = self._work, verified.main.ids
         work.check_limit(len(outcome.deleted))
-        deleted = verified.take(np.array(outcome.deleted, dtype=np.int64))
+        deleted = verified.take(outcome.deleted)
         others = [ids[i] for i in (*outcome.changed, *outcome.gone)]
         if others:
             self.kept.drop(others, session, name)

@@ -90,7 +90,7 @@ def in_order(wanted: Batch, found: Iterable[Batch]) -> Batch:
     """Returns documents in the order of the buckets that were asked for, all of which are there."""
     there = Batch.concat([Batch.of(wanted.main.take([])), *found])
     place = {same_id(raw_id): i for i, raw_id in enumerate(there.main.raw_ids)}
-    return there.take(np.array([place[same_id(it)] for it in wanted.main.raw_ids], dtype=np.int64))
+    return there.take([place[same_id(it)] for it in wanted.main.raw_ids])
 
 
 def guarded_delete(
@@ -122,7 +122,7 @@ def compare(
     found = Batch.concat(list(source.by_raw_ids(verified.main.raw_ids)))
     place = {raw_id: i for i, raw_id in enumerate(found.main.raw_ids)}
     order = [place[raw_id] for raw_id in verified.main.raw_ids if raw_id in place]
-    if len(order) == len(verified) and found.take(np.array(order, dtype=np.int64)).equals(verified):
+    if len(order) == len(verified) and found.take(order).equals(verified):
         return Outcome(list(range(len(verified))), [], [])
     live = {raw_id: found.unit(i) for raw_id, i in place.items()}
     outcome = Outcome([], [], [])
@@ -150,7 +150,7 @@ def _delete(
 ) -> None:
     if not indices:
         return
-    chosen = batch.take(np.array(indices, dtype=np.int64))
+    chosen = batch.take(indices)
     source = database.get_collection(policy.collection, codec_options=LOSSLESS)
     gone = source.delete_many(ids_query(chosen.main.raw_ids), session=session)
     _check_all_gone(policy, gone.deleted_count, len(chosen), "buckets")

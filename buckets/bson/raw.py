@@ -298,15 +298,16 @@ class Batch:
         np.add.at(found, self.owner, np.diff(self.extra.offsets))
         return found
 
-    def take(self, indices: NDArray[np.integer]) -> Batch:
+    def take(self, indices: Sequence[int] | NDArray[np.integer]) -> Batch:
         """Returns these buckets, in this order, each with its overflow."""
-        if len(indices) == len(self) and (indices == np.arange(len(self))).all():
+        chosen = np.asarray(indices, dtype=np.int64)
+        if len(chosen) == len(self) and (chosen == np.arange(len(self))).all():
             return self
-        main = self.main.take(indices)
+        main = self.main.take(chosen)
         if not len(self.extra):
             return Batch.of(main)
         place = np.full(len(self.main), -1, dtype=np.int64)
-        place[indices] = np.arange(len(indices))
+        place[chosen] = np.arange(len(chosen))
         new_owner = place[self.owner]
         kept = np.flatnonzero(new_owner >= 0)
         kept = kept[np.argsort(new_owner[kept], kind="stable")]
