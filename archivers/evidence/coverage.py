@@ -90,7 +90,7 @@ def coverage(context: ArchiveContext, query: CoverageQuery) -> list[Row]:
     """
     check_selector(context.policy, query.series)
     check_archive(context.database, context.policy, context.store)
-    counter = SummaryCounter(context.database, context.policy, query.series)
+    counter = SummaryCounter(context, query.series)
     start, end = _range(context, counter, query)
     reader = InventoryReader(context, query.series)
     rows: list[Row] = []
@@ -119,7 +119,7 @@ def _range(context: ArchiveContext, counter: SummaryCounter, query: CoverageQuer
 
 def known_span(context: ArchiveContext) -> tuple[int, int]:
     """Returns a range, in milliseconds, that contains everything that is known; (0, 0) where nothing is."""
-    return _known(context, SummaryCounter(context.database, context.policy, {}))
+    return _known(context, SummaryCounter(context, {}))
 
 
 def _known(context: ArchiveContext, counter: SummaryCounter) -> tuple[int, int]:

@@ -63,5 +63,4 @@ def _sign_file(context: ArchiveContext, file: ReceiptFile) -> int:
     signed = [{**it, "signature": keys.sign(it["sha256"])} for it in found]
     if signed != found:
         files.write(file, signed)
-    changed = [it["signature"] != was["signature"] for it, was in zip(signed, found, strict=True)]
-    return sum(is_new for is_new, it in zip(changed, found, strict=True) if it["kind"] == "delete")
+    return sum(it["kind"] == "delete" and it != was for it, was in zip(signed, found, strict=True))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -175,36 +176,32 @@ def probe_store(store: ObjectStore, rights: Rights, is_refused: Callable[[str], 
     does."""
     key, data = f"{PROBE_PREFIX}{uuid4().hex}", b"bucketwise probe"
     missing: list[str] = []
-    conditional = False
 
     def check(holds: bool, reason: str) -> None:
         if not holds:
             raise StoreError("probe", f"{store.url}/{key}", reason, "Use another store, or repair this one.")
 
-    try:
+    @contextmanager
+    def needing(right: str) -> Iterator[None]:
+        try:
+            yield
+        except Denied:
+            missing.append(right)
+
+    with needing(rights.write):
         store.put_bytes(key, data)
-    except Denied:
-        missing.append(rights.write)
-    written = not missing
-    try:
-        if written:
-            check(store.get_bytes(key) == data, "it returned other bytes than were written")
-    except Denied:
-        missing.append(rights.read)
-    try:
+    is_written = not missing
+    with needing(rights.read):
+        check(not is_written or store.get_bytes(key) == data, "it returned other bytes than were written")
+    with needing(rights.list):
         listed = [item.key for item in store.list(PROBE_PREFIX)]
-        check(key in listed or not written, "it is not listed")
-    except Denied:
-        missing.append(rights.list)
-    if not missing:
-        conditional = is_refused(key)
-    try:
+        check(key in listed or not is_written, "it is not listed")
+    is_conditional = not missing and is_refused(key)
+    with needing(rights.delete):
         store.delete([key])
-    except Denied:
-        missing.append(rights.delete)
     if missing:
         raise Denied("probe", store.url, f"missing: {', '.join(missing)}", "Grant what is missing.")
-    return conditional
+    return is_conditional
 
 
 def probe_class(store: ObjectStore, storage_class: str) -> None:
