@@ -33,12 +33,8 @@ class AffectedCommit(NamedTuple):
     names: set[int]  # of those that go, see `names_of`
 
 
-def _ignore(_to_erase: Batch) -> None:
-    pass
-
-
 def commits_of(
-    archive: OfflineArchive, erasure: Erasure, visit: Callable[[Batch], None] = _ignore
+    archive: OfflineArchive, erasure: Erasure, visit: Callable[[Batch], None] = lambda _to_erase: None
 ) -> Iterator[AffectedCommit]:
     """Yields the commits that hold something of the series in the range, or across its edges. `visit` is
     called with the buckets that go, section by section, since they may not fit into memory together."""

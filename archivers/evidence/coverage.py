@@ -123,7 +123,8 @@ def known_span(context: ArchiveContext) -> tuple[int, int]:
 
 
 def _known(context: ArchiveContext, counter: SummaryCounter) -> tuple[int, int]:
-    spans = [it for it in (_live_span(context), _archived_span(context), counter.span()) if it]
+    archived = archived_reader(context.connections, context.policy, context.state.listed).span()
+    spans = [it for it in (_live_span(context), archived, counter.span()) if it]
     return min((it[0] for it in spans), default=0), max((it[1] for it in spans), default=0)
 
 
@@ -133,10 +134,6 @@ def _live_span(context: ArchiveContext) -> tuple[int, int] | None:
     if first is None or last is None:
         return None
     return first, last + (length_ms(policy) if policy.model == "slots" else 1)
-
-
-def _archived_span(context: ArchiveContext) -> tuple[int, int] | None:
-    return archived_reader(context.connections, context.policy, context.state.listed).span()
 
 
 def _slices(context: ArchiveContext, start: int, end: int, step: int) -> Iterator[Grid]:

@@ -117,7 +117,8 @@ class OfflineExpiry:
             return
         end = (as_ms(manifest.last) // DAY_MS + 1) * DAY_MS
         note_ended(self.context.database, self.context.policy, end)
-        registry = CommitRegistry(ArchiveRun.of(self.context), self.archive, self._maker)
+        maker = Maker(self.context.database.name, self.context.fence, self.context.now)
+        registry = CommitRegistry(ArchiveRun.of(self.context), self.archive, maker)
         step = partial(self._decide, registry, manifest, before)
         outcome = transaction(self.context.database, self.context.guard, step)
         if outcome == "gone":
@@ -126,10 +127,6 @@ class OfflineExpiry:
             self.context.progress("expired buckets", receipt["buckets"])
         elif outcome != "stays":
             self.report.held.update(dict.fromkeys(outcome, receipt["buckets"]))
-
-    @property
-    def _maker(self) -> Maker:
-        return Maker(self.context.database.name, self.context.fence, self.context.now)
 
     def _holding(self, manifests: Sequence[Manifest], session: ClientSession | None) -> list[str]:
         """Returns the names of the holds that cover some of these."""

@@ -178,7 +178,8 @@ def read_part(
     errors where a page's checksum is wrong."""
     columns = ["time", *(column_name(name) for name in value_fields)]
     table = _read(data, columns)
-    return as_ms(table["time"]), [_numbers(table[name]) for name in columns[1:]]
+    values = [np.asarray(table[name].to_numpy(), dtype=np.float64) for name in columns[1:]]  # a null is NaN
+    return as_ms(table["time"]), values
 
 
 def as_ms(times: pa.ChunkedArray) -> NDArray[np.int64]:
@@ -197,10 +198,6 @@ def _read(data: bytes, columns: list[str] | None = None) -> pa.Table:
     """Reads a part in this thread alone: others of the process work on the next commit."""
     file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True, pre_buffer=False)
     return file.read(columns=columns, use_threads=False)
-
-
-def _numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:
-    return np.asarray(column.to_numpy(), dtype=np.float64)  # a null is NaN
 
 
 _GROUP_SCHEMA = pa.schema(

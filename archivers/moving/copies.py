@@ -69,7 +69,8 @@ class Copies:
             copy = self._executor.submit(copy_buckets, buckets.policy, *given)
             self._pending.append(_PendingCopy(copy, partial(self._accept, buckets, types)))
         else:  # no longer needs the buckets once they are copied
-            self._pending.append(_PendingCopy(self._threads.submit(self._copy, buckets, types), _unchanged))
+            copied = self._threads.submit(self._copy, buckets, types)
+            self._pending.append(_PendingCopy(copied, lambda it: it))
 
     def completed(self, pending: int) -> Iterator[Copied]:
         """Waits until at most `pending` copies are left, and yields the others in the order in which they
@@ -111,10 +112,6 @@ class Copies:
                 "deleted. Look at the worker and the store, then run again"
             )
         return Copied(draft, buckets.batch)
-
-
-def _unchanged(copied: Copied) -> Copied:
-    return copied
 
 
 def copy_buckets(

@@ -16,7 +16,7 @@ from archivers.restoring.options import RestoreOptions, check_request
 from archivers.restoring.put import Indices, check_put, put, put_measurements
 from archivers.restoring.records import RestoreRecords
 from archivers.restoring.settle import RestoreReport, VersionSettler
-from archivers.restoring.target import Mode, Plan, Target
+from archivers.restoring.target import Mode, Target
 from archivers.versions.history import Histories, OfflineHistories, OnlineHistories, Version
 from archivers.versions.superseded import Superseded
 from archivers.writes.delete import chunks
@@ -44,7 +44,7 @@ def restore(context: ArchiveContext, options: RestoreOptions) -> RestoreReport:
     policy, records = context.policy, None
     if options.to == policy.collection:
         records = RestoreRecords(context.receipts, context.pins, options.pinned_until, options.how)
-    note = records.settled if records else _note_no_plans
+    note = records.settled if records else lambda _plans, _session: None
     target = Target(context.database, policy, options.to, context.guard, options.how, note)
     wanted = RestoreFilter(policy, options.within.start_ms, options.within.end_ms, options.series)
     restoring = _Restoring(context, target, wanted)
@@ -196,10 +196,6 @@ def _superseded(
 
 
 def _note_nothing(_chosen: Indices, _session: ClientSession) -> None:
-    pass
-
-
-def _note_no_plans(_plans: list[Plan], _session: ClientSession) -> None:
     pass
 
 
