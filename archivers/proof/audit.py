@@ -146,7 +146,7 @@ class _Audit:
         """Yields days without a recent drill, except what was committed within that time."""
         if every is None or (archive := self.context.offline()) is None:
             return
-        days = CommitDays(self.context.receipts).undrilled(self.context.now - every)
+        days = CommitDays(self.context.receipts).drilled(not_since=self.context.now - every)
         if not days:
             return
         first = datetime.min.replace(tzinfo=UTC)
