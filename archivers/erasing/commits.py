@@ -107,7 +107,7 @@ def superseded_files_of(
 
 def erase_versions(work: ErasureWork, archive: OfflineArchive) -> None:
     """Rewrites the files of superseded versions. The new file is written before the old one is deleted."""
-    kept = Superseded(archive.store, archive.policy.name)
+    kept = Superseded(archive)
     for file, left, found in list(superseded_files_of(kept, work.erasure)):
         if len(found.erased):
             work.context.check()

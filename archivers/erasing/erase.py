@@ -26,9 +26,8 @@ from archivers.erasing.commits import (
 from archivers.erasing.erasure import Erasure, Selected
 from archivers.erasing.limits import check_edges, check_erasable
 from archivers.erasing.report import COUNTS, ErasureReport
-from archivers.erasing.search import remaining
+from archivers.erasing.search import remaining, unreached
 from archivers.erasing.summaries import erase_summaries, summaries_of
-from archivers.erasing.unreached import unreached
 from archivers.erasing.work import ErasureWork, names_of
 from archivers.versions.kept import KeptVersions
 from archivers.versions.superseded import Superseded
@@ -136,7 +135,7 @@ class _Counter:
         for held in commits_of(archive, self.erasure):
             self._add("archived", held.names, held.found)
             self.counts["commits_rewritten"] += len(held.found.erased) > 0
-        kept = Superseded(archive.store, archive.policy.name)
+        kept = Superseded(archive)
         self.counts["versions"] += sum(
             len(found.erased) for _, _, found in superseded_files_of(kept, self.erasure)
         )

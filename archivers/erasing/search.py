@@ -1,4 +1,5 @@
-"""Searches all that a policy keeps for a series, once it is erased."""
+"""Searches all that a policy keeps for a series, once it is erased; and names the places that no erasure
+reaches."""
 
 from __future__ import annotations
 
@@ -11,16 +12,27 @@ from archivers.erasing.erasure import Erasure
 from archivers.erasing.report import Remaining, counted
 from archivers.erasing.summaries import summaries_of
 from archivers.erasing.texts import TextSearch
-from archivers.erasing.unreached import unreached
 from archivers.format.archive import OfflineArchive
+from archivers.stores.base import ObjectStore, StoreError
 from archivers.versions.kept import KeptVersions
 from archivers.versions.superseded import Superseded
+from buckets.fields.times import as_text
 from buckets.source import Source
 from config.policies import Policy
 
 _ACROSS = "buckets of the series reach over the edge of the range"
 _VERSIONS = "versions of buckets are of the series"
 _UNREADABLE = "the file can't be read as documents: look at it, and delete it"
+_DIGESTS = (
+    "manifests and receipts keep digests of what was erased, and filters that tell which series a commit "
+    "held: whoever knows nearly all of a document can find the rest by trial"
+)
+_NUMBERS = (
+    "numbers, true, false, and texts of one or two characters are looked for as values of the series, and "
+    "not inside texts"
+)
+_OPLOG = "it contains what was deleted until that is overwritten"
+_OTHERS = "backups, exports, logs, and collections into which buckets were restored are not searched"
 
 
 def remaining(context: ArchiveContext, erasure: Erasure, others: Sequence[Policy]) -> Iterator[Remaining]:
@@ -62,10 +74,37 @@ def _in_archive(archive: OfflineArchive, erasure: Erasure) -> Iterator[Remaining
         place = archive.place(held.manifest.name)
         yield from counted(place, "buckets of the commit are of the series", len(held.found.erased))
         yield from counted(place, _ACROSS, len(held.found.across))
-    for file, _, found in superseded_files_of(Superseded(archive.store, erasure.policy.name), erasure):
+    for file, _, found in superseded_files_of(Superseded(archive), erasure):
         yield from counted(f"{archive.store.url}/{file.key}", _VERSIONS, len(found.erased))
     for aside in removed_files_of(archive.store, erasure):
         place = f"{archive.store.url}/{aside.key}"
         if aside.documents is None:
             yield Remaining(place, _UNREADABLE, True)
         yield from counted(place, "documents are of the series", len(aside.erased))
+
+
+def unreached(context: ArchiveContext, erasure: Erasure) -> Iterator[Remaining]:
+    """Yields the places that an erasure does not reach. Only older versions of files count as found."""
+    if context.store is not None and context.to == "offline":
+        yield from _older_versions(context.store, erasure.policy.name)
+        yield Remaining(f"{context.store.url}/{erasure.policy.name}/meta", _DIGESTS, False)
+    if not erasure.matcher.is_whole and not erasure.within.is_bounded:
+        yield Remaining("collections and files", _NUMBERS, False)
+    yield Remaining("the oplog of MongoDB", _OPLOG, False)
+    yield Remaining("elsewhere", _OTHERS, False)
+
+
+def _older_versions(store: ObjectStore, policy: str) -> Iterator[Remaining]:
+    place = f"{store.url}/{policy}/"
+    try:
+        older = store.older_versions(f"{policy}/")
+    except StoreError as error:
+        yield Remaining(place, f"cannot find out whether older versions of files are kept: {error}", False)
+        return
+    if older.count:
+        until = older.locked_until
+        lock = "" if until is None else f", and locks some of them until {as_text(until)}"
+        why = (
+            f"the store keeps {older.count:,} older versions of files{lock}. Delete them by their version ids"
+        )
+        yield Remaining(place, why, True)

@@ -115,7 +115,7 @@ def _verify_all(context: ArchiveContext, verifier: _Verifier | None, report: Ver
     named: list[LastReceipt] = []
     if verifier is not None:
         named = verifier.verify_all()
-        for error in Superseded(verifier.archive.store, context.policy.name).damaged():
+        for error in Superseded(verifier.archive).damaged():
             report.add(error)
     if context.to == "online":
         for error in KeptVersions(context.database, context.policy).damaged():

@@ -97,7 +97,7 @@ class CommitRegistry:
         The exchange is done when the receipts say so. Until then, and until the old commit is dropped,
         readers of manifests skip the one that is replaced; recovery goes on, or back, after a crash. Only its
         manifest tells them to skip what it had taken over itself, so that this goes first."""
-        archive, aside = self._archive, Superseded(self._archive.store, self._archive.policy.name)
+        archive, aside = self._archive, Superseded(self._archive)
         self._drop_what_it_replaced(manifest)
         for number, held in enumerate(archive.buckets_at(manifest, np.sort(leaving))):
             archive.set_aside(manifest.commit, number, held.batch)
@@ -163,7 +163,7 @@ class CommitRegistry:
     def _clear_kept_versions(self, manifest: Manifest, end: datetime) -> None:
         """Removes the kept versions of a commit that has ended, and of those that it replaced, unless they
         may hold readings from `end` on."""
-        aside = Superseded(self._archive.store, self._archive.policy.name)
+        aside = Superseded(self._archive)
         for it in with_replaced(self.receipts, self._archive, manifest):
             if it.last < end:
                 aside.clear(it.commit)

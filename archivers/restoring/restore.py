@@ -185,7 +185,7 @@ def _superseded(
     archive = context.offline()
     assert archive is not None
     within, histories = options.within, OfflineHistories(archive)
-    superseded = Superseded(archive.store, context.policy.name)
+    superseded = Superseded(archive)
     for _, manifest, read in superseded.around(within.start_ms, within.end_ms):
         if not wanted.may_hold(manifest):
             continue

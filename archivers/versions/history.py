@@ -125,7 +125,7 @@ class OfflineHistories:
 
     def __init__(self, archive: OfflineArchive) -> None:
         self._archive = archive
-        self._superseded = Superseded(archive.store, archive.policy.name)
+        self._superseded = Superseded(archive)
         self._names: dict[str, NDArray[np.int64]] = {}  # of superseded versions by file: 8 bytes each
 
     def of(self, buckets: Batch, policy: Policy, existing: Iterable[bytes]) -> dict[bytes, History]:

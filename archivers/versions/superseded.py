@@ -23,16 +23,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import DamagedError, Manifest, read_link
 from archivers.format.names import (
     CommitName,
     commit_of_superseded,
     links,
-    manifest_key,
     parse_commit,
     superseded_prefix,
 )
-from archivers.stores.base import Corrupt, NotFound, ObjectStore
+from archivers.stores.base import Corrupt, NotFound
 from archivers.writes.delete import chunks, same_id
 from buckets.bson.raw import Batch, Docs
 from buckets.bson.types import ARRAY, DOCUMENT, INT32, elements, first_at
@@ -70,9 +70,9 @@ class RemovedBuckets(NamedTuple):
 class Superseded:
     """The superseded versions of one policy."""
 
-    def __init__(self, store: ObjectStore, policy: str) -> None:
-        self._store = store
-        self._policy = policy
+    def __init__(self, archive: OfflineArchive) -> None:
+        self._archive = archive
+        self._store, self._policy = archive.store, archive.policy.name
         self._dropped: dict[str, Manifest | None] = {}
 
     @property
@@ -132,10 +132,7 @@ class Superseded:
         for file in self.files():
             if file.commit.may_hold(start_ms, end_ms):
                 manifest = self.dropped(file.commit.name)
-                if manifest is None:
-                    continue
-                key = manifest_key(self._policy, manifest.sequence, manifest.commit)
-                if self._store.head(key) is None:
+                if manifest is not None and not self._archive.is_there(manifest.name):
                     yield file.key, manifest, partial(self.read, file)
 
     def dropped(self, commit: str) -> Manifest | None:
