@@ -154,8 +154,7 @@ class BucketFinder:
             for name, history in histories.items():
                 found[name].copies = list(self._offline_copies(history))
         elif self._context.to == "online":
-            archived = archived_source(self._context.database, policy)
-            online = OnlineHistories(self._context.database, policy, archived).of(whole, policy, [])
+            online = OnlineHistories(self._context.database, policy).of(whole, policy, [])
             waiting = self._context.receipts.copied(whole.main.ids)
             for name, history in online.items():
                 found[name].copies = list(_online_copies(history, waiting))

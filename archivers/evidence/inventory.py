@@ -48,16 +48,6 @@ class HeldPart(NamedTuple):
         """Returns the times of its first and last reading, milliseconds."""
         return as_ms(self.part.first), as_ms(self.part.last)
 
-    @property
-    def is_closed(self) -> bool:
-        """Returns whether none of the commit's buckets is live any more."""
-        return self.live == 0
-
-    @property
-    def is_all_live(self) -> bool:
-        """Returns whether all of the commit's buckets are still live."""
-        return self.live == self.manifest.buckets
-
 
 @dataclass(frozen=True)
 class Inventory:

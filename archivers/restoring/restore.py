@@ -202,5 +202,4 @@ def _note_nothing(_chosen: Indices, _session: ClientSession) -> None:
 def _histories(context: ArchiveContext) -> Histories:
     if (archive := context.offline()) is not None:
         return OfflineHistories(archive)
-    database, policy = context.database, context.policy
-    return OnlineHistories(database, policy, archived_source(database, policy))
+    return OnlineHistories(context.database, context.policy)

@@ -21,11 +21,11 @@ from archivers.records.receipts import MERGING, Receipts
 from archivers.versions.kept import KeptVersion, KeptVersions, counting
 from archivers.versions.superseded import RemovedBuckets, Superseded
 from archivers.writes.delete import id_names, same_id
+from archivers.writes.online import archived_source
 from buckets.bson.raw import Batch, Docs
 from buckets.decoding.decode import BucketSet
 from buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, as_ms
 from buckets.models.covered import covered_span
-from buckets.source import Source
 from buckets.versions.merge import merge
 from buckets.versions.readings import Held, lacks, readings_by_document
 from config.policies import Policy
@@ -233,8 +233,8 @@ def _only_section(read: Callable[[], RemovedBuckets], which: list[bool]) -> list
 class OnlineHistories:
     """Finds histories in an online archive, which holds buckets merged, and their versions apart."""
 
-    def __init__(self, database: Database[Document], policy: Policy, archived: Source) -> None:
-        self._policy, self._archived = policy, archived
+    def __init__(self, database: Database[Document], policy: Policy) -> None:
+        self._policy, self._archived = policy, archived_source(database, policy)
         self._kept = KeptVersions(database, policy)
         self._receipts = Receipts(database, policy.name)
 
