@@ -129,11 +129,10 @@ def _known(context: ArchiveContext, counter: SummaryCounter) -> tuple[int, int]:
 
 
 def _live_span(context: ArchiveContext) -> tuple[int, int] | None:
-    source, policy = context.source, context.policy
-    first, last = source.earliest(), source.latest()
-    if first is None or last is None:
+    found, policy = context.source.span(), context.policy
+    if found is None:
         return None
-    return first, last + (length_ms(policy) if policy.model == "slots" else 1)
+    return found[0], found[1] + (length_ms(policy) if policy.model == "slots" else 1)
 
 
 def _slices(context: ArchiveContext, start: int, end: int, step: int) -> Iterator[Grid]:

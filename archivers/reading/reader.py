@@ -132,13 +132,8 @@ class ArchivedReader:
         """Returns a range that holds all archived readings; None where nothing is archived."""
         if self._offline is not None:
             return self._offline.span()
-        if self._to != "online":
-            return None
-        archived = self._archived_source()
-        earliest, latest = archived.earliest(), archived.latest()
-        if earliest is None or latest is None:
-            return None
-        return earliest, latest + DAY_MS
+        found = self._archived_source().span() if self._to == "online" else None
+        return None if found is None else (found[0], found[1] + DAY_MS)
 
     def superseded(self) -> Iterator[tuple[int, int]]:
         """Yields the span [start, end), in milliseconds, of archived copies that count again once their live
