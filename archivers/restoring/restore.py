@@ -186,10 +186,10 @@ def _superseded(
     assert archive is not None
     within, histories = options.within, OfflineHistories(archive)
     superseded = Superseded(archive)
-    for _, manifest, read in superseded.around(within.start_ms, within.end_ms):
+    for file, manifest in superseded.around(within.start_ms, within.end_ms):
         if not wanted.may_hold(manifest):
             continue
-        batch = read().batch
+        batch = superseded.read(file).batch
         batch = batch.take(histories.superseded(batch, manifest.archived_policy))
         note = partial(records.superseded, batch) if records else _note_nothing
         yield ArchivedBuckets(BucketSet(batch, manifest.archived_policy), note)

@@ -19,7 +19,7 @@ from archivers.format.manifest import Manifest
 from archivers.format.series import selector_of
 from archivers.records.receipts import MERGING, Receipts
 from archivers.versions.kept import KeptVersion, KeptVersions, counting
-from archivers.versions.superseded import RemovedBuckets, Superseded
+from archivers.versions.superseded import RemovedBuckets, Superseded, SupersededFile
 from archivers.writes.delete import id_names, same_id
 from archivers.writes.online import archived_source
 from buckets.bson.raw import Batch, Docs
@@ -209,9 +209,10 @@ class OfflineHistories:
     def _removed(self) -> list[_Versions]:
         """Returns the files of superseded versions, listed once."""
         found = self._superseded.around(FIRST_MS, LAST_MS)
-        return [
-            _Versions(key, it, partial(_only_section, read), is_superseded=True) for key, it, read in found
-        ]
+        return [_Versions(file.key, it, partial(self._read, file), is_superseded=True) for file, it in found]
+
+    def _read(self, file: SupersededFile, which: list[bool]) -> list[RemovedBuckets]:
+        return [self._superseded.read(file)] if any(which) else []
 
     def _superseded_around(self, days: set[DaySpan]) -> list[_Versions]:
         return [it for it in self._removed if it.touches(days)] if days else []
@@ -224,10 +225,6 @@ class OfflineHistories:
                 return origin.sequence, origin.fence, version.position
             at -= origin.buckets
         raise AssertionError("unreachable")
-
-
-def _only_section(read: Callable[[], RemovedBuckets], which: list[bool]) -> list[RemovedBuckets]:
-    return [read()] if any(which) else []
 
 
 class OnlineHistories:

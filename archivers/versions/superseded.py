@@ -17,8 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -109,10 +108,7 @@ class Superseded:
         positions: list[int] = []
         extra: list[bytes] = []
         owner: list[int] = []
-        data, at = self._bytes(file.key, file.sha256), 0
-        while at < len(data):
-            size = int.from_bytes(data[at : at + 4], "little")
-            document, at = data[at : at + size], at + size
+        for document in Docs.split(self._bytes(file.key, file.sha256)):
             array = first_at(document, ("overflow",))[1:]
             more = [array[value:end] for _, value, end in elements(array)]
             owner += [len(mains)] * len(more)
@@ -123,9 +119,7 @@ class Superseded:
             Batch(Docs.of(mains), Docs.of(extra), np.array(owner, dtype=np.int32)), positions
         )
 
-    def around(
-        self, start_ms: int, end_ms: int
-    ) -> Iterator[tuple[str, Manifest, Callable[[], RemovedBuckets]]]:
+    def around(self, start_ms: int, end_ms: int) -> Iterator[tuple[SupersededFile, Manifest]]:
         """Yields the files of versions that have left commits of [start, end), with the manifests of these
         commits, which have been dropped. Files of a commit that is still there are left out, since nothing
         has left it yet."""
@@ -133,7 +127,7 @@ class Superseded:
             if file.commit.may_hold(start_ms, end_ms):
                 manifest = self.dropped(file.commit.name)
                 if manifest is not None and not self._archive.is_there(manifest.name):
-                    yield file.key, manifest, partial(self.read, file)
+                    yield file, manifest
 
     def dropped(self, commit: str) -> Manifest | None:
         """Returns the manifest that is left of a commit that was dropped; None where none is."""
