@@ -137,8 +137,8 @@ def check_kind(database: Database[Document], policy: Policy) -> None:
         raise BucketwiseError(
             f"policy {policy.name}: buckets lie in its {other} archive, and archive.to says {to!r}: "
             'its summaries could not be computed from both. Set archive.to back (archive.after = "forever" '
-            "ends "
-            "archiving), or restore those buckets and start a policy with another name. Nothing was changed"
+            "ends archiving), or restore those buckets and start a policy with another name. Nothing was "
+            "changed"
         )
 
 

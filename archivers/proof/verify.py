@@ -39,10 +39,11 @@ class VerifyReport:
     readings: int = 0
     bad: list[Damage] = field(default_factory=list)
 
-    def add(self, error: DamagedError) -> None:
-        """Records a damage, once for each place."""
-        if all(it.place != error.place for it in self.bad):
-            self.bad.append(Damage(error.code, error.place, str(error)))
+    def add(self, *errors: DamagedError) -> None:
+        """Records damages, one for each place."""
+        for error in errors:
+            if all(it.place != error.place for it in self.bad):
+                self.bad.append(Damage(error.code, error.place, str(error)))
 
 
 class IntactCommit(NamedTuple):
@@ -115,13 +116,10 @@ def _verify_all(context: ArchiveContext, verifier: _Verifier | None, report: Ver
     named: list[LastReceipt] = []
     if verifier is not None:
         named = verifier.verify_all()
-        for error in Superseded(verifier.archive).damaged():
-            report.add(error)
+        report.add(*Superseded(verifier.archive).damaged())
     if context.to == "online":
-        for error in KeptVersions(context.database, context.policy).damaged():
-            report.add(error)
-    for error in check_deletions(context.receipts, context.receipt_files, context.keys, named):
-        report.add(error)
+        report.add(*KeptVersions(context.database, context.policy).damaged())
+    report.add(*check_deletions(context.receipts, context.receipt_files, context.keys, named))
 
 
 @dataclass
@@ -201,8 +199,7 @@ class _Verifier:
             if it.commit in there and it.commit not in self.seen:
                 self.verify(it.name)
         if is_whole:
-            for error in unreached(receipts, archive, heads, registered.values(), reached):
-                self.report.add(error)
+            self.report.add(*unreached(receipts, archive, heads, registered.values(), reached))
         return named
 
     def _verify_checkpoint(self, heads: Heads) -> Checkpoint | None:
