@@ -62,26 +62,22 @@ class Blocked:
         self.first.setdefault(reason, identity)
 
 
+@dataclass(eq=False)
 class VersionSettler:
-    """Gathers buckets that were blocked, and settles them some at a time."""
+    """Gathers buckets that were blocked, and settles them some at a time.
 
-    def __init__(
-        self,
-        target: Target,
-        histories: Histories,
-        counted: Callable[[Sequence[Version]], list[bool]],
-        report: RestoreReport,
-    ) -> None:
-        """`counted` returns which versions in the target were counted when they were put there. Into `report`
-        goes what settling adds to the target, beyond those."""
-        self._target = target
-        self._histories = histories
-        self._counted = counted
-        self._report = report
-        self._waiting: list[tuple[Batch, Policy]] = []
-        self._buckets = self._bytes = 0  # of those that wait
-        self._settled: set[int] = set()  # hashes of settled versions, and of their `_id`s: 8 bytes each
-        self.blocked = Blocked()
+    `counted` returns which versions in the target were counted when they were put there. Into `report` goes
+    what settling adds to the target, beyond those."""
+
+    target: Target
+    histories: Histories
+    counted: Callable[[Sequence[Version]], list[bool]]
+    report: RestoreReport
+    blocked: Blocked = field(default_factory=Blocked)
+    _waiting: list[tuple[Batch, Policy]] = field(default_factory=list)
+    _buckets: int = 0  # of those that wait
+    _bytes: int = 0
+    _settled: set[int] = field(default_factory=set)  # hashes of versions, and of their `_id`s: 8 bytes each
 
     def add(self, blocked: Batch, policy: Policy) -> None:
         """Adds buckets that were blocked. `policy`: the one under which they were archived."""
@@ -113,7 +109,7 @@ class VersionSettler:
     def _settle(self, piece: Batch, policy: Policy) -> None:
         plans = []
         for name, history, known, fold in self._found(piece, policy):
-            plan = plan_of(history, known, fold, self._target.how)
+            plan = plan_of(history, known, fold, self.target.how)
             if isinstance(plan, Plan):
                 plans.append(plan)
             else:
@@ -124,8 +120,8 @@ class VersionSettler:
     def _found(self, piece: Batch, policy: Policy) -> Iterator[tuple[Any, History, list[Batch], Fold]]:
         """Yields the buckets that have several versions: their `_id`s, these, and all that may be replaced.
         The others are blocked."""
-        existing = existing_in(self._target.database, self._target.to, piece.main)
-        found = self._histories.of(piece, policy, [it for it in existing if it is not None])
+        existing = existing_in(self.target.database, self.target.to, piece.main)
+        found = self.histories.of(piece, policy, [it for it in existing if it is not None])
         several: dict[bytes, tuple[Any, History, bytes | None]] = {}
         for i, raw_id in enumerate(piece.main.raw_ids):
             identity, history = piece.main.decode_id(i), found.get(same_id(raw_id))
@@ -142,11 +138,11 @@ class VersionSettler:
             yield identity, history, known, fold
 
     def _block(self, identity: Any, reason: str) -> None:
-        self._report.buckets += 1
+        self.report.buckets += 1
         self.blocked.add(identity, reason)
 
     def _put(self, plans: list[Plan]) -> None:
-        target = self._target
+        target = self.target
 
         def step(session: ClientSession) -> tuple[list[bool], list[bytes | None]]:
             existing = TargetState(target, plans, session)
@@ -173,12 +169,12 @@ class VersionSettler:
         new = [
             it for plan in put for it in plan.history.versions if hash(it.bucket.main[0]) not in self._settled
         ]
-        report = self._report
+        report = self.report
         report.buckets += len(final) - len(before)
         report.readings += readings_of(final) - readings_of(before)
         report.overflow += _overflow_of(final) - _overflow_of(before)
         report.versions += len(new) - (len(put) - known)
-        report.pinned += len(final) - len(before) if self._target.is_source else 0
+        report.pinned += len(final) - len(before) if self.target.is_source else 0
         self._settled |= {hash(it.bucket.main[0]) for it in new} | {hash(_name(plan)) for plan in put}
 
     def _counted_before(self, put: list[Plan], existed: list[bytes | None]) -> list[Version]:
@@ -191,7 +187,7 @@ class VersionSettler:
                 settled += [Version(it, policy) for it in plan.known if it.main[0] == main][:1]
             else:
                 fresh += [it for it in plan.history.versions if it.bucket.main[0] == main][:1]
-        are_counted = self._counted(fresh)
+        are_counted = self.counted(fresh)
         return settled + [it for it, is_counted in zip(fresh, are_counted, strict=True) if is_counted]
 
 
