@@ -35,8 +35,7 @@ def sign(context: ArchiveContext) -> SignReport:
     if (archive := context.offline(lenient.keys)) is not None:
         chain = archive.chain
         heads = read_heads(receipts)
-        roots = heads.roots(receipts.all_registered().values()) if heads else ()
-        for manifest in chain.walk(roots, lost=heads.lost if heads else ()):
+        for manifest in heads.walk(chain, receipts.all_registered().values()) if heads else ():
             check()
             if not isinstance(manifest, Manifest):  # older than the last checkpoint: `verify` has not read it
                 raise manifest

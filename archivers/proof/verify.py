@@ -188,8 +188,8 @@ class _Verifier:
         checkpoint = self._verify_checkpoint(heads)
         named = [checkpoint.receipt] if checkpoint and checkpoint.receipt else []
         reached = set(checkpoint.links) if checkpoint else set()
-        is_whole, roots = True, heads.roots(registered.values())
-        for it in archive.chain.walk(roots, lost=heads.lost, vouched=frozenset(reached)):
+        is_whole = True
+        for it in heads.walk(archive.chain, registered.values(), frozenset(reached)):
             if not isinstance(it, Manifest):
                 is_whole = False
                 self.report.add(it)

@@ -42,7 +42,7 @@ def unreached(
     missing = [it for it in missing if still.get(it.name) == it]
     if not missing:
         return []
-    whole = archive.chain.walk(heads.roots(registered), lost=heads.lost)
+    whole = heads.walk(archive.chain, registered)
     found = {it.link for it in whole if isinstance(it, Manifest)}
     what = "the chain of manifests does not lead to it"
     lost = [archive.place(it) for it in missing if link_of(it) not in found]

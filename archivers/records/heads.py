@@ -6,13 +6,14 @@ head, and more for a while after a run that had lost its lease: the next commit 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from pymongo import UpdateOne
 from pymongo.client_session import ClientSession
 
 from archivers.format.archive import OfflineArchive
+from archivers.format.chain import Chain
 from archivers.format.checkpoint import CheckpointRecord
 from archivers.format.manifest import DamagedError, Link, Manifest
 from archivers.format.names import Commit, commit_at
@@ -33,12 +34,14 @@ class Heads(NamedTuple):
     lost: frozenset[str]
     checkpoint: CheckpointRecord | None = None
 
-    def roots(self, registered: Iterable[Commit]) -> list[Link]:
-        """Returns the links from which all of the chain can be reached: the heads and, where manifests are
-        lost, the commits with receipts (`registered`), since what came before a lost manifest is reached only
-        from them."""
-        others = [link_of(it) for it in registered]
-        return [*self.links, *(others if self.lost else [])]
+    def walk(
+        self, chain: Chain, registered: Iterable[Commit], vouched: Collection[Link] = ()
+    ) -> Iterator[Manifest | DamagedError]:
+        """Yields all manifests of the chain, as `Chain.walk` does: from the heads on and, where manifests are
+        lost, from the commits with receipts (`registered`), since what came before a lost manifest is reached
+        only from them."""
+        others = [link_of(it) for it in registered] if self.lost else []
+        return chain.walk([*self.links, *others], lost=self.lost, vouched=vouched)
 
 
 def link_of(commit: Commit) -> Link:

@@ -67,8 +67,7 @@ def _proven(run: ArchiveRun, heads: Heads) -> Checkpoint | None:
     archive.chain.expect({name: it.seal for name, it in registered.items()})
     named: dict[tuple[int, str], LastReceipt] = {}
     reached = _vouched(run, archive, heads)
-    roots = heads.roots(registered.values())
-    for it in archive.chain.walk(roots, lost=heads.lost, vouched=frozenset(reached)):
+    for it in heads.walk(archive.chain, registered.values(), frozenset(reached)):
         run.check()
         if not isinstance(it, Manifest):
             raise it
