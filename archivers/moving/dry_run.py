@@ -13,7 +13,8 @@ from buckets.decoding.decode import BucketSet
 
 
 class _DryRun:
-    """Tells like the archiver that it is combined with which buckets stay, and counts those that would go."""
+    """Counts what would go in place of moving it. What stays is decided by the archiver that this is mixed
+    into."""
 
     _work: ArchiveRun
 

@@ -135,8 +135,8 @@ class OnlineRun:
         return {*waiting, *conflicts, *self._skip_due(due)}
 
     def _skip_due(self, due: list[int]) -> list[int]:
-        """Returns which of the buckets are passed over that equal copies of earlier runs, and may go: none,
-        since `move` deletes them."""
+        """Returns which buckets, of those that equal copies of earlier runs and may go, are not to be moved:
+        none, since `move` deletes them."""
         del due
         return []
 
