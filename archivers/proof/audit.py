@@ -43,9 +43,10 @@ MAX_ORPHANS = 10_000
 @dataclass(frozen=True)
 class AuditReport:
     """The findings of an audit, and how much of an offline archive it read. `days`: the number of daily
-    audits that together read all."""
+    audits that together read all. `halted`: damage kept a check from finding all that it looks for."""
 
     findings: list[Finding]
+    halted: bool = False
     parts: int = 0
     parts_read: int = 0
     days: int = 1
@@ -65,15 +66,20 @@ def audit(
     forever."""
     auditor = _Audit(context, readers, rotation_of(None if full else context.policy.audit.sample))
     found = [*auditor.ttl(), *auditor.records()]
-    try:
-        for more in (auditor.summaries, auditor.holes, auditor.buckets, auditor.overflow, auditor.ending):
+    # Without a manifest nothing of its commit can be compared; that it is missing is a finding.
+    missing = {it.place for it in found if "/meta/manifests/" in it.place}
+    damage = VerifyReport()
+    halted = False
+    for more in (auditor.summaries, auditor.holes, auditor.buckets, auditor.overflow, auditor.ending):
+        try:
             found += more()
-    except DamagedError as error:
-        # Without a manifest nothing of its commit can be compared; that it is missing is a finding.
-        if "/meta/manifests/" not in error.place or all(it.place != error.place for it in found):
-            raise
+        except DamagedError as error:
+            damage.add(error)
+            halted |= error.place not in missing
     found += [*auditor.parts(), *auditor.drills(drilled_every)]
-    return auditor.report(found)
+    known = {it.place for it in found}
+    found += [it for it in auditor.bad(damage) if it.place not in known]
+    return auditor.report(found, halted=halted)
 
 
 @dataclass
@@ -91,10 +97,10 @@ class _Audit:
     def policy(self) -> Policy:
         return self.context.policy
 
-    def report(self, found: list[Finding]) -> AuditReport:
+    def report(self, found: list[Finding], *, halted: bool) -> AuditReport:
         parts = sum(it.parts for it in self.intact)
         read = sum(it.parts for it in self.intact if it.commit.name in self.read)
-        return AuditReport(found, parts, read, self.rotation.days)
+        return AuditReport(found, halted, parts, read, self.rotation.days)
 
     @cached_property
     def sample(self) -> Sample:
@@ -119,7 +125,7 @@ class _Audit:
 
     def records(self) -> Iterator[Finding]:
         report, self.intact, unlisted = verify_records(self.context)
-        yield from self._bad(report)
+        yield from self.bad(report)
         for gap in self.context.receipts.gaps():
             numbers = f"{gap['lost']['after'] + 1} to {gap['lost']['sequence']}"
             message = (
@@ -140,7 +146,7 @@ class _Audit:
         commits = [it for it in self.sample.commits if it.name not in self.read]
         report, read = verify_commits(self.context, commits)
         self.read |= {it.commit.name for it in read}
-        yield from self._bad(report)
+        yield from self.bad(report)
 
     def drills(self, every: timedelta | None) -> Iterator[Finding]:
         """Yields days without a recent drill, except what was committed within that time."""
@@ -160,7 +166,7 @@ class _Audit:
         )
         yield self._finding("not-drilled", f"{archive.store.url}/{self.policy.name}", message, "warning")
 
-    def _bad(self, report: VerifyReport) -> Iterator[Finding]:
+    def bad(self, report: VerifyReport) -> Iterator[Finding]:
         for bad in report.bad:
             yield self._finding(bad.code, bad.place, bad.message)
 

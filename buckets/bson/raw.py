@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -32,6 +32,7 @@ _LENGTH = struct.Struct("<i")
 _OBJECT_ID_SIZE = 13  # with its type
 _OBJECT_ID_FIRST = bytes([OBJECT_ID]) + b"_id\0"
 _ODD_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+_ALL_BITS = (1 << 64) - 1
 LOSSLESS: CodecOptions[RawBSONDocument] = CodecOptions(
     document_class=RawBSONDocument,
     tz_aware=True,
@@ -152,6 +153,12 @@ class Docs:
         for start, end in itertools.pairwise(self._edges):
             yield self.data[start:end]
 
+    def views(self) -> Iterator[memoryview]:
+        """Yields each document without copying it."""
+        whole = memoryview(self.data)
+        for start, end in itertools.pairwise(self._edges):
+            yield whole[start:end]
+
     @cached_property
     def _edges(self) -> list[int]:
         found: list[int] = self.offsets.tolist()
@@ -176,9 +183,14 @@ class Docs:
     @cached_property
     def id_hashes(self) -> NDArray[np.uint64]:
         """Returns eight bytes for each `raw_id`: fixed in a process, and almost never those of another."""
+        return self.hashed_ids(lambda raw_id: hash(raw_id) & _ALL_BITS)
+
+    def hashed_ids(self, hash_of: Callable[[bytes], int]) -> NDArray[np.uint64]:
+        """Returns eight bytes for each `raw_id`. ObjectIds are mixed all at once, the same in every process;
+        `hash_of` gives those of the others, below 2⁶⁴."""
         if self._object_ids is not None:
             return _mixed(self._object_ids)
-        hashes = np.fromiter(map(hash, self.raw_ids), np.int64, len(self)).view(np.uint64)
+        hashes = np.fromiter(map(hash_of, self.raw_ids), np.uint64, len(self))
         rows = [i for i, raw_id in enumerate(self.raw_ids) if _is_object_id(raw_id)]
         object_ids = np.frombuffer(b"".join([self.raw_ids[i][1:] for i in rows]), np.uint8)
         hashes[rows] = _mixed(object_ids.reshape(len(rows), _OBJECT_ID_SIZE - 1))

@@ -301,7 +301,8 @@ def audit_step(
         for it in done.body["findings"]:
             it["remedy"] = REMEDIES[it["code"]]
         proof = evidence_body(turn.context) if evidence else {}
-        return StepResult({**done.body, **read, **proof}, done.exit_code)
+        code = HaltedError.exit_code if report.halted else done.exit_code
+        return StepResult({**done.body, **read, **proof}, code)
 
     return Step("audit", do, by_present=True)
 

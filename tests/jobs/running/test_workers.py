@@ -56,6 +56,8 @@ SUMMARIES = ("ticks_hourly", "ticks_daily", "iot_hourly")
 
 def fill(database: Db, days: int = DAYS) -> None:
     """So many days of ticks of four symbols, some sensors, and two buckets that are broken."""
+    database.ticks.create_index("d")
+    database.iot.create_index("at")
     for day in range(days):
         hours = [START + timedelta(days=day - days, hours=hour) for hour in range(24)]
         database.ticks.insert_many(
@@ -71,8 +73,6 @@ def fill(database: Db, days: int = DAYS) -> None:
         database.iot.insert_many({"_id": f"{at}", "sensor": at.hour % 3, "at": at, "t": 1.5} for at in hours)
     bad = {"symbol": "A", "d": START - timedelta(days=2), "p": {"60": 1.5}}
     database.ticks.insert_many([{"_id": "bad", **bad}, {"_id": "odd", **bad, "symbol": [], "p": {"1": 1}}])
-    for name, time in (("ticks", "d"), ("iot", "at")):
-        database[name].create_index(time)
 
 
 def several_commits(place: Place) -> list[bytes]:
