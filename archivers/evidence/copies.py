@@ -20,9 +20,9 @@ from archivers.evidence.series import is_of_series
 from archivers.format.archive import OfflineArchive
 from archivers.records.receipts import live_of
 from archivers.versions.history import History, OfflineHistories, OnlineHistories, Version, one_of
-from archivers.writes.delete import same_id
+from archivers.writes.delete import name_of, same_id
 from archivers.writes.online import archived_source
-from buckets.bson.raw import Batch, raw_id_of
+from buckets.bson.raw import Batch
 from buckets.decoding.decode import decode
 from buckets.fields.selectors import Selector, selector_query
 from buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, as_ms
@@ -81,7 +81,7 @@ class BucketFinder:
 
     def by_id(self, identity: Any, at_ms: int | None) -> list[FoundBucket]:
         """Returns the bucket with this `_id`, or none. `at_ms`: on the UTC day of this instant."""
-        name = same_id(raw_id_of(identity))
+        name = name_of(identity)
         live = [one_of(it, i) for it in self._source.by_ids([identity]) for i in range(len(it))][:1]
         if live:
             return self._with_copies(live, self._policy)

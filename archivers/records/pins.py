@@ -19,8 +19,8 @@ from pymongo import ASCENDING, UpdateOne
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
-from archivers.writes.delete import MAX_BUCKETS, same_id
-from buckets.bson.raw import LOSSLESS, Batch, raw_id_of
+from archivers.writes.delete import MAX_BUCKETS, name_of, same_id
+from buckets.bson.raw import LOSSLESS, Batch
 from buckets.decoding.decode import decode
 from buckets.fields.times import as_text
 from config.policies import Policy
@@ -76,7 +76,7 @@ class Pins:
         for at in range(0, len(batch) if self._any else 0, MAX_BUCKETS):
             ids = [batch.main.decode_id(i) for i in range(at, min(at + MAX_BUCKETS, len(batch)))]
             for found in self._collection.find(self._named(ids) | self._counting):
-                name = same_id(raw_id_of(found["_id"]["id"]))
+                name = name_of(found["_id"]["id"])
                 pins[name] = Pin(found["until"], found["seen"], list(found["span"]))
         names = [same_id(raw_id) for raw_id in batch.main.raw_ids] if pins else []
         return {i: pins[name] for i, name in enumerate(names) if name in pins}

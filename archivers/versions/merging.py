@@ -20,9 +20,9 @@ from archivers.records.receipts import MERGED, MERGING
 from archivers.run import ArchiveRun
 from archivers.versions.history import History, Version, folds, one_of
 from archivers.versions.kept import KeptVersion, KeptVersions, counting, is_too_large
-from archivers.writes.delete import MAX_BUCKETS, Outcome, chunks, in_order, same_id
+from archivers.writes.delete import MAX_BUCKETS, Outcome, chunks, in_order, name_of, same_id
 from archivers.writes.online import archive_collections, archived_source, put_copies, take_back
-from buckets.bson.raw import Batch, raw_id_of
+from buckets.bson.raw import Batch
 from buckets.decoding.decode import decode
 from buckets.source import Source
 from buckets.versions.merge import Merged, merge
@@ -230,7 +230,7 @@ class Merging:
     def _drop_lost(self, ids: Sequence[Any], copies: Batch) -> None:
         """Removes buckets from the receipts whose copies are gone."""
         there = {same_id(raw_id) for raw_id in copies.main.raw_ids}
-        lost = [it for it in ids if same_id(raw_id_of(it)) not in there]
+        lost = [it for it in ids if name_of(it) not in there]
         pull = partial(self._work.receipts.pull, lost, state=MERGING)
         transaction(self._work.database, self._work.guard, pull)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
+import bson
 import numpy as np
 from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
@@ -16,7 +17,7 @@ from pymongo.database import Database
 
 from archivers.writes.held import check_none_frozen
 from buckets.bson.queries import ids_query
-from buckets.bson.raw import LOSSLESS, Batch
+from buckets.bson.raw import LOSSLESS, Batch, Docs
 from buckets.decoding.decode import decode
 from buckets.fields.ids import sort_key
 from buckets.models.timeseries import measurement
@@ -48,6 +49,11 @@ def same_id(raw_id: bytes) -> bytes:
     """Returns bytes that are equal for `_id`s that MongoDB takes for the same, such as 1 and 1.0. `raw_id`:
     of `Docs.raw_id`."""
     return sort_key(raw_id[0], raw_id[1:]) if raw_id else raw_id
+
+
+def name_of(identity: Any) -> bytes:
+    """Returns the `same_id` of an `_id`."""
+    return same_id(Docs.of([bson.encode({"_id": identity}, codec_options=LOSSLESS)]).raw_id(0))
 
 
 def id_names(batch: Batch) -> NDArray[np.int64]:

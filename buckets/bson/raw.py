@@ -11,7 +11,6 @@ from functools import cached_property, partial
 from typing import Any
 from uuid import UUID
 
-import bson
 import numpy as np
 from bson.binary import Binary, UuidRepresentation
 from bson.codec_options import CodecOptions, DatetimeConversion
@@ -19,7 +18,7 @@ from bson.objectid import ObjectId
 from bson.raw_bson import RawBSONDocument
 from numpy.typing import NDArray
 
-from buckets.bson.identities import raw_ids
+from buckets.bson.identities import OBJECT_ID_SIZE, are_object_ids, is_object_id, mixed, raw_ids
 from buckets.bson.rows import Rows, back_to_back, filled, take_rows
 from buckets.bson.types import DOCUMENT, OBJECT_ID, decode_value
 
@@ -29,9 +28,7 @@ LONGEST_ID, _SHOWN = 8192, 40
 LEAST = 5
 _LENGTH = struct.Struct("<i")
 #: How a document begins, behind its length, where its `_id` is an ObjectId and comes first: most do.
-_OBJECT_ID_SIZE = 13  # with its type
 _OBJECT_ID_FIRST = bytes([OBJECT_ID]) + b"_id\0"
-_ODD_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _ALL_BITS = (1 << 64) - 1
 LOSSLESS: CodecOptions[RawBSONDocument] = CodecOptions(
     document_class=RawBSONDocument,
@@ -54,11 +51,6 @@ def as_queried(raw: bytes) -> Any:
     if raw[:1] == bytes([OBJECT_ID]):
         return ObjectId(raw[1:])  # as `decode_value` gives it, sooner
     return decode_value(raw[0], raw[1:], legible=True) if raw else None
-
-
-def raw_id_of(identity: Any) -> bytes:
-    """Returns an `_id` as `Docs.raw_id` gives it."""
-    return Docs.of([bson.encode({"_id": identity}, codec_options=LOSSLESS)]).raw_id(0)
 
 
 def without_uuid(identity: Any) -> Any:
@@ -176,7 +168,7 @@ class Docs:
         """Returns the `raw_id` of each document."""
         if self._object_ids is None:
             return raw_ids(self.data, self.offsets)
-        size = _OBJECT_ID_SIZE
+        size = OBJECT_ID_SIZE
         found = np.insert(self._object_ids, 0, OBJECT_ID, axis=1).tobytes()
         return [found[at : at + size] for at in range(0, len(found), size)]
 
@@ -189,17 +181,17 @@ class Docs:
         """Returns eight bytes for each `raw_id`. ObjectIds are mixed all at once, the same in every process;
         `hash_of` gives those of the others, below 2⁶⁴."""
         if self._object_ids is not None:
-            return _mixed(self._object_ids)
+            return mixed(self._object_ids)
         hashes = np.fromiter(map(hash_of, self.raw_ids), np.uint64, len(self))
-        rows = [i for i, raw_id in enumerate(self.raw_ids) if _is_object_id(raw_id)]
+        rows = [i for i, raw_id in enumerate(self.raw_ids) if is_object_id(raw_id)]
         object_ids = np.frombuffer(b"".join([self.raw_ids[i][1:] for i in rows]), np.uint8)
-        hashes[rows] = _mixed(object_ids.reshape(len(rows), _OBJECT_ID_SIZE - 1))
+        hashes[rows] = mixed(object_ids.reshape(len(rows), OBJECT_ID_SIZE - 1))
         return hashes
 
     @cached_property
     def _object_ids(self) -> NDArray[np.uint8] | None:
         """Returns the ObjectIds, (n, 12), where every `_id` is one and comes first; else None."""
-        name, size = len(_OBJECT_ID_FIRST), len(_OBJECT_ID_FIRST) + _OBJECT_ID_SIZE - 1
+        name, size = len(_OBJECT_ID_FIRST), len(_OBJECT_ID_FIRST) + OBJECT_ID_SIZE - 1
         if not len(self) or np.diff(self.offsets).min() <= 4 + size:
             return None
         if self._matrix is not None:
@@ -264,22 +256,6 @@ class Docs:
             return Docs(filled(int(offsets[-1]), partial(take_rows, self._matrix, chosen)), offsets)
         edges, view = self._edges, memoryview(self.data)
         return Docs(b"".join([view[edges[i] : edges[i + 1]] for i in chosen.tolist()]), offsets)
-
-
-def are_object_ids(raw_ids: Sequence[bytes]) -> bool:
-    """Returns whether all of these are."""
-    return all(map(_is_object_id, raw_ids))
-
-
-def _is_object_id(raw_id: bytes) -> bool:
-    return len(raw_id) == _OBJECT_ID_SIZE and raw_id[0] == OBJECT_ID
-
-
-def _mixed(object_ids: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """Returns a number for each ObjectId, (n, 12) → (n,): by odd factors, each bit affects those above it."""
-    first = np.ascontiguousarray(object_ids[:, :8]).view("<u8")[:, 0] * _ODD_FACTOR
-    last = np.ascontiguousarray(object_ids[:, 8:]).view("<u4")[:, 0].astype(np.uint64)
-    return np.asarray((((first >> np.uint64(32)) ^ first) + last) * _ODD_FACTOR)
 
 
 @dataclass(frozen=True)
