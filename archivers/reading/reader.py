@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,11 +65,8 @@ class ArchivedReader:
         """Yields archived buckets that may hold a reading in [start, end) and are not live.
 
         Where a bucket is live, it counts, and not its copy: it is not deleted yet, or it was restored."""
-        if self.offline is not None:
-            for manifest in self._commits_for(self.offline, RowFilter(start_ms, end_ms)):
-                yield from self._buckets(self.offline, manifest, RowFilter(start_ms, end_ms))
-        elif self._to == "online":
-            yield from self._online(RowFilter(start_ms, end_ms))
+        found = self.readings(RowFilter(start_ms, end_ms), is_by_rows=False)
+        return cast(Iterator[Batch], found)  # none comes as rows
 
     def readings(self, row_filter: RowFilter, *, is_by_rows: bool) -> Iterator[Batch | Rows]:
         """Yields the archived readings of the range and series asked for, and maybe more. `is_by_rows`: as
