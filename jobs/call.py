@@ -14,7 +14,8 @@ from pathlib import Path
 from pymongo.database import Database
 
 from archivers.format.keys import Keys
-from archivers.stores import ObjectStore, open_store
+from archivers.stores import open_store
+from archivers.stores.base import ObjectStore
 from archivers.tasks import Connections, Executor, LocalExecutor
 from config.checks.locations import BOTH, EXECUTOR_REMEDY, executor_fault
 from config.errors import UsageError

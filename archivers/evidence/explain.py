@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from archivers.context import ArchiveContext
-from archivers.evidence.copies import BucketFinder, Copy, FoundBucket, Searched
+from archivers.evidence.copies import BucketFinder, FoundBucket, Searched
 from archivers.evidence.coverage import CoverageQuery, coverage
 from archivers.evidence.fate import End, Facts, Fate, fate
 from archivers.evidence.history import BucketHistory, Event
@@ -153,9 +152,5 @@ def _equal_copy(policy: Policy, found: FoundBucket) -> Any:
     if found.live is None:
         return None
     mine = units(policy, found.live)
-    equal = [it for it in _open(found.copies) if units(policy, it.version.bucket) == mine]
+    equal = [it for it in found.copies if it.may_be_live and units(policy, it.version.bucket) == mine]
     return equal[-1].copied if equal else None
-
-
-def _open(copies: Sequence[Copy]) -> list[Copy]:
-    return [it for it in copies if it.may_be_live]

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from hashlib import sha256
-from typing import Any
 
 from archivers.context import ArchiveContext
 from archivers.expiring.expire import plan_expiry
@@ -34,7 +33,6 @@ from rollups.calendar.due import over_before
 from rollups.calendar.levels import Span
 from rollups.rolling.expiry import count_expired
 
-Document = dict[str, Any]
 #: What fell due less than this ago is not overdue: the next run takes it.
 SLACK = timedelta(days=1)
 MAX_QUARANTINED = MAX_HOLES = 100
@@ -154,7 +152,7 @@ class _Audit:
         """Yields days without a recent drill, except what was committed within that time."""
         if every is None or (archive := self.context.offline()) is None:
             return
-        days = CommitDays(self.context.receipts).undrilled(self.context.now - every)
+        days = CommitDays(self.context.receipts).drilled(not_since=self.context.now - every)
         if not days:
             return
         first = datetime.min.replace(tzinfo=UTC)

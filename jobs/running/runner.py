@@ -16,7 +16,7 @@ from pymongo.database import Database
 from archivers.context import ArchiveContext, ArchiveState
 from archivers.format.keys import UNSIGNED, Keys
 from archivers.records.receipts import COLLECTION as RECEIPTS
-from archivers.stores import ObjectStore
+from archivers.stores.base import ObjectStore
 from archivers.tasks import Connections, Executor, LocalExecutor
 from buckets.fields.times import EVER, TimeRange
 from config.cron import missed_since

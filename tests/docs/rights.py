@@ -146,8 +146,8 @@ class Market:
             self.database.drop_collection(name)
         database = self.database
         minutes = [START + timedelta(minutes=30 * count) for count in range(4)]
-        for name, field in (("ticks", "d"), ("iot", "first"), ("iot", "last"), ("iot_extra", "of")):
-            database[name].create_index(field)
+        for name, key in (("ticks", "d"), ("iot", "first"), ("iot", "last"), ("iot_extra", "of")):
+            database[name].create_index(key)
         database.ticks.insert_many(tick(at) for at in minutes)
         database.ticks.insert_one({"_id": "bad", **tick(START), "p": {"0": 1.0, "99": 1.0}})
         database.iot.insert_many(bucket(i, at, more=i % 2 == 0) for i, at in enumerate(minutes))

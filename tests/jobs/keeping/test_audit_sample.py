@@ -14,7 +14,8 @@ from pymongo.database import Database
 from archivers.format.names import day_number
 from archivers.moving import filling
 from archivers.proof.rotation import rotation_of
-from archivers.stores import ObjectStore, open_store
+from archivers.stores import open_store
+from archivers.stores.base import ObjectStore
 from buckets.fields.times import DAY_MS, as_ms
 from config.amounts import Share
 from config.policies import Audit, Compact, Policy, Rollup

@@ -13,7 +13,7 @@ import pytest
 from pymongo import MongoClient
 
 from archivers.proof.privileges import granted_actions
-from archivers.stores import StoreError
+from archivers.stores.base import StoreError
 from archivers.stores.s3 import S3Store
 from config.tables import Store
 from jobs import clock

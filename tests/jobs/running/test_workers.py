@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from bson import encode
 from pymongo.errors import OperationFailure, ServerSelectionTimeoutError
 
 from archivers.format.manifest import DamagedError
+from archivers.querying.views import read_context
 from archivers.reading.reader import archived_reader
 from archivers.reading.slices import slice_reader
 from archivers.stores import open_store
@@ -438,7 +439,8 @@ def test_a_worker_that_sees_another_place_is_refused(empty: Place) -> None:
         here = WorkerSettings.of(settings)
         for place, is_right in ((here, True), (where, False)):
             opened = _opened_here(empty, settings)
-            reader = slice_reader(_Travelling(place), opened, policy, archived_reader(opened, policy))
+            context = replace(read_context(opened, policy, START), executor=_Travelling(place))
+            reader = slice_reader(context, archived_reader(opened, policy))
             if is_right:
                 assert len(reader.read(asked).result().cells[False].states) == 4
             else:
