@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Protocol
 
@@ -54,9 +55,14 @@ class ArchiveRun(ArchiveContext):
             message = limit.message_after(deleted)
             raise HaltedError(f"policy {self.policy.name}: this run stopped: {message}")
 
-    def delete(self, verified: Batch, record: Record) -> Outcome:
-        """Deletes from the source what equals `verified`, and counts it: see `guarded_delete`."""
+    def delete(
+        self, verified: Batch, record: Record, check_present: Callable[[], None] = lambda: None
+    ) -> Outcome:
+        """Deletes from the source what equals `verified`, and counts it: see `guarded_delete`.
+
+        `check_present`: raises where the copies are gone. It comes last, since `check` may wait for hours."""
         self.check()
+        check_present()
         outcome = guarded_delete(self.database, self.policy, verified, self.guard, record)
         self.report.deleted += len(outcome.deleted)
         self.spend(len(verified), verified.size)

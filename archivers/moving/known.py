@@ -98,7 +98,7 @@ class KnownCopies:
         writes: list[ReplaceOne[Document] | UpdateOne] = []
         for identity, at in self._places(manifest.commit, manifest.buckets):
             some = slice(at, at + _IN_ONE)
-            fields = {"buckets": prints.buckets[some].tobytes(), "ids": prints.ids[some].tobytes()}
+            fields = {"xxh3": prints.buckets[some].tobytes(), "ids": prints.ids[some].tobytes()}
             writes.append(ReplaceOne({"_id": identity}, {"kind": "copies", **fields}, upsert=True))
         writes.append(self._receipts.update_of(manifest.commit, {"$set": {"known": True}}))
         self._receipts.collection.bulk_write(writes)
@@ -122,11 +122,11 @@ class KnownCopies:
         found: list[Document] = []
         for identity, _ in self._places(commit, buckets):
             document = self._receipts.collection.find_one({"_id": identity})
-            if document is None or "ids" not in document:
+            if document is None or "xxh3" not in document:  # it may be of another hash, which matches nothing
                 return None
             found.append(document)
         prints = _Fingerprints(
-            np.concatenate([np.frombuffer(it["buckets"], f"S{_SIZE}") for it in found]),
+            np.concatenate([np.frombuffer(it["xxh3"], f"S{_SIZE}") for it in found]),
             np.concatenate([np.frombuffer(it["ids"], "<u8") for it in found]),
         )
         return prints if len(prints.buckets) == len(prints.ids) == buckets else None

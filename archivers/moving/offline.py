@@ -245,9 +245,9 @@ class OfflineRun:
             order = held.batch.main.id_order()  # buckets that lie together in the source go together
             here, at = held.positions[order], 0
             for piece in chunks(held.batch.take(order)):
-                self._archive.check_present(manifest)
                 record = partial(self._registry.record, manifest, here[at : at + len(piece)], piece)
-                outcome = self._work.delete(piece, record)
+                check_present = partial(self._archive.check_present, manifest)
+                outcome = self._work.delete(piece, record, check_present)
                 changed += here[at:][outcome.changed].tolist()
                 gone += here[at:][outcome.gone].tolist()
                 at += len(piece)

@@ -15,7 +15,7 @@ from archivers.reading.reader import archived_reader
 from archivers.tasks import Connections
 from archivers.writes import delete
 from buckets.fields.times import FIRST_MS, LAST_MS
-from config.errors import BucketwiseError, LeaseLostError
+from config.errors import BucketwiseError, HaltedError, LeaseLostError
 from config.tables import Store
 from tests.archivers.builders import (
     CODEC,
@@ -338,6 +338,31 @@ def test_copies_without_delete(database: Database[Document], file_store: Store) 
     assert moving.live() == []
     assert moving.archived() == live
     assert moving.rows() == slot_rows(live)
+
+
+def test_fingerprints_of_another_kind_do_not_count(database: Database[Document], file_store: Store) -> None:
+    """Of none of these documents the hash is known. A bucket that nothing recognizes would be copied twice."""
+    kept = Cycle(database, slots("minute").with_archive(delete=False), file_store).load()
+    kept.run()
+    before, receipts = kept.listing(), database["bucketwise_receipts"]
+    for found in list(receipts.find({"kind": "copies"})):
+        other = {"buckets": bytes(16 * 40), "ids": bytes(8 * 40)}
+        receipts.replace_one({"_id": found["_id"]}, {"kind": "copies", **other})
+    assert kept.run().buckets == 0
+    assert kept.listing() == before
+
+
+def test_a_copy_that_goes_while_a_run_waits(offline: Cycle) -> None:
+    """`check` may wait for hours. Whether the commit is there is asked after it."""
+    manifests = offline.root / offline.policy.name / "meta" / "manifests"
+
+    def check() -> None:
+        for it in manifests.glob("*.json"):
+            it.unlink()
+
+    with pytest.raises(HaltedError, match="the manifest is missing"):
+        offline.run(check=check)
+    assert offline.live() == sorted(offline.case.documents)
 
 
 def test_grace(cycle: Cycle) -> None:

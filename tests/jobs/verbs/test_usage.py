@@ -215,6 +215,7 @@ def test_a_verb_that_is_also_the_name_of_a_policy(folder: Path, bucketwise: Comm
     ran = bucketwise("-p", "run", "status", "--json", cwd=folder)
     assert ran.json["command"] == "status"
     assert "  status " in bucketwise("-p", "run", "--help", cwd=folder).out
+    assert "  status " in bucketwise("-h", "run", cwd=folder).out
     for before in ((), ("-p", "run")):
         assert "'status'" in bucketwise(*before, "statu", cwd=folder).err
     for words in (("-p", "run", "statu"), ("statu", "-p", "run")):
