@@ -344,8 +344,6 @@ def _detail(collection: str, command: Document) -> str:
             return "due"
         if change.get("kind") == "copies":
             return "known"
-        if change.get("$set") == {"known": True}:
-            return "known from now on"
         if change.get("$unset", {}).keys() & {"known", "ids"} and "$set" not in change:
             return "known no more"
         if "live" in change.get("$set", {}):

@@ -561,12 +561,6 @@ STEPS = (
         "archivers.moving.known:KnownCopies.note",
         _MERGES[1:],
     ),
-    Step(
-        "fingerprints of the merged commit known",
-        "mongo update bucketwise_receipts known from now on",
-        "archivers.moving.known:KnownCopies.note",
-        _MERGES[1:],
-    ),
     Step("day noted", "mongo update bucketwise_receipts compacted", _DAYS + "note_compacted", _MERGES),
     Step("compaction told", "mongo update bucketwise_runs", _LEDGER + "finish", _MERGES),
     Step("lease released at last", "mongo update bucketwise_lease release", _LEASE + "__exit__", _MERGES),
