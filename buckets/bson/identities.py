@@ -52,7 +52,7 @@ def _sizes_of_first(
 
 
 def are_object_ids(raw_ids: Sequence[bytes]) -> bool:
-    """Returns whether all of these are."""
+    """Returns whether all of these `_id`s are ObjectIds."""
     return all(map(is_object_id, raw_ids))
 
 
@@ -62,7 +62,8 @@ def is_object_id(raw_id: bytes) -> bool:
 
 
 def mixed(object_ids: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """Returns a number for each ObjectId, (n, 12) → (n,): by odd factors, each bit affects those above it."""
+    """Returns a number for each ObjectId, (n, 12) → (n,): by odd factors, each bit affects those above it.
+    MongoDB holds the numbers of archived buckets whose originals stay, so they have to stay as they are."""
     first = np.ascontiguousarray(object_ids[:, :8]).view("<u8")[:, 0] * _ODD_FACTOR
     last = np.ascontiguousarray(object_ids[:, 8:]).view("<u4")[:, 0].astype(np.uint64)
     return np.asarray((((first >> np.uint64(32)) ^ first) + last) * _ODD_FACTOR)

@@ -186,11 +186,19 @@ def test_the_name_of_an_id_depends_on_nothing_else(keys: list[bson_of.Value]) ->
     assert len(set(alone)) == len(set(raw_ids))
 
 
+def plain_hash(object_id: bytes) -> int:
+    """As MongoDB holds it for copies of earlier runs."""
+    factor, limit = 0x9E3779B97F4A7C15, 1 << 64
+    first, last = (int.from_bytes(it, "little") for it in (object_id[:8], object_id[8:]))
+    first = first * factor % limit
+    return ((first >> 32 ^ first) + last) * factor % limit
+
+
 @given(st.lists(st.one_of(object_ids, ids), max_size=6))
-def test_hashes_of_object_ids_are_the_same_in_every_process(keys: list[bson_of.Value]) -> None:
+def test_hashes_of_object_ids_are_the_same_in_every_release(keys: list[bson_of.Value]) -> None:
     docs = Docs.of([bson_of.document(("_id", key), ("x", key)) for key in keys])
-    pairs = zip(docs.hashed_ids(lambda _: 1), docs.hashed_ids(lambda _: 2), strict=True)
-    assert [first == other for first, other in pairs] == [key[0] == OBJECT_ID for key in keys]
+    plain = [plain_hash(key[1]) if key[0] == OBJECT_ID else 7 for key in keys]
+    assert docs.hashed_ids(lambda _: 7).tolist() == plain
 
 
 @given(st.lists(ids, max_size=6))
