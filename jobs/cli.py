@@ -85,7 +85,8 @@ def _verb_in(arguments: list[str]) -> str | None:
     """Returns the verb that the arguments name, read as the command line itself reads them; None where they
     name none, or help on the program is asked for."""
     group = program()
-    parser = group.make_parser(group.context_class(group, ignore_unknown_options=True, **group.context_settings))
+    context = group.context_class(group, ignore_unknown_options=True, **group.context_settings)
+    parser = group.make_parser(context)
     try:
         options, rest, _ = parser.parse_args(list(arguments))
     except Exception as error:

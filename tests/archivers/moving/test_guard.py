@@ -341,7 +341,7 @@ def test_copies_without_delete(database: Database[Document], file_store: Store) 
 
 
 def test_fingerprints_of_another_kind_do_not_count(database: Database[Document], file_store: Store) -> None:
-    """Of none of these documents the hash is known. A bucket that nothing recognizes would be copied twice."""
+    """A bucket that they do not recognize would be copied twice."""
     kept = Cycle(database, slots("minute").with_archive(delete=False), file_store).load()
     kept.run()
     before, receipts = kept.listing(), database["bucketwise_receipts"]
