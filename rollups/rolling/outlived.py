@@ -40,7 +40,17 @@ class OutlivedSummaries:
     is_asked_for: bool  # somebody wants just this range computed
     changed: Mapping[str, Spans] | None = None  # by operation; None: there was no change stream
     ended_before: Callable[[], int | None] = lambda: None  # archived readings before it (ms) have gone
+    archived_next: Callable[[int], int | None] = lambda _: None  # see `Archived.next`
     _oldest: dict[bytes, int | None] = field(default_factory=dict)
+    _made_anew: dict[Span, bool] = field(default_factory=dict)
+
+    def is_made_anew(self, span: Span) -> bool:
+        """Returns whether anything of this span is live or archived: then other summaries hold it, where the
+        span is that of a summary which was made with other settings."""
+        if span not in self._made_anew:
+            found = (self.source.earliest(span[0]), self.archived_next(span[0]))
+            self._made_anew[span] = any(at is not None and at < span[1] for at in found)
+        return self._made_anew[span]
 
     def has_ended(self, span: Span, existing: bytes, computed: bytes | None) -> bool:
         """Returns whether a summary stays because the archived readings of its time were deleted by

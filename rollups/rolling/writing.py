@@ -207,17 +207,17 @@ class _KeepRule:
         self.ended = 0
 
     def keeps(self, window: Span, existing: RawBSONDocument, computed: bytes | None) -> bool:
-        is_ours = documents.milliseconds(existing["start"]) == window[0] and documents.is_of_series(
-            self._policy, existing
-        )
+        its_window = window_of(existing) if "end" in existing else window
+        is_ours = its_window == window and documents.is_of_series(self._policy, existing)
         raw = bytes(existing.raw)
         if self._outlived.has_ended((window[0] - self._reach, window[1] + self._reach), raw, computed):
             self.ended += 1
             if is_ours:
                 self._keep(self._cell(raw, window), raw, self._stays)
             return True
-        if computed is None and window in self._filled and not is_ours:
-            return False  # one that was made with other settings goes where the window has readings
+        if computed is None and not is_ours:  # made with other settings: it goes where there are readings
+            if window in self._filled or self._outlived.is_made_anew(its_window):
+                return False
         cell = self._cell(raw, window) if is_ours else None
         is_kept = (
             (cell in self._tally.unsound and _has_more(raw, computed))
