@@ -215,9 +215,10 @@ class _KeepRule:
             if is_ours:
                 self._keep(self._cell(raw, window), raw, self._stays)
             return True
-        if computed is None and not is_ours:  # made with other settings: it goes where there are readings
-            if window in self._filled or self._outlived.is_made_anew(its_window):
-                return False
+        if (computed is None and not is_ours) and (
+            window in self._filled or self._outlived.is_made_anew(its_window)
+        ):
+            return False  # one that was made with other settings goes where there are readings
         cell = self._cell(raw, window) if is_ours else None
         is_kept = (
             (cell in self._tally.unsound and _has_more(raw, computed))
