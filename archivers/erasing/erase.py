@@ -32,8 +32,11 @@ from archivers.erasing.unreached import unreached
 from archivers.erasing.work import ErasureWork, names_of
 from archivers.versions.kept import KeptVersions
 from archivers.versions.superseded import Superseded
+from archivers.writes.delete import chunks
+from buckets.bson.raw import Batch
 from buckets.source import Source
 from config.policies import Policy
+from rollups.rolling.quarantine import Quarantine
 
 
 @dataclass(frozen=True)
@@ -122,12 +125,22 @@ class _Counter:
         for place in places_of(self._erasure):
             source = Source(self._context.database, self._context.policy, place.collection, place.overflow)
             for batch, found in held_in(source, self._erasure):
-                self._add(place.name, names_of(batch.take(found.erased)), found)
+                erased = batch.take(found.erased)
+                self._add(place.name, names_of(erased), found)
+                if place.name == "live":
+                    self._count_records(erased)
         if self._context.to == "online":
             kept = KeptVersions(self._context.database, self._context.policy)
             self.counts["versions"] += sum(len(found.erased) for _, found in kept_of(self._erasure, kept))
         self._count_offline()
         self.counts["summaries"] = sum(len(it) for _, it in summaries_of(self._context, self._erasure))
+
+    def _count_records(self, erased: Batch) -> None:
+        """Counts the pins of live buckets, and their records of the quarantine."""
+        quarantine = Quarantine(self._context.database, self._context.policy, self._context.now)
+        for piece in chunks(erased):
+            ids = piece.main.ids
+            self.counts.update({"pins": self._context.pins.count(ids), "quarantine": quarantine.count(ids)})
 
     def _count_offline(self) -> None:
         archive = self._context.offline(self._context.keys)

@@ -97,6 +97,10 @@ class Pins:
         updates = [UpdateOne(name, {"$set": seen}) for name, seen in self._seen(batch)]
         self._collection.bulk_write(updates, session=session)
 
+    def count(self, ids: Sequence[Any]) -> int:
+        """Returns how many of these buckets `release` would find."""
+        return self._collection.count_documents(self._named(ids))
+
     def release(self, ids: Sequence[Any], session: ClientSession) -> int:
         """Returns how many were pinned."""
         return self._collection.delete_many(self._named(ids), session=session).deleted_count
