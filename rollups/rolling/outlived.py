@@ -9,6 +9,7 @@ from functools import cached_property
 
 import bson
 
+from buckets.decoding.local import LARGEST_MS
 from buckets.models.covered import value_at
 from buckets.source import Source
 from config.policies import Policy
@@ -44,9 +45,11 @@ class OutlivedSummaries:
     _oldest: dict[bytes, int | None] = field(default_factory=dict)
     _made_anew: dict[Span, bool] = field(default_factory=dict)
 
-    def is_made_anew(self, span: Span) -> bool:
-        """Returns whether anything of this span is live or archived: then other summaries hold it, where the
-        span is that of a summary which was made with other settings."""
+    def is_made_anew(self, window: Span, is_local: bool) -> bool:
+        """Returns whether anything is live or archived of the window of a summary that was made with other
+        settings: then other summaries hold it. `is_local`: the window goes by the readings' own clocks."""
+        reach = LARGEST_MS if is_local else 0
+        span = window[0] - reach, window[1] + reach
         if span not in self._made_anew:
             found = (self.source.earliest(span[0]), self.archived_next(span[0]))
             self._made_anew[span] = any(at is not None and at < span[1] for at in found)

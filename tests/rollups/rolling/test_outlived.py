@@ -62,6 +62,24 @@ def test_no_summary_of_another_zone_stays_beside_the_new_ones(
         assert sum(it["count"] for it in found) == 40
 
 
+@pytest.mark.parametrize("offset", [-600, 600])
+@pytest.mark.parametrize("hour", [3, 12, 22])
+@pytest.mark.parametrize("fields", [(None, "tz"), ("tz", None)], ids=["to", "from"])
+def test_no_summary_of_days_by_other_clocks_stays(
+    bench: Bench, offset: int, hour: int, fields: tuple[str | None, str | None]
+) -> None:
+    levels = [{"name": "weekly", "collection": "weekly"}]
+    times = [FIRST + (hour + n) * HOUR for n in range(40)]
+    bench.database["ticks"].insert_many({**reading(n, at), "tz": offset} for n, at in enumerate(times))
+    for field in fields:
+        policy = readings(rollup={"daily": "daily", "levels": levels}, local_offset_field=field)
+        bench.roll_up(policy, NOW, whole=True)
+    for level in ("daily", "weekly"):
+        found = list(bench.database[level].find())
+        assert {it["timezone"] for it in found} == {"local" if fields[1] else "UTC"}
+        assert sum(it["count"] for it in found) == 40
+
+
 def test_a_summary_of_another_zone_stays_where_its_readings_are_gone(bench: Bench) -> None:
     bench.database["ticks"].insert_many([reading(n, FIRST + n * HOUR) for n in range(96)])
     bench.roll_up(readings(rollup={"daily": "daily"}), NOW)
