@@ -66,15 +66,16 @@ def audit(
     policies that roll up the collection. `drilled_every`: how long a day may go without a drill; None:
     forever."""
     auditor = _Audit(context, readers, rotation_of(None if full else context.policy.audit.sample))
-    found = [*auditor.ttl(), *auditor.records()]
-    try:
-        for more in (auditor.summaries, auditor.holes, auditor.buckets, auditor.overflow, auditor.ending):
+    found, damaged = [*auditor.ttl(), *auditor.records()], list[DamagedError]()
+    for more in (auditor.summaries, auditor.holes, auditor.buckets, auditor.overflow, auditor.ending):
+        try:
             found += more()
-    except DamagedError as error:
-        # Without a manifest nothing of its commit can be compared; that it is missing is a finding.
-        if "/meta/manifests/" not in error.place or all(it.place != error.place for it in found):
-            raise
+        except DamagedError as error:  # nothing of its commit can be compared; all else is
+            damaged.append(error)
     found += [*auditor.parts(), *auditor.drills(drilled_every)]
+    told = {it.place for it in found}
+    missed = {it.place: it for it in damaged if it.place not in told}
+    found += [Finding(it.code, context.policy.name, it.place, "error", str(it)) for it in missed.values()]
     return auditor.report(found)
 
 

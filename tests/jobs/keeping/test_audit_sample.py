@@ -182,7 +182,7 @@ def test_what_rests_is_there_and_live_ones_are_looked_at(
     assert codes(it.audit()[0]) == {"part-differs"}
     file.write_bytes(whole[:-20] + b"x" + whole[-19:])
     assert it.audit()[0].exit_code == 0
-    assert [it.audit(turn)[0].exit_code, it.audit(full=True)[0].exit_code] == [5, 5]
+    assert [codes(it.audit(turn)[0]), codes(it.audit(full=True)[0])] == [{"part-differs"}] * 2
     file.write_bytes(whole)
     summaries = database["hourly"]
     summary = summaries.find_one_and_delete({"start": day + 12 * HOUR, "symbol": "A"})
