@@ -9,6 +9,7 @@ from typing import Any
 
 from pymongo.database import Database
 
+from archivers.moving.archive import check_kind
 from archivers.proof.findings import Finding, Severity
 from archivers.proof.misfits import misfits
 from archivers.proof.privileges import Needs, Privileges, needs_of
@@ -19,6 +20,7 @@ from buckets.models.covered import first_and_last
 from buckets.sampling.fit import Fit, fit_of
 from buckets.sampling.sample import has_index, sample
 from buckets.source import Source
+from config.errors import BucketwiseError
 from config.policies import Policy
 from rollups import ttl
 from rollups.calendar.levels import levels_of
@@ -124,6 +126,7 @@ def check(
     findings = [
         *kind,
         *unfit,
+        *checker.archive(),
         *checker.sharding(),
         *checker.indexes(),
         *checker.expiry(),
@@ -185,6 +188,12 @@ class _Check:
         elif options.get("capped") and self._deletes:
             message = "it is capped, so nothing can be deleted from it: write archive.delete = false"
             yield self._finding("source-kind", policy.collection, "error", message)
+
+    def archive(self) -> Iterator[Finding]:
+        try:
+            check_kind(self.database, self.policy)
+        except BucketwiseError as error:
+            yield self._finding("archive-kind", self.policy.collection, "error", str(error))
 
     def sharding(self) -> Iterator[Finding]:
         """Yields findings on each collection whose documents are identified by `_id`."""

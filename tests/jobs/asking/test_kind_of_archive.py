@@ -17,6 +17,8 @@ def test_what_reads_the_archive_says_so(place: Place, says: str) -> None:
     for command in (("run",), ("restore", "--to", "back"), ("verify",), ("drill",), ("readings",)):
         ran = place(*command, "-p", "ticks")
         assert (ran.code, "buckets lie in its offline archive" in ran.err) == (1, True), command
+    found = place("check", "-p", "ticks", "--json", now=None).policy("ticks")["findings"]
+    assert ("archive-kind", "error") in {(it["code"], it["severity"]) for it in found}
     path.write_text(path.read_text().replace(says, 'to = "offline"', 1))
     ran = place("restore", "-p", "ticks", "--to", "back", "--json")
     assert ran.policy("ticks")["buckets"] == 180
