@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +30,6 @@ from config.policies import Archive, Policy
 from rollups.context import RunContext
 from rollups.holds import Hold, Holds
 
-Document = dict[str, Any]
 _MS = timedelta(milliseconds=1)
 #: Returns whether the database knows of a run under this fence, at this instant. It does not know runs that
 #: it has forgotten since it was restored from a backup.
@@ -63,7 +61,8 @@ def offline_archive(
     if policy.archive is None or policy.archive.to != "offline" or connections.store is None:
         return None
     receipts = Receipts(connections.database, policy.name)
-    return OfflineArchive(policy, connections.store, Registry(receipts), keys, listed)
+    known = {} if listed is None else listed
+    return OfflineArchive(policy, connections.store, Registry(receipts), keys, known)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from archivers.context import ArchiveContext
 from archivers.report import ArchiveReport
+from archivers.writes.delete import Outcome, Record, guarded_delete
 from buckets.bson.raw import Batch
 from buckets.columns import Series
 from buckets.decoding.decode import BucketSet, decode
@@ -53,6 +54,14 @@ class ArchiveRun(ArchiveContext):
             message = limit.message_after(deleted)
             raise HaltedError(f"policy {self.policy.name}: this run stopped: {message}")
 
+    def delete(self, verified: Batch, record: Record) -> Outcome:
+        """Deletes from the source what equals `verified`, and counts it: see `guarded_delete`."""
+        self.check()
+        outcome = guarded_delete(self.database, self.policy, verified, self.guard, record)
+        self.report.deleted += len(outcome.deleted)
+        self.spend(len(verified), verified.size)
+        return outcome
+
     def deletable(self, copies: Batch, start_ms: int, end_ms: int) -> tuple[Batch, NDArray[np.int64]]:
         """Returns those of earlier runs' copies that end in [start, end) and whose originals may be deleted:
         no pin or hold keeps them, and their windows are rolled up. Also returns the spans of all copies."""
@@ -62,7 +71,7 @@ class ArchiveRun(ArchiveContext):
         found = found.take(self.movable(found))
         spans = decoded.spans()  # also of copies that stay: one may have differed from its original meanwhile
         if len(found) and not self.rolled_up(int(spans.min()), int(spans.max()) + 1):
-            found = found.take(np.zeros(0, dtype=np.int64))
+            found = found.take([])
         return found, spans
 
 

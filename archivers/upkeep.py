@@ -24,18 +24,15 @@ from rollups.rolling.rollup import roll_up
 def roll_up_all(context: ArchiveContext, options: RollupOptions = CATCH_UP) -> RollupReport:
     """Rolls up what is due, from live and archived buckets."""
     archived = archived_reader(context.connections, context.policy, context.state.listed)
-    reader = slice_reader(context.executor, context.connections, context.policy, archived)
-    return roll_up(
-        context,
-        options,
-        Archived(reader, RECEIPTS, archived.span(), archived.superseded, archived.earliest),
-    )
+    reader = slice_reader(context, archived)
+    known = Archived(reader, RECEIPTS, archived.span(), archived.superseded, archived.earliest)
+    return roll_up(context, options, known)
 
 
 def recompute(context: ArchiveContext, archived: ArchivedReader, unread: Sequence[Span]) -> RollupReport:
     """Returns what a roll-up of all due windows would write. Writes nothing. In the spans `unread`
     (milliseconds) nothing is read, and summaries are taken to be right."""
-    reader = slice_reader(context.executor, context.connections, context.policy, archived)
+    reader = slice_reader(context, archived)
     return roll_up(
         replace(context, guard=dry_run_guard),
         RollupOptions(whole=True, trusted_spans=unread, dry_run=True),

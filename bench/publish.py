@@ -21,10 +21,10 @@ import redis
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from jobs.demo.stage import DemoCall
+from jobs.call import Call
 from jobs.embedded import embedded_mongod
 from jobs.stopping import Stop
-from jobs.verbs.working.rollup import rollup
+from jobs.verbs.working.run import rollup
 
 SERIES, HOURS, LATEST, EXCHANGES = 2_000, 48, 24, 20
 _READS = 2_000
@@ -82,7 +82,7 @@ def _publish(uri: str, database: Database[dict[str, Any]], folder: Path, port: i
     path.write_text(head + _POLICY.format(port=port, latest=LATEST))
     now = _START + timedelta(hours=HOURS + 1)
     started = time.perf_counter()
-    [result] = rollup(DemoCall("rollup", path, (), now, True, True, True, True, Stop())).results
+    [result] = rollup(Call("rollup", path, (), now, True, True, True, True, Stop(), environ={})).results
     assert result.body["publish"] == {"keys": 2 * SERIES}, result
     return time.perf_counter() - started
 

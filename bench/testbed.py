@@ -20,13 +20,12 @@ from pymongo.database import Database
 
 from bench.workloads import FIRST_DAY, Workload
 from config.policies import Policy
-from jobs.demo.stage import DemoCall
+from jobs.call import Call
 from jobs.embedded import embedded_mongod
 from jobs.output.report import Report
 from jobs.stopping import Stop
 from jobs.verbs.returning.restore import restore
-from jobs.verbs.working.archive import archive
-from jobs.verbs.working.rollup import rollup
+from jobs.verbs.working.run import archive, rollup
 
 Document = dict[str, Any]
 _DATABASE = "bench"
@@ -83,9 +82,9 @@ class Testbed:
         """Returns the folder of the store."""
         return self.folder / "store"
 
-    def _call(self, name: str, policy: str) -> DemoCall:
+    def _call(self, name: str, policy: str) -> Call:
         now = self.end + timedelta(days=2)
-        return DemoCall(name, self._config(policy), (), now, True, True, True, True, Stop())
+        return Call(name, self._config(policy), (), now, True, True, True, True, Stop(), environ={})
 
     def _config(self, name: str) -> Path:
         """Writes a policy for each kind of job: `roll` rolls up, `stream` and `scan` look for late readings,
@@ -111,7 +110,7 @@ class Testbed:
 
     def run(self, name: str, policy: str) -> Document:
         """Runs a command as a user gives it. Returns what it says it did."""
-        verbs: dict[str, Callable[[DemoCall], Report]] = {
+        verbs: dict[str, Callable[[Call], Report]] = {
             "rollup": rollup,
             "archive": archive,
             "restore": lambda call: restore(call, to="restored"),

@@ -232,6 +232,11 @@ class Source:
             return self.collection.count_documents({})
         return self.collection.estimated_document_count()
 
+    def span(self) -> tuple[int, int] | None:
+        """Returns the earliest and the latest time of all buckets; None where there are none."""
+        first, last = self.earliest(), self.latest()
+        return None if first is None or last is None else (first, last)
+
     def latest(self) -> int | None:
         """Returns the last time that a bucket's fields tell (`slots`: the start of the last bucket)."""
         if self.policy.model == "samples" and self.policy.end_field is None:

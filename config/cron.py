@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from cronsim import CronSim, CronSimError
 
 from config.problems import InvalidValueError
+from config.throttling import parse_window
 
 _ALIASES = {"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@weekly": "0 0 * * 0", "@monthly": "0 0 1 * *"}
 #: The fields in their order, and what may stand in each.
@@ -83,3 +84,20 @@ def _check_term(term: str, position: int) -> None:
         " and steps of 1 or more through a range (`*/5`, `1-5/2`)",
         _REMEDY,
     )
+
+
+def missed_since(
+    schedule: str, completed: datetime | None, now: datetime, window: str | None = None
+) -> datetime | None:
+    """Returns the first firing of a cron expression that was missed: no run was `completed` that began at or
+    after it, and another firing has passed since, by `now`. None where none was, and before the first run.
+    What fires outside of the `window` in which runs work is due when that opens."""
+    cron, working = parse_cron(schedule), parse_window(window or "always")
+
+    def due_after(instant: datetime | None) -> datetime | None:
+        fired = None if instant is None else cron.first_after(instant)
+        return fired if fired is None or working is None else working.next_open(fired)
+
+    first = due_after(completed)
+    second = due_after(first)
+    return first if second is not None and second <= now else None

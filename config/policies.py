@@ -25,10 +25,15 @@ from config.tables import (
     Workers,
 )
 from config.values import (
+    Batch,
+    DayOrForever,
+    DayOrLonger,
     Duration,
     DurationOrForever,
     Limit,
     List,
+    PositiveDuration,
+    PositiveOrForever,
     Schedule,
     Share,
     Size,
@@ -61,7 +66,7 @@ class Rollup(Table):
     timezone: str = "UTC"
     settle: Duration = timedelta(minutes=10)
     late_data: Literal["auto", "stream", "scan"] = "auto"
-    recheck: Duration = timedelta(days=2)
+    recheck: PositiveDuration = timedelta(days=2)
     percentiles: List[float] = ()
 
     @property
@@ -80,7 +85,7 @@ class Rollup(Table):
 class Compact(Table):
     """The table `archive.compact`: how small commits of an offline archive are merged."""
 
-    after: DurationOrForever = timedelta(days=1)  # nothing was archived into a day for so long; None: never
+    after: PositiveOrForever = timedelta(days=1)  # nothing was archived into a day for so long; None: never
     budget: Size = ByteSize(1_000_000_000)  # bytes of documents that one run rewrites
     delay: Duration = timedelta(hours=1)  # what was replaced stays for so long
 
@@ -88,30 +93,30 @@ class Compact(Table):
 class Archive(Table):
     """The table `archive` of a policy: what expires when, where it goes, and how fast it is deleted."""
 
-    after: DurationOrForever  # None: forever
+    after: PositiveOrForever  # None: forever
     to: Literal["offline", "online", "none"]
     collection: str | None = None
     grace: Duration = timedelta(0)
     delete: bool = True
     max_delete: Limit = None  # buckets that one run may delete; None: any number
-    batch: DurationOrForever = None  # None: buckets go as they expire
+    batch: Batch = None  # None: buckets go as they expire
     storage_class: str | None = None  # of parts in S3; None: the store's own
     compact: Compact = Compact()
-    move_receipts: DurationOrForever = timedelta(days=90)  # of deletes, into the store; None: never
+    move_receipts: DayOrForever = timedelta(days=90)  # of deletes, into the store; None: never
 
 
 class Retain(Table):
     """The table `retain` of a policy: how long the archive stays, and summaries of each level; None:
     forever."""
 
-    five_minutes: DurationOrForever = Field(default=None, alias="5m")
-    fifteen_minutes: DurationOrForever = Field(default=None, alias="15m")
-    hourly: DurationOrForever = None
-    daily: DurationOrForever = None
-    weekly: DurationOrForever = None
-    monthly: DurationOrForever = None
+    five_minutes: PositiveOrForever = Field(default=None, alias="5m")
+    fifteen_minutes: PositiveOrForever = Field(default=None, alias="15m")
+    hourly: PositiveOrForever = None
+    daily: PositiveOrForever = None
+    weekly: PositiveOrForever = None
+    monthly: PositiveOrForever = None
     archive: DurationOrForever = None
-    archive_grace: Duration = timedelta(days=7)  # a tombstone stands for so long before what it is on goes
+    archive_grace: DayOrLonger = timedelta(days=7)  # a tombstone stands for so long before what it is on goes
 
     @property
     def by_level(self) -> dict[LevelName, timedelta | None]:

@@ -8,13 +8,22 @@ from typing import Literal
 from pydantic import BaseModel, ByteSize, ConfigDict, SecretStr
 
 from config.values import (
-    DurationOrForever,
+    CatalogName,
+    DayOrForever,
+    DrilledDays,
+    Lag,
     List,
+    LockDays,
+    Memory,
+    Namespace,
+    Prefix,
     RateText,
+    Region,
     Schedule,
     Secrets,
-    Size,
+    WindowCount,
     WindowText,
+    WorkerCount,
 )
 
 
@@ -42,7 +51,7 @@ class ObjectLock(Table):
     anybody."""
 
     mode: Literal["governance", "compliance"]
-    days: int
+    days: LockDays
 
 
 class Store(Table):
@@ -50,7 +59,7 @@ class Store(Table):
 
     url: str
     endpoint_url: str | None = None
-    region: str | None = None
+    region: Region | None = None
     signing_key: Secrets = ()  # the first signs, all verify
     object_lock: ObjectLock | None = None  # of S3
 
@@ -62,15 +71,15 @@ USUAL_MEMORY = 400_000_000
 class Workers(Table):
     """The table `work`: how many processes work on a run, and the memory they may take."""
 
-    workers: int = 1  # processes; 1: all in one
+    workers: WorkerCount = 1  # processes; 1: all in one
     executor: str | None = None  # URL of a cluster that works instead
-    memory: Size = ByteSize(USUAL_MEMORY)
+    memory: Memory = ByteSize(USUAL_MEMORY)
 
 
 class RunLedger(Table):
     """The table `ledger`."""
 
-    keep: DurationOrForever = timedelta(days=90)  # what each run did; None: forever
+    keep: DayOrForever = timedelta(days=90)  # what each run did; None: forever
 
 
 class Notify(Table):
@@ -98,8 +107,8 @@ class Drill(Table):
     """Restore drills of all policies with an offline archive."""
 
     schedule: Schedule | None = None  # cron expression, UTC
-    every: DurationOrForever = None  # a day that no drill proves for so long is told; None: none is
-    days: int = 1  # of each policy in a scheduled drill
+    every: DayOrForever = None  # a day that no drill proves for so long is told; None: none is
+    days: DrilledDays = 1  # of each policy in a scheduled drill
 
 
 #: The catalog that needs no server: MongoDB keeps it.
@@ -109,9 +118,9 @@ OWN_CATALOG = "bucketwise"
 class Lake(Table):
     """The table `lake`: the catalog in which offline archives are registered as Iceberg tables."""
 
-    catalog: str = OWN_CATALOG
+    catalog: CatalogName = OWN_CATALOG
     properties: dict[str, SecretStr] = {}  # of the catalog, in pyiceberg's words
-    namespace: str | None = None  # None: the name of the database
+    namespace: Namespace | None = None  # None: the name of the database
 
     @property
     def plain_properties(self) -> dict[str, str]:
@@ -123,9 +132,9 @@ class Redis(Table):
     """The table `publish.redis`: where the newest summaries are published, and how many of each series."""
 
     url: SecretStr
-    prefix: str = "bw"
-    latest_hours: int | None = None
-    latest_days: int | None = None
+    prefix: Prefix = "bw"
+    latest_hours: WindowCount | None = None
+    latest_days: WindowCount | None = None
     secondary: str | None = None  # a series field that has an index
 
 
@@ -139,8 +148,8 @@ class PolicyRedis(Table):
     """The table `publish.redis` of a policy: where it differs from that of the file."""
 
     enabled: bool = True
-    latest_hours: int | None = None
-    latest_days: int | None = None
+    latest_hours: WindowCount | None = None
+    latest_days: WindowCount | None = None
     secondary: str | None = None
 
 
@@ -154,7 +163,7 @@ class Throttle(Table):
     """The table `throttle`: limits on the load that runs put on the cluster, and the times at which
     they may work."""
 
-    max_lag: DurationOrForever = None  # of a secondary, over which a run waits; None: it never does
+    max_lag: Lag = None  # of a secondary, over which a run waits; None: it never does
     max_rate: RateText | None = None  # buckets or bytes a second
     window: WindowText | None = None  # times of day
 

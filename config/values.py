@@ -1,26 +1,60 @@
-"""Types of the values in a policy file: they turn what TOML has into what Python works with."""
+"""Types of the values in a policy file: they turn what TOML has into what Python works with, and refuse what
+is wrong by itself."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
+from math import inf
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, SecretStr
 from pydantic_core import PydanticKnownError
 
-from config.amounts import SHARE_REMEDY, check_limit, parse_share, parse_size
+from config.amounts import SHARE_REMEDY, SIZE_REMEDY, check_limit, parse_share, parse_size
 from config.amounts import Share as ParsedShare
 from config.cron import parse_cron
-from config.durations import parse_duration
+from config.durations import format_duration, parse_duration
 from config.problems import InvalidValueError
 from config.throttling import parse_rate, parse_window
 
 T = TypeVar("T")
 
 
-def _duration(value: Any) -> Any:
-    return parse_duration(value) if isinstance(value, str) else value  # None: forever
+def _duration(least: timedelta = timedelta(0), message: str = "", remedy: str = "") -> BeforeValidator:
+    """Returns what parses a duration (None: forever), and refuses one that is shorter than `least`."""
+
+    def parsed(value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        span = parse_duration(value)
+        if span is not None and span < least:
+            raise InvalidValueError(message, remedy)
+        return span
+
+    return BeforeValidator(parsed)
+
+
+#: The shortest that can be written, but for zero.
+_SECOND, _DAY = timedelta(seconds=1), timedelta(days=1)
+_ABOVE_ZERO = (_SECOND, "it must be longer than zero", 'write a duration such as "10m" or "30d"')
+_BELOW_A_DAY, _A_DAY = "it is shorter than 1d", 'write "1d" or longer'
+_LOW_LAG = ("replication lag is rarely that low", 'write "1s" or more, such as "10s", or "forever"')
+_LONGEST_BATCH = timedelta(days=31)
+
+
+def _batch(value: Any) -> Any:
+    if isinstance(value, str) and value == "forever":
+        raise InvalidValueError(
+            "its buckets would wait forever", 'write a duration such as "1d", or remove it'
+        )
+    if isinstance(value, timedelta) and value > _LONGEST_BATCH:
+        longest = format_duration(_LONGEST_BATCH)
+        raise InvalidValueError(
+            f"a commit spans {longest} at most", f'write "{longest}" or less, such as "1d"'
+        )
+    return value
 
 
 def _size(value: Any) -> Any:
@@ -52,6 +86,25 @@ def _secrets(value: Any) -> Any:
     return values
 
 
+def _within(least: int, most: float, message: str, remedy: str) -> AfterValidator:
+    """Returns a validator of numbers from `least` to `most`."""
+    return _sound(lambda value: least <= value <= most, message, remedy)
+
+
+def _matching(pattern: str, message: str, remedy: str) -> AfterValidator:
+    """Returns a validator of texts that match a pattern as a whole."""
+    return _sound(lambda value: re.fullmatch(pattern, value), message, remedy)
+
+
+def _sound(is_sound: Callable[[Any], object], message: str, remedy: str) -> AfterValidator:
+    def check(value: T) -> T:
+        if not is_sound(value):
+            raise InvalidValueError(message, remedy)
+        return value
+
+    return AfterValidator(check)
+
+
 def _parsed_by(parse: Callable[[str], object]) -> AfterValidator:
     """Returns a validator of texts. `parse` raises what is wrong with one."""
 
@@ -63,8 +116,16 @@ def _parsed_by(parse: Callable[[str], object]) -> AfterValidator:
 
 
 List = Annotated[tuple[T, ...], Field(strict=False)]
-Duration = Annotated[timedelta, BeforeValidator(_duration)]
-DurationOrForever = Annotated[timedelta | None, BeforeValidator(_duration)]
+Duration = Annotated[timedelta, _duration()]
+PositiveDuration = Annotated[timedelta, _duration(*_ABOVE_ZERO)]
+#: A tombstone has to stand for so long that a daily run shows it, and a person can act.
+DayOrLonger = Annotated[timedelta, _duration(_DAY, _BELOW_A_DAY, _A_DAY)]
+DurationOrForever = Annotated[timedelta | None, _duration()]
+PositiveOrForever = Annotated[timedelta | None, _duration(*_ABOVE_ZERO)]
+DayOrForever = Annotated[timedelta | None, _duration(_DAY, _BELOW_A_DAY, f'{_A_DAY}, or "forever"')]
+#: MongoDB tells the times of members in whole seconds.
+Lag = Annotated[timedelta | None, _duration(_SECOND, *_LOW_LAG)]
+Batch = Annotated[timedelta | None, AfterValidator(_batch), _duration(*_ABOVE_ZERO), BeforeValidator(_batch)]
 Size = Annotated[ByteSize, BeforeValidator(_size)]
 Share = Annotated[float, BeforeValidator(_share)]
 #: A number, or a share such as "20%"; None: no limit.
@@ -73,3 +134,23 @@ Schedule = Annotated[str, _parsed_by(parse_cron)]
 RateText = Annotated[str, _parsed_by(parse_rate)]
 WindowText = Annotated[str, _parsed_by(parse_window)]
 Secrets = Annotated[tuple[SecretStr, ...], Field(strict=False), BeforeValidator(_secrets)]
+
+_A_LOCK = ("files are locked for 1 to 36500 days", "write how many days each has to stay")
+LockDays = Annotated[int, _within(1, 36_500, *_A_LOCK)]
+DrilledDays = Annotated[int, _within(1, inf, "a drill covers at least one day", "write 1 or more")]
+MOST_WORKERS = 256
+_A_COUNT = (f"it must be between 1 and {MOST_WORKERS}", "write the number of worker processes")
+WorkerCount = Annotated[int, _within(1, MOST_WORKERS, *_A_COUNT)]
+Memory = Annotated[Size, _within(50_000_000, inf, "less than 50MB is too little to work with", SIZE_REMEDY)]
+#: Windows of a series: all of them are written at once.
+_SOME = ("this number of windows can't be kept", "write a number from 1 to 10000, or leave it out")
+WindowCount = Annotated[int, _within(1, 10_000, *_SOME)]
+
+_A_REGION = ("not a valid region", 'use a name such as "us-east-1"')
+Region = Annotated[str, _matching("[A-Za-z0-9-]{1,64}", *_A_REGION)]
+_NAME, _NAMED = "[A-Za-z0-9_-]{1,64}", "use 1 to 64 letters, digits, `_` and `-`"
+CatalogName = Annotated[str, _matching(_NAME, "it is not a valid catalog name", _NAMED)]
+_SPACED = ("it is not a valid namespace name", f"{_NAMED}; a dot between a namespace and one inside it")
+Namespace = Annotated[str, _matching(rf"{_NAME}(\.{_NAME})*", *_SPACED)]
+_A_PREFIX = ("every key begins with it", "use 1 to 100 letters, digits and `_ . : / -`")
+Prefix = Annotated[str, _matching("[A-Za-z0-9_.:/-]{1,100}", *_A_PREFIX)]

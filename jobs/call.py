@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, partial
 from pathlib import Path
@@ -14,16 +14,18 @@ from pathlib import Path
 from pymongo.database import Database
 
 from archivers.format.keys import Keys
-from archivers.stores import ObjectStore, open_store
-from archivers.tasks import Connections, Executor
+from archivers.stores import open_store
+from archivers.stores.base import ObjectStore
+from archivers.tasks import Connections, Executor, LocalExecutor
+from config.checks.locations import BOTH, EXECUTOR_REMEDY, executor_fault
 from config.errors import UsageError
 from config.loading.load import load
 from config.policies import Policy, Settings
-from config.work import BOTH, EXECUTOR_REMEDY, executor_fault
 from jobs import connect
 from jobs.connect import Document
-from jobs.execution import cluster
-from jobs.execution.executors import executor_for
+from jobs.execution.cluster import check_client, cluster
+from jobs.execution.processes import ProcessExecutor
+from jobs.execution.worker import WorkerSettings
 from jobs.output.progress import ProgressDisplay
 from jobs.stopping import Stop
 
@@ -46,12 +48,13 @@ class Call:
     arguments: tuple[str, ...] | None = ()  # what stood behind the verb, but common options; None: series
     is_measured: bool = False  # it runs policies, and changes what it finds due
     needs_policies: bool = True  # a policy file without any is refused
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     hosts: str = ""  # where MongoDB is, once that is known
 
     @cached_property
     def settings(self) -> Settings:
         """Returns the settings of the policy file. Raises ConfigError."""
-        settings = load(self.config, os.environ, needs_policies=self.needs_policies)
+        settings = load(self.config, self.environ, needs_policies=self.needs_policies)
         self.hosts = connect.hosts(settings.mongodb)
         return settings
 
@@ -105,11 +108,26 @@ class Call:
         elif count is not None:
             work = work.model_copy(update={"executor": None, "workers": count})
         if work.executor is not None:
-            cluster.check_client(work.executor)
-        return partial(executor_for, self.settings.model_copy(update={"work": work}))
+            check_client(work.executor)
+        return partial(_executor_for, self.settings.model_copy(update={"work": work}))
 
     @contextmanager
     def database(self) -> Iterator[Database[Document]]:
         """Yields the configured database, connected while the context lasts."""
         with connect.connect(self.settings.mongodb) as client:
             yield client[self.settings.mongodb.database]
+
+
+@contextmanager
+def _executor_for(settings: Settings, connections: Connections) -> Iterator[Executor]:
+    """Yields an executor for one run of one policy, as its settings say. Raises BucketwiseError where the
+    cluster can't be reached."""
+    work = settings.work
+    if work.executor is not None:
+        with cluster(work.executor, WorkerSettings.of(settings), work.memory) as found:
+            yield found
+    elif work.workers > 1:
+        with closing(ProcessExecutor(work.workers, work.memory, WorkerSettings.of(settings))) as processes:
+            yield processes
+    else:
+        yield LocalExecutor(connections, memory=work.memory)

@@ -50,11 +50,12 @@ def _before_the_verb(
 
 def main() -> None:
     """Runs the program. Ends the process with the exit code."""
-    named = program(*_named(sys.argv[1:]))
+    verb = _verb_in(sys.argv[1:])
+    named = program(*([verb] if verb else VERBS))
     heap.freeze_objects()
     streams.protect_streams()
     threading.excepthook = log_thread_error
-    code = _run(named, sys.argv[1:])
+    code = _run(named, verb, sys.argv[1:])
     fix_exit_code(code)
     sys.exit(code)
 
@@ -80,19 +81,22 @@ def program(*names: str) -> Any:
     return typer.main.get_command(app)
 
 
-def _named(arguments: list[str]) -> list[str]:
-    """Returns the verb that the arguments name; all where that is not clear, and for help on the program."""
-    before = ""
-    for argument in arguments:
-        if argument in ("--help", "-h"):
-            break
-        if argument in VERBS:  # after an option, it may be the option's value
-            return list(VERBS) if before.startswith("-") else [argument]
-        before = argument
-    return list(VERBS)
+def _verb_in(arguments: list[str]) -> str | None:
+    """Returns the verb that the arguments name, read as the command line itself reads them; None where they
+    name none, or help on the program is asked for."""
+    group = program()
+    parser = group.make_parser(group.context_class(group, ignore_unknown_options=True))
+    try:
+        options, rest, _ = parser.parse_args(list(arguments))
+    except Exception as error:
+        if not hasattr(error, "format_message"):
+            raise
+        return None  # refused once more where it is run
+    word = next((it for it in rest if not it.startswith("-")), None)
+    return word if word in VERBS and not options.get("help") else None
 
 
-def _run(program: Any, arguments: list[str]) -> int:
+def _run(program: Any, verb: str | None, arguments: list[str]) -> int:
     if not arguments:
         program.main(["--help"], prog_name=NAME, standalone_mode=False)
         return 2
@@ -104,12 +108,11 @@ def _run(program: Any, arguments: list[str]) -> int:
         # typer has had its own click since 0.2x, so this relies on what the errors of both can do.
         if not hasattr(error, "format_message"):
             raise
-        return _refuse(error.format_message().replace("Value error, ", ""), arguments)
+        return _refuse(error.format_message().replace("Value error, ", ""), verb, arguments)
     return code if isinstance(code, int) else 0
 
 
-def _refuse(message: str, arguments: list[str]) -> int:
-    verb = next((argument for argument in arguments if argument in VERBS), None)
+def _refuse(message: str, verb: str | None, arguments: list[str]) -> int:
     hint = f"See: {NAME} {verb} --help" if verb else f"See: {NAME} --help"
     report = failed(verb, UsageError(f"{message} {hint}"), clock.current())
     logs.configure(form=logs.requested_format(arguments), verb=verb)

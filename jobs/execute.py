@@ -25,7 +25,7 @@ log = structlog.get_logger()
 def execute(name: str, given: dict[str, Any], verb: Callable[[Call], Report]) -> int:
     """Runs `verb` with the common options `given`, prints what it reports, and returns the exit code."""
     as_json, quiet = given.get("json", False), given.get("quiet", False)
-    logs.configure(quiet=quiet, form=given.get("log_format", logs.LogFormat.text), verb=name)
+    logs.configure(quiet=quiet, form=given.get("log_format", "text"), verb=name)
     call: Call | None = None
     notifier: Notifier | None = None
     undelivered: list[str] = []

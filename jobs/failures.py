@@ -8,8 +8,7 @@ import re
 import threading
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pymongo.errors import (
     ConnectionFailure,
@@ -42,17 +41,11 @@ _REFUSED_COMMAND = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Failure:
+class Failure(NamedTuple):
     """How a command or run failed: its exit code, and a message for people."""
 
     exit_code: int
     message: str
-
-    @property
-    def outcome(self) -> str:
-        """Returns the exit code as a word."""
-        return OUTCOMES[self.exit_code]
 
 
 #: What the ledger, the metrics and people call an exit code.

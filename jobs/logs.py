@@ -8,9 +8,8 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from enum import StrEnum
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import structlog
 from structlog.typing import EventDict, WrappedLogger
@@ -19,19 +18,12 @@ from config.secrets import hide_secrets
 
 VARIABLE = "BUCKETWISE_LOG_FORMAT"
 OPTION = "--log-format"
+#: The value of `--log-format`.
+LogFormat = Literal["text", "json"]
+_FORMAT: LogFormat = "text"
 
 
-class LogFormat(StrEnum):
-    """The value of `--log-format`."""
-
-    text = "text"
-    json = "json"
-
-
-_FORMAT = LogFormat.text
-
-
-def configure(*, quiet: bool = False, form: LogFormat = LogFormat.text, verb: str | None = None) -> None:
+def configure(*, quiet: bool = False, form: LogFormat = "text", verb: str | None = None) -> None:
     """Sends every line to stderr from now on; where `quiet`, only warnings and errors. Lines of JSON say
     which `verb` wrote them."""
     global _FORMAT
@@ -40,7 +32,7 @@ def configure(*, quiet: bool = False, form: LogFormat = LogFormat.text, verb: st
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"]),
     ]
-    if form is LogFormat.json:
+    if form == "json":
         shown = [structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"), partial(_as_json, verb)]
     structlog.configure(
         processors=[
@@ -59,13 +51,13 @@ def configure(*, quiet: bool = False, form: LogFormat = LogFormat.text, verb: st
 
 def is_json() -> bool:
     """Returns whether lines are JSON objects."""
-    return _FORMAT is LogFormat.json
+    return _FORMAT == "json"
 
 
 def requested_format(arguments: Sequence[str]) -> LogFormat:
     """Returns the log format that a command line asks for, if its options could not be parsed."""
     words = [os.environ.get(VARIABLE, ""), *(it.removeprefix(f"{OPTION}=") for it in arguments)]
-    return LogFormat.json if LogFormat.json in words else LogFormat.text
+    return "json" if "json" in words else "text"
 
 
 def complain(line: str, prefix: str = "bucketwise: ", **fields: Any) -> None:

@@ -1,4 +1,4 @@
-"""The options that every verb takes, and how a verb becomes a command of the command line."""
+"""The options that several verbs take, and how a verb becomes a command of the command line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ import typer
 from typer.models import OptionInfo, ParameterInfo
 
 from config.checks.settings import metrics_file_fault
-from config.work import MOST_WORKERS
+from config.errors import UsageError
+from config.policies import Policy
+from config.values import MOST_WORKERS
+from jobs.call import Call
 from jobs.execute import execute
 from jobs.logs import OPTION, VARIABLE, LogFormat
 from jobs.output.report import Report
@@ -71,6 +74,10 @@ Since = Annotated[
 ]
 Until = Annotated[
     str | None, typer.Option("--until", metavar="INSTANT", help="End of the range (ISO 8601), exclusive.")
+]
+Series = Annotated[
+    list[str] | None,
+    typer.Option("--series", metavar="FIELD=VALUE", help="Only series with this value. Can be repeated."),
 ]
 AllowLarge = Annotated[
     bool,
@@ -166,3 +173,25 @@ def command(verb: Callable[..., Report], name: str) -> Callable[..., int]:
     run.__signature__ = inspect.Signature(parameters, return_annotation=int)  # type: ignore[attr-defined]
     run.__annotations__ = {it.name: it.annotation for it in parameters}
     return run
+
+
+def one_policy(call: Call) -> Policy:
+    """Returns the policy of the call. Raises UsageError where --policy does not name exactly one, and there
+    are more."""
+    if len(call.policies) != 1:
+        known = ", ".join(call.settings.policies)
+        raise UsageError(f"{call.command} works on one policy: name it with --policy. There are: {known}")
+    return call.policies[0]
+
+
+def parse_series(pairs: list[str] | None) -> dict[str, str]:
+    """Returns series fields and their values, as given. Raises UsageError."""
+    parsed: dict[str, str] = {}
+    for pair in pairs or []:
+        field, equals, value = pair.partition("=")
+        if not equals or not field:
+            raise UsageError(f"--series {pair}: write FIELD=VALUE, such as --series symbol=MDB")
+        if field in parsed:
+            raise UsageError(f"--series {pair}: the field {field} was given before")
+        parsed[field] = value
+    return parsed

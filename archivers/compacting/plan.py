@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from typing import Any, NamedTuple
 
 from archivers.format.names import Commit
@@ -93,9 +92,8 @@ def groups(day: Iterable[CommitInfo], section: Size, budget: int | None) -> Iter
             if filled[-1] and _exceeds([*filled[-1], it], section, budget):
                 filled.append([])
             filled[-1].append(it)
-        yield from (
-            group for group in map(partial(_without_dominant, section=section), filled) if len(group) > 1
-        )
+        found = [_without_dominant(group, section) for group in filled]
+        yield from (group for group in found if len(group) > 1)
 
 
 def _exceeds(group: Sequence[CommitInfo], section: Size, budget: int | None) -> bool:

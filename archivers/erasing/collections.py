@@ -11,10 +11,10 @@ from pymongo.client_session import ClientSession
 
 from archivers.erasing.erasure import Erasure, Selected
 from archivers.erasing.work import ErasureWork, names_of
-from archivers.moving.online import archive_collections
 from archivers.records.receipts import MERGED, MERGING
 from archivers.versions.kept import KeptVersions
 from archivers.writes.delete import chunks
+from archivers.writes.online import archive_collections
 from buckets.bson.cursor import find_raw
 from buckets.bson.queries import ids_query
 from buckets.bson.raw import LOSSLESS, Batch
@@ -79,7 +79,7 @@ class CollectionEraser:
                 if self._place.name == "online":
                     self._work.forget(piece)
                 names, count = self._work.transaction(partial(self._delete, piece))
-                self._work.note(names)
+                self._work.counted.update(names)
                 self._work.context.progress("erased buckets", count)
                 deleted += count
         return deleted

@@ -33,12 +33,8 @@ class AffectedCommit(NamedTuple):
     names: set[int]  # of those that go, see `names_of`
 
 
-def _ignore(_to_erase: Batch) -> None:
-    pass
-
-
 def commits_of(
-    archive: OfflineArchive, erasure: Erasure, visit: Callable[[Batch], None] = _ignore
+    archive: OfflineArchive, erasure: Erasure, visit: Callable[[Batch], None] = lambda _to_erase: None
 ) -> Iterator[AffectedCommit]:
     """Yields the commits that hold something of the series in the range, or across its edges. `visit` is
     called with the buckets that go, section by section, since they may not fit into memory together."""
@@ -94,7 +90,7 @@ class CommitEraser:
         successor = registry.erase(manifest, held.found.erased.tolist(), record)
         if successor is not None:
             KnownCopies(self._run).note_merged(self._archive, successor)
-        work.note(noted)
+        work.counted.update(noted)
         work.context.progress("erased archived buckets", count)
 
 
@@ -111,7 +107,7 @@ def superseded_files_of(
 
 def erase_versions(work: ErasureWork, archive: OfflineArchive) -> None:
     """Rewrites the files of superseded versions. The new file is written before the old one is deleted."""
-    kept = Superseded(archive.store, archive.policy.name)
+    kept = Superseded(archive)
     for file, left, found in list(superseded_files_of(kept, work.erasure)):
         if len(found.erased):
             work.context.check()

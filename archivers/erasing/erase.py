@@ -10,33 +10,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from pymongo.client_session import ClientSession
 
 from archivers.context import ArchiveContext
-from archivers.erasing.collections import CollectionEraser, VersionsEraser, held_in, kept_of, places_of
-from archivers.erasing.commits import (
-    CommitEraser,
-    commits_of,
-    erase_removed,
-    erase_versions,
-    removed_files_of,
-    superseded_files_of,
-)
-from archivers.erasing.erasure import Erasure, Selected
+from archivers.erasing.collections import CollectionEraser, VersionsEraser, places_of
+from archivers.erasing.commits import CommitEraser, erase_removed, erase_versions
+from archivers.erasing.erasure import Erasure
 from archivers.erasing.limits import check_edges, check_erasable
 from archivers.erasing.report import COUNTS, ErasureReport
-from archivers.erasing.search import remaining
+from archivers.erasing.search import count_records, in_archive, in_collections, remaining, unreached
 from archivers.erasing.summaries import erase_summaries, summaries_of
-from archivers.erasing.unreached import unreached
-from archivers.erasing.work import ErasureWork, names_of
-from archivers.versions.kept import KeptVersions
-from archivers.versions.superseded import Superseded
-from archivers.writes.delete import chunks
-from buckets.bson.raw import Batch
-from buckets.source import Source
+from archivers.erasing.work import ErasureWork
 from config.policies import Policy
-from rollups.rolling.quarantine import Quarantine
 
 
 @dataclass(frozen=True)
@@ -51,11 +38,19 @@ class ErasureFacts:
 def plan_erasure(context: ArchiveContext, erasure: Erasure, others: Sequence[Policy]) -> ErasureReport:
     """Returns what `erase` would do. Changes nothing. Raises UsageError as it does."""
     check_erasable(context, erasure, others)
-    counter = _Counter(context, erasure)
-    counter.run()
-    check_edges(counter.across)
-    counts = {name: counter.counts[name] for name in COUNTS}
-    return ErasureReport(counts, list(unreached(context, erasure)))
+    archive, counts, counted, across = context.offline(context.keys), Counter[str](), set[int](), 0
+    archived = in_archive(archive, erasure) if archive is not None else ()
+    for it in chain(in_collections(context, erasure), archived):
+        context.check()
+        counts.update({"buckets": len(it.names - counted), it.kind: it.erased})
+        counts["commits_rewritten"] += it.kind == "archived" and it.erased > 0
+        counted |= it.names
+        across += it.across
+    counts += count_records(context, erasure)
+    counts["summaries"] = sum(len(it) for _, it in summaries_of(context, erasure))
+    check_edges(across)
+    named = {name: counts[name] for name in COUNTS}
+    return ErasureReport(named, list(unreached(context, erasure)))
 
 
 def erase(context: ArchiveContext, erasure: Erasure, facts: ErasureFacts) -> ErasureReport:
@@ -108,56 +103,3 @@ def _end(work: ErasureWork, session: ClientSession) -> dict[str, int]:
     work.context.deletions.record_event("erase", facts, session)
     work.erasures.end(session)
     return counts
-
-
-class _Counter:
-    """Counts what would be erased."""
-
-    def __init__(self, context: ArchiveContext, erasure: Erasure) -> None:
-        self._context = context
-        self._erasure = erasure
-        self._counted: set[int] = set()
-        self.counts: Counter[str] = Counter()
-        self.across = 0
-
-    def run(self) -> None:
-        """Counts place by place."""
-        for place in places_of(self._erasure):
-            source = Source(self._context.database, self._context.policy, place.collection, place.overflow)
-            for batch, found in held_in(source, self._erasure):
-                erased = batch.take(found.erased)
-                self._add(place.name, names_of(erased), found)
-                if place.name == "live":
-                    self._count_records(erased)
-        if self._context.to == "online":
-            kept = KeptVersions(self._context.database, self._context.policy)
-            self.counts["versions"] += sum(len(found.erased) for _, found in kept_of(self._erasure, kept))
-        self._count_offline()
-        self.counts["summaries"] = sum(len(it) for _, it in summaries_of(self._context, self._erasure))
-
-    def _count_records(self, erased: Batch) -> None:
-        """Counts the pins of live buckets, and their records of the quarantine."""
-        quarantine = Quarantine(self._context.database, self._context.policy, self._context.now)
-        for piece in chunks(erased):
-            ids = piece.main.ids
-            self.counts.update({"pins": self._context.pins.count(ids), "quarantine": quarantine.count(ids)})
-
-    def _count_offline(self) -> None:
-        archive = self._context.offline(self._context.keys)
-        if archive is None:
-            return
-        for held in commits_of(archive, self._erasure):
-            self._add("archived", held.names, held.found)
-            self.counts["commits_rewritten"] += len(held.found.erased) > 0
-        kept = Superseded(archive.store, archive.policy.name)
-        self.counts["versions"] += sum(
-            len(found.erased) for _, _, found in superseded_files_of(kept, self._erasure)
-        )
-        aside = removed_files_of(archive.store, self._erasure)
-        self.counts["set_aside"] = sum(len(it.erased) for it in aside)
-
-    def _add(self, place: str, names: set[int], found: Selected) -> None:
-        self._context.check()
-        self.counts.update({"buckets": len(names - self._counted), place: len(found.erased)})
-        self._counted |= names
-        self.across += len(found.across)

@@ -1,8 +1,12 @@
-"""Searches all that a policy keeps for a series, once it is erased."""
+"""Searches all that a policy keeps for a series, once it is erased; and names the places that no erasure
+reaches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence, Set
+from itertools import chain, groupby, islice
+from typing import NamedTuple
 
 from archivers.context import ArchiveContext, offline_archive
 from archivers.erasing.collections import held_in, kept_of, places_of
@@ -11,16 +15,48 @@ from archivers.erasing.erasure import Erasure
 from archivers.erasing.report import Remaining, counted
 from archivers.erasing.summaries import summaries_of
 from archivers.erasing.texts import TextSearch
-from archivers.erasing.unreached import unreached
+from archivers.erasing.work import names_of
 from archivers.format.archive import OfflineArchive
+from archivers.stores.base import ObjectStore, StoreError
 from archivers.versions.kept import KeptVersions
 from archivers.versions.superseded import Superseded
+from archivers.writes.delete import MAX_BUCKETS
+from buckets.fields.times import as_text
 from buckets.source import Source
 from config.policies import Policy
+from rollups.rolling.quarantine import Quarantine
 
 _ACROSS = "buckets of the series reach over the edge of the range"
-_VERSIONS = "versions of buckets are of the series"
+_WHAT = {
+    "live": "buckets are of the series",
+    "online": "buckets are of the series",
+    "versions": "versions of buckets are of the series",
+    "archived": "buckets of the commit are of the series",
+    "set_aside": "documents are of the series",
+}
 _UNREADABLE = "the file can't be read as documents: look at it, and delete it"
+_DIGESTS = (
+    "manifests and receipts keep digests of what was erased, and filters that tell which series a commit "
+    "held: whoever knows nearly all of a document can find the rest by trial"
+)
+_NUMBERS = (
+    "numbers, true, false, and texts of one or two characters are looked for as values of the series, and "
+    "not inside texts"
+)
+_OPLOG = "it contains what was deleted until that is overwritten"
+_OTHERS = "backups, exports, logs, and collections into which buckets were restored are not searched"
+
+
+class PlaceHolding(NamedTuple):
+    """What a place, or a part of it, holds of the series: how much goes, and how many buckets reach over the
+    edge of the range. `kind`: the name of its count. `names`: of the buckets that go, see `names_of`."""
+
+    kind: str
+    place: str
+    erased: int
+    across: int = 0
+    names: Set[int] = frozenset()
+    is_readable: bool = True
 
 
 def remaining(context: ArchiveContext, erasure: Erasure, others: Sequence[Policy]) -> Iterator[Remaining]:
@@ -40,32 +76,85 @@ def remaining(context: ArchiveContext, erasure: Erasure, others: Sequence[Policy
 def _by_series(context: ArchiveContext, erasure: Erasure, *, is_own: bool) -> Iterator[Remaining]:
     """Yields what holds the series by its fields. `is_own`: the erasure is of the policy itself. Of another
     policy the source is not searched again."""
-    for place in places_of(erasure)[not is_own :]:
-        source = Source(context.database, erasure.policy, place.collection, place.overflow)
-        found = [it for _, it in held_in(source, erasure)]
-        yield from counted(place.collection, "buckets are of the series", sum(len(it.erased) for it in found))
-        yield from counted(place.collection, _ACROSS, sum(len(it.across) for it in found))
-    archive = erasure.policy.archive
-    if archive is not None and archive.to == "online":
-        kept = KeptVersions(context.database, erasure.policy)
-        count = sum(len(found.erased) for _, found in kept_of(erasure, kept))
-        yield from counted(kept.name, _VERSIONS, count)
+    yield from _reported(in_collections(context, erasure, is_own=is_own))
     for collection, some in summaries_of(context, erasure, is_within=True):
         yield from counted(collection.name, "summaries are of the series", len(some))
     offline = offline_archive(context.connections, erasure.policy)
     if offline is not None:
-        yield from _in_archive(offline, erasure)
+        yield from _reported(in_archive(offline, erasure))
 
 
-def _in_archive(archive: OfflineArchive, erasure: Erasure) -> Iterator[Remaining]:
-    for held in commits_of(archive, erasure):
-        place = archive.place(held.manifest.name)
-        yield from counted(place, "buckets of the commit are of the series", len(held.found.erased))
-        yield from counted(place, _ACROSS, len(held.found.across))
-    for file, _, found in superseded_files_of(Superseded(archive.store, erasure.policy.name), erasure):
-        yield from counted(f"{archive.store.url}/{file.key}", _VERSIONS, len(found.erased))
-    for aside in removed_files_of(archive.store, erasure):
-        place = f"{archive.store.url}/{aside.key}"
-        if aside.documents is None:
+def _reported(places: Iterable[PlaceHolding]) -> Iterator[Remaining]:
+    for (kind, place), some in groupby(places, lambda it: (it.kind, it.place)):
+        held = list(some)
+        if not all(it.is_readable for it in held):
             yield Remaining(place, _UNREADABLE, True)
-        yield from counted(place, "documents are of the series", len(aside.erased))
+        yield from counted(place, _WHAT[kind], sum(it.erased for it in held))
+        yield from counted(place, _ACROSS, sum(it.across for it in held))
+
+
+def in_collections(
+    context: ArchiveContext, erasure: Erasure, *, is_own: bool = True
+) -> Iterator[PlaceHolding]:
+    """Yields what the collections of a policy hold: buckets, and versions of these beside an online archive.
+    `is_own`: also the source."""
+    for place in places_of(erasure)[not is_own :]:
+        source = Source(context.database, erasure.policy, place.collection, place.overflow)
+        for batch, found in held_in(source, erasure):
+            names = names_of(batch.take(found.erased))
+            yield PlaceHolding(place.name, place.collection, len(found.erased), len(found.across), names)
+    if erasure.policy.archive is not None and erasure.policy.archive.to == "online":
+        kept = KeptVersions(context.database, erasure.policy)
+        for _, found in kept_of(erasure, kept):
+            yield PlaceHolding("versions", kept.name, len(found.erased))
+
+
+def in_archive(archive: OfflineArchive, erasure: Erasure) -> Iterator[PlaceHolding]:
+    """Yields what the commits of an offline archive hold, and the files beside them."""
+    for it in commits_of(archive, erasure):
+        place, found = archive.place(it.manifest.name), it.found
+        yield PlaceHolding("archived", place, len(found.erased), len(found.across), it.names)
+    for file, _, found in superseded_files_of(Superseded(archive), erasure):
+        yield PlaceHolding("versions", f"{archive.store.url}/{file.key}", len(found.erased))
+    for aside in removed_files_of(archive.store, erasure):
+        place, is_readable = f"{archive.store.url}/{aside.key}", aside.documents is not None
+        yield PlaceHolding("set_aside", place, len(aside.erased), is_readable=is_readable)
+
+
+def count_records(context: ArchiveContext, erasure: Erasure) -> Counter[str]:
+    """Returns how many live buckets of the series are pinned, and how many are recorded as quarantined."""
+    counts = Counter[str]()
+    recorded = Quarantine(context.database, erasure.policy, context.now).recorded()
+    ids = (it["_id"]["id"] for it in recorded)
+    pages = iter(lambda: list(islice(ids, MAX_BUCKETS)), [])
+    for name, found in (("pins", context.pins.pages()), ("quarantine", pages)):
+        for batch in chain.from_iterable(map(context.source.by_ids, found)):
+            counts[name] += len(erasure.sort(batch).erased)
+    return counts
+
+
+def unreached(context: ArchiveContext, erasure: Erasure) -> Iterator[Remaining]:
+    """Yields the places that an erasure does not reach. Only older versions of files count as found."""
+    if context.store is not None and context.to == "offline":
+        yield from _older_versions(context.store, erasure.policy.name)
+        yield Remaining(f"{context.store.url}/{erasure.policy.name}/meta", _DIGESTS, False)
+    if not erasure.matcher.is_whole and not erasure.within.is_bounded:
+        yield Remaining("collections and files", _NUMBERS, False)
+    yield Remaining("the oplog of MongoDB", _OPLOG, False)
+    yield Remaining("elsewhere", _OTHERS, False)
+
+
+def _older_versions(store: ObjectStore, policy: str) -> Iterator[Remaining]:
+    place = f"{store.url}/{policy}/"
+    try:
+        older = store.older_versions(f"{policy}/")
+    except StoreError as error:
+        yield Remaining(place, f"cannot find out whether older versions of files are kept: {error}", False)
+        return
+    if older.count:
+        until = older.locked_until
+        lock = "" if until is None else f", and locks some of them until {as_text(until)}"
+        why = (
+            f"the store keeps {older.count:,} older versions of files{lock}. Delete them by their version ids"
+        )
+        yield Remaining(place, why, True)

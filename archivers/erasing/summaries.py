@@ -17,7 +17,7 @@ from archivers.erasing.work import ErasureWork
 from archivers.upkeep import roll_up_all
 from buckets.bson.cursor import find_raw
 from buckets.bson.queries import ids_query
-from buckets.bson.raw import Docs, as_queried
+from buckets.bson.raw import as_queried
 from buckets.bson.types import first_at
 from buckets.fields.selectors import series_text, summary_query
 from buckets.fields.times import TimeRange
@@ -45,20 +45,16 @@ def summaries_of(
     for level in levels_of(erasure.policy):
         collection = target(context.database, level.collection)
         for documents in find_raw(collection, query, fields={"_id": 1}):
-            mine = [i for i, it in enumerate(documents) if _is_of(it, erasure)]
+            mine = [documents.raw_id(i) for i, it in enumerate(documents) if _is_of(it, erasure)]
             for at in range(0, len(mine), _AT_ONCE):
-                yield collection, _ids(documents, mine[at : at + _AT_ONCE])
-
-
-def _ids(documents: Docs, indices: list[int]) -> list[bytes]:
-    return [documents.raw_id(i) for i in indices]
+                yield collection, mine[at : at + _AT_ONCE]
 
 
 def _is_of(document: bytes, erasure: Erasure) -> bool:
-    values = {
-        name: as_queried(first_at(document, ("_id", "series", *split(name)))) for name in erasure.series
-    }
-    return all(series_text(values[name]) == text for name, text in erasure.series.items())
+    return all(
+        series_text(as_queried(first_at(document, ("_id", "series", *split(name))))) == text
+        for name, text in erasure.series.items()
+    )
 
 
 def erase_summaries(work: ErasureWork, *, is_deleted_early: bool) -> None:

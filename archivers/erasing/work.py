@@ -35,7 +35,7 @@ class ErasureWork:
     context: ArchiveContext
     erasure: Erasure
     others: Sequence[Policy] = ()  # that read the same collection
-    counted: set[int] = field(default_factory=set)  # the buckets that are counted, 8 bytes each
+    counted: set[int] = field(default_factory=set)  # buckets of which no copy is counted again, 8 bytes each
 
     @cached_property
     def erasures(self) -> Erasures:
@@ -62,16 +62,12 @@ class ErasureWork:
 
     def take(self, names: set[int], count: int, place: str, session: ClientSession) -> set[int]:
         """Checks, in the transaction that destroys buckets in a place, that they may go, and counts them.
-        `count`: how many go from that place. `names`: see `names_of`. Returns what to note once it is
-        committed."""
+        `count`: how many go from that place. `names`: see `names_of`. Returns what is `counted` from the
+        commit of the transaction on."""
         self.check_not_held(session)
         new = names - self.counted
         self.erasures.count({"buckets": len(new), place: count}, session)
         return new
-
-    def note(self, names: set[int]) -> None:
-        """Notes buckets that are counted: copies of them are not counted again."""
-        self.counted.update(names)
 
     def count(self, **counts: int) -> None:
         """Counts what was erased without a transaction of its own."""

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from archivers.context import ArchiveContext
-from buckets.bson.raw import Batch
 from buckets.decoding.decode import Decoded, decode
 from buckets.fields.times import DAY_MS, FIRST_MS, as_ms
 from config.fingerprint import layout_fingerprint
@@ -133,20 +132,13 @@ def _outcomes_of(rules: Sequence[PolicyRule], found: Sequence[RuleOutcome], unti
     for batch in source.ending(NEVER, until):
         context.check()
         decoded = decode(batch, policy)
-        sizes = _sizes(batch)[decoded.units]
+        sizes = batch.sizes[decoded.units]
         for it, outcome in zip(rules, found, strict=True):
             movable = np.isin(decoded.units, it.context.movable(batch))
             outcome.archived.add(decoded, sizes, movable & (decoded.last < it.archived_before))
             outcome.deleted += int((movable & (decoded.last < it.deleted_before)).sum())
             outcome.broken += len(batch) - len(decoded.units)
         context.progress("buckets weighed", len(batch))
-
-
-def _sizes(batch: Batch) -> NDArray[np.int64]:
-    """Returns the bytes of each bucket with its overflow."""
-    sizes = np.diff(batch.main.offsets)
-    np.add.at(sizes, batch.owner, np.diff(batch.extra.offsets))
-    return sizes
 
 
 def expired_summaries(context: ArchiveContext) -> dict[str, int]:

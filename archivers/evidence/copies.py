@@ -12,18 +12,17 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, NamedTuple
 
-import bson
 import numpy as np
 from bson.objectid import ObjectId
 
 from archivers.context import ArchiveContext
 from archivers.evidence.series import is_of_series
 from archivers.format.archive import OfflineArchive
-from archivers.moving.online import archived_source
 from archivers.records.receipts import live_of
 from archivers.versions.history import History, OfflineHistories, OnlineHistories, Version, one_of
-from archivers.writes.delete import same_id
-from buckets.bson.raw import LOSSLESS, Batch, Docs
+from archivers.writes.delete import name_of, same_id
+from archivers.writes.online import archived_source
+from buckets.bson.raw import Batch
 from buckets.decoding.decode import decode
 from buckets.fields.selectors import Selector, selector_query
 from buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, as_ms
@@ -82,7 +81,7 @@ class BucketFinder:
 
     def by_id(self, identity: Any, at_ms: int | None) -> list[FoundBucket]:
         """Returns the bucket with this `_id`, or none. `at_ms`: on the UTC day of this instant."""
-        name = same_id(raw_id_of(identity))
+        name = name_of(identity)
         live = [one_of(it, i) for it in self._source.by_ids([identity]) for i in range(len(it))][:1]
         if live:
             return self._with_copies(live, self._policy)
@@ -155,8 +154,7 @@ class BucketFinder:
             for name, history in histories.items():
                 found[name].copies = list(self._offline_copies(history))
         elif self._context.to == "online":
-            archived = archived_source(self._context.database, policy)
-            online = OnlineHistories(self._context.database, policy, archived).of(whole, policy, [])
+            online = OnlineHistories(self._context.database, policy).of(whole, policy, [])
             waiting = self._context.receipts.copied(whole.main.ids)
             for name, history in online.items():
                 found[name].copies = list(_online_copies(history, waiting))
@@ -179,11 +177,6 @@ def _online_copies(history: History, waiting: dict[bytes, datetime]) -> Iterator
         yield Copy(version, raw_id in waiting, waiting.get(raw_id))
     if merged is not None and merged.unit(0) != history.last.bucket.unit(0):
         yield Copy(history.last._replace(bucket=merged), may_be_live=False, copied=None)
-
-
-def raw_id_of(identity: Any) -> bytes:
-    """Returns an `_id` as `Docs.raw_id` gives it."""
-    return Docs.of([bson.encode({"_id": identity}, codec_options=LOSSLESS)]).raw_id(0)
 
 
 def _spans(identity: Any, at_ms: int | None) -> Iterator[Span]:

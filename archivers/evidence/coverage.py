@@ -90,7 +90,7 @@ def coverage(context: ArchiveContext, query: CoverageQuery) -> list[Row]:
     """
     check_selector(context.policy, query.series)
     check_archive(context.database, context.policy, context.store)
-    counter = SummaryCounter(context.database, context.policy, query.series)
+    counter = SummaryCounter(context, query.series)
     start, end = _range(context, counter, query)
     reader = InventoryReader(context, query.series)
     rows: list[Row] = []
@@ -119,24 +119,20 @@ def _range(context: ArchiveContext, counter: SummaryCounter, query: CoverageQuer
 
 def known_span(context: ArchiveContext) -> tuple[int, int]:
     """Returns a range, in milliseconds, that contains everything that is known; (0, 0) where nothing is."""
-    return _known(context, SummaryCounter(context.database, context.policy, {}))
+    return _known(context, SummaryCounter(context, {}))
 
 
 def _known(context: ArchiveContext, counter: SummaryCounter) -> tuple[int, int]:
-    spans = [it for it in (_live_span(context), _archived_span(context), counter.span()) if it]
+    archived = archived_reader(context.connections, context.policy, context.state.listed).span()
+    spans = [it for it in (_live_span(context), archived, counter.span()) if it]
     return min((it[0] for it in spans), default=0), max((it[1] for it in spans), default=0)
 
 
 def _live_span(context: ArchiveContext) -> tuple[int, int] | None:
-    source, policy = context.source, context.policy
-    first, last = source.earliest(), source.latest()
-    if first is None or last is None:
+    found, policy = context.source.span(), context.policy
+    if found is None:
         return None
-    return first, last + (length_ms(policy) if policy.model == "slots" else 1)
-
-
-def _archived_span(context: ArchiveContext) -> tuple[int, int] | None:
-    return archived_reader(context.connections, context.policy, context.state.listed).span()
+    return found[0], found[1] + (length_ms(policy) if policy.model == "slots" else 1)
 
 
 def _slices(context: ArchiveContext, start: int, end: int, step: int) -> Iterator[Grid]:
@@ -249,8 +245,8 @@ def _days(inventory: Inventory, is_part: bool) -> list[Day]:
                 is_part=is_part,
                 may_hold=any(it.may_hold for it in parts),
                 held=sum(it.part.rows for it in parts),
-                closed=sum(it.part.rows for it in parts if it.is_closed),
-                copied=sum(it.part.rows for it in parts if it.is_all_live),
+                closed=sum(it.part.rows for it in parts if not it.live),
+                copied=sum(it.part.rows for it in parts if it.live == it.manifest.buckets),
                 summarised=counts.readings[rows],
                 summarised_all=int(summarised_all[number]),
                 is_summarised=counts.known[rows],

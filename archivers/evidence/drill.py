@@ -115,7 +115,7 @@ def _equal(context: ArchiveContext, manifest: Manifest, batch: Batch) -> int:
 def _without_namesakes(piece: Batch) -> Iterator[Batch]:
     """Yields the buckets so that no two have one `_id`: an archive may hold several versions of a bucket."""
     while len(piece):
-        later = np.array(sorted(repeated(piece.main)), dtype=np.int64)
+        later = sorted(repeated(piece.main))
         yield piece.take(np.setdiff1d(np.arange(len(piece)), later))
         piece = piece.take(later)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from archivers.context import ArchiveContext
-from archivers.evidence.copies import BucketFinder, Copy, FoundBucket, Searched
+from archivers.evidence.copies import BucketFinder, FoundBucket, Searched
 from archivers.evidence.coverage import CoverageQuery, coverage
 from archivers.evidence.fate import End, Facts, Fate, Windows, fate
 from archivers.evidence.history import BucketHistory, Event
@@ -70,8 +69,8 @@ def explain(
     readers: Sequence[Policy] = (),
 ) -> ExplainResult:
     """Returns all that is known of a bucket. `through`: windows that end before it (milliseconds) are rolled
-    up; None: none has to be. `readers`: other policies that roll up the collection. Raises UsageError where there is no such series, HaltedError where the archive
-    is not all there."""
+    up; None: none has to be. `readers`: other policies that roll up the collection. Raises UsageError where
+    there is no such series, HaltedError where the archive is not all there."""
     check_selector(context.policy, question.series)
     check_archive(context.database, context.policy, context.store)
     finder = BucketFinder(context)
@@ -161,9 +160,5 @@ def _equal_copy(policy: Policy, found: FoundBucket) -> Any:
     if found.live is None:
         return None
     mine = units(policy, found.live)
-    equal = [it for it in _open(found.copies) if units(policy, it.version.bucket) == mine]
+    equal = [it for it in found.copies if it.may_be_live and units(policy, it.version.bucket) == mine]
     return equal[-1].copied if equal else None
-
-
-def _open(copies: Sequence[Copy]) -> list[Copy]:
-    return [it for it in copies if it.may_be_live]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from buckets.bson.raw import Batch
 from buckets.columns import Columns
 from buckets.decoding.decode import Decoded
-from buckets.fields.selectors import Selector, selects
+from buckets.fields.selectors import Selector, selected
 from buckets.fields.times import DAY_MS
 from config.policies import Policy
 
@@ -89,10 +89,7 @@ class Tally:
 
     def chosen(self, columns: Columns) -> Flags:
         """Returns which readings are of the series asked for, (n,)."""
-        wanted = np.array(
-            [selects(one, self.policy, self.selector) for one in columns.series], dtype=np.bool_
-        )
-        return wanted[columns.series_of_readings]
+        return selected(columns.series, self.policy, self.selector)[columns.series_of_readings]
 
     def rows_of(self, columns: Columns, readings: Flags) -> Counts:
         """Returns how many buckets have some of these readings in each row."""

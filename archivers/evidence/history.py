@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from archivers.context import ArchiveContext
 from archivers.evidence.copies import Copy, FoundBucket
@@ -19,7 +19,6 @@ from buckets.bson.raw import TOLERANT, as_queried, without_uuid
 from buckets.fields.times import as_date, as_ms
 from rollups.rolling import quarantine
 
-Document = dict[str, Any]
 What = Literal["quarantined", "copied", "merged", "rewritten", "deleted", "pinned"]
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from bson.datetime_ms import DatetimeMS
 
 from archivers.context import ArchiveContext
-from archivers.moving.online import archive_collections, archived_source
+from archivers.writes.online import archive_collections, archived_source
 from buckets.fields.times import DAY_MS
 from config.fingerprint import fingerprint
 from config.policies import LevelName, Policy

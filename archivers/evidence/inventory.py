@@ -19,10 +19,10 @@ from archivers.expiring.online import tombstones_of
 from archivers.expiring.rule import RetentionRule
 from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Manifest, Part
-from archivers.moving.online import archived_source
 from archivers.reading.reader import ArchivedReader
 from archivers.records.receipts import live_of
 from archivers.records.registry import Registry
+from archivers.writes.online import archived_source
 from buckets.bson.raw import Batch
 from buckets.decoding.decode import Decoded, decode
 from buckets.fields.selectors import Selector, selector_query
@@ -47,16 +47,6 @@ class HeldPart(NamedTuple):
     def span(self) -> tuple[int, int]:
         """Returns the times of its first and last reading, milliseconds."""
         return as_ms(self.part.first), as_ms(self.part.last)
-
-    @property
-    def is_closed(self) -> bool:
-        """Returns whether none of the commit's buckets is live any more."""
-        return self.live == 0
-
-    @property
-    def is_all_live(self) -> bool:
-        """Returns whether all of the commit's buckets are still live."""
-        return self.live == self.manifest.buckets
 
 
 @dataclass(frozen=True)

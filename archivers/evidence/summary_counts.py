@@ -10,15 +10,14 @@ import numpy as np
 from bson.datetime_ms import DatetimeMS
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
-from pymongo.database import Database
 
 from archivers.evidence.grid import Counts, Flags, Grid, Span
 from buckets.fields.selectors import Selector, selects, summary_query
 from buckets.fields.times import DAY_MS
-from config.policies import Policy
 from rollups import progress
 from rollups.calendar.levels import Level, levels_of
 from rollups.calendar.windows import HIGHEST, LOWEST
+from rollups.context import RunContext
 from rollups.summaries import documents
 
 Document = dict[str, Any]
@@ -48,9 +47,8 @@ class SummaryCounts:
 class SummaryCounter:
     """Counts readings by the summaries of one policy."""
 
-    def __init__(self, database: Database[Document], policy: Policy, selector: Selector) -> None:
-        self._database = database
-        self._policy = policy
+    def __init__(self, context: RunContext, selector: Selector) -> None:
+        self._database, self._policy = database, policy = context.database, context.policy
         self._selector = selector
         self._through = progress.load(database, policy).through
         self._gone = progress.gone_before(database, policy)

@@ -41,15 +41,9 @@ def _run(context: ArchiveContext, *, writes: bool) -> ExpiryReport:
     if rule is None:
         return ExpiryReport()
     if context.to == "online":
-        online = OnlineExpiry(context, rule, writes)
-        online.run()
-        return online.report
+        return OnlineExpiry(context, rule, writes).run()
     archive = context.offline(context.keys)
-    if archive is None:
-        return ExpiryReport()
-    offline = OfflineExpiry(context, archive, rule, writes)
-    offline.run()
-    return offline.report
+    return ExpiryReport() if archive is None else OfflineExpiry(context, archive, rule, writes).run()
 
 
 def undelete(context: ArchiveContext, within: TimeRange = EVER) -> set[int]:

@@ -19,8 +19,8 @@ from archivers.expiring.rule import RetentionRule
 from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Manifest
 from archivers.format.writing import Maker
-from archivers.records.receipts import Receipts, commit_of
-from archivers.records.replaced import with_replaced
+from archivers.records.heads import with_replaced
+from archivers.records.receipts import commit_of
 from archivers.recovering.commits import CommitRegistry
 from archivers.run import ArchiveRun
 from archivers.writes.held import may_cover
@@ -45,8 +45,9 @@ class OfflineExpiry:
     writes: bool
     report: ExpiryReport = field(default_factory=ExpiryReport)
 
-    def run(self) -> None:
-        """Puts tombstones on commits that are past their time, and removes those whose tombstones are due."""
+    def run(self) -> ExpiryReport:
+        """Puts tombstones on commits that are past their time, and removes those whose tombstones are due.
+        Returns the report."""
         new, due = [], []
         for receipt in list(self._past()):
             amount = receipt["days"], receipt["buckets"], receipt["bytes"]
@@ -69,20 +70,17 @@ class OfflineExpiry:
         for receipt in due:
             self.context.check()
             self._end(receipt)
-
-    @property
-    def _receipts(self) -> Receipts:
-        return self.context.receipts
+        return self.report
 
     def _past(self) -> Sequence[Document]:
         """Returns the receipts of commits that are past their time, the oldest first, and some of those whose
         originals may be live. Where originals are never deleted, only commits before the first live bucket
         are past their time."""
-        end, states = self.rule.end, ["closed"]
+        receipts, end, states = self.context.receipts, self.rule.end, ["closed"]
         if self.context.kept:
             live = self.context.source.earliest()
             end, states = min(end, end if live is None else live // DAY_MS * DAY_MS), ["closed", "open"]
-        whole = {"_id.policy": self._receipts.policy, "kind": "offline", "last": {"$lt": as_date(end)}}
+        whole = {"_id.policy": receipts.policy, "kind": "offline", "last": {"$lt": as_date(end)}}
         projection = {"$project": dict.fromkeys(_PROJECTED, 1)}
         pipeline: list[Document] = [
             {"$match": {**whole, "state": {"$in": states}, "seal": {"$exists": True}}},
@@ -91,15 +89,15 @@ class OfflineExpiry:
         ]
         if not self.context.kept:
             live_ones = [{"$match": {**whole, "state": "open"}}, {"$limit": _AT_ONCE}, projection]
-            pipeline.append({"$unionWith": {"coll": self._receipts.collection.name, "pipeline": live_ones}})
-        return list(self._receipts.collection.aggregate(pipeline))
+            pipeline.append({"$unionWith": {"coll": receipts.collection.name, "pipeline": live_ones}})
+        return list(receipts.collection.aggregate(pipeline))
 
     def _place_tombstones(self, new: Sequence[Document]) -> None:
         named = {"_id": {"$in": [it["_id"] for it in new]}}
         update = {"$set": {"tombstone": self.rule.tombstone}}
 
         def step(session: ClientSession) -> None:
-            self._receipts.collection.update_many(named, update, session=session)
+            self.context.receipts.collection.update_many(named, update, session=session)
 
         transaction(self.context.database, self.context.guard, step)
         self.context.progress("tombstones", len(new))
@@ -108,7 +106,7 @@ class OfflineExpiry:
         commit = commit_of(receipt)
         assert commit is not None
         manifest = self.archive.manifest(commit)
-        before = with_replaced(self._receipts, self.archive, manifest)
+        before = with_replaced(self.context.receipts, self.archive, manifest)
         amount = receipt["days"], receipt["buckets"], receipt["bytes"]
         if not self.writes:
             holds = self._holding(before, None)
@@ -119,7 +117,8 @@ class OfflineExpiry:
             return
         end = (as_ms(manifest.last) // DAY_MS + 1) * DAY_MS
         note_ended(self.context.database, self.context.policy, end)
-        registry = CommitRegistry(ArchiveRun.of(self.context), self.archive, self._maker)
+        maker = Maker(self.context.database.name, self.context.fence, self.context.now)
+        registry = CommitRegistry(ArchiveRun.of(self.context), self.archive, maker)
         step = partial(self._decide, registry, manifest, before)
         outcome = transaction(self.context.database, self.context.guard, step)
         if outcome == "gone":
@@ -128,10 +127,6 @@ class OfflineExpiry:
             self.context.progress("expired buckets", receipt["buckets"])
         elif outcome != "stays":
             self.report.held.update(dict.fromkeys(outcome, receipt["buckets"]))
-
-    @property
-    def _maker(self) -> Maker:
-        return Maker(self.context.database.name, self.context.fence, self.context.now)
 
     def _holding(self, manifests: Sequence[Manifest], session: ClientSession | None) -> list[str]:
         """Returns the names of the holds that cover some of these."""
@@ -149,12 +144,12 @@ class OfflineExpiry:
         """Decides, in the transaction, what happens to the commit, and records it. Returns the names of the
         holds that keep it, if any do."""
         name = manifest.commit
-        now = self._receipts.get(name, session) or {}
+        now = self.context.receipts.get(name, session) or {}
         states = ("closed", "open") if self.context.kept else ("closed",)
         if now.get("state") not in states or self.rule.stage(now.get("tombstone")) != "due":
             return "stays"
         if holds := self._holding(before, session):
-            self._receipts.update(name, {"$set": {"tombstone.held": holds}}, session)
+            self.context.receipts.update(name, {"$set": {"tombstone.held": holds}}, session)
             return holds
         registry.end(manifest, as_date(self.rule.end), session)
         facts = {

@@ -23,12 +23,12 @@ from pymongo.client_session import ClientSession
 from archivers.context import ArchiveContext
 from archivers.expiring.report import ExpiryReport
 from archivers.expiring.rule import RetentionRule
-from archivers.moving.online import archive_collections, archived_source
 from archivers.records.deletions import packed_ids
 from archivers.records.receipts import CODEC, MERGING, TOMBSTONE, Receipts
 from archivers.versions.kept import KeptVersions
 from archivers.writes.delete import chunks, same_id
 from archivers.writes.held import covered
+from archivers.writes.online import archive_collections, archived_source
 from buckets.bson.queries import ids_query
 from buckets.bson.raw import LOSSLESS, Batch
 from buckets.decoding.decode import decode
@@ -60,12 +60,13 @@ class OnlineExpiry:
     writes: bool
     report: ExpiryReport = field(default_factory=ExpiryReport)
 
-    def run(self) -> None:
-        """Puts tombstones on days that are past their time, and removes those whose tombstones are due."""
+    def run(self) -> ExpiryReport:
+        """Puts tombstones on days that are past their time, and removes those whose tombstones are due.
+        Returns the report."""
         end = self._end
         if (first := self._archived.earliest_ending(FIRST_MS)) is None or first >= end:
-            return
-        known = {it["day"]: it for it in tombstones_of(self._receipts)}
+            return self.report
+        known = {it["day"]: it for it in tombstones_of(self.context.receipts)}
         new: dict[int, int] = {}
         for day in self._days(first, end, known):
             record = known.get(day, {})
@@ -81,10 +82,7 @@ class OnlineExpiry:
                 amount.add([day], record["buckets"], 0)
         if self.writes and new:
             self._place_tombstones(new)
-
-    @property
-    def _receipts(self) -> Receipts:
-        return self.context.receipts
+        return self.report
 
     @cached_property
     def _archived(self) -> Source:
@@ -125,13 +123,13 @@ class OnlineExpiry:
         ]
 
         def step(session: ClientSession) -> None:
-            self._receipts.collection.bulk_write(updates, session=session)
+            self.context.receipts.collection.bulk_write(updates, session=session)
 
         transaction(self.context.database, self.context.guard, step)
         self.context.progress("tombstones", len(new))
 
     def _identity(self, day: int) -> Document:
-        return self._receipts.identity(f"tombstone-{day}")
+        return self.context.receipts.identity(f"tombstone-{day}")
 
     def _expire_day(self, day: int, tombstone: Document) -> None:
         """Removes the buckets of a day, except those that a hold keeps or whose originals are live."""
@@ -176,7 +174,7 @@ class OnlineExpiry:
         live: set[bytes] = set()
         if not self.context.kept:
             for state in ("copied", MERGING):
-                live |= self._receipts.open(piece.main.ids, state, session).keys()
+                live |= self.context.receipts.open(piece.main.ids, state, session).keys()
         is_live = [i for i, raw_id in enumerate(piece.main.raw_ids) if raw_id in live and i not in held]
         removable = np.setdiff1d(np.arange(len(piece)), [*held, *is_live])
         return SortedBuckets(removable, Counter(hold.name for hold in held.values()), len(is_live))
@@ -196,12 +194,11 @@ class OnlineExpiry:
         """Deletes buckets in the transaction. Nothing goes where the tombstone was lifted, or where the
         archived bucket has changed."""
         identity, nothing = self._identity(day), np.zeros(0, dtype=np.int64)
-        record = self._receipts.collection.find_one({"_id": identity}, session=session) or {}
+        record = self.context.receipts.collection.find_one({"_id": identity}, session=session) or {}
         tombstone: Document = record.get("tombstone", {})
         source = archived_source(self.context.database, self.context.policy, session)
         current = Batch.concat(list(source.by_raw_ids(piece.main.raw_ids)))
-        as_read = {current.unit(i) for i in range(len(current))}
-        has_changed = any(piece.unit(i) not in as_read for i in range(len(piece)))
+        has_changed = not set(piece.units) <= set(current.units)
         if has_changed or not tombstone or self.rule.stage(tombstone) != "due":
             return SortedBuckets(nothing, Counter(), 0)
         found = self._sort(piece, session)
@@ -209,7 +206,7 @@ class OnlineExpiry:
             self._remove(piece.take(found.removable), tombstone["at"], session)
             # This conflicts with a transaction that lifts the tombstone meanwhile.
             counted = {"$inc": {"expired": len(found.removable)}}
-            self._receipts.collection.update_one({"_id": identity}, counted, session=session)
+            self.context.receipts.collection.update_one({"_id": identity}, counted, session=session)
         return found
 
     def _remove(self, removable: Batch, placed: datetime, session: ClientSession) -> None:
@@ -221,7 +218,7 @@ class OnlineExpiry:
                 collection.delete_many(ids_query(documents.raw_ids), session=session)
         self._versions.clear(ids, session)
         if self.context.kept:
-            self._receipts.pull(ids, session)
+            self.context.receipts.pull(ids, session)
         decoded = decode(removable, self.context.policy)
         spans = decoded.spans()
         facts = {
@@ -231,7 +228,7 @@ class OnlineExpiry:
             "buckets": len(removable),
             "readings": len(decoded.columns.time),
             "ids": packed_ids(ids),
-            "documents_sha256": sha256(b"".join(map(removable.unit, range(len(removable))))).hexdigest(),
+            "documents_sha256": sha256(b"".join(removable.units)).hexdigest(),
             "tombstone_at": placed,
         }
         self.context.deletions.record_end(facts, session)
@@ -244,9 +241,9 @@ class OnlineExpiry:
         def step(session: ClientSession) -> None:
             if held:
                 update = {"tombstone.held": list(held), "tombstone.kept": list(held.values())}
-                self._receipts.collection.update_one(identity, {"$set": update}, session=session)
+                self.context.receipts.collection.update_one(identity, {"$set": update}, session=session)
             else:
-                self._receipts.collection.delete_one(identity, session=session)
+                self.context.receipts.collection.delete_one(identity, session=session)
 
         transaction(self.context.database, self.context.guard, step)
 

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from archivers.format import parquet
 from archivers.format.chain import ChainPosition
-from archivers.format.commit_index import ArchivedCommits, CommitIndex, Listed
-from archivers.format.keys import Keys
+from archivers.format.commit_index import ArchivedCommits
 from archivers.format.manifest import DamagedError, Manifest, Part
 from archivers.format.names import (
     Commit,
@@ -30,10 +29,10 @@ from archivers.format.names import (
     superseded_key,
 )
 from archivers.format.parts import decoding, fetch
-from archivers.format.recent import Recent
+from archivers.format.recent import Recent, section_key
 from archivers.format.rows import RowFilter, read_rows
 from archivers.format.writing import NOTHING, CommitWriter, Maker, Replaced, Written
-from archivers.stores.base import AlreadyExists, NotFound, ObjectStore
+from archivers.stores.base import AlreadyExists, NotFound
 from buckets.bson.raw import Batch
 from buckets.columns import Series, joined
 from buckets.decoding.decode import BucketSet
@@ -64,15 +63,8 @@ class OfflineArchive(ArchivedCommits):
     """The archive of one policy: its commits, what they hold, and how another one is made. Does not know
     which buckets are live."""
 
-    def __init__(
-        self,
-        policy: Policy,
-        store: ObjectStore,
-        index: CommitIndex | None = None,
-        keys: Keys | None = None,
-        listed: Listed | None = None,
-    ) -> None:
-        super().__init__(policy, store, index, keys, listed)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._recent = Recent()  # shared by the archive at other instants
         self.versions: dict[str, dict[str, str]] = {}  # in the last commit: key of each file -> version
 
@@ -159,7 +151,7 @@ class OfflineArchive(ArchivedCommits):
         check()
         self.chain.commit(manifest)
         if copied.batch is not None:
-            self._recent.put(manifest.sections[0], copied.batch)
+            self._recent.sections.put(section_key(manifest.sections[0]), copied.batch)
         return manifest
 
     def sections(self, manifest: Manifest, which: Sequence[bool] | None = None) -> Iterator[SectionBuckets]:
@@ -189,13 +181,14 @@ class OfflineArchive(ArchivedCommits):
     def load(self, manifest: Manifest, number: int) -> Batch:
         """Returns the documents of the section with this number, from 0; see `sections`."""
         section = manifest.sections[number]
-        if (recent := self._recent.get(section)) is not None:
+        key = section_key(section)
+        if (recent := self._recent.sections.get(key)) is not None:
             return recent
         batch = unpack(*self._read_back(_files(manifest, number), manifest.archived_policy))
         if batch.digest != section.documents_sha256:
             place = f"{self.store.url}/{section.buckets_file.key}"
             raise DamagedError("part-differs", place, "its commit does not contain the archived documents")
-        self._recent.put(section, batch)
+        self._recent.sections.put(key, batch)
         return batch
 
     def rows(self, manifest: Manifest, parts: Iterable[Part], row_filter: RowFilter) -> Iterator[Rows]:
@@ -208,9 +201,9 @@ class OfflineArchive(ArchivedCommits):
                 yield from read_rows(data, manifest.series_types, values, row_filter)
 
     def _part(self, part: Part) -> bytes:
-        if (data := self._recent.part(part)) is None:
+        if (data := self._recent.parts.get(part.sha256)) is None:
             data = fetch(self.store, part)
-            self._recent.put_part(part, data)
+            self._recent.parts.put(part.sha256, data)
         return data
 
     def holds(self, manifest: Manifest, batch: Batch) -> bool:

@@ -40,10 +40,6 @@ class ChainPosition(NamedTuple):
     receipt: LastReceipt | None
 
 
-def unknown(_commit: str) -> None:
-    """Returns None: no commit's seal is known."""
-
-
 class Chain:
     """The chain of manifests of a policy. `seal_of` returns the seal that a commit's manifest must have,
     where that is known. Without `keys` signatures are not verified."""

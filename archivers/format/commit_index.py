@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import NoReturn, Protocol, Self
 
-from archivers.format.chain import Chain, unknown
+from archivers.format.chain import Chain
 from archivers.format.keys import Keys
 from archivers.format.manifest import DamagedError, Manifest
 from archivers.format.names import Commit, commits, day, day_number, manifest_key
@@ -49,26 +50,21 @@ def _without_unfinished(manifests: Sequence[Manifest], commits: Iterable[Commit]
 Listed = dict[str, list[Commit]]
 
 
+@dataclass(eq=False)
 class ArchivedCommits:
     """The commits of one policy in a store, and how they are found.
 
-    With an index of what is registered, only commits after it are listed in the store, once."""
+    The index tells what is registered, and only commits after it are listed in the store, once. Without
+    `keys` signatures are not looked at. `listed` is shared by those that need not list the store again."""
 
-    def __init__(
-        self,
-        policy: Policy,
-        store: ObjectStore,
-        index: CommitIndex | None = None,
-        keys: Keys | None = None,
-        listed: Listed | None = None,
-    ) -> None:
-        """Without `keys` signatures are not looked at. `listed` is shared by those that need not list the
-        store again."""
-        self.policy = policy
-        self.store = store
-        self.index = index
-        self.chain = Chain(store, policy.name, index.seal if index else unknown, keys)
-        self._listed: Listed = {} if listed is None else listed
+    policy: Policy
+    store: ObjectStore
+    index: CommitIndex
+    keys: Keys | None = None
+    listed: Listed = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.chain = Chain(self.store, self.policy.name, self.index.seal, self.keys)
         self._types: dict[str, str] | None = None
 
     def commits(self) -> list[Commit]:
@@ -86,14 +82,13 @@ class ArchivedCommits:
         called. One that was not registered then may be by now; nothing that it holds had been deleted by
         then."""
         name = self.policy.name
-        if name not in self._listed:
-            known = self.index.sequence() if self.index else 0
-            self._listed[name] = list(commits(self.store, name, known))
-        return self._listed[name]
+        if name not in self.listed:
+            self.listed[name] = list(commits(self.store, name, self.index.sequence()))
+        return self.listed[name]
 
     def refresh(self) -> None:
         """Forgets the listing, so that the store is listed again."""
-        self._listed.pop(self.policy.name, None)
+        self.listed.pop(self.policy.name, None)
 
     def at(self, index: CommitIndex) -> Self:
         """Returns the same commits, as they were registered at another instant."""
@@ -103,15 +98,11 @@ class ArchivedCommits:
 
     def within(self, start_ms: int, end_ms: int) -> list[Commit]:
         """Returns the commits that may hold something of [start, end)."""
-        known = self.index.within(start_ms, end_ms) if self.index else []
+        known = self.index.within(start_ms, end_ms)
         names = {it.name for it in known}
         tail = (it for it in self.tail if it.name not in names and it.may_hold(start_ms, end_ms))
-        return known + [it for it in tail if not self._is_known(it)]
-
-    def _is_known(self, commit: Commit) -> bool:
-        """Returns whether a commit of the tail is registered. If it is, and is not found for a range, it
-        holds nothing of it, or has been replaced."""
-        return self.index is not None and self.index.knows(commit)
+        # One that is registered, and is not found for the range, holds nothing of it, or has been replaced.
+        return known + [it for it in tail if not self.index.knows(it)]
 
     def manifests(self, start_ms: int, end_ms: int, among: Iterable[Commit] | None = None) -> list[Manifest]:
         """Returns the commits that hold something of [start, end), leaving out those that another one has
@@ -165,8 +156,8 @@ class ArchivedCommits:
 
     def span(self) -> tuple[int, int] | None:
         """Returns a range, in milliseconds, that holds all readings; None where nothing is archived."""
-        known = self.index.span() if self.index else None
-        days = [*(known or ()), *(day_number(it) for commit in self.tail for it in commit[1:3])]
+        known = self.index.span()
+        days = [*(known or ()), *(day_number(text) for it in self.tail for text in (it.first, it.last))]
         return (min(days) * DAY_MS, (max(days) + 1) * DAY_MS) if days else None
 
     def missing(
@@ -194,8 +185,7 @@ class ArchivedCommits:
         is one table."""
         if self._types is None:
             fields = self.policy.series_names
-            known = self.index.types(fields) if self.index else None
-            self._types = known or self._types_of(self.tail, fields)
+            self._types = self.index.types(fields) or self._types_of(self.tail, fields)
         return self._types
 
     def _types_of(self, among: Sequence[Commit], fields: Sequence[str]) -> dict[str, str]:

@@ -21,8 +21,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import date
-from typing import NamedTuple
 
 from archivers.stores.base import ObjectStore
 from buckets.fields.times import as_date
@@ -34,7 +34,8 @@ COMMIT = re.compile(rf"({_DAY})_({_DAY})_f([0-9]+)_([0-9a-f]{{16}})")
 _FILE = re.compile(rf"(?:data/dt={_DAY}|meta/buckets)/([^/.]+)(?:\.[0-9]+)?\.parquet")
 
 
-class CommitName(NamedTuple):
+@dataclass(frozen=True)
+class CommitName:
     """A commit's name, taken apart."""
 
     name: str
@@ -47,19 +48,12 @@ class CommitName(NamedTuple):
         return self.first <= day(end_ms - 1) and self.last >= day(start_ms)
 
 
-class Commit(NamedTuple):
+@dataclass(frozen=True)
+class Commit(CommitName):
     """A commit, as the key of its manifest names it."""
 
-    name: str
-    first: str  # UTC days that it covers
-    last: str
-    fence: int
     sequence: int  # of its manifest in the chain
     seal: str | None = None  # that the manifest has to have, where it is known
-
-    def may_hold(self, start_ms: int, end_ms: int) -> bool:
-        """Returns whether a day of the commit overlaps [start, end), milliseconds."""
-        return self.first <= day(end_ms - 1) and self.last >= day(start_ms)
 
 
 def day(ms: int) -> str:
@@ -90,7 +84,7 @@ def parse_commit(name: str) -> CommitName | None:
 def commit_at(name: str, sequence: int, seal: str | None = None) -> Commit | None:
     """Returns the commit of this name, whose manifest has this number; None where it is no such name."""
     found = parse_commit(name)
-    return None if found is None else Commit(*found, sequence, seal)
+    return None if found is None else Commit(**vars(found), sequence=sequence, seal=seal)
 
 
 def _is_day(text: str) -> bool:
@@ -130,12 +124,6 @@ def _of_section(commit: str, section: int) -> str:
 def manifest_key(policy: str, sequence: int, commit: str) -> str:
     """Returns the key of a manifest."""
     return f"{policy}/meta/manifests/{sequence:0{DIGITS}d}_{commit}.json"
-
-
-def parse_manifest_key(policy: str, key: str) -> Commit | None:
-    """Returns the commit that a manifest's key names; None where no run would have given it."""
-    match = _MANIFEST.fullmatch(key.removeprefix(f"{policy}/meta/manifests/"))
-    return commit_at(match["commit"], int(match["sequence"])) if match else None
 
 
 def checkpoints_prefix(policy: str) -> str:
@@ -191,8 +179,9 @@ def commits(store: ObjectStore, policy: str, from_sequence: int = 0) -> Iterator
     prefix = f"{policy}/meta/manifests/"
     after = f"{prefix}{from_sequence:0{DIGITS}d}" if from_sequence else ""
     for found in store.list(prefix, after):
-        commit = parse_manifest_key(policy, found.key)
-        if commit is not None:
+        match = _MANIFEST.fullmatch(found.key.removeprefix(prefix))
+        commit = commit_at(match["commit"], int(match["sequence"])) if match else None
+        if commit is not None:  # else no run has put the file there
             yield commit
 
 

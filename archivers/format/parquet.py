@@ -32,6 +32,8 @@ _SHORT_BYTES = 1 << 16
 #: The type that Iceberg's specification has for instants in Parquet.
 _TIME = pa.timestamp("us", tz="UTC")
 _LIST_COLUMNS = ("units", "order", "rows", "hole", "width", "source", "reading", "field", "flag")
+#: The types of those that a `PackedGroup` has otherwise than as 32-bit integers.
+_OTHER_TYPES: dict[str, type[np.integer]] = {"rows": np.int64, "source": np.int8, "field": np.int16}
 
 
 def column_name(dotted: str) -> str:
@@ -176,7 +178,8 @@ def read_part(
     errors where a page's checksum is wrong."""
     columns = ["time", *(column_name(name) for name in value_fields)]
     table = _read(data, columns)
-    return as_ms(table["time"]), [_numbers(table[name]) for name in columns[1:]]
+    values = [np.asarray(table[name].to_numpy(), dtype=np.float64) for name in columns[1:]]  # a null is NaN
+    return as_ms(table["time"]), values
 
 
 def as_ms(times: pa.ChunkedArray) -> NDArray[np.int64]:
@@ -197,10 +200,6 @@ def _read(data: bytes, columns: list[str] | None = None) -> pa.Table:
     return file.read(columns=columns, use_threads=False)
 
 
-def _numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:
-    return np.asarray(column.to_numpy(), dtype=np.float64)  # a null is NaN
-
-
 _GROUP_SCHEMA = pa.schema(
     [
         ("overflow", pa.bool_()),
@@ -215,15 +214,9 @@ _GROUP_SCHEMA = pa.schema(
 
 def write_buckets(groups: Sequence[PackedGroup]) -> bytes:
     """Returns a Parquet file with one row a group; see docs/archive-format.md."""
-    columns: dict[str, list[Any]] = {name: [] for name in _GROUP_SCHEMA.names}
-    for group in groups:
-        columns["overflow"].append(group.overflow)
-        columns["readings"].append(group.readings)
-        columns["skeleton"].append(group.skeleton)
-        columns["residue"].append(group.residue)
-        columns["present"].append(group.present)
-        for name in _LIST_COLUMNS:
-            columns[name].append(getattr(group, name).ravel().astype(np.int32, copy=False))
+    columns = {name: [getattr(group, name) for group in groups] for name in _GROUP_SCHEMA.names}
+    for name in _LIST_COLUMNS:
+        columns[name] = [it.ravel().astype(np.int32, copy=False) for it in columns[name]]
     table = pa.table(columns, schema=_GROUP_SCHEMA)
     leaves = {name: f"{name}.list.element" for name in _LIST_COLUMNS}
     short = [name for name in _LIST_COLUMNS if table[name].nbytes < _SHORT_BYTES]
@@ -246,24 +239,9 @@ def read_buckets(data: bytes) -> list[PackedGroup]:
     groups = []
     for i in range(table.num_rows):
         lists = {name: columns[name][i].values.to_numpy() for name in _LIST_COLUMNS}
-        readings, n = columns["readings"][i].as_py(), len(lists["units"])
-        rows = lists["rows"].astype(np.int64)
-        groups.append(
-            PackedGroup(
-                overflow=columns["overflow"][i].as_py(),
-                units=lists["units"],
-                order=lists["order"],
-                readings=readings,
-                rows=rows if len(rows) == n else rows.reshape(n, readings),
-                skeleton=columns["skeleton"][i].as_py(),
-                hole=lists["hole"],
-                width=lists["width"],
-                source=lists["source"].astype(np.int8),
-                reading=lists["reading"],
-                field=lists["field"].astype(np.int16),
-                residue=columns["residue"][i].as_py(),
-                flag=lists["flag"],
-                present=columns["present"][i].as_py(),
-            )
-        )
+        lists |= {name: lists[name].astype(kind) for name, kind in _OTHER_TYPES.items()}
+        others = {name: columns[name][i].as_py() for name in columns.keys() - lists.keys()}
+        if len(lists["rows"]) != len(lists["units"]):
+            lists["rows"] = lists["rows"].reshape(len(lists["units"]), others["readings"])
+        groups.append(PackedGroup(**lists, **others))
     return groups

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Generic, TypeVar
 
-from archivers.format.manifest import Part, Section
+from archivers.format.manifest import Section
 from buckets.bson.raw import Batch
 
 #: Bytes of buckets that are cached, besides those of the last section.
@@ -20,7 +20,7 @@ _OVERHEAD = 2_000
 T = TypeVar("T")
 
 
-class _Cache(Generic[T]):
+class Cache(Generic[T]):
     """Holds the last thing that was put or asked for, and before it as many as `most` bytes allow. What one
     costs doesn't depend on how many there are."""
 
@@ -31,12 +31,14 @@ class _Cache(Generic[T]):
         self._lock = Lock()  # a run copies in two threads
 
     def get(self, key: str) -> T | None:
+        """Returns what was put under a key; None where it is not held."""
         with self._lock:
             if key in self._held:
                 self._held.move_to_end(key)
             return self._held.get(key)
 
     def put(self, key: str, value: T) -> None:
+        """Holds a value, and drops the oldest others beyond the limit."""
         with self._lock:
             if (old := self._held.pop(key, None)) is not None:
                 self._size -= self._cost(old)
@@ -55,26 +57,10 @@ class Recent:
     overlap in time."""
 
     def __init__(self) -> None:
-        self._parts = _Cache[bytes](_MOST_PARTS, len)  # by their SHA-256
-        self._batches = _Cache[Batch](_MOST_BUCKETS, lambda it: it.size)
-
-    def get(self, section: Section) -> Batch | None:
-        """Returns the buckets of a section; None where they are not held."""
-        return self._batches.get(_key(section))
-
-    def put(self, section: Section, batch: Batch) -> None:
-        """Holds the buckets of a section, and drops the oldest others beyond the limit."""
-        self._batches.put(_key(section), batch)
-
-    def part(self, part: Part) -> bytes | None:
-        """Returns the bytes of a part; None where they are not held."""
-        return self._parts.get(part.sha256)
-
-    def put_part(self, part: Part, data: bytes) -> None:
-        """Holds the bytes of a part, and drops the oldest others beyond the limit."""
-        self._parts.put(part.sha256, data)
+        self.parts = Cache[bytes](_MOST_PARTS, len)  # by their SHA-256
+        self.sections = Cache[Batch](_MOST_BUCKETS, lambda it: it.size)  # by `section_key`
 
 
-def _key(section: Section) -> str:
-    """Returns the key of the buckets file, which names the commit and the section."""
+def section_key(section: Section) -> str:
+    """Returns a section's key in the cache. The key of its buckets file names the commit and the section."""
     return f"{section.buckets_file.key} {section.documents_sha256}"

@@ -9,7 +9,7 @@ from typing import Any
 from pymongo.database import Database
 
 from archivers.context import ArchiveContext, offline_archive
-from archivers.moving.dry_run import DryRun, OfflineDryRun, OnlineDryRun
+from archivers.moving.dry_run import OfflineDryRun, OnlineDryRun
 from archivers.moving.limit import delete_limit
 from archivers.moving.offline import OfflineRun
 from archivers.moving.online import OnlineRun
@@ -88,8 +88,7 @@ def plan_archive(context: ArchiveContext, options: ArchiveOptions) -> ArchiveRep
     _check_deletable(run)
     run.report.limit = options.limit(run)
     start, end = options.expired(run)
-    inner = OnlineDryRun(run) if run.to == "online" else OfflineDryRun(run)
-    with closing(DryRun(run, inner)) as archiver:
+    with closing(OnlineDryRun(run) if run.to == "online" else OfflineDryRun(run)) as archiver:
         Sweep(run, archiver, options.through, rechecks=False).run(start, end)
     _report_not_due(run, options)
     return run.report
@@ -138,8 +137,8 @@ def check_kind(database: Database[Document], policy: Policy) -> None:
         raise BucketwiseError(
             f"policy {policy.name}: buckets lie in its {other} archive, and archive.to says {to!r}: "
             'its summaries could not be computed from both. Set archive.to back (archive.after = "forever" '
-            "ends "
-            "archiving), or restore those buckets and start a policy with another name. Nothing was changed"
+            "ends archiving), or restore those buckets and start a policy with another name. Nothing was "
+            "changed"
         )
 
 

@@ -12,8 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
-
+from archivers.context import offline_archive
 from archivers.format.archive import Copied, OfflineArchive
 from archivers.format.manifest import Manifest
 from archivers.format.writing import Maker
@@ -70,7 +69,8 @@ class Copies:
             copy = self._executor.submit(copy_buckets, buckets.policy, *given)
             self._pending.append(_PendingCopy(copy, partial(self._accept, buckets, types)))
         else:  # no longer needs the buckets once they are copied
-            self._pending.append(_PendingCopy(self._threads.submit(self._copy, buckets, types), _unchanged))
+            copied = self._threads.submit(self._copy, buckets, types)
+            self._pending.append(_PendingCopy(copied, lambda it: it))
 
     def completed(self, pending: int) -> Iterator[Copied]:
         """Waits until at most `pending` copies are left, and yields the others in the order in which they
@@ -114,10 +114,6 @@ class Copies:
         return Copied(draft, buckets.batch)
 
 
-def _unchanged(copied: Copied) -> Copied:
-    return copied
-
-
 def copy_buckets(
     connections: Connections,
     policy: Policy,
@@ -132,10 +128,9 @@ def copy_buckets(
     place = {raw_id: i for i, raw_id in enumerate(found.main.raw_ids)}
     if any(raw_id not in place for raw_id in raw_ids):
         return None
-    batch = found.take(np.array([place[raw_id] for raw_id in raw_ids], dtype=np.int64))
+    batch = found.take([place[raw_id] for raw_id in raw_ids])
     if batch.digest != digest:
         return None
-    assert connections.store is not None
 
     def check() -> None:
         if (connections.fence_of(policy.name) or 0) > maker.fence:
@@ -144,5 +139,6 @@ def copy_buckets(
                 "copy is that run's. It is safe to run again"
             )
 
-    archive = OfflineArchive(policy, connections.store)
+    archive = offline_archive(connections, policy)
+    assert archive is not None
     return archive.copy([BucketSet(batch, policy)], types, maker, check).draft

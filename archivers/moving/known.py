@@ -7,13 +7,13 @@ changed. Nothing is ever deleted on the strength of a fingerprint.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pymongo import ReplaceOne
+from pymongo import ReplaceOne, UpdateOne
+from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
 from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Manifest
@@ -22,8 +22,8 @@ from archivers.run import ArchiveRun
 from archivers.writes.delete import same_id, units
 from buckets.bson.raw import Batch
 
-#: Bytes of the fingerprint of a bucket, and of its `_id`.
-_BUCKET, _ID = 16, 8
+#: Bytes of the fingerprint of a bucket.
+_SIZE = 16
 #: Fingerprints in one document.
 _IN_ONE = 200_000
 
@@ -39,12 +39,13 @@ class _Fingerprints(NamedTuple):
     """Fingerprints of some buckets, and of their `_id`s."""
 
     buckets: NDArray[np.bytes_]
-    ids: NDArray[np.bytes_]
+    ids: NDArray[np.uint64]
 
     @classmethod
     def of(cls, work: ArchiveRun, batch: Batch) -> _Fingerprints:
-        ids = map(same_id, batch.main.raw_ids)
-        return cls(_hashes(units(work.policy, batch), _BUCKET), _hashes(ids, _ID))
+        is_plain = not work.measured and not len(batch.extra)
+        buckets = batch.main.views() if is_plain else units(work.policy, batch)
+        return cls(_hashes(buckets), batch.main.hashed_ids(_hash_of_id))
 
 
 class KnownCopies:
@@ -94,13 +95,13 @@ class KnownCopies:
             return
         found = [_Fingerprints.of(self._work, held.batch) for held in archive.sections(manifest)]
         prints = _Fingerprints(*map(np.concatenate, zip(*found, strict=True)))
-        writes = []
+        writes: list[ReplaceOne[Document] | UpdateOne] = []
         for identity, at in self._places(manifest.commit, manifest.buckets):
             some = slice(at, at + _IN_ONE)
             fields = {"buckets": prints.buckets[some].tobytes(), "ids": prints.ids[some].tobytes()}
             writes.append(ReplaceOne({"_id": identity}, {"kind": "copies", **fields}, upsert=True))
+        writes.append(self._receipts.update_of(manifest.commit, {"$set": {"known": True}}))
         self._receipts.collection.bulk_write(writes)
-        self._receipts.update(manifest.commit, {"$set": {"known": True}})
 
     def note_merged(self, archive: OfflineArchive, manifest: Manifest) -> None:
         """Records fingerprints of the copies of a commit that has replaced others, if any original is
@@ -125,8 +126,8 @@ class KnownCopies:
                 return None
             found.append(document)
         prints = _Fingerprints(
-            np.concatenate([np.frombuffer(it["buckets"], f"S{_BUCKET}") for it in found]),
-            np.concatenate([np.frombuffer(it["ids"], f"S{_ID}") for it in found]),
+            np.concatenate([np.frombuffer(it["buckets"], f"S{_SIZE}") for it in found]),
+            np.concatenate([np.frombuffer(it["ids"], "<u8") for it in found]),
         )
         return prints if len(prints.buckets) == len(prints.ids) == buckets else None
 
@@ -135,8 +136,10 @@ class KnownCopies:
             yield self._receipts.identity(f"copies-{commit}-{number:04d}"), at
 
 
-def _hashes(items: Iterable[bytes], size: int) -> NDArray[np.bytes_]:
-    """Returns the first bytes of the SHA-256 of each."""
-    sha256 = hashlib.sha256
-    whole = np.frombuffer(b"".join([sha256(it).digest() for it in items]), np.uint8)
-    return np.ascontiguousarray(whole.reshape(-1, sha256().digest_size)[:, :size]).view(f"S{size}").ravel()
+def _hashes(items: Iterable[bytes | memoryview]) -> NDArray[np.bytes_]:
+    """Returns the XXH3 (https://xxhash.com) of each. It is made for speed, and tells accidental changes."""
+    return np.frombuffer(b"".join(map(xxh3_128_digest, items)), f"S{_SIZE}")
+
+
+def _hash_of_id(raw_id: bytes) -> int:
+    return int(xxh3_64_intdigest(same_id(raw_id)))

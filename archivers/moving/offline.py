@@ -23,7 +23,7 @@ from archivers.report import NOT_ROLLED_UP
 from archivers.run import ArchiveRun
 from archivers.versions.history import OfflineHistories
 from archivers.versions.superseded import still_live
-from archivers.writes.delete import Outcome, chunks, guarded_delete, same_id, units
+from archivers.writes.delete import chunks, same_id, units
 from buckets.bson.raw import Batch
 from buckets.columns import Series
 from buckets.decoding.decode import BucketSet, decode
@@ -245,7 +245,9 @@ class OfflineRun:
             order = held.batch.main.id_order()  # buckets that lie together in the source go together
             here, at = held.positions[order], 0
             for piece in chunks(held.batch.take(order)):
-                outcome = self._delete_piece(manifest, here[at : at + len(piece)], piece)
+                self._archive.check_present(manifest)
+                record = partial(self._registry.record, manifest, here[at : at + len(piece)], piece)
+                outcome = self._work.delete(piece, record)
                 changed += here[at:][outcome.changed].tolist()
                 gone += here[at:][outcome.gone].tolist()
                 at += len(piece)
@@ -254,20 +256,6 @@ class OfflineRun:
             self._keep_copies(manifest, gone)
         self._known.forget(manifest)
         return changed
-
-    def _delete_piece(self, manifest: Manifest, here: Positions, piece: Batch) -> Outcome:
-        self._work.check()
-        self._archive.check_present(manifest)
-        outcome = guarded_delete(
-            self._work.database,
-            self._work.policy,
-            piece,
-            self._work.guard,
-            partial(self._registry.record, manifest, here, piece),
-        )
-        self._work.report.deleted += len(outcome.deleted)
-        self._work.spend(len(piece), piece.size)
-        return outcome
 
     def _note_missed(self, manifest: Manifest, gone: Sequence[int]) -> None:
         """Notes buckets that somebody else has deleted since they were read, maybe after a change: their

@@ -13,43 +13,22 @@ import numpy as np
 from numpy.typing import NDArray
 from pymongo import ASCENDING, IndexModel
 from pymongo.client_session import ClientSession
-from pymongo.database import Database
 
-from archivers.records.deletions import KEPT, fingerprints, packed_ids
+from archivers.records.deletions import KEPT, facts_of_archived
 from archivers.run import ArchiveRun
 from archivers.versions.kept import MAX_BYTES
 from archivers.versions.merging import Merging
-from archivers.writes.delete import MAX_BUCKETS, Outcome, chunks, guarded_delete, in_order, same_id, units
-from archivers.writes.inserts import insert_raw, make_packed
-from buckets.bson.raw import LOSSLESS, Batch
+from archivers.writes.delete import MAX_BUCKETS, Outcome, chunks, in_order, same_id, units
+from archivers.writes.inserts import make_packed
+from archivers.writes.online import archive_collections, archived_source, put_copies, take_back
+from buckets.bson.raw import Batch
 from buckets.columns import Quarantined, Series
 from buckets.decoding.decode import BucketSet, decode
 from buckets.fields.selectors import extended_json
-from buckets.fields.times import as_date
 from buckets.models.covered import first_and_last, sample_index
-from buckets.source import Source
 from buckets.versions.readings import lacks
-from config.checks.targets import overflow_archive
 from config.errors import HaltedError
-from config.policies import Policy
 from rollups.guarded import transaction
-
-Document = dict[str, Any]
-
-
-def archive_collections(policy: Policy) -> tuple[str, str | None]:
-    """Returns the collections of an online archive: of buckets, and of their overflow (None without any)."""
-    assert policy.archive is not None and policy.archive.collection is not None
-    target = policy.archive.collection
-    return target, overflow_archive(target) if policy.overflow else None
-
-
-def archived_source(
-    database: Database[Document], policy: Policy, session: ClientSession | None = None
-) -> Source:
-    """Returns the source that reads the policy's online archive, within a session if one is given."""
-    target, overflow = archive_collections(policy)
-    return Source(database, policy, target, overflow, session)
 
 
 class OnlineRun:
@@ -58,12 +37,11 @@ class OnlineRun:
     def __init__(self, work: ArchiveRun) -> None:
         self._work = work
         self._receipts = work.receipts
-        self._target, self._overflow = places = archive_collections(work.policy)
-        source = partial(archived_source, work.database, work.policy)
+        self._target, self._overflow = archive_collections(work.policy)
+        self._archived = partial(archived_source, work.database, work.policy)
         self._ready: set[bytes] = set()  # the `_id`s of late buckets that may be merged
         self._stale: set[bytes] = set()  # buckets whose copies are out of date
-        self._due: set[bytes] = set()  # buckets that equal copies of earlier runs, and may go
-        self._merging = Merging(work, source, self._take_back, places)
+        self._merging = Merging(work)
 
     def _make_collections(self) -> None:
         """Creates collections with zstd blocks, and the index for range queries by series and time."""
@@ -104,7 +82,7 @@ class OnlineRun:
             if self._work.in_grace(receipt["copied"]):
                 continue
             for at in range(0, len(receipt["ids"]), MAX_BUCKETS):
-                for copies in self._archived.by_ids(receipt["ids"][at : at + MAX_BUCKETS]):
+                for copies in self._archived().by_ids(receipt["ids"][at : at + MAX_BUCKETS]):
                     deletable, spans = self._work.deletable(copies, start_ms, end_ms)
                     for piece in chunks(deletable):  # this run finds the newer ones
                         self._delete(receipt["_id"]["name"], piece, spans)
@@ -114,8 +92,8 @@ class OnlineRun:
         or an earlier version; any other is in the way, and is reported."""
         del first_ms, last_ms  # copies are found by `_id`
         out: set[int] = set()
-        for names in (self._ready, self._stale, self._due):
-            names.clear()
+        self._ready.clear()
+        self._stale.clear()
         for at in range(0, len(batch), MAX_BUCKETS):
             piece = batch.slice(at, min(at + MAX_BUCKETS, len(batch)))
             out |= {at + i for i in self._to_skip(piece)}
@@ -128,7 +106,7 @@ class OnlineRun:
         copied = self._receipts.copied(ids)
         mine = units(work.policy, batch)
         there = dict(self._named_in_archive(ids))
-        waiting, stale, late = [], [], []
+        waiting, due, stale, late = list[int](), list[int](), list[int](), list[int]()
         for i, unit in enumerate(mine):
             name = same_id(batch.main.raw_id(i))
             copy, when = there.get(name), copied.get(batch.main.raw_id(i))
@@ -140,7 +118,7 @@ class OnlineRun:
                 if work.kept or (when and work.in_grace(when)):
                     waiting.append(i)
                 elif when:
-                    self._due.add(batch.main.raw_id(i))
+                    due.append(i)
             elif when and not measured:
                 stale.append(i)
             else:
@@ -154,7 +132,13 @@ class OnlineRun:
         work.report.leave(len(waiting), work.kept or work.grace)
         found = [Quarantined(batch.main.legible_id(i), "_id", reason) for i, reason in conflicts.items()]
         work.report.quarantine(found)
-        return {*waiting, *conflicts}
+        return {*waiting, *conflicts, *self._skip_due(due)}
+
+    def _skip_due(self, due: list[int]) -> list[int]:
+        """Returns which buckets, of those that equal copies of earlier runs and may go, are not to be moved:
+        none, since `move` deletes them."""
+        del due
+        return []
 
     def _sort(self, batch: Batch, late: list[int]) -> tuple[dict[int, str], list[int]]:
         """Sorts buckets whose `_id` the archive has: why some can't go, and which are copied already."""
@@ -162,7 +146,7 @@ class OnlineRun:
             return dict.fromkeys(late, f"another document with this _id is in {self._target}"), []
         if not late:
             return {}, []
-        found = self._merging.sort(batch.take(np.array(late, dtype=np.int64)))
+        found = self._merging.sort(batch.take(late))
         stay = found.faults.keys() | found.waiting
         self._ready |= {batch.main.raw_id(i) for place, i in enumerate(late) if place not in stay}
         return {late[i]: reason for i, reason in found.faults.items()}, [late[i] for i in found.waiting]
@@ -175,25 +159,17 @@ class OnlineRun:
         """Removes old copies, for new ones of the same buckets. Keeps an old one that the new one does not
         contain, as a version: the bucket may have been deleted, and written again by a late upsert."""
         ids = newer.main.ids
-        older = in_order(newer, archived_source(self._work.database, self._work.policy, session).by_ids(ids))
+        older = in_order(newer, self._archived(session).by_ids(ids))
         lacking = np.flatnonzero(lacks(self._work.policy, older, newer))
         self._merging.retire(newer, session)
         self._merging.supersede(name, older.take(lacking), session)
-        self._take_back(ids, session)
+        take_back(self._work.database, self._work.policy, ids, session)
         self._receipts.pull(ids, session)
 
     def _forget(self, changed: Batch, session: ClientSession) -> None:
         """Removes the copies of buckets that were restored and have changed since."""
-        self._take_back(changed.main.ids, session)
+        take_back(self._work.database, self._work.policy, changed.main.ids, session)
         self._merging.retire(changed, session)
-
-    def _take_back(self, ids: Sequence[Any], session: ClientSession) -> None:
-        if self._overflow and self._work.policy.overflow:
-            reference = {self._work.policy.overflow.ref_field: {"$in": list(ids)}}
-            overflow = self._work.database.get_collection(self._overflow, codec_options=LOSSLESS)
-            overflow.delete_many(reference, session=session)
-        target = self._work.database.get_collection(self._target, codec_options=LOSSLESS)
-        target.delete_many({"_id": {"$in": list(ids)}}, session=session)
 
     def finish(self) -> None:
         """Does nothing: no copy is left to finish."""
@@ -211,7 +187,7 @@ class OnlineRun:
             late = [] if self._work.measured else self._late(piece, there)
             others = piece.take(np.setdiff1d(np.arange(len(piece)), late))
             self._move(others, set(there.values()), spans[at : at + len(piece)])
-            self._move_late(piece.take(np.array(late, dtype=np.int64)))
+            self._move_late(piece.take(late))
             self._work.report.bytes += piece.size
             at += len(piece)
 
@@ -219,7 +195,7 @@ class OnlineRun:
         """Moves late buckets. If another document has come into the way since, a later run decides."""
         ready = [i for i, raw_id in enumerate(late.main.raw_ids) if raw_id in self._ready]
         self._work.report.change(len(late) - len(ready))
-        late = late.take(np.array(ready, dtype=np.int64))
+        late = late.take(ready)
         self._merging.move(self._name(late), late)
 
     def _name(self, piece: Batch) -> str:
@@ -244,9 +220,9 @@ class OnlineRun:
         """Writes the copies that aren't there yet, and compares all with the originals as read."""
         ids = piece.main.ids
         mine = units(self._work.policy, piece)
-        missing = piece.take(np.array([i for i, unit in enumerate(mine) if unit not in held], dtype=np.int64))
+        missing = piece.take([i for i, unit in enumerate(mine) if unit not in held])
         stale = [i for i, raw_id in enumerate(piece.main.raw_ids) if raw_id in self._stale]
-        newer = piece.take(np.array(stale, dtype=np.int64))
+        newer = piece.take(stale)
         if stale:
             self._merging.kept.make()
         receipt = {
@@ -262,9 +238,7 @@ class OnlineRun:
         def step(session: ClientSession) -> None:
             if stale:
                 self._replace_copies(name, newer, session)
-            insert_raw(self._work.database, self._target, missing.main, session)
-            if self._overflow:
-                insert_raw(self._work.database, self._overflow, missing.extra, session)
+            put_copies(self._work.database, self._work.policy, missing, session)
             self._receipts.update(name, {"$set": receipt}, session)
 
         transaction(self._work.database, self._work.guard, step)
@@ -285,28 +259,15 @@ class OnlineRun:
     def _named_in_archive(
         self, ids: Sequence[Any], session: ClientSession | None = None
     ) -> Iterator[tuple[bytes, bytes]]:
-        source = archived_source(self._work.database, self._work.policy, session)
-        return (it for copies in source.by_ids(ids) for it in self._named(copies))
-
-    @property
-    def _archived(self) -> Source:
-        return archived_source(self._work.database, self._work.policy)
+        return (it for copies in self._archived(session).by_ids(ids) for it in self._named(copies))
 
     def _delete(self, name: str, verified: Batch, spans: NDArray[np.int64]) -> int:
         """Returns how many had changed. `spans`: of these buckets, or more of them."""
-        self._work.check()
-        times = {"first": as_date(int(spans.min())), "last": as_date(int(spans.max()))}
-        outcome = guarded_delete(
-            self._work.database,
-            self._work.policy,
-            verified,
-            self._work.guard,
-            lambda session, outcome: self._record(session, name, verified, outcome, times),
+        outcome = self._work.delete(
+            verified, lambda session, outcome: self._record(session, name, verified, outcome, spans)
         )
-        self._work.report.deleted += len(outcome.deleted)
-        self._work.spend(len(verified), verified.size)
         if outcome.gone:
-            self._keep_copies(verified.take(np.array(outcome.gone, dtype=np.int64)))
+            self._keep_copies(verified.take(outcome.gone))
         return len(outcome.changed)
 
     def _keep_copies(self, gone: Batch) -> None:
@@ -316,25 +277,20 @@ class OnlineRun:
         if not self._work.rolled_up(int(spans.min()), int(spans.max()) + 1, force=True):
             return
         ids = gone.main.ids
-        facts = {
-            "ids": packed_ids(ids),
-            "fingerprints": fingerprints(gone),
-            "first": as_date(int(spans.min())),
-            "last": as_date(int(spans.max())),
-        }
+        facts = {"kind": KEPT, **facts_of_archived(ids, gone, spans)}
 
         def step(session: ClientSession) -> None:
             self._receipts.pull(ids, session)
-            self._receipts.update(f"kept-{gone.digest[:32]}", {"$set": {"kind": KEPT, **facts}}, session)
+            self._receipts.update(f"kept-{gone.digest[:32]}", {"$set": facts}, session)
 
         transaction(self._work.database, self._work.guard, step)
 
     def _record(
-        self, session: ClientSession, name: str, verified: Batch, outcome: Outcome, times: Document
+        self, session: ClientSession, name: str, verified: Batch, outcome: Outcome, spans: NDArray[np.int64]
     ) -> None:
         """Records what was deleted, in its transaction. Removes copies that a changed bucket contains."""
         self._work.check_limit(len(outcome.deleted))
-        deleted = verified.take(np.array(outcome.deleted, dtype=np.int64))
+        deleted = verified.take(outcome.deleted)
         self._verify_copies(deleted, session)
         old, changed = self._merging.containing(verified, outcome.changed, session)
         self._forget(changed, session)
@@ -342,8 +298,8 @@ class OnlineRun:
         self._receipts.update(name, update, session)
         self._work.deletions.record(
             session,
-            [deleted.unit(i) for i in range(len(deleted))],
-            {"ids": packed_ids(deleted.main.ids), "fingerprints": fingerprints(deleted), **times},
+            deleted,
+            facts_of_archived(deleted.main.ids, deleted, spans),
             {"collection": self._target, "overflow": self._overflow},
         )
         settled = sorted({*outcome.deleted, *old})

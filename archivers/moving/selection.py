@@ -51,7 +51,7 @@ class Selection:
             changed = [i for i in ready.tolist() if fingerprint(batch, i) != pins[i].seen]
             if changed:
                 spans = [pins[i].span for i in changed if pins[i].span]
-                self._roll_up_pinned(batch.take(np.array(changed, dtype=np.int64)), spans)
+                self._roll_up_pinned(batch.take(changed), spans)
         return pinned
 
     def _frozen(self, decoded: Decoded, expired: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -74,17 +74,14 @@ class Selection:
     def _fitting(self, decoded: Decoded, batch: Batch) -> NDArray[np.bool_]:
         """Returns which buckets have a series that the archive can hold; quarantines the others."""
         columns, policy = decoded.columns, self._work.policy
-        misfits = {i: self._archiver.misfit(series) for i, series in enumerate(columns.series)}
         fits = np.ones(len(decoded.units), dtype=np.bool_)
-        if not any(misfits.values()):
-            return fits
-        for i, found in misfits.items():
-            if found is None:
+        for i, series in enumerate(columns.series):
+            if (found := self._archiver.misfit(series)) is None:
                 continue
+            value = extended_json(found[1])
+            reason = f"the archive of policy {policy.name} has a column of another type than {value}"
             for position in np.flatnonzero(columns.holds(np.arange(len(columns.series)) == i)).tolist():
                 fits[position] = False
                 identity = batch.main.legible_id(int(decoded.units[position]))
-                value = extended_json(found[1])
-                reason = f"the archive of policy {policy.name} has a column of another type than {value}"
                 self._work.report.quarantine([Quarantined(identity, found[0], reason)])
         return fits

@@ -33,10 +33,6 @@ class _Expired(NamedTuple):
     batch: Batch  # some of the buckets that end from start to stop
 
 
-def _size(found: _Expired) -> int:
-    return found.batch.size
-
-
 def _expired(source: Source, start: int, end: int) -> Generator[_Expired, None, None]:
     """Yields the expired buckets day by day."""
     at = start
@@ -70,7 +66,7 @@ class Sweep:
             self._work.report.quarantine(decode(batch, self._work.policy).quarantined)
         with (
             closing(_expired(source, start, end)) as by_day,
-            closing(prefetch(by_day, lambda: True, _size, READ_AHEAD_BYTES)) as expired,
+            closing(prefetch(by_day, lambda: True, lambda it: it.batch.size, READ_AHEAD_BYTES)) as expired,
         ):
             for at, stop, batch in expired:
                 first = at if first is None else first
@@ -130,7 +126,7 @@ class Sweep:
         buckets = buckets.take(self._archiver.not_copied(buckets.batch, first, last))
         if len(buckets) and not self._work.rolled_up(first, last + 1):
             self._work.report.leave(len(buckets), NOT_ROLLED_UP)
-            return buckets.take(np.zeros(0, dtype=np.int64))
+            return buckets.take([])
         if len(buckets) and self._rechecks:
             buckets = buckets.take(self._as_rolled_up(buckets.batch, first, last))
         return buckets.take(self._numeric.fitting(buckets)) if len(buckets) else buckets

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from hashlib import sha256
-from typing import Any
 
 from archivers.context import ArchiveContext
 from archivers.expiring.expire import plan_expiry
@@ -34,7 +33,6 @@ from rollups.calendar.due import over_before
 from rollups.calendar.levels import Span
 from rollups.rolling.expiry import count_expired
 
-Document = dict[str, Any]
 #: What fell due less than this ago is not overdue: the next run takes it.
 SLACK = timedelta(days=1)
 MAX_QUARANTINED = MAX_HOLES = 100
@@ -45,9 +43,10 @@ MAX_ORPHANS = 10_000
 @dataclass(frozen=True)
 class AuditReport:
     """The findings of an audit, and how much of an offline archive it read. `days`: the number of daily
-    audits that together read all."""
+    audits that together read all. `halted`: damage kept a check from finding all that it looks for."""
 
     findings: list[Finding]
+    halted: bool = False
     parts: int = 0
     parts_read: int = 0
     days: int = 1
@@ -66,17 +65,21 @@ def audit(
     policies that roll up the collection. `drilled_every`: how long a day may go without a drill; None:
     forever."""
     auditor = _Audit(context, readers, rotation_of(None if full else context.policy.audit.sample))
-    found, damaged = [*auditor.ttl(), *auditor.records()], list[DamagedError]()
+    found = [*auditor.ttl(), *auditor.records()]
+    # Without a manifest nothing of its commit can be compared; that it is missing is a finding.
+    missing = {it.place for it in found if "/meta/manifests/" in it.place}
+    damage = VerifyReport()
+    halted = False
     for more in (auditor.summaries, auditor.holes, auditor.buckets, auditor.overflow, auditor.ending):
         try:
             found += more()
-        except DamagedError as error:  # nothing of its commit can be compared; all else is
-            damaged.append(error)
+        except DamagedError as error:
+            damage.add(error)
+            halted |= error.place not in missing
     found += [*auditor.parts(), *auditor.drills(drilled_every)]
-    told = {it.place for it in found}
-    missed = {it.place: it for it in damaged if it.place not in told}
-    found += [Finding(it.code, context.policy.name, it.place, "error", str(it)) for it in missed.values()]
-    return auditor.report(found)
+    known = {it.place for it in found}
+    found += [it for it in auditor.bad(damage) if it.place not in known]
+    return auditor.report(found, halted=halted)
 
 
 @dataclass
@@ -94,10 +97,10 @@ class _Audit:
     def policy(self) -> Policy:
         return self.context.policy
 
-    def report(self, found: list[Finding]) -> AuditReport:
+    def report(self, found: list[Finding], *, halted: bool) -> AuditReport:
         parts = sum(it.parts for it in self.intact)
         read = sum(it.parts for it in self.intact if it.commit.name in self.read)
-        return AuditReport(found, parts, read, self.rotation.days)
+        return AuditReport(found, halted, parts, read, self.rotation.days)
 
     @cached_property
     def sample(self) -> Sample:
@@ -122,7 +125,7 @@ class _Audit:
 
     def records(self) -> Iterator[Finding]:
         report, self.intact, unlisted = verify_records(self.context)
-        yield from self._bad(report)
+        yield from self.bad(report)
         for gap in self.context.receipts.gaps():
             numbers = f"{gap['lost']['after'] + 1} to {gap['lost']['sequence']}"
             message = (
@@ -143,13 +146,13 @@ class _Audit:
         commits = [it for it in self.sample.commits if it.name not in self.read]
         report, read = verify_commits(self.context, commits)
         self.read |= {it.commit.name for it in read}
-        yield from self._bad(report)
+        yield from self.bad(report)
 
     def drills(self, every: timedelta | None) -> Iterator[Finding]:
         """Yields days without a recent drill, except what was committed within that time."""
         if every is None or (archive := self.context.offline()) is None:
             return
-        days = CommitDays(self.context.receipts).undrilled(self.context.now - every)
+        days = CommitDays(self.context.receipts).drilled(not_since=self.context.now - every)
         if not days:
             return
         first = datetime.min.replace(tzinfo=UTC)
@@ -163,7 +166,7 @@ class _Audit:
         )
         yield self._finding("not-drilled", f"{archive.store.url}/{self.policy.name}", message, "warning")
 
-    def _bad(self, report: VerifyReport) -> Iterator[Finding]:
+    def bad(self, report: VerifyReport) -> Iterator[Finding]:
         for bad in report.bad:
             yield self._finding(bad.code, bad.place, bad.message)
 

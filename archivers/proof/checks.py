@@ -60,14 +60,12 @@ def check_store(store: ObjectStore, storage_classes: Iterable[str] = ()) -> list
     """Tries on small objects of its own whether the store can be written, read, listed and cleaned, and has
     these storage classes. Returns what fails."""
     try:
-        found = store.probe()
+        is_conditional = store.probe()
         for named in storage_classes:
             probe_class(store, named)
     except StoreError as error:
         return [Finding("store", None, store.url, "error", str(error))]
-    extra = (
-        "" if found.conditional_put else "; it ignores conditional writes, on which bucketwise does not rely"
-    )
+    extra = "" if is_conditional else "; it ignores conditional writes, on which bucketwise does not rely"
     works = Finding("store", None, store.url, "ok", f"write, read, list and delete work{extra}")
     return [works, *_versions(store)]
 

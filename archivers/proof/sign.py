@@ -35,8 +35,7 @@ def sign(context: ArchiveContext) -> SignReport:
     if (archive := context.offline(lenient.keys)) is not None:
         chain = archive.chain
         heads = read_heads(receipts)
-        roots = heads.roots(receipts.all_registered().values()) if heads else ()
-        for manifest in chain.walk(roots, lost=heads.lost if heads else ()):
+        for manifest in heads.walk(chain, receipts.all_registered().values()) if heads else ():
             check()
             if not isinstance(manifest, Manifest):  # older than the last checkpoint: `verify` has not read it
                 raise manifest
@@ -63,5 +62,4 @@ def _sign_file(context: ArchiveContext, file: ReceiptFile) -> int:
     signed = [{**it, "signature": keys.sign(it["sha256"])} for it in found]
     if signed != found:
         files.write(file, signed)
-    changed = [it["signature"] != was["signature"] for it, was in zip(signed, found, strict=True)]
-    return sum(is_new for is_new, it in zip(changed, found, strict=True) if it["kind"] == "delete")
+    return sum(it["kind"] == "delete" and it != was for it, was in zip(signed, found, strict=True))

@@ -11,7 +11,7 @@ from archivers.format.archive import OfflineArchive
 from archivers.format.checkpoint import Checkpoint
 from archivers.format.manifest import DamagedError, LastReceipt, Manifest
 from archivers.format.names import Commit, owner_key
-from archivers.records.checkpoints import last_checkpoint, not_reached, unreached
+from archivers.records.checkpoints import last_checkpoint, unreached
 from archivers.records.heads import Heads, check_heads, check_none_reappeared, is_forgotten, read_heads
 from archivers.records.receipt_checks import check_deletions
 from archivers.records.receipts import COLLECTION, Receipts
@@ -39,10 +39,11 @@ class VerifyReport:
     readings: int = 0
     bad: list[Damage] = field(default_factory=list)
 
-    def add(self, error: DamagedError) -> None:
-        """Records a damage, once for each place."""
-        if all(it.place != error.place for it in self.bad):
-            self.bad.append(Damage(error.code, error.place, str(error)))
+    def add(self, *errors: DamagedError) -> None:
+        """Records damages, one for each place."""
+        for error in errors:
+            if all(it.place != error.place for it in self.bad):
+                self.bad.append(Damage(error.code, error.place, str(error)))
 
 
 class IntactCommit(NamedTuple):
@@ -115,13 +116,10 @@ def _verify_all(context: ArchiveContext, verifier: _Verifier | None, report: Ver
     named: list[LastReceipt] = []
     if verifier is not None:
         named = verifier.verify_all()
-        for error in Superseded(verifier.archive.store, context.policy.name).damaged():
-            report.add(error)
+        report.add(*Superseded(verifier.archive).damaged())
     if context.to == "online":
-        for error in KeptVersions(context.database, context.policy).damaged():
-            report.add(error)
-    for error in check_deletions(context.receipts, context.receipt_files, context.keys, named):
-        report.add(error)
+        report.add(*KeptVersions(context.database, context.policy).damaged())
+    report.add(*check_deletions(context.receipts, context.receipt_files, context.keys, named))
 
 
 @dataclass
@@ -190,8 +188,8 @@ class _Verifier:
         checkpoint = self._verify_checkpoint(heads)
         named = [checkpoint.receipt] if checkpoint and checkpoint.receipt else []
         reached = set(checkpoint.links) if checkpoint else set()
-        is_whole, roots = True, heads.roots(registered.values())
-        for it in archive.chain.walk(roots, lost=heads.lost, vouched=frozenset(reached)):
+        is_whole = True
+        for it in heads.walk(archive.chain, registered.values(), frozenset(reached)):
             if not isinstance(it, Manifest):
                 is_whole = False
                 self.report.add(it)
@@ -201,8 +199,7 @@ class _Verifier:
             if it.commit in there and it.commit not in self.seen:
                 self.verify(it.name)
         if is_whole:
-            for commit in unreached(receipts, archive, heads, registered.values(), reached):
-                self.report.add(not_reached(archive, commit))
+            self.report.add(*unreached(receipts, archive, heads, registered.values(), reached))
         return named
 
     def _verify_checkpoint(self, heads: Heads) -> Checkpoint | None:

@@ -11,7 +11,6 @@ from archivers.querying.rewriting import Rewritten, rewritten
 from archivers.querying.served import Scan
 from archivers.querying.views import View
 from archivers.reading.reader import archived_reader
-from buckets.source import Source
 
 
 @dataclass(frozen=True)
@@ -66,6 +65,4 @@ def _view_read(view: View, scan: Scan) -> ViewRead:
         ]
         unlike = {it.key: it.bytes for it in held}
         parts, size = len(unlike), sum(unlike.values())
-    source = Source(context.database, context.policy)
-    first, last = source.earliest(), source.latest()
-    return ViewRead(scan, view, parts, size, None if first is None or last is None else (first, last))
+    return ViewRead(scan, view, parts, size, context.source.span())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from archivers.context import ArchiveContext
 from archivers.querying.tables import CoverageTable, ReadingsTable, SummariesTable, Table, Types
@@ -62,14 +63,10 @@ def views_of(contexts: Sequence[ArchiveContext]) -> list[View]:
 
 def _views(context: ArchiveContext) -> Iterator[View]:
     name, rollup = context.policy.name, context.policy.rollup
-    yield View(name, context, "readings", lambda types: ReadingsTable(context, types))
+    yield View(name, context, "readings", partial(ReadingsTable, context))
     for level in rollup.targets if rollup else ():
-        yield View(f"{name}_{level}", context, "summaries", _summaries(context, level), level)
+        yield View(f"{name}_{level}", context, "summaries", partial(SummariesTable, context, level), level)
     yield View(f"{name}_coverage", context, "coverage", lambda _types: CoverageTable(context))
-
-
-def _summaries(context: ArchiveContext, level: LevelName) -> Callable[[Types], Table]:
-    return lambda types: SummariesTable(context, level, types)
 
 
 def check_columns(view: str, names: Sequence[str]) -> None:

@@ -7,7 +7,7 @@ text. Where a reading has no number for a field, CSV has nothing, and JSON null.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import IO, Any
 
@@ -84,20 +84,12 @@ def _json_lines(rows: Rows, policy: Policy) -> Iterator[str]:
         "".join(f"{key}: {_json_value(value)}, " for key, value in zip(keys, one, strict=False))
         for one in rows.series
     ]
-    form = (
-        "{{{}"
-        + f'{keys[width]}: "{{}}"'
-        + "".join(f", {key}: {{}}" for key in _escaped(keys[width + 1 :]))
-        + "}}\n"
-    )
+    escaped = [key.replace("{", "{{").replace("}", "}}") for key in keys[width + 1 :]]
+    form = "{{{}" + f'{keys[width]}: "{{}}"' + "".join(f", {key}: {{}}" for key in escaped) + "}}\n"
     for span in _spans(rows):
         values = [_numbers(rows, name, span, "null", '"{}"') for name in policy.value_names]
         columns = [_of_rows(series, rows.row_series[span]), _times(rows.time[span]), *values]
         yield "".join(map(form.format, *columns))
-
-
-def _escaped(keys: Sequence[str]) -> list[str]:
-    return [key.replace("{", "{{").replace("}", "}}") for key in keys]
 
 
 def _json_value(value: Any) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +16,11 @@ from archivers.format.archive import OfflineArchive
 from archivers.format.commit_index import Listed
 from archivers.format.manifest import Manifest, Part
 from archivers.format.rows import RowFilter
-from archivers.moving.online import archived_source
 from archivers.records.receipts import Receipts
 from archivers.records.registry import Registry
 from archivers.tasks import Connections
 from archivers.writes.delete import MAX_BUCKETS, measured, units
+from archivers.writes.online import archived_source
 from buckets.bson.raw import Batch
 from buckets.decoding.decode import decode
 from buckets.fields.selectors import selected, selector_query
@@ -37,58 +38,52 @@ def archived_reader(connections: Connections, policy: Policy, listed: Listed | N
     return ArchivedReader(connections.database, policy, archive)
 
 
+@dataclass(eq=False)
 class ArchivedReader:
-    """Reads one policy's archive, offline or online. Without an archive there is nothing to read."""
+    """Reads one policy's archive, offline or online. Without an archive there is nothing to read. `session`:
+    for reads at one instant of the database; the store is read as it is then, or later."""
 
-    def __init__(
-        self,
-        database: Database[Document],
-        policy: Policy,
-        offline: OfflineArchive | None,
-        session: ClientSession | None = None,
-    ) -> None:
-        """`session`: for reads at one instant of the database; the store is read as it is then, or later."""
-        self._database = database
-        self._policy = policy
-        self._session = session
-        self._to = policy.archive.to if policy.archive else "none"
-        self._offline = offline
-        self._read: set[str] = set()
-        self._partly: dict[str, list[bool]] = {}  # which sections of other commits were read
+    database: Database[Document]
+    policy: Policy
+    offline: OfflineArchive | None
+    session: ClientSession | None = None
+    _read: set[str] = field(default_factory=set)
+    _partly: dict[str, list[bool]] = field(default_factory=dict)  # which sections of other commits were read
+
+    def __post_init__(self) -> None:
+        self._receipts = Receipts(self.database, self.policy.name)
+        self._to = self.policy.archive.to if self.policy.archive else "none"
 
     def at(self, session: ClientSession) -> ArchivedReader:
         """Returns the same archive, with what is known of it, at another instant."""
-        offline = self._offline
+        offline = self.offline
         if offline is not None:
-            offline = offline.at(Registry(Receipts(self._database, self._policy.name), session))
-        return ArchivedReader(self._database, self._policy, offline, session)
+            offline = offline.at(Registry(self._receipts, session))
+        return ArchivedReader(self.database, self.policy, offline, session)
 
     def batches(self, start_ms: int, end_ms: int) -> Iterator[Batch]:
         """Yields archived buckets that may hold a reading in [start, end) and are not live.
 
         Where a bucket is live, it counts, and not its copy: it is not deleted yet, or it was restored."""
-        if self._offline is not None:
-            for manifest in self._commits_for(self._offline, RowFilter(start_ms, end_ms)):
-                yield from self._buckets(self._offline, manifest, RowFilter(start_ms, end_ms))
-        elif self._to == "online":
-            yield from self._online(RowFilter(start_ms, end_ms))
+        found = self.readings(RowFilter(start_ms, end_ms), is_by_rows=False)
+        return cast(Iterator[Batch], found)  # none comes as rows
 
     def readings(self, row_filter: RowFilter, *, is_by_rows: bool) -> Iterator[Batch | Rows]:
         """Yields the archived readings of the range and series asked for, and maybe more. `is_by_rows`: as
         rows of parts where these suffice. Unlike `batches`, also yields the readings of buckets that were put
         back by hand, without a receipt."""
-        if self._offline is None:
+        if self.offline is None:
             yield from self._online(row_filter) if self._to == "online" else ()
             return
-        for manifest in self._commits_for(self._offline, row_filter):
+        for manifest in self._commits_for(self.offline, row_filter):
             if is_by_rows and self._rows_suffice(manifest):
-                yield from self._offline.rows(manifest, self._parts_of(manifest, row_filter), row_filter)
+                yield from self.offline.rows(manifest, self._parts_of(manifest, row_filter), row_filter)
             else:
-                yield from self._buckets(self._offline, manifest, row_filter)
+                yield from self._buckets(self.offline, manifest, row_filter)
 
     def parts(self, row_filter: RowFilter) -> Iterator[Part]:
         """Yields the parts of an offline archive that may hold something of what is asked for."""
-        for manifest in self._commits_for(self._offline, row_filter) if self._offline is not None else ():
+        for manifest in self._commits_for(self.offline, row_filter) if self.offline is not None else ():
             yield from self._parts_of(manifest, row_filter)
 
     def _parts_of(self, manifest: Manifest, row_filter: RowFilter) -> Iterator[Part]:
@@ -99,19 +94,16 @@ class ArchivedReader:
     def _rows_suffice(self, manifest: Manifest) -> bool:
         """Returns whether the rows of a commit can be read in place of its buckets: they are exact, and none
         is known to be live."""
-        if not manifest.has_rows_of(self._policy):
+        if not manifest.has_rows_of(self.policy):
             return False
-        receipts = Receipts(self._database, self._policy.name)
-        return not receipts.live(manifest.commit, manifest.buckets, self._session).any()
+        return not self._receipts.live(manifest.commit, manifest.buckets, self.session).any()
 
     def _online(self, row_filter: RowFilter) -> Iterator[Batch]:
         """Yields the buckets of an online archive."""
-        receipts = Receipts(self._database, self._policy.name)
-        query = selector_query(self._policy, *row_filter.series)
+        query = selector_query(self.policy, *row_filter.series)
         for batch in self._archived_source().batches(row_filter.start, row_filter.end, query):
-            raw_ids = [batch.main.raw_id(i) for i in range(len(batch))]
-            copied = receipts.copied(batch.main.ids, self._session)
-            ours = np.array([raw in copied for raw in raw_ids], dtype=np.bool_)
+            copied = self._receipts.copied(batch.main.ids, self.session)
+            ours = np.array([raw_id in copied for raw_id in batch.main.raw_ids], dtype=np.bool_)
             yield from self._not_live(batch, ours, row_filter)
 
     def take_read(self) -> set[str]:
@@ -124,37 +116,31 @@ class ArchivedReader:
         two; None where none does later either."""
         if self._to == "online":
             return self._archived_source().earliest(at_or_after_ms)
-        return self._offline.earliest(at_or_after_ms) if self._offline is not None else None
+        return self.offline.earliest(at_or_after_ms) if self.offline is not None else None
 
     def series_types(self) -> dict[str, str]:
         """Returns the types of the series columns in the archive's parts; empty where there are none."""
-        return self._offline.known_types() if self._offline is not None else {}
+        return self.offline.known_types() if self.offline is not None else {}
 
     def span(self) -> tuple[int, int] | None:
         """Returns a range that holds all archived readings; None where nothing is archived."""
-        if self._offline is not None:
-            return self._offline.span()
-        if self._to != "online":
-            return None
-        archived = self._archived_source()
-        earliest, latest = archived.earliest(), archived.latest()
-        if earliest is None or latest is None:
-            return None
-        return earliest, latest + DAY_MS
+        if self.offline is not None:
+            return self.offline.span()
+        found = self._archived_source().span() if self._to == "online" else None
+        return None if found is None else (found[0], found[1] + DAY_MS)
 
     def superseded(self) -> Iterator[tuple[int, int]]:
         """Yields the span [start, end), in milliseconds, of archived copies that count again once their live
         bucket goes, which may have moved since it was restored."""
-        receipts = Receipts(self._database, self._policy.name)
-        if self._offline is not None:
-            for receipt in receipts.in_state("open", "offline"):
+        if self.offline is not None:
+            for receipt in self._receipts.in_state("open", "offline"):
                 yield as_ms(receipt["first"]), as_ms(receipt["last"]) + 1
         elif self._to == "online":
-            for receipt in receipts.in_state("copied", "online"):
+            for receipt in self._receipts.in_state("copied", "online"):
                 yield from self._archived_source().spans(receipt["ids"])
 
     def _archived_source(self) -> Source:
-        return archived_source(self._database, self._policy, self._session)
+        return archived_source(self.database, self.policy, self.session)
 
     def _commits_for(self, archive: OfflineArchive, row_filter: RowFilter) -> Iterator[Manifest]:
         """Yields the commits that may hold readings that pass the filter. (Days with readings may lie before
@@ -167,8 +153,7 @@ class ArchivedReader:
                 yield manifest
 
     def _buckets(self, archive: OfflineArchive, manifest: Manifest, row_filter: RowFilter) -> Iterator[Batch]:
-        receipts = Receipts(self._database, self._policy.name)
-        may_be_live = receipts.live(manifest.commit, manifest.buckets, self._session)
+        may_be_live = self._receipts.live(manifest.commit, manifest.buckets, self.session)
         is_part = as_ms(manifest.first) < row_filter.start or as_ms(manifest.last) >= row_filter.end
         sections = self._sections_of(manifest, row_filter)
         for held in archive.sections(manifest, sections):
@@ -190,14 +175,14 @@ class ArchivedReader:
 
     def _sections_of(self, manifest: Manifest, row_filter: RowFilter) -> list[bool]:
         """Returns for each section whether it may hold readings that pass the filter."""
-        return manifest.sections_of(self._policy, row_filter.start, row_filter.end, *row_filter.series)
+        return manifest.sections_of(self.policy, row_filter.start, row_filter.end, *row_filter.series)
 
     def _chosen(self, batch: Batch, row_filter: RowFilter) -> NDArray[np.int64]:
         """Returns the buckets with a reading that passes the filter, and those that break the policy's
         present model."""
-        decoded = decode(batch, self._policy)
+        decoded = decode(batch, self.policy)
         columns = decoded.columns
-        wanted = selected(columns.series, self._policy, *row_filter.series)[columns.series_of_readings]
+        wanted = selected(columns.series, self.policy, *row_filter.series)[columns.series_of_readings]
         wanted &= (columns.time >= row_filter.start) & (columns.time < row_filter.end)
         chosen = np.ones(len(batch), dtype=np.bool_)
         chosen[decoded.units] = False
@@ -211,20 +196,19 @@ class ArchivedReader:
         document that took the `_id` of a deleted bucket is another one."""
         if not len(batch):
             return
-        source = Source(self._database, self._policy, session=self._session)
-        if self._policy.model == "timeseries":
-            there = measured(self._policy, batch, source, row_filter.start, row_filter.end)
+        source = Source(self.database, self.policy, session=self.session)
+        if self.policy.model == "timeseries":
+            there = measured(self.policy, batch, source, row_filter.start, row_filter.end)
             gone = np.setdiff1d(np.arange(len(batch)), there).tolist()
         else:
-            mine, live = units(self._policy, batch), _by_id(source, batch)
-            names = [batch.main.raw_id(i) for i in range(len(batch))]
+            mine, live = units(self.policy, batch), _by_id(source, batch)
             gone = [
                 i
-                for i, name in enumerate(names)
+                for i, name in enumerate(batch.main.raw_ids)
                 if name not in live or not (may_be_live[i] or live[name] == mine[i])
             ]
         if gone:
-            yield batch.take(np.array(gone, dtype=np.int64))
+            yield batch.take(gone)
 
 
 def _by_id(source: Source, batch: Batch) -> dict[bytes, bytes]:

@@ -107,7 +107,8 @@ class Readings:
                     return
                 at = max(at, found)
             end = min((at // _LENGTHS[size] + 1) * _LENGTHS[size], self._end)
-            held = self._slice(at, end, self._at_most if size else None)
+            limit = self._at_most if size else None
+            held = at_one_instant(self._database, partial(self._read, at, end, limit))
             if held is None:
                 size = max(0, size - 2)
                 continue
@@ -124,13 +125,10 @@ class Readings:
         found = [Source(self._database, self.policy).earliest(at), self._archived.earliest(at)]
         return min((instant for instant in found if instant is not None), default=None)
 
-    def _slice(self, start: int, end: int, limit: int | None) -> _Slice | None:
-        """Returns what the slice holds; None where it is more than `limit` readings."""
-        return at_one_instant(self._database, partial(self._read, start, end, limit))
-
     def _read(self, start: int, end: int, limit: int | None, session: ClientSession) -> _Slice | None:
-        """Reads rows of parts where these suffice. Buckets are read where two readings have one series and
-        time: their `_id`s say which comes first, or that both are of one bucket, live and archived."""
+        """Returns what a slice holds; None where it is more than `limit` readings. Reads rows of parts where
+        these suffice. Buckets are read where two readings have one series and time: their `_id`s say which
+        comes first, or that both are of one bucket, live and archived."""
         for is_by_rows in (True, False):
             held = self._read_all(
                 RowFilter(start, end, self.selectors), limit, session, is_by_rows=is_by_rows

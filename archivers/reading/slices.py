@@ -7,11 +7,11 @@ import uuid
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from archivers.context import offline_archive
+from archivers.context import ArchiveContext, offline_archive
 from archivers.reading.reader import ArchivedReader, archived_reader
 from archivers.records.heads import commit_of_link, read_heads
 from archivers.records.receipts import Receipts
-from archivers.tasks import Connections, Executor, LocalExecutor
+from archivers.tasks import Connections, LocalExecutor
 from buckets.layouts.groups import Unions
 from buckets.source import Source
 from config.errors import BucketwiseError
@@ -20,10 +20,9 @@ from rollups.rolling.slices import SliceReader, SliceRequest, SliceStates, read
 from rollups.tasks import run_now
 
 
-def slice_reader(
-    executor: Executor, connections: Connections, policy: Policy, archived: ArchivedReader
-) -> SliceReader:
+def slice_reader(context: ArchiveContext, archived: ArchivedReader) -> SliceReader:
     """Returns the reader of slices for one roll-up, during which the archive does not change."""
+    executor, connections, policy = context.executor, context.connections, context.policy
     if isinstance(executor, LocalExecutor):
         source, unions = Source(connections.database, policy), Unions()
         return SliceReader(

@@ -33,21 +33,17 @@ def unreached(
     heads: Heads,
     registered: Collection[Commit],
     reached: set[Link],
-) -> list[Commit]:
-    """Returns the registered commits that neither the chain nor a checkpoint leads to. `reached`: as far as
-    the last checkpoint. A commit that had no receipt when the checkpoint was made is older, and not listed in
-    it."""
+) -> list[DamagedError]:
+    """Returns an error for each registered commit that neither the chain nor a checkpoint leads to.
+    `reached`: as far as the last checkpoint. A commit that had no receipt when the checkpoint was made is
+    older, and not listed in it."""
     missing = [it for it in registered if link_of(it) not in reached and it.seal not in heads.lost]
     still = receipts.registered(it.name for it in missing)  # a concurrent run may have dropped some
     missing = [it for it in missing if still.get(it.name) == it]
     if not missing:
         return []
-    whole = archive.chain.walk(heads.roots(registered), lost=heads.lost)
+    whole = heads.walk(archive.chain, registered)
     found = {it.link for it in whole if isinstance(it, Manifest)}
-    return [it for it in missing if link_of(it) not in found]
-
-
-def not_reached(archive: OfflineArchive, commit: Commit) -> DamagedError:
-    """Returns the error for such a commit."""
     what = "the chain of manifests does not lead to it"
-    return DamagedError("chain-broken", archive.place(commit), what)
+    lost = [archive.place(it) for it in missing if link_of(it) not in found]
+    return [DamagedError("chain-broken", place, what) for place in lost]

@@ -39,22 +39,16 @@ class CommitDays:
         named = {"_id": {"$in": [self._receipts.identity(name) for name in names]}}
         self._receipts.collection.update_many(named, {"$set": {"compacted": True}})
 
-    def drilled(self) -> dict[int, datetime | None]:
+    def drilled(self, not_since: datetime | None = None) -> dict[int, datetime | None]:
         """Returns the UTC days on which current commits begin, each with its oldest drill; None where one of
-        its commits was never drilled."""
-        return self._oldest({})
-
-    def undrilled(self, since: datetime) -> dict[int, datetime | None]:
-        """Returns as `drilled` does the days with a commit that was made before an instant, and not drilled
-        since then."""
-        late = {"committed": {"$lt": since}, "drilled": {"$not": {"$gte": since}}}
-        return self._oldest(late)
-
-    def _oldest(self, query: Document) -> dict[int, datetime | None]:
+        its commits was never drilled. `not_since`: only of commits that were made before an instant, and not
+        drilled since then."""
+        query = self._receipts.is_current
+        if not_since is not None:
+            query |= {"committed": {"$lt": not_since}, "drilled": {"$not": {"$gte": not_since}}}
         oldest = {"$min": {"$ifNull": ["$drilled", bson.MinKey()]}}
         group = {"$group": {"_id": "$first_day", "oldest": oldest}}
-        stages = [{"$match": {**self._receipts.is_current, **query}}, group]
-        found = self._receipts.collection.aggregate(stages)
+        found = self._receipts.collection.aggregate([{"$match": query}, group])
         return {int(it["_id"]): it["oldest"] if isinstance(it["oldest"], datetime) else None for it in found}
 
     def note_drilled(self, names: Sequence[str], now: datetime) -> None:

@@ -16,7 +16,9 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 import bson
+import numpy as np
 from bson.binary import Binary, UuidRepresentation
+from numpy.typing import NDArray
 from pymongo import DESCENDING
 from pymongo.client_session import ClientSession
 
@@ -55,15 +57,13 @@ class Deletions:
         self._now = now
         self._keys = keys
 
-    def record(
-        self, session: ClientSession, units: Sequence[bytes], which: Document, held_by: Document
-    ) -> None:
+    def record(self, session: ClientSession, deleted: Batch, which: Document, held_by: Document) -> None:
         """Records, in the transaction of a delete, what went."""
-        if units:
+        if len(deleted):
             facts = {
                 "collection": self._policy.collection,
-                "buckets": len(units),
-                "documents_sha256": hashlib.sha256(b"".join(units)).hexdigest(),
+                "buckets": len(deleted),
+                "documents_sha256": hashlib.sha256(b"".join(deleted.units)).hexdigest(),
                 **which,
                 "policy_sha256": self._policy_text,
                 "held_by": held_by,
@@ -152,10 +152,15 @@ def unpacked_names(packed: bytes) -> Iterator[bytes]:
     return (sort_key(array[start], array[value:end]) for start, value, end in elements(array))
 
 
-def fingerprints(batch: Batch) -> Binary:
-    """Returns fingerprints of these archived buckets, which tell them from others that may be put in their
-    place."""
-    return Binary(b"".join(fingerprint(batch, i) for i in range(len(batch))))
+def facts_of_archived(ids: Sequence[Any], archived: Batch, spans: NDArray[np.int64]) -> Document:
+    """Returns what receipts say of buckets of an online archive: the `_id`s of their originals, fingerprints
+    that tell them from others that may be put in their place, and the time that they span."""
+    return {
+        "ids": packed_ids(ids),
+        "fingerprints": Binary(b"".join(fingerprint(archived, i) for i in range(len(archived)))),
+        "first": as_date(int(spans.min())),
+        "last": as_date(int(spans.max())),
+    }
 
 
 def archived_before(
@@ -163,14 +168,18 @@ def archived_before(
 ) -> set[bytes]:
     """Returns those of these `_id`s (by `same_id`, each with its bucket's fingerprint) that receipts name: of
     buckets from first to last that were copied to an online archive, and whose originals are gone."""
-    narrow = {"first": {"$lte": as_date(last_ms)}, "last": {"$gte": as_date(first_ms)}}
-    mine = {"_id.policy": receipts.policy, "kind": {"$in": ["delete", KEPT]}, "ids": {"$exists": True}}
+    query = {
+        "_id.policy": receipts.policy,
+        "kind": {"$in": ["delete", KEPT]},
+        "fingerprints": {"$exists": True},
+        "first": {"$lte": as_date(last_ms)},
+        "last": {"$gte": as_date(first_ms)},
+    }
     found: set[bytes] = set()
-    query = {**mine, "$or": [narrow, {"last": None}]}  # receipts of earlier releases don't tell the time
     for receipt in receipts.collection.find(query, {"ids": 1, "fingerprints": 1}).sort("last", DESCENDING):
-        recorded = receipt.get("fingerprints")  # earlier releases wrote none
+        recorded = receipt["fingerprints"]
         for i, name in enumerate(unpacked_names(receipt["ids"])):
-            if name in wanted and (recorded is None or recorded[i * SIZE : (i + 1) * SIZE] == wanted[name]):
+            if name in wanted and recorded[i * SIZE : (i + 1) * SIZE] == wanted[name]:
                 found.add(name)
         if found == wanted.keys():
             break

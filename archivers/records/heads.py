@@ -6,17 +6,18 @@ head, and more for a while after a run that had lost its lease: the next commit 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from pymongo import UpdateOne
 from pymongo.client_session import ClientSession
 
 from archivers.format.archive import OfflineArchive
+from archivers.format.chain import Chain
 from archivers.format.checkpoint import CheckpointRecord
 from archivers.format.manifest import DamagedError, Link, Manifest
 from archivers.format.names import Commit, commit_at
-from archivers.records.receipts import Receipts
+from archivers.records.receipts import Receipts, commit_of
 from config.errors import HaltedError
 
 Document = dict[str, Any]
@@ -33,12 +34,14 @@ class Heads(NamedTuple):
     lost: frozenset[str]
     checkpoint: CheckpointRecord | None = None
 
-    def roots(self, registered: Iterable[Commit]) -> list[Link]:
-        """Returns the links from which all of the chain can be reached: the heads and, where manifests are
-        lost, the commits with receipts (`registered`), since what came before a lost manifest is reached only
-        from them."""
-        others = [link_of(it) for it in registered]
-        return [*self.links, *(others if self.lost else [])]
+    def walk(
+        self, chain: Chain, registered: Iterable[Commit], vouched: Collection[Link] = ()
+    ) -> Iterator[Manifest | DamagedError]:
+        """Yields all manifests of the chain, as `Chain.walk` does: from the heads on and, where manifests are
+        lost, from the commits with receipts (`registered`), since what came before a lost manifest is reached
+        only from them."""
+        others = [link_of(it) for it in registered] if self.lost else []
+        return chain.walk([*self.links, *others], lost=self.lost, vouched=vouched)
 
 
 def link_of(commit: Commit) -> Link:
@@ -115,6 +118,20 @@ def write_heads(receipts: Receipts, sequence: int, links: Iterable[Link], sessio
 def write_checkpoint_record(receipts: Receipts, record: CheckpointRecord, session: ClientSession) -> None:
     """Records the newest checkpoint, in a transaction."""
     receipts.update(HEADS, {"$set": {"checkpoint": record._asdict()}}, session)
+
+
+def with_replaced(receipts: Receipts, archive: OfflineArchive, manifest: Manifest) -> list[Manifest]:
+    """Returns a manifest and those of all commits that it took over, and that these took over before. Raises
+    DamagedError where one of them is gone."""
+    found = {manifest.link: manifest}
+    waiting = [manifest]
+    while waiting:
+        names = [name for it in waiting for name in it.replaces]
+        known = [commit_of(it) for it in receipts.get_all(names).values() if "seal" in it] if names else []
+        waiting = [archive.chain.link(link_of(it)) for it in known if it is not None]
+        waiting = [it for it in waiting if it.link not in found]
+        found |= {it.link: it for it in waiting}
+    return list(found.values())
 
 
 def check_heads(receipts: Receipts, archive: OfflineArchive) -> list[Manifest]:

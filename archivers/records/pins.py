@@ -13,15 +13,14 @@ from functools import cached_property
 from itertools import islice
 from typing import Any, NamedTuple
 
-import bson
 from bson.max_key import MaxKey
 from bson.min_key import MinKey
 from pymongo import ASCENDING, UpdateOne
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
-from archivers.writes.delete import MAX_BUCKETS, same_id
-from buckets.bson.raw import LOSSLESS, Batch, Docs
+from archivers.writes.delete import MAX_BUCKETS, name_of, same_id
+from buckets.bson.raw import LOSSLESS, Batch
 from buckets.decoding.decode import decode
 from buckets.fields.times import as_text
 from config.policies import Policy
@@ -77,9 +76,9 @@ class Pins:
         for at in range(0, len(batch) if self._any else 0, MAX_BUCKETS):
             ids = [batch.main.decode_id(i) for i in range(at, min(at + MAX_BUCKETS, len(batch)))]
             for found in self._collection.find(self._named(ids) | self._counting):
-                named = Docs.of([bson.encode({"_id": found["_id"]["id"]}, codec_options=LOSSLESS)])
-                pins[same_id(named.raw_id(0))] = Pin(found["until"], found["seen"], list(found["span"]))
-        names = [same_id(batch.main.raw_id(i)) for i in range(len(batch))] if pins else []
+                name = name_of(found["_id"]["id"])
+                pins[name] = Pin(found["until"], found["seen"], list(found["span"]))
+        names = [same_id(raw_id) for raw_id in batch.main.raw_ids] if pins else []
         return {i: pins[name] for i, name in enumerate(names) if name in pins}
 
     def put(self, batch: Batch, until: datetime | None, session: ClientSession) -> None:
@@ -96,10 +95,6 @@ class Pins:
         """Records the state in which summaries now hold these pinned buckets."""
         updates = [UpdateOne(name, {"$set": seen}) for name, seen in self._seen(batch)]
         self._collection.bulk_write(updates, session=session)
-
-    def count(self, ids: Sequence[Any]) -> int:
-        """Returns how many of these buckets `release` would find."""
-        return self._collection.count_documents(self._named(ids))
 
     def release(self, ids: Sequence[Any], session: ClientSession) -> int:
         """Returns how many were pinned."""

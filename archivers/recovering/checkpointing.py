@@ -14,7 +14,7 @@ from archivers.format.checkpoint import Checkpoint, CheckpointRecord
 from archivers.format.manifest import DamagedError, LastReceipt, Link, Manifest
 from archivers.format.names import checkpoint_key, checkpoints_prefix
 from archivers.format.seals import encoded
-from archivers.records.checkpoints import last_checkpoint, not_reached, unreached
+from archivers.records.checkpoints import last_checkpoint, unreached
 from archivers.records.deletions import are_known, last_receipt
 from archivers.records.heads import Heads, link_of, read_heads, write_checkpoint_record
 from archivers.run import ArchiveRun
@@ -67,16 +67,15 @@ def _proven(run: ArchiveRun, heads: Heads) -> Checkpoint | None:
     archive.chain.expect({name: it.seal for name, it in registered.items()})
     named: dict[tuple[int, str], LastReceipt] = {}
     reached = _vouched(run, archive, heads)
-    roots = heads.roots(registered.values())
-    for it in archive.chain.walk(roots, lost=heads.lost, vouched=frozenset(reached)):
+    for it in heads.walk(archive.chain, registered.values(), frozenset(reached)):
         run.check()
         if not isinstance(it, Manifest):
             raise it
         reached.add(it.link)
         if it.receipt is not None:
             named[it.receipt.sequence, it.receipt.sha256] = it.receipt
-    for commit in unreached(receipts, archive, heads, registered.values(), reached):
-        raise not_reached(archive, commit)
+    for error in unreached(receipts, archive, heads, registered.values(), reached):
+        raise error
     if not are_known(receipts, run.receipt_files, named.values()):
         _logger.warning("policy %s: no checkpoint was made: %s", run.policy.name, _LOST)
         return None

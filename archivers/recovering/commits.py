@@ -14,9 +14,8 @@ from archivers.format.chain import ChainPosition
 from archivers.format.manifest import Manifest, Origin
 from archivers.format.writing import Maker, Replaced
 from archivers.records.deletions import LAST, last_of, ranges
-from archivers.records.heads import HEADS, Heads, heads_of, heads_update, link_of, types_update
+from archivers.records.heads import HEADS, Heads, heads_of, heads_update, link_of, types_update, with_replaced
 from archivers.records.receipts import HELD, REPLACED, Document, commit_of, facts_of, live_of
-from archivers.records.replaced import with_replaced
 from archivers.run import ArchiveRun
 from archivers.versions.superseded import Superseded
 from archivers.writes.delete import Outcome
@@ -82,11 +81,12 @@ class CommitRegistry:
         live[here[outcome.deleted]] = False
         facts = self._facts(manifest)
         self.receipts.set_live(manifest.commit, live, facts, session, len(outcome.deleted))
-        positions = sorted(zip(here[outcome.deleted].tolist(), outcome.deleted, strict=True))
+        deleted = np.array(outcome.deleted, dtype=np.int64)
+        deleted = deleted[np.argsort(here[deleted])]
         self._work.deletions.record(
             session,
-            [piece.unit(i) for _, i in positions],
-            {"positions": ranges([position for position, _ in positions])},
+            piece.take(deleted),
+            {"positions": ranges(here[deleted].tolist())},
             {"commit": manifest.commit, "manifest_sha256": manifest.sha256},
         )
 
@@ -97,7 +97,7 @@ class CommitRegistry:
         The exchange is done when the receipts say so. Until then, and until the old commit is dropped,
         readers of manifests skip the one that is replaced; recovery goes on, or back, after a crash. Only its
         manifest tells them to skip what it had taken over itself, so that this goes first."""
-        archive, aside = self._archive, Superseded(self._archive.store, self._archive.policy.name)
+        archive, aside = self._archive, Superseded(self._archive)
         self._drop_what_it_replaced(manifest)
         for number, held in enumerate(archive.buckets_at(manifest, np.sort(leaving))):
             archive.set_aside(manifest.commit, number, held.batch)
@@ -163,7 +163,7 @@ class CommitRegistry:
     def _clear_kept_versions(self, manifest: Manifest, end: datetime) -> None:
         """Removes the kept versions of a commit that has ended, and of those that it replaced, unless they
         may hold readings from `end` on."""
-        aside = Superseded(self._archive.store, self._archive.policy.name)
+        aside = Superseded(self._archive)
         for it in with_replaced(self.receipts, self._archive, manifest):
             if it.last < end:
                 aside.clear(it.commit)

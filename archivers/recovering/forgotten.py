@@ -35,7 +35,7 @@ class ForgottenMerges:
         self._work = work
         self._archive = archive
         self._registry = registry
-        self._dropped = Superseded(archive.store, archive.policy.name)
+        self._dropped = Superseded(archive)
 
     def finish(self, unknown: Sequence[Manifest], listed: dict[str, Commit]) -> None:
         """Drops the rest of the merged commits where some are gone that this database has not dropped: a run

@@ -10,8 +10,8 @@ from typing import Any
 from pymongo.database import Database
 
 from archivers.context import ArchiveContext
-from archivers.moving.online import archive_collections
 from archivers.restoring.target import MERGED, Mode, VersionHandling
+from archivers.writes.online import archive_collections
 from buckets.fields.selectors import check_selector
 from buckets.fields.times import EVER, TimeRange
 from config.errors import UsageError

@@ -53,13 +53,10 @@ class RestoreRecords:
         """Records that chosen buckets of an online archive are live again, and pins them, in a
         transaction."""
         restored = batch.take(chosen)
-        self._set_copied(restored, session)
-        self.pins.put(restored, self.until, session)
-
-    def _set_copied(self, restored: Batch, session: ClientSession) -> None:
         ids = restored.main.ids
         facts = {"kind": "online", "state": "copied", "ids": ids, "copied": as_date(FIRST_MS)}
         self.receipts.update(f"restored-{restored.digest[:32]}", {"$set": facts}, session)
+        self.pins.put(restored, self.until, session)
 
     def settled(self, plans: list[Plan], session: ClientSession) -> None:
         """Records that all versions in what was put are live. The pins hold the last version alone; where the

@@ -5,25 +5,23 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any
 
 import numpy as np
 from pymongo.client_session import ClientSession
 
 from archivers.context import ArchiveContext
 from archivers.moving.archive import check_kind
-from archivers.moving.online import archived_source
 from archivers.restoring.filter import ArchivedBuckets, MatchingBuckets, RestoreFilter
 from archivers.restoring.options import RestoreOptions, check_request
 from archivers.restoring.put import Indices, check_put, put, put_measurements
 from archivers.restoring.records import RestoreRecords
-from archivers.restoring.settle import VersionSettler
-from archivers.restoring.target import Mode, Plan, Target
+from archivers.restoring.settle import RestoreReport, VersionSettler
+from archivers.restoring.target import Mode, Target
 from archivers.versions.history import Histories, OfflineHistories, OnlineHistories, Version
 from archivers.versions.superseded import Superseded
 from archivers.writes.delete import chunks
+from archivers.writes.online import archived_source
 from buckets.bson.prefetch import prefetch
 from buckets.bson.raw import Batch
 from buckets.decoding.decode import BucketSet
@@ -33,19 +31,6 @@ from buckets.models import timeseries
 from config.errors import BucketwiseError
 from config.policies import Policy
 from rollups.tasks import result_of, run_now
-
-Document = dict[str, Any]
-
-
-@dataclass
-class RestoreReport:
-    """What is in the target now, whether this restore put it there or an earlier one."""
-
-    buckets: int = 0
-    readings: int = 0
-    overflow: int = 0  # overflow documents
-    pinned: int = 0  # of the buckets
-    versions: int = 0  # older ones of these buckets: merged, left out, or put elsewhere
 
 
 def restore(context: ArchiveContext, options: RestoreOptions) -> RestoreReport:
@@ -62,7 +47,7 @@ def restore(context: ArchiveContext, options: RestoreOptions) -> RestoreReport:
     policy, records = context.policy, None
     if options.to == policy.collection:
         records = RestoreRecords(context.receipts, context.pins, options.pinned_until, options.how)
-    note = records.settled if records else _note_no_plans
+    note = records.settled if records else lambda _plans, _session: None
     target = Target(context.database, policy, options.to, context.guard, options.how, note)
     wanted = RestoreFilter(policy, options.within.start_ms, options.within.end_ms, options.series)
     restoring = _Restoring(context, target, wanted)
@@ -83,8 +68,8 @@ class _Restoring:
         self._filter = wanted
         self._passed: dict[str, int] = {}  # how many buckets of each commit were looked at, from its first
         self._last_check: Future[None] = run_now(lambda: None)  # reads back the previous piece
-        histories = partial(_histories, context)
-        self._settling = VersionSettler(target, histories, self._were_counted)
+        self._histories = _histories(context)
+        self._settling = VersionSettler(target, self._histories, self._were_counted, self._report)
 
     def restore(self, found: Iterable[MatchingBuckets], reader: Executor) -> None:
         for wanted in found:
@@ -112,7 +97,7 @@ class _Restoring:
         met = self._settling.settled(piece)
         held = self._with_versions(piece, wanted.policy)
         self._subtract(piece, sorted({*met, *held}), wanted.policy)
-        self._settling.add(piece.take(np.setdiff1d(held, met).astype(np.int64)), wanted.policy)
+        self._settling.add(piece.take(np.setdiff1d(held, met)), wanted.policy)
         new = np.setdiff1d(np.arange(len(piece)), [*met, *held])
         piece, here = piece.take(new), here[new]
         done = put(target, piece, here, wanted.note)
@@ -120,21 +105,20 @@ class _Restoring:
         self._last_check = reader.submit(check_put, target.database, done)
         blocked = sorted(done.blocked)
         self._subtract(piece, blocked, wanted.policy)
-        self._settling.add(piece.take(np.array(blocked, dtype=np.int64)), wanted.policy)
+        self._settling.add(piece.take(blocked), wanted.policy)
         self._report.pinned += len(piece) - len(blocked) if target.is_source else 0
 
     def _with_versions(self, piece: Batch, policy: Policy) -> list[int]:
         """Returns the buckets that have other versions, whether or not anything is in their way."""
-        histories = self._settling.histories
-        held = histories.split(piece, policy) if self._filter.is_part else []
+        held = self._histories.split(piece, policy) if self._filter.is_part else []
         if self._target.how.mode == Mode.merged:
             return held
-        return sorted({*held, *histories.merged(piece, policy)})
+        return sorted({*held, *self._histories.merged(piece, policy)})
 
     def _subtract(self, piece: Batch, leaving: list[int], policy: Policy) -> None:
         """Takes these buckets out of the counts, since `VersionSettler` counts them."""
         if leaving:
-            buckets = BucketSet(piece.take(np.array(leaving, dtype=np.int64)), policy)
+            buckets = BucketSet(piece.take(leaving), policy)
             self._report.buckets -= len(buckets)
             self._report.readings -= buckets.readings
             self._report.overflow -= len(buckets.batch.extra)
@@ -154,16 +138,14 @@ class _Restoring:
 
     def finished(self) -> RestoreReport:
         """Returns the report. Raises BucketwiseError where documents were in the way."""
-        report, settled, blocked = self._report, self._settling.report, self._settling.blocked
-        for count in fields(settled):
-            setattr(report, count.name, getattr(report, count.name) + getattr(settled, count.name))
+        blocked = self._settling.blocked
         if blocked.count:
             reason, first = next(iter(blocked.first.items()))
             raise BucketwiseError(
-                f"--to {self._target.to}: {blocked.count} of {report.buckets} buckets were not restored. The "
-                f"first has _id {extended_json(first)}: {reason}"
+                f"--to {self._target.to}: {blocked.count} of {self._report.buckets} buckets were not "
+                f"restored. The first has _id {extended_json(first)}: {reason}"
             )
-        return report
+        return self._report
 
 
 def _archived(
@@ -206,12 +188,12 @@ def _superseded(
     archive = context.offline()
     assert archive is not None
     within, histories = options.within, OfflineHistories(archive)
-    superseded = Superseded(archive.store, context.policy.name)
-    for _, manifest, read in superseded.around(within.start_ms, within.end_ms):
+    superseded = Superseded(archive)
+    for file, manifest in superseded.around(within.start_ms, within.end_ms):
         if not wanted.may_hold(manifest):
             continue
-        batch = read().batch
-        batch = batch.take(np.array(histories.superseded(batch, manifest.archived_policy), dtype=np.int64))
+        batch = superseded.read(file).batch
+        batch = batch.take(histories.superseded(batch, manifest.archived_policy))
         note = partial(records.superseded, batch) if records else _note_nothing
         yield ArchivedBuckets(BucketSet(batch, manifest.archived_policy), note)
 
@@ -220,12 +202,7 @@ def _note_nothing(_chosen: Indices, _session: ClientSession) -> None:
     pass
 
 
-def _note_no_plans(_plans: list[Plan], _session: ClientSession) -> None:
-    pass
-
-
 def _histories(context: ArchiveContext) -> Histories:
     if (archive := context.offline()) is not None:
         return OfflineHistories(archive)
-    database, policy = context.database, context.policy
-    return OnlineHistories(database, policy, archived_source(database, policy))
+    return OnlineHistories(context.database, context.policy)

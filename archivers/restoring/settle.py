@@ -6,9 +6,9 @@ or some versions merged. Only such a document is ever replaced, and the transact
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ from pymongo.client_session import ClientSession
 from archivers.restoring.put import PutResult, check_put, existing_in
 from archivers.restoring.target import Mode, Plan, Target, VersionHandling
 from archivers.restoring.target_state import TargetState, documents_of
-from archivers.versions.aside import set_aside
 from archivers.versions.history import (
     Fold,
     Histories,
@@ -29,6 +28,8 @@ from archivers.versions.history import (
 )
 from archivers.writes.delete import chunks, same_id
 from buckets.bson.raw import Batch
+from buckets.bson.types import DOCUMENT, INT32, elements
+from buckets.versions.overlay import Typed, document_of, number, text
 from config.policies import Policy
 from rollups.guarded import transaction
 
@@ -38,14 +39,14 @@ IN_THE_WAY = "another document has the same _id, and was left unchanged. Restore
 
 
 @dataclass
-class Settled:
-    """Counts of documents that settling added to the target, beyond those counted before."""
+class RestoreReport:
+    """What is in the target now, whether this restore put it there or an earlier one."""
 
     buckets: int = 0
     readings: int = 0
-    overflow: int = 0
-    versions: int = 0  # older ones
-    pinned: int = 0
+    overflow: int = 0  # overflow documents
+    pinned: int = 0  # of the buckets
+    versions: int = 0  # older ones of these buckets: merged, left out, or put elsewhere
 
 
 @dataclass
@@ -61,24 +62,22 @@ class Blocked:
         self.first.setdefault(reason, identity)
 
 
+@dataclass(eq=False)
 class VersionSettler:
-    """Gathers buckets that were blocked, and settles them some at a time."""
+    """Gathers buckets that were blocked, and settles them some at a time.
 
-    def __init__(
-        self,
-        target: Target,
-        histories: Callable[[], Histories],
-        counted: Callable[[Sequence[Version]], list[bool]],
-    ) -> None:
-        """`counted` returns which versions in the target were counted when they were put there."""
-        self._target = target
-        self._make = histories
-        self._counted = counted
-        self._waiting: list[tuple[Batch, Policy]] = []
-        self._buckets = self._bytes = 0  # of those that wait
-        self._settled: set[int] = set()  # hashes of settled versions, and of their `_id`s: 8 bytes each
-        self.report = Settled()
-        self.blocked = Blocked()
+    `counted` returns which versions in the target were counted when they were put there. Into `report` goes
+    what settling adds to the target, beyond those."""
+
+    target: Target
+    histories: Histories
+    counted: Callable[[Sequence[Version]], list[bool]]
+    report: RestoreReport
+    blocked: Blocked = field(default_factory=Blocked)
+    _waiting: list[tuple[Batch, Policy]] = field(default_factory=list)
+    _buckets: int = 0  # of those that wait
+    _bytes: int = 0
+    _settled: set[int] = field(default_factory=set)  # hashes of versions, and of their `_id`s: 8 bytes each
 
     def add(self, blocked: Batch, policy: Policy) -> None:
         """Adds buckets that were blocked. `policy`: the one under which they were archived."""
@@ -92,11 +91,6 @@ class VersionSettler:
         return (
             [i for i, main in enumerate(batch.main) if hash(main) in self._settled] if self._settled else []
         )
-
-    @cached_property
-    def histories(self) -> Histories:
-        """Returns the finder of versions, made when first asked."""
-        return self._make()
 
     @property
     def is_full(self) -> bool:
@@ -115,7 +109,7 @@ class VersionSettler:
     def _settle(self, piece: Batch, policy: Policy) -> None:
         plans = []
         for name, history, known, fold in self._found(piece, policy):
-            plan = plan_of(history, known, fold, self._target.how)
+            plan = plan_of(history, known, fold, self.target.how)
             if isinstance(plan, Plan):
                 plans.append(plan)
             else:
@@ -126,7 +120,7 @@ class VersionSettler:
     def _found(self, piece: Batch, policy: Policy) -> Iterator[tuple[Any, History, list[Batch], Fold]]:
         """Yields the buckets that have several versions: their `_id`s, these, and all that may be replaced.
         The others are blocked."""
-        existing = existing_in(self._target.database, self._target.to, piece.main)
+        existing = existing_in(self.target.database, self.target.to, piece.main)
         found = self.histories.of(piece, policy, [it for it in existing if it is not None])
         several: dict[bytes, tuple[Any, History, bytes | None]] = {}
         for i, raw_id in enumerate(piece.main.raw_ids):
@@ -148,7 +142,7 @@ class VersionSettler:
         self.blocked.add(identity, reason)
 
     def _put(self, plans: list[Plan]) -> None:
-        target = self._target
+        target = self.target
 
         def step(session: ClientSession) -> tuple[list[bool], list[bytes | None]]:
             existing = TargetState(target, plans, session)
@@ -180,7 +174,7 @@ class VersionSettler:
         report.readings += readings_of(final) - readings_of(before)
         report.overflow += _overflow_of(final) - _overflow_of(before)
         report.versions += len(new) - (len(put) - known)
-        report.pinned += len(final) - len(before) if self._target.is_source else 0
+        report.pinned += len(final) - len(before) if self.target.is_source else 0
         self._settled |= {hash(it.bucket.main[0]) for it in new} | {hash(_name(plan)) for plan in put}
 
     def _counted_before(self, put: list[Plan], existed: list[bytes | None]) -> list[Version]:
@@ -193,7 +187,7 @@ class VersionSettler:
                 settled += [Version(it, policy) for it in plan.known if it.main[0] == main][:1]
             else:
                 fresh += [it for it in plan.history.versions if it.bucket.main[0] == main][:1]
-        are_counted = self._counted(fresh)
+        are_counted = self.counted(fresh)
         return settled + [it for it, is_counted in zip(fresh, are_counted, strict=True) if is_counted]
 
 
@@ -212,7 +206,7 @@ def plan_of(history: History, known: list[Batch], fold: Fold, how: VersionHandli
     versions = history.versions
     if how.mode != Mode.merged:
         older = versions[:-1] if how.mode == Mode.all else []
-        aside = [it for i, version in enumerate(older) for it in set_aside(version.bucket, i + 1)]
+        aside = [it for i, version in enumerate(older) for it in _set_aside(version.bucket, i + 1)]
         return Plan(history, history.last.bucket, aside, known)
     if history.merged is not None:
         return Plan(history, history.merged, [], known)
@@ -227,3 +221,25 @@ def plan_of(history: History, known: list[Batch], fold: Fold, how: VersionHandli
 def _ending_with(last: Version, history: History) -> History:
     """Returns the history with the version that counts at its end: a superseded one may be newer."""
     return history._replace(versions=[*(it for it in history.versions if it is not last), last])
+
+
+def _set_aside(bucket: Batch, version: int) -> list[bytes]:
+    """Returns the documents of an older version under `_id`s of their own, otherwise unchanged."""
+    identity, sha256 = bucket.main.raw_id(0), hashlib.sha256(bucket.unit(0)).hexdigest()
+    facts = {"version": number(INT32, float(version)), "sha256": text(sha256)}
+    main = _renamed(bucket.main[0], {"_id": identity, **facts})
+    extra = [
+        _renamed(it, {"_id": bucket.extra.raw_id(i), "of": identity, **facts})
+        for i, it in enumerate(bucket.extra)
+    ]
+    return [main, *extra]
+
+
+def _renamed(document: bytes, identity: dict[str, Typed]) -> bytes:
+    """Returns the document with another `_id`, and no other bit changed."""
+    for start, value, end in elements(document):
+        if document[start + 1 : value] == b"_id\0":
+            named = b"%c_id\0" % DOCUMENT + document_of(identity)
+            body = document[4:start] + named + document[end:]
+            return (len(body) + 4).to_bytes(4, "little") + body
+    raise AssertionError("every archived document has an _id")

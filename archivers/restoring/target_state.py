@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 from pymongo.client_session import ClientSession
 
@@ -18,8 +17,6 @@ from archivers.writes.inserts import insert_raw
 from buckets.bson.queries import ids_query
 from buckets.bson.raw import LOSSLESS, Docs
 from buckets.source import Source
-
-Document = dict[str, Any]
 
 
 class TargetState:

@@ -5,33 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from archivers.stores.base import (
-    AlreadyExists,
-    Capabilities,
-    Corrupt,
-    Denied,
-    NotFound,
-    ObjectStore,
-    OutcomeUnknown,
-    StoreError,
-    StoreObject,
-)
+from archivers.stores.base import ObjectStore
 from archivers.stores.file import FileStore
 from config.errors import UsageError
 from config.tables import Store
-
-__all__ = [
-    "AlreadyExists",
-    "Capabilities",
-    "Corrupt",
-    "Denied",
-    "NotFound",
-    "ObjectStore",
-    "OutcomeUnknown",
-    "StoreError",
-    "StoreObject",
-    "open_store",
-]
 
 
 def open_store(settings: Store) -> ObjectStore:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -28,13 +29,6 @@ class StoreObject:
     size: int  # bytes
     modified: datetime  # aware
     version: str | None = None  # where the store keeps older ones; only `head` tells
-
-
-@dataclass(frozen=True)
-class Capabilities:
-    """Optional abilities of a store, as found by a probe. Write, read, list and delete are required."""
-
-    conditional_put: bool  # `if_absent` holds against another writer too, by the store's own doing
 
 
 @dataclass(frozen=True)
@@ -142,9 +136,9 @@ class ObjectStore(Protocol):
 
         Only the owner of the lease may call it: a slow writer elsewhere may still be at work on them."""
 
-    def probe(self) -> Capabilities:
-        """Tries every right on a small object of our own. Raises Denied, which names those that are
-        missing."""
+    def probe(self) -> bool:
+        """Tries every right on a small object of our own. Raises Denied, which names those that are missing.
+        Returns whether `if_absent` holds against another writer too, by the store's own doing."""
 
 
 def check_size(found: int, size: int | None, place: str) -> None:
@@ -174,43 +168,40 @@ class Rights:
     delete: str
 
 
-def probe_store(store: ObjectStore, rights: Rights, is_refused: Callable[[str], bool]) -> Capabilities:
-    """Writes, reads, lists and deletes an object; `is_refused` tries a conditional write to its key.
+def probe_store(store: ObjectStore, rights: Rights, is_refused: Callable[[str], bool]) -> bool:
+    """Writes, reads, lists and deletes an object. Returns what `is_refused` does, which tries a conditional
+    write to its key.
 
     A missing right does not end the probe, so that all missing rights are reported at once; any other error
     does."""
     key, data = f"{PROBE_PREFIX}{uuid4().hex}", b"bucketwise probe"
     missing: list[str] = []
-    conditional = False
 
     def check(holds: bool, reason: str) -> None:
         if not holds:
             raise StoreError("probe", f"{store.url}/{key}", reason, "Use another store, or repair this one.")
 
-    try:
+    @contextmanager
+    def needing(right: str) -> Iterator[None]:
+        try:
+            yield
+        except Denied:
+            missing.append(right)
+
+    with needing(rights.write):
         store.put_bytes(key, data)
-    except Denied:
-        missing.append(rights.write)
-    written = not missing
-    try:
-        if written:
-            check(store.get_bytes(key) == data, "it returned other bytes than were written")
-    except Denied:
-        missing.append(rights.read)
-    try:
+    is_written = not missing
+    with needing(rights.read):
+        check(not is_written or store.get_bytes(key) == data, "it returned other bytes than were written")
+    with needing(rights.list):
         listed = [item.key for item in store.list(PROBE_PREFIX)]
-        check(key in listed or not written, "it is not listed")
-    except Denied:
-        missing.append(rights.list)
-    if not missing:
-        conditional = is_refused(key)
-    try:
+        check(key in listed or not is_written, "it is not listed")
+    is_conditional = not missing and is_refused(key)
+    with needing(rights.delete):
         store.delete([key])
-    except Denied:
-        missing.append(rights.delete)
     if missing:
         raise Denied("probe", store.url, f"missing: {', '.join(missing)}", "Grant what is missing.")
-    return Capabilities(conditional_put=conditional)
+    return is_conditional
 
 
 def probe_class(store: ObjectStore, storage_class: str) -> None:

@@ -18,7 +18,6 @@ from uuid import uuid4
 
 from archivers.stores.base import (
     AlreadyExists,
-    Capabilities,
     Corrupt,
     Denied,
     NotFound,
@@ -135,8 +134,8 @@ class FileStore:
                         count += 1
         return count
 
-    def probe(self) -> Capabilities:
-        """Returns what the directory allows, tried with objects that are removed again."""
+    def probe(self) -> bool:
+        """Tries every right, with an object that is removed again."""
         where = self._root
         rights = Rights(f"write in {where}", f"read in {where}", f"list {where}", f"delete in {where}")
         return probe_store(self, rights, lambda key: _refuses_links(self._path(key)))

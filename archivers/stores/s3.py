@@ -14,7 +14,6 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from archivers.stores.base import (
     AlreadyExists,
-    Capabilities,
     NotFound,
     OlderVersions,
     OutcomeUnknown,
@@ -241,8 +240,8 @@ class S3Store:
         """Returns 0: each object is put by one request, whole or not at all."""
         return 0
 
-    def probe(self) -> Capabilities:
-        """Returns what the bucket allows, tried with objects that are removed again."""
+    def probe(self) -> bool:
+        """Tries every right, with an object that is removed again."""
         return probe_store(self, _RIGHTS, self._refuses_overwrite)
 
     def _count(self, request: Any, event_name: str, **_: object) -> None:

@@ -19,13 +19,13 @@ from archivers.format.manifest import Manifest
 from archivers.format.series import selector_of
 from archivers.records.receipts import MERGING, Receipts
 from archivers.versions.kept import KeptVersion, KeptVersions, counting
-from archivers.versions.superseded import RemovedBuckets, Superseded
+from archivers.versions.superseded import RemovedBuckets, Superseded, SupersededFile
 from archivers.writes.delete import id_names, same_id
+from archivers.writes.online import archived_source
 from buckets.bson.raw import Batch, Docs
 from buckets.decoding.decode import BucketSet
 from buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, as_ms
 from buckets.models.covered import covered_span
-from buckets.source import Source
 from buckets.versions.merge import merge
 from buckets.versions.readings import Held, lacks, readings_by_document
 from config.policies import Policy
@@ -125,7 +125,7 @@ class OfflineHistories:
 
     def __init__(self, archive: OfflineArchive) -> None:
         self._archive = archive
-        self._superseded = Superseded(archive.store, archive.policy.name)
+        self._superseded = Superseded(archive)
         self._names: dict[str, NDArray[np.int64]] = {}  # of superseded versions by file: 8 bytes each
 
     def of(self, buckets: Batch, policy: Policy, existing: Iterable[bytes]) -> dict[bytes, History]:
@@ -172,7 +172,7 @@ class OfflineHistories:
         some = np.flatnonzero(np.isin(mine, np.concatenate([mine[:0], *found]))).tolist()
         if not some:
             return []
-        return [some[i] for i in self.split(buckets.take(np.array(some, dtype=np.int64)), policy)]
+        return [some[i] for i in self.split(buckets.take(some), policy)]
 
     def split(self, buckets: Batch, policy: Policy) -> list[int]:
         """Returns the indices of the buckets of which there are several versions."""
@@ -209,9 +209,10 @@ class OfflineHistories:
     def _removed(self) -> list[_Versions]:
         """Returns the files of superseded versions, listed once."""
         found = self._superseded.around(FIRST_MS, LAST_MS)
-        return [
-            _Versions(key, it, partial(_only_section, read), is_superseded=True) for key, it, read in found
-        ]
+        return [_Versions(file.key, it, partial(self._read, file), is_superseded=True) for file, it in found]
+
+    def _read(self, file: SupersededFile, which: list[bool]) -> list[RemovedBuckets]:
+        return [self._superseded.read(file)] if any(which) else []
 
     def _superseded_around(self, days: set[DaySpan]) -> list[_Versions]:
         return [it for it in self._removed if it.touches(days)] if days else []
@@ -226,15 +227,11 @@ class OfflineHistories:
         raise AssertionError("unreachable")
 
 
-def _only_section(read: Callable[[], RemovedBuckets], which: list[bool]) -> list[RemovedBuckets]:
-    return [read()] if any(which) else []
-
-
 class OnlineHistories:
     """Finds histories in an online archive, which holds buckets merged, and their versions apart."""
 
-    def __init__(self, database: Database[Document], policy: Policy, archived: Source) -> None:
-        self._policy, self._archived = policy, archived
+    def __init__(self, database: Database[Document], policy: Policy) -> None:
+        self._policy, self._archived = policy, archived_source(database, policy)
         self._kept = KeptVersions(database, policy)
         self._receipts = Receipts(database, policy.name)
 
@@ -279,7 +276,7 @@ class OnlineHistories:
 
 def one_of(batch: Batch, index: int) -> Batch:
     """Returns one bucket, as a batch that does not share memory with the others."""
-    return batch.take(np.array([index], dtype=np.int64))
+    return batch.take([index])
 
 
 class Fold(NamedTuple):

@@ -7,25 +7,23 @@ the archive is what it was, and both count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-import bson
 import numpy as np
 from pymongo.client_session import ClientSession
 
-from archivers.records.deletions import archived_before, fingerprints, packed_ids
+from archivers.records.deletions import archived_before, facts_of_archived
 from archivers.records.pins import fingerprint
 from archivers.records.receipts import MERGED, MERGING
 from archivers.run import ArchiveRun
 from archivers.versions.history import History, Version, folds, one_of
 from archivers.versions.kept import KeptVersion, KeptVersions, counting, is_too_large
-from archivers.writes.delete import MAX_BUCKETS, Outcome, chunks, guarded_delete, in_order, same_id
-from archivers.writes.inserts import insert_raw
-from buckets.bson.raw import LOSSLESS, Batch, Docs
+from archivers.writes.delete import MAX_BUCKETS, Outcome, chunks, in_order, name_of, same_id
+from archivers.writes.online import archive_collections, archived_source, put_copies, take_back
+from buckets.bson.raw import Batch
 from buckets.decoding.decode import decode
-from buckets.fields.times import as_date
 from buckets.source import Source
 from buckets.versions.merge import Merged, merge
 from buckets.versions.readings import lacks
@@ -43,18 +41,10 @@ class Staying(NamedTuple):
 class Merging:
     """The late buckets of one archive run."""
 
-    def __init__(
-        self,
-        work: ArchiveRun,
-        archived: Callable[[ClientSession | None], Source],
-        take_back: Callable[[Sequence[Any], ClientSession], None],
-        places: tuple[str, str | None],
-    ) -> None:
-        """`take_back` takes buckets out of the archive, which lies in `places`."""
+    def __init__(self, work: ArchiveRun) -> None:
         self._work = work
-        self._archived = archived
-        self._take_back = take_back
-        self._target, self._overflow = places
+        self._target, _ = archive_collections(work.policy)
+        self._archived = partial(archived_source, work.database, work.policy)
         self.kept = KeptVersions(work.database, work.policy)
 
     def sort(self, late: Batch) -> Staying:
@@ -182,7 +172,7 @@ class Merging:
 
     def not_keepable(self, newer: Batch, stale: Sequence[int]) -> dict[int, str]:
         """Returns which old copies of these buckets can't be replaced by them, and why."""
-        live = newer.take(np.array(stale, dtype=np.int64))
+        live = newer.take(stale)
         copies = self._of_archive(live)
         lacking = lacks(self._work.policy, copies, live)
         reason = (
@@ -197,7 +187,7 @@ class Merging:
     ) -> tuple[list[int], Batch]:
         """Returns the indices of changed buckets that contain their copies, and these buckets as they are
         now."""
-        copies = verified.take(np.array(changed, dtype=np.int64))
+        copies = verified.take(changed)
         source = Source(self._work.database, self._work.policy, session=session)
         live = in_order(copies, source.by_raw_ids(copies.main.raw_ids) if changed else [])
         lacking = np.array(lacks(self._work.policy, copies, live), dtype=np.bool_)
@@ -214,7 +204,7 @@ class Merging:
         given: list[set[bytes]] = [{it.bucket.unit(0) for it in held} for held in found]
         for i, fold in zip(several, folds(histories), strict=True):
             given[i].add(fold.stages[-1].unit(0))
-        return [archived.unit(i) in units for i, units in enumerate(given)]
+        return [unit in equal for unit, equal in zip(archived.units, given, strict=True)]
 
     def _copies(self, name: str, ids: Sequence[Any]) -> Batch:
         """Returns the late buckets of a receipt, as their copies give them."""
@@ -240,26 +230,15 @@ class Merging:
     def _drop_lost(self, ids: Sequence[Any], copies: Batch) -> None:
         """Removes buckets from the receipts whose copies are gone."""
         there = {same_id(raw_id) for raw_id in copies.main.raw_ids}
-        named = [bson.encode({"_id": it}, codec_options=LOSSLESS) for it in ids]
-        lost = [
-            it for it, raw_id in zip(ids, Docs.of(named).raw_ids, strict=True) if same_id(raw_id) not in there
-        ]
+        lost = [it for it in ids if name_of(it) not in there]
         pull = partial(self._work.receipts.pull, lost, state=MERGING)
         transaction(self._work.database, self._work.guard, pull)
 
     def _merge(self, name: str, verified: Batch) -> None:
-        work = self._work
-        work.check()
-        outcome = guarded_delete(
-            work.database,
-            work.policy,
-            verified,
-            work.guard,
-            lambda session, outcome: self._record(session, name, verified, outcome),
+        outcome = self._work.delete(
+            verified, lambda session, outcome: self._record(session, name, verified, outcome)
         )
-        work.report.deleted += len(outcome.deleted)
-        work.spend(len(verified), verified.size)
-        work.report.change(len(outcome.changed))
+        self._work.report.change(len(outcome.changed))
         self.roll_up_merged()
 
     def _record(self, session: ClientSession, name: str, verified: Batch, outcome: Outcome) -> None:
@@ -267,7 +246,7 @@ class Merging:
         changed, or was gone, are dropped."""
         work, ids = self._work, verified.main.ids
         work.check_limit(len(outcome.deleted))
-        deleted = verified.take(np.array(outcome.deleted, dtype=np.int64))
+        deleted = verified.take(outcome.deleted)
         others = [ids[i] for i in (*outcome.changed, *outcome.gone)]
         if others:
             self.kept.drop(others, session, name)
@@ -277,12 +256,10 @@ class Merging:
         merged = self._replace(session, name, deleted)
         hidden = [it for it, is_hiding in zip(deleted.main.ids, merged.hides, strict=True) if is_hiding]
         spans = decode(deleted, work.policy).spans()
-        gone = deleted.main.ids
-        times = {"first": as_date(int(spans.min())), "last": as_date(int(spans.max()))}
         work.deletions.record(
             session,
-            [deleted.unit(i) for i in range(len(deleted))],
-            {"ids": packed_ids(gone), "fingerprints": fingerprints(merged.batch), **times},
+            deleted,
+            facts_of_archived(deleted.main.ids, merged.batch, spans),
             {"collection": self.kept.name, "merged_into": self._target},
         )
         if hidden:
@@ -296,16 +273,13 @@ class Merging:
         before = {key: found[:-1] for key, found in versions.items()}
         merged = merge(work.policy, archived, late)
         copied = {found[-1].bucket.unit(0) for found in versions.values() if found[-1].by == name}
-        is_kept = all(late.unit(i) in copied for i in range(len(late)))
-        if merged.faults or not is_kept or not all(self._are_known(archived, before)):
+        if merged.faults or not copied.issuperset(late.units) or not all(self._are_known(archived, before)):
             raise HaltedError(
                 f"policy {work.policy.name}: what {self._target} or {self.kept.name} holds of buckets has "
                 "changed while later versions of them were merged into them. Nothing was deleted. Run again"
             )
-        self._take_back(ids, session)
-        insert_raw(work.database, self._target, merged.batch.main, session)
-        if self._overflow:
-            insert_raw(work.database, self._overflow, merged.batch.extra, session)
+        take_back(work.database, work.policy, ids, session)
+        put_copies(work.database, work.policy, merged.batch, session)
         return merged
 
     def roll_up_merged(self) -> None:
@@ -314,7 +288,7 @@ class Merging:
         for receipt in list(work.receipts.in_state(MERGED, "online")):
             for at in range(0, len(receipt["ids"]), MAX_BUCKETS):
                 ids = list(receipt["ids"][at : at + MAX_BUCKETS])
-                found = Batch.concat(list(self._archived(None).by_ids(ids)))
+                found = Batch.concat(list(self._archived().by_ids(ids)))
                 spans = decode(found, work.policy).spans() if len(found) else np.zeros((0, 2))
                 if not len(spans) or work.rolled_up(int(spans.min()), int(spans.max()) + 1, force=True):
                     pull = partial(work.receipts.pull, ids, state=MERGED)

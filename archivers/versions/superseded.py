@@ -17,22 +17,21 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import DamagedError, Manifest, read_link
 from archivers.format.names import (
     CommitName,
     commit_of_superseded,
     links,
-    manifest_key,
     parse_commit,
     superseded_prefix,
 )
-from archivers.stores.base import Corrupt, NotFound, ObjectStore
+from archivers.stores.base import Corrupt, NotFound
 from archivers.writes.delete import chunks, same_id
 from buckets.bson.raw import Batch, Docs
 from buckets.bson.types import ARRAY, DOCUMENT, INT32, elements, first_at
@@ -70,9 +69,9 @@ class RemovedBuckets(NamedTuple):
 class Superseded:
     """The superseded versions of one policy."""
 
-    def __init__(self, store: ObjectStore, policy: str) -> None:
-        self._store = store
-        self._policy = policy
+    def __init__(self, archive: OfflineArchive) -> None:
+        self._archive = archive
+        self._store, self._policy = archive.store, archive.policy.name
         self._dropped: dict[str, Manifest | None] = {}
 
     @property
@@ -109,10 +108,7 @@ class Superseded:
         positions: list[int] = []
         extra: list[bytes] = []
         owner: list[int] = []
-        data, at = self._bytes(file.key, file.sha256), 0
-        while at < len(data):
-            size = int.from_bytes(data[at : at + 4], "little")
-            document, at = data[at : at + size], at + size
+        for document in Docs.split(self._bytes(file.key, file.sha256)):
             array = first_at(document, ("overflow",))[1:]
             more = [array[value:end] for _, value, end in elements(array)]
             owner += [len(mains)] * len(more)
@@ -123,20 +119,15 @@ class Superseded:
             Batch(Docs.of(mains), Docs.of(extra), np.array(owner, dtype=np.int32)), positions
         )
 
-    def around(
-        self, start_ms: int, end_ms: int
-    ) -> Iterator[tuple[str, Manifest, Callable[[], RemovedBuckets]]]:
+    def around(self, start_ms: int, end_ms: int) -> Iterator[tuple[SupersededFile, Manifest]]:
         """Yields the files of versions that have left commits of [start, end), with the manifests of these
         commits, which have been dropped. Files of a commit that is still there are left out, since nothing
         has left it yet."""
         for file in self.files():
             if file.commit.may_hold(start_ms, end_ms):
                 manifest = self.dropped(file.commit.name)
-                if manifest is None:
-                    continue
-                key = manifest_key(self._policy, manifest.sequence, manifest.commit)
-                if self._store.head(key) is None:
-                    yield file.key, manifest, partial(self.read, file)
+                if manifest is not None and not self._archive.is_there(manifest.name):
+                    yield file, manifest
 
     def dropped(self, commit: str) -> Manifest | None:
         """Returns the manifest that is left of a commit that was dropped; None where none is."""
@@ -169,15 +160,11 @@ class Superseded:
 
 
 def _document(bucket: Batch, position: int) -> bytes:
-    extra = [bytes([DOCUMENT]) + it for it in bucket.extra]
+    extra = array_of([bytes([DOCUMENT]) + it for it in bucket.extra])
     return document_of(
         {
             "bucket": bytes([DOCUMENT]) + bucket.main[0],
-            "overflow": _array(extra),
+            "overflow": bytes([ARRAY]) + extra,
             "position": number(INT32, float(position)),
         }
     )
-
-
-def _array(documents: list[bytes]) -> bytes:
-    return bytes([ARRAY]) + array_of(documents)

@@ -1,1 +1,1 @@
-"""Guarded deletes and raw inserts."""
+"""Guarded deletes, raw inserts, and copies in an online archive."""

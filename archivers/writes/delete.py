@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
+import bson
 import numpy as np
 from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
@@ -16,7 +17,7 @@ from pymongo.database import Database
 
 from archivers.writes.held import check_none_frozen
 from buckets.bson.queries import ids_query
-from buckets.bson.raw import LOSSLESS, Batch
+from buckets.bson.raw import LOSSLESS, Batch, Docs
 from buckets.decoding.decode import decode
 from buckets.fields.ids import sort_key
 from buckets.models.timeseries import measurement
@@ -50,6 +51,11 @@ def same_id(raw_id: bytes) -> bytes:
     return sort_key(raw_id[0], raw_id[1:]) if raw_id else raw_id
 
 
+def name_of(identity: Any) -> bytes:
+    """Returns the `same_id` of an `_id`."""
+    return same_id(Docs.of([bson.encode({"_id": identity}, codec_options=LOSSLESS)]).raw_id(0))
+
+
 def id_names(batch: Batch) -> NDArray[np.int64]:
     """Returns a hash of each bucket's `_id`, equal within one process for those that MongoDB takes for the
     same."""
@@ -60,7 +66,7 @@ def units(policy: Policy, batch: Batch) -> list[bytes]:
     """Returns bytes for each bucket that are equal for equal buckets alone."""
     if policy.model == "timeseries":
         return [measurement(document) for document in batch.main]
-    return [batch.unit(i) for i in range(len(batch))] if len(batch.extra) else list(batch.main)
+    return batch.units
 
 
 def measured(policy: Policy, batch: Batch, source: Source, start_ms: int, end_ms: int) -> NDArray[np.int64]:
@@ -76,11 +82,8 @@ def measured(policy: Policy, batch: Batch, source: Source, start_ms: int, end_ms
 
 def chunks(batch: Batch) -> Iterator[Batch]:
     """Yields the batch in pieces small enough for one transaction."""
-    sizes = np.diff(batch.main.offsets)
-    if len(batch.extra):
-        sizes = sizes + np.bincount(batch.owner, np.diff(batch.extra.offsets), len(batch)).astype(np.int64)
     start, held = 0, 0
-    for i, size in enumerate(sizes.tolist()):
+    for i, size in enumerate(batch.sizes.tolist()):
         if i > start and (i - start == MAX_BUCKETS or held + size > MAX_BYTES):
             yield batch.slice(start, i)
             start, held = i, 0
@@ -93,7 +96,7 @@ def in_order(wanted: Batch, found: Iterable[Batch]) -> Batch:
     """Returns documents in the order of the buckets that were asked for, all of which are there."""
     there = Batch.concat([Batch.of(wanted.main.take([])), *found])
     place = {same_id(raw_id): i for i, raw_id in enumerate(there.main.raw_ids)}
-    return there.take(np.array([place[same_id(it)] for it in wanted.main.raw_ids], dtype=np.int64))
+    return there.take([place[same_id(it)] for it in wanted.main.raw_ids])
 
 
 def guarded_delete(
@@ -125,7 +128,7 @@ def compare(
     found = Batch.concat(list(source.by_raw_ids(verified.main.raw_ids)))
     place = {raw_id: i for i, raw_id in enumerate(found.main.raw_ids)}
     order = [place[raw_id] for raw_id in verified.main.raw_ids if raw_id in place]
-    if len(order) == len(verified) and found.take(np.array(order, dtype=np.int64)).equals(verified):
+    if len(order) == len(verified) and found.take(order).equals(verified):
         return Outcome(list(range(len(verified))), [], [])
     live = {raw_id: found.unit(i) for raw_id, i in place.items()}
     outcome = Outcome([], [], [])
@@ -153,7 +156,7 @@ def _delete(
 ) -> None:
     if not indices:
         return
-    chosen = batch.take(np.array(indices, dtype=np.int64))
+    chosen = batch.take(indices)
     source = database.get_collection(policy.collection, codec_options=LOSSLESS)
     gone = source.delete_many(ids_query(chosen.main.raw_ids), session=session)
     _check_all_gone(policy, gone.deleted_count, len(chosen), "buckets")

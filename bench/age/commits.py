@@ -87,7 +87,6 @@ def _register(context: ArchiveContext, archive: OfflineArchive, batches: Sequenc
             heads = [heads_update(context.receipts, manifest)]
             context.receipts.set_live(manifest.commit, gone, facts, session, count, heads)
             held_by = {"commit": manifest.commit, "manifest_sha256": manifest.sha256}
-            units = [batch.unit(i) for i in range(count)]
-            context.deletions.record(session, units, {"positions": [[0, count - 1]]}, held_by)
+            context.deletions.record(session, batch, {"positions": [[0, count - 1]]}, held_by)
 
     transaction(context.database, _nothing, step)

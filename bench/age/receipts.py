@@ -20,6 +20,7 @@ from archivers.records.receipt_files import ReceiptFiles, move_old
 from archivers.records.receipts import COLLECTION, Receipts
 from archivers.stores import open_store
 from bench.age.history import HOUR, START, policy_of
+from buckets.bson.raw import Batch, Docs
 from config.tables import Store
 from rollups.guarded import transaction
 
@@ -27,6 +28,7 @@ Document = dict[str, Any]
 #: Receipts that one transaction writes here.
 _BATCH_SIZE = 500
 _COMMIT = "2018-06-30_2018-06-30_f000001_b69a81a9edc2f0d8"
+_DELETED = Batch.of(Docs.of([b""] * 1000))
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ def _measured(database: Database[Document], count: int, folder: Path) -> Receipt
             for number in numbers:
                 deletions = Deletions(receipts, policy, number, START + number * HOUR, UNSIGNED)
                 held_by = {"commit": _COMMIT, "manifest_sha256": "0" * 64}
-                deletions.record(session, [b""] * 1000, {"positions": [[0, 999]]}, held_by)
+                deletions.record(session, _DELETED, {"positions": [[0, 999]]}, held_by)
 
         transaction(database, lambda _session: None, write)
     before = _bytes(database)

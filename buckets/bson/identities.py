@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
-from buckets.bson.types import ARRAY, BINARY, CODE, DOCUMENT, FIXED, STRING, SYMBOL, first_at
+from buckets.bson.types import ARRAY, BINARY, CODE, DOCUMENT, FIXED, OBJECT_ID, STRING, SYMBOL, first_at
 
+#: Bytes of an ObjectId, with its type.
+OBJECT_ID_SIZE = 13
+_ODD_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 #: Where the `_id` comes first: its type lies here in the document, behind the length; its value here; and
 #: where that begins with its length, this ends here.
 _TYPE, _VALUE, _LENGTH_END = 4, 9, 13
@@ -44,3 +49,20 @@ def _sizes_of_first(
     sizes = np.where(has_length, length_fields + _BEYOND[kinds], _SIZES[kinds])
     is_named = (heads[:, 1 : _VALUE - _TYPE] == _NAME).all(axis=1)
     return np.where(is_named & (_VALUE + sizes < lengths), sizes, -1)
+
+
+def are_object_ids(raw_ids: Sequence[bytes]) -> bool:
+    """Returns whether all of these are."""
+    return all(map(is_object_id, raw_ids))
+
+
+def is_object_id(raw_id: bytes) -> bool:
+    """Returns whether an `_id` is an ObjectId. `raw_id`: its type and bytes."""
+    return len(raw_id) == OBJECT_ID_SIZE and raw_id[0] == OBJECT_ID
+
+
+def mixed(object_ids: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """Returns a number for each ObjectId, (n, 12) → (n,): by odd factors, each bit affects those above it."""
+    first = np.ascontiguousarray(object_ids[:, :8]).view("<u8")[:, 0] * _ODD_FACTOR
+    last = np.ascontiguousarray(object_ids[:, 8:]).view("<u4")[:, 0].astype(np.uint64)
+    return np.asarray((((first >> np.uint64(32)) ^ first) + last) * _ODD_FACTOR)

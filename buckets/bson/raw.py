@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -18,7 +18,7 @@ from bson.objectid import ObjectId
 from bson.raw_bson import RawBSONDocument
 from numpy.typing import NDArray
 
-from buckets.bson.identities import raw_ids
+from buckets.bson.identities import OBJECT_ID_SIZE, are_object_ids, is_object_id, mixed, raw_ids
 from buckets.bson.rows import Rows, back_to_back, filled, take_rows
 from buckets.bson.types import DOCUMENT, OBJECT_ID, decode_value
 
@@ -28,9 +28,8 @@ LONGEST_ID, _SHOWN = 8192, 40
 LEAST = 5
 _LENGTH = struct.Struct("<i")
 #: How a document begins, behind its length, where its `_id` is an ObjectId and comes first: most do.
-_OBJECT_ID_SIZE = 13  # with its type
 _OBJECT_ID_FIRST = bytes([OBJECT_ID]) + b"_id\0"
-_ODD_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+_ALL_BITS = (1 << 64) - 1
 LOSSLESS: CodecOptions[RawBSONDocument] = CodecOptions(
     document_class=RawBSONDocument,
     tz_aware=True,
@@ -146,6 +145,12 @@ class Docs:
         for start, end in itertools.pairwise(self._edges):
             yield self.data[start:end]
 
+    def views(self) -> Iterator[memoryview]:
+        """Yields each document without copying it."""
+        whole = memoryview(self.data)
+        for start, end in itertools.pairwise(self._edges):
+            yield whole[start:end]
+
     @cached_property
     def _edges(self) -> list[int]:
         found: list[int] = self.offsets.tolist()
@@ -163,25 +168,30 @@ class Docs:
         """Returns the `raw_id` of each document."""
         if self._object_ids is None:
             return raw_ids(self.data, self.offsets)
-        size = _OBJECT_ID_SIZE
+        size = OBJECT_ID_SIZE
         found = np.insert(self._object_ids, 0, OBJECT_ID, axis=1).tobytes()
         return [found[at : at + size] for at in range(0, len(found), size)]
 
     @cached_property
     def id_hashes(self) -> NDArray[np.uint64]:
         """Returns eight bytes for each `raw_id`: fixed in a process, and almost never those of another."""
+        return self.hashed_ids(lambda raw_id: hash(raw_id) & _ALL_BITS)
+
+    def hashed_ids(self, hash_of: Callable[[bytes], int]) -> NDArray[np.uint64]:
+        """Returns eight bytes for each `raw_id`. ObjectIds are mixed all at once, the same in every process;
+        `hash_of` gives those of the others, below 2⁶⁴."""
         if self._object_ids is not None:
-            return _mixed(self._object_ids)
-        hashes = np.fromiter(map(hash, self.raw_ids), np.int64, len(self)).view(np.uint64)
-        rows = [i for i, raw_id in enumerate(self.raw_ids) if _is_object_id(raw_id)]
+            return mixed(self._object_ids)
+        hashes = np.fromiter(map(hash_of, self.raw_ids), np.uint64, len(self))
+        rows = [i for i, raw_id in enumerate(self.raw_ids) if is_object_id(raw_id)]
         object_ids = np.frombuffer(b"".join([self.raw_ids[i][1:] for i in rows]), np.uint8)
-        hashes[rows] = _mixed(object_ids.reshape(len(rows), _OBJECT_ID_SIZE - 1))
+        hashes[rows] = mixed(object_ids.reshape(len(rows), OBJECT_ID_SIZE - 1))
         return hashes
 
     @cached_property
     def _object_ids(self) -> NDArray[np.uint8] | None:
         """Returns the ObjectIds, (n, 12), where every `_id` is one and comes first; else None."""
-        name, size = len(_OBJECT_ID_FIRST), len(_OBJECT_ID_FIRST) + _OBJECT_ID_SIZE - 1
+        name, size = len(_OBJECT_ID_FIRST), len(_OBJECT_ID_FIRST) + OBJECT_ID_SIZE - 1
         if not len(self) or np.diff(self.offsets).min() <= 4 + size:
             return None
         if self._matrix is not None:
@@ -248,22 +258,6 @@ class Docs:
         return Docs(b"".join([view[edges[i] : edges[i + 1]] for i in chosen.tolist()]), offsets)
 
 
-def are_object_ids(raw_ids: Sequence[bytes]) -> bool:
-    """Returns whether all of these are."""
-    return all(map(_is_object_id, raw_ids))
-
-
-def _is_object_id(raw_id: bytes) -> bool:
-    return len(raw_id) == _OBJECT_ID_SIZE and raw_id[0] == OBJECT_ID
-
-
-def _mixed(object_ids: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """Returns a number for each ObjectId, (n, 12) → (n,): by odd factors, each bit affects those above it."""
-    first = np.ascontiguousarray(object_ids[:, :8]).view("<u8")[:, 0] * _ODD_FACTOR
-    last = np.ascontiguousarray(object_ids[:, 8:]).view("<u4")[:, 0].astype(np.uint64)
-    return np.asarray((((first >> np.uint64(32)) ^ first) + last) * _ODD_FACTOR)
-
-
 @dataclass(frozen=True)
 class Batch:
     """Some buckets of one policy: each a document and, where it has any, its overflow documents."""
@@ -292,15 +286,16 @@ class Batch:
         np.add.at(found, self.owner, np.diff(self.extra.offsets))
         return found
 
-    def take(self, indices: NDArray[np.integer]) -> Batch:
+    def take(self, indices: Sequence[int] | NDArray[np.integer]) -> Batch:
         """Returns these buckets, in this order, each with its overflow."""
-        if len(indices) == len(self) and (indices == np.arange(len(self))).all():
+        chosen = np.asarray(indices, dtype=np.int64)
+        if len(chosen) == len(self) and (chosen == np.arange(len(self))).all():
             return self
-        main = self.main.take(indices)
+        main = self.main.take(chosen)
         if not len(self.extra):
             return Batch.of(main)
         place = np.full(len(self.main), -1, dtype=np.int64)
-        place[indices] = np.arange(len(indices))
+        place[chosen] = np.arange(len(chosen))
         new_owner = place[self.owner]
         kept = np.flatnonzero(new_owner >= 0)
         kept = kept[np.argsort(new_owner[kept], kind="stable")]
@@ -333,6 +328,11 @@ class Batch:
             return self.main[index]
         low, high = np.searchsorted(self.owner, [index, index + 1])
         return b"".join([self.main[index], *(self.extra[i] for i in range(int(low), int(high)))])
+
+    @property
+    def units(self) -> list[bytes]:
+        """Returns the `unit` of each bucket."""
+        return [self.unit(i) for i in range(len(self))] if len(self.extra) else list(self.main)
 
     def equals(self, other: Batch) -> bool:
         """Returns whether both hold the same documents and overflow in the same order, byte for byte."""

@@ -100,7 +100,7 @@ class BucketSet:
         """Frees the columns. They are decoded again when next asked for."""
         self.__dict__.pop("decoded", None)
 
-    def take(self, indices: NDArray[np.integer]) -> BucketSet:
+    def take(self, indices: Sequence[int] | NDArray[np.integer]) -> BucketSet:
         """Returns these buckets, in this order."""
         batch = self.batch.take(indices)
         return self if batch is self.batch else BucketSet(batch, self.policy)

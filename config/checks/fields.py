@@ -120,15 +120,14 @@ def _in_bucket(policy: Policy, at: Key) -> list[Role]:
     flag = [((*at, "overflow", "flag_field"), policy.overflow.flag_field)] if policy.overflow else []
     sums = [((*at, "sum_fields", name), path) for name, path in policy.sum_fields.items()]
     is_inside = policy.model == "samples" or policy.attributes_field is not None
-    values = [] if is_inside else [(key, path.replace(".*.", ".")) for key, path in _values(policy, at)]
-    series = [role for role in _series(policy, at) if ".*." not in role[1]]
-    return [*single, *series, *values, *sums, *flag]
+    values = [] if is_inside else [path.replace(".*.", ".") for path in policy.value_fields]
+    series = [path for path in policy.series_fields if ".*." not in path]
+    return [*single, *_lists(at, series, values), *sums, *flag]
 
 
 def _in_sample(policy: Policy, at: Key) -> list[Role]:
     time = policy.sample_time_field
     own_time = [] if time is None else [((*at, "sample_time_field"), time)]
-    own_series = [((*at, "series_fields"), path) for path in policy.sample_series.values()]
     if policy.attributes_field is not None:
         keys = ("attribute_key", "attribute_value")
         return [((*at, key), getattr(policy, key)) for key in keys]
@@ -136,22 +135,18 @@ def _in_sample(policy: Policy, at: Key) -> list[Role]:
         return own_time
     offset = policy.local_offset_field  # of the bucket, or of each sample
     own_offset = [] if offset is None else [((*at, "local_offset_field"), offset)]
-    return [*own_time, *own_series, *_values(policy, at), *own_offset]
-
-
-def _series(policy: Policy, at: Key) -> list[Role]:
-    return [((*at, "series_fields"), path) for path in policy.series_fields]
-
-
-def _values(policy: Policy, at: Key) -> list[Role]:
-    return [((*at, "value_fields"), path) for path in policy.value_fields]
+    return [*own_time, *_lists(at, policy.sample_series.values(), policy.value_fields), *own_offset]
 
 
 def _names(policy: Policy, at: Key) -> list[Role]:
     """Returns the names of the series fields and value fields in summaries and columns."""
+    return _lists(at, policy.series_names, policy.value_names)
+
+
+def _lists(at: Key, series: Iterable[str], values: Iterable[str]) -> list[Role]:
     return [
-        *(((*at, "series_fields"), name) for name in policy.series_names),
-        *(((*at, "value_fields"), name) for name in policy.value_names),
+        *(((*at, "series_fields"), it) for it in series),
+        *(((*at, "value_fields"), it) for it in values),
     ]
 
 

@@ -22,6 +22,11 @@ _CREDENTIALS = Fault(
     "remove them; they come from boto3's own chain: environment, profile or role",
 )
 
+#: URL schemes of clusters, and the schemes of their client.
+SCHEMES = {"dask": "tcp", "tls": "tls"}
+EXECUTOR_REMEDY = 'write the scheduler\'s address: "dask://host:8786", or "tls://host:8786" for TLS'
+BOTH = "workers are processes on this machine, an executor is a cluster: use one of the two"
+
 
 def check_mongodb(mongodb: MongoDB, report: ProblemReport) -> None:
     """Reports a MongoDB URI or database name that is not valid. Connects to nothing."""
@@ -32,13 +37,11 @@ def check_mongodb(mongodb: MongoDB, report: ProblemReport) -> None:
 
 
 def check_store(store: Store, report: ProblemReport) -> None:
-    """Reports a store URL, endpoint, region or signing key that is not valid. Connects to nothing."""
+    """Reports a store URL, endpoint or signing key that is not valid. Connects to nothing."""
     for fault in _url_faults(store.url):
         report.add(("store", "url"), fault)
     if store.endpoint_url is not None and (misplaced := _endpoint_fault(store.endpoint_url)):
         report.add(("store", "endpoint_url"), misplaced)
-    if store.region is not None and not re.fullmatch(r"[A-Za-z0-9-]{1,64}", store.region):
-        report.add(("store", "region"), Fault("not a valid region", 'use a name such as "us-east-1"'))
     keys = [key.get_secret_value() for key in store.signing_key]
     if any(len(key) < SHORTEST_KEY for key in keys):
         fault = Fault(
@@ -116,6 +119,17 @@ def _prefix_faults(parts: list[str]) -> Iterator[Fault]:
         yield Fault("a part of the path starts with `$`", "write an environment variable as `${NAME}`")
 
 
+def url_parts(url: str) -> SplitResult | str:
+    """Returns the parts of a URL; or what is wrong with it, where no client could take it."""
+    if re.search(r"[^\x21-\x7e]", url):
+        return "a URL has no spaces, control characters or letters outside ASCII"
+    try:
+        parts = urlsplit(url)
+        return "its port is 0" if parts.port == 0 else parts
+    except ValueError:
+        return "not a valid URL"
+
+
 def _endpoint_fault(url: str) -> Fault | None:
     remedy = 'write "https://host" or "http://host:port"'
     try:
@@ -132,8 +146,22 @@ def _endpoint_fault(url: str) -> Fault | None:
     return None
 
 
-#: A lock of so many days ends within a century.
-MOST_DAYS = 36_500
+def executor_fault(url: str) -> str | None:
+    """Returns what is wrong with the address of a cluster; None where nothing is."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return "not a valid URL"
+    if parts.scheme not in SCHEMES:
+        return "it is not a dask:// or tls:// address"
+    if "@" in url:
+        return "credentials do not belong in this address: a scheduler takes none"
+    if not host or port is None or parts.path or parts.query or parts.fragment:
+        return "it has to be a host and a port, and nothing else"
+    return None
+
+
 #: What can be read at once, whatever it costs.
 CLASSES = ("STANDARD", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER_IR")
 _INSTEAD = 'write "GLACIER_IR", whose objects can be read immediately'
@@ -152,13 +180,8 @@ _REFUSED = {
 
 
 def check_object_lock(store: Store, report: ProblemReport) -> None:
-    """Reports an object lock of an invalid length, and one for a store that can't lock files."""
-    if store.object_lock is None:
-        return
-    if not 1 <= store.object_lock.days <= MOST_DAYS:
-        fault = Fault("files are locked for 1 to 36500 days", "write how many days each has to stay")
-        report.add(("store", "object_lock", "days"), fault)
-    if store.url.startswith("file:"):
+    """Reports an object lock for a store that can't lock files."""
+    if store.object_lock is not None and store.url.startswith("file:"):
         fault = Fault("a directory can't lock its files", "remove it, or archive to an s3:// store")
         report.add(("store", "object_lock"), fault, rests_on=[("store", "url")])
 

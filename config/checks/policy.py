@@ -5,19 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from datetime import timedelta
 
-from config.checks.archive_retention import check_archive_retention
 from config.checks.completeness import check_completeness
 from config.checks.fields import check_fields
 from config.checks.names import policy_fault
-from config.checks.settings import SHORTEST
 from config.durations import format_duration
 from config.policies import Archive, Policy, Rollup
 from config.problems import Fault, Key, ProblemReport, dotted, nearest
 from config.zones import is_zone, zones
-
-LONGEST_BATCH = timedelta(days=31)
-_NOTHING = timedelta(0)
-_ABOVE_ZERO = Fault("it must be longer than zero", 'write a duration such as "10m" or "30d"')
 
 
 def check_policy(policy: Policy, has_store: bool, report: ProblemReport) -> None:
@@ -37,7 +31,7 @@ def check_policy(policy: Policy, has_store: bool, report: ProblemReport) -> None
     _check_archive(policy, at, has_store, report)
     _check_audit(policy, at, report)
     _check_retain(policy, at, report)
-    check_archive_retention(policy, report)
+    _check_archive_retention(policy, report)
 
 
 def _check_rollup(rollup: Rollup, at: Key, report: ProblemReport) -> None:
@@ -52,8 +46,6 @@ def _check_rollup(rollup: Rollup, at: Key, report: ProblemReport) -> None:
         near = nearest(rollup.timezone, sorted(zones()))
         remedy = f'did you mean "{near}"?' if near else 'write a name such as "UTC" or "Europe/Berlin"'
         report.add((*at, "timezone"), Fault("it is not an IANA time zone", remedy))
-    if rollup.recheck == _NOTHING:
-        report.add((*at, "recheck"), _ABOVE_ZERO)
     for number, count in Counter(rollup.percentiles).items():
         if not 0 < number < 100:
             remedy = "write numbers such as 50, 95 or 99.9; `min` and `max` are in every summary anyway"
@@ -93,9 +85,7 @@ def _check_archive(policy: Policy, at: Key, has_store: bool, report: ProblemRepo
     if (archive := policy.archive) is None:
         return
     to, after = (*at, "archive", "to"), (*at, "archive", "after")
-    if archive.after == _NOTHING:
-        report.add(after, _ABOVE_ZERO)
-    elif archive.after is not None and policy.rollup is not None and archive.after < policy.rollup.settle:
+    if archive.after is not None and policy.rollup is not None and archive.after < policy.rollup.settle:
         settle = format_duration(policy.rollup.settle)
         message = f"it is shorter than rollup.settle ({settle}): buckets would expire before roll-up"
         fault = Fault(message, f'write "{settle}" or longer, or shorten rollup.settle')
@@ -146,42 +136,18 @@ def _check_compact(archive: Archive, at: Key, to: Key, report: ProblemReport) ->
             f'it merges commits of an offline archive, and to = "{archive.to}"', "remove [archive.compact]"
         )
         report.add(at, fault, rests_on=[to])
-    if archive.compact.after == _NOTHING:
-        report.add((*at, "after"), _ABOVE_ZERO)
 
 
 def _check_receipts(archive: Archive, at: Key, report: ProblemReport) -> None:
-    key, age = (*at, "move_receipts"), archive.move_receipts
-    if "move_receipts" not in archive.model_fields_set:
-        return
-    if archive.to != "offline":
-        fault = Fault(
-            f'receipts move to the store of an offline archive, and to = "{archive.to}"', "remove it"
-        )
-        report.add(key, fault, rests_on=[(*at, "to")])
-    elif age is not None and age < SHORTEST:
-        shortest = format_duration(SHORTEST)
-        report.add(
-            key, Fault(f"it is shorter than {shortest}", f'write "{shortest}" or longer, or "forever"')
-        )
+    if "move_receipts" in archive.model_fields_set and archive.to != "offline":
+        what = f'receipts move to the store of an offline archive, and to = "{archive.to}"'
+        report.add((*at, "move_receipts"), Fault(what, "remove it"), rests_on=[(*at, "to")])
 
 
 def _check_batch(archive: Archive, at: Key, report: ProblemReport) -> None:
-    key, batch = (*at, "batch"), archive.batch
-    if "batch" not in archive.model_fields_set:
-        return
-    if batch is None:
-        fault = Fault("its buckets would wait forever", 'write a duration such as "1d", or remove it')
-        report.add(key, fault)
-    elif batch == _NOTHING:
-        report.add(key, _ABOVE_ZERO)
-    elif batch > LONGEST_BATCH:
-        longest = format_duration(LONGEST_BATCH)
-        fault = Fault(f"a commit spans {longest} at most", f'write "{longest}" or less, such as "1d"')
-        report.add(key, fault)
-    elif archive.to == "none":
+    if archive.batch is not None and archive.to == "none":
         fault = Fault('with to = "none" nothing is archived', "remove it, or name an archive")
-        report.add(key, fault, rests_on=[(*at, "to")])
+        report.add((*at, "batch"), fault, rests_on=[(*at, "to")])
 
 
 def _check_retain(policy: Policy, at: Key, report: ProblemReport) -> None:
@@ -196,8 +162,6 @@ def _check_retain(policy: Policy, at: Key, report: ProblemReport) -> None:
             fault = Fault(f"the policy makes no {name} summaries", f"{add}, or remove this")
             rests_on = [(*at, "rollup"), (*at, "rollup", name if is_named else "levels")]
             report.add(key, fault, rests_on=rests_on)
-        elif kept == _NOTHING:
-            report.add(key, _ABOVE_ZERO)
         elif kept is not None and policy.archive is not None:
             _check_outlives(kept, policy.archive.after, key, at, report)
 
@@ -211,3 +175,38 @@ def _check_outlives(
         message = f"summaries would go before the raw readings do (archive.after: {shown})"
         fault = Fault(message, f'write "{shown}" or longer, or shorten archive.after')
         report.add(key, fault, rests_on=[(*at, "archive"), (*at, "archive", "after")])
+
+
+def _check_archive_retention(policy: Policy, report: ProblemReport) -> None:
+    """Reports a `retain.archive` or `retain.archive_grace` that is too short or contradicts the policy."""
+    if policy.retain is None:
+        return
+    at: Key = ("policies", policy.name)
+    key, grace = (*at, "retain", "archive"), (*at, "retain", "archive_grace")
+    if policy.retain.archive is not None:
+        _check_keep(policy, policy.retain.archive, key, report)
+    elif "archive_grace" in policy.retain.model_fields_set:
+        fault = Fault(
+            "it delays the end of an archive, and none is set", "add `retain.archive`, or remove it"
+        )
+        report.add(grace, fault, rests_on=[key])
+
+
+def _check_keep(policy: Policy, keep: timedelta, key: Key, report: ProblemReport) -> None:
+    archive, at = policy.archive, ("policies", policy.name, "archive")
+    if archive is None or archive.to == "none":
+        fault = Fault("the policy archives nothing", "remove it, or name an archive")
+        report.add(key, fault, rests_on=[at, (*at, "to")])
+    elif archive.after is None:
+        fault = Fault('archive.after is "forever": nothing is archived', "remove one of the two")
+        report.add(key, fault, rests_on=[(*at, "after")])
+    else:
+        youngest = archive.after + (archive.batch or timedelta(0))
+        if keep < youngest:
+            shown = format_duration(youngest)
+            keys = "archive.after" if archive.batch is None else "archive.after and archive.batch together"
+            fault = Fault(
+                f"archived readings would go before they are archived ({keys}: {shown})",
+                f'write "{shown}" or longer, or shorten archive.after',
+            )
+            report.add(key, fault, rests_on=[(*at, "after"), (*at, "batch")])

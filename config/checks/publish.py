@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
+from config.checks.locations import url_parts
 from config.policies import Policy, Settings
 from config.problems import Fault, Key, ProblemReport, nearest
 from config.tables import PolicyRedis, Redis
 
-#: Windows of a series: all of them are written at once.
-MOST = 10_000
 _AT: Key = ("publish", "redis")
 _REMEDY = 'write "redis://host:6379/0", "rediss://host:6379/0" or "unix:///path?db=0"'
 _TLS = {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname"}
@@ -21,8 +20,8 @@ def check_publish(settings: Settings, report: ProblemReport) -> None:
     """Reports whatever can't be published as configured, of the whole file and of each policy."""
     redis, policies = settings.publish.redis, settings.policies.values()
     if redis is not None:
-        _check_redis(redis, report)
-        _check_counts(redis, _AT, report)
+        if message := _url_fault(redis.url.get_secret_value()):
+            report.add((*_AT, "url"), Fault(message, _REMEDY))
         for key, level in _LATEST.items():
             made = any(level in (it.rollup.targets if it.rollup else {}) for it in policies)
             if getattr(redis, key) is not None and not made:
@@ -32,14 +31,6 @@ def check_publish(settings: Settings, report: ProblemReport) -> None:
     for policy in policies:
         if policy.publish is not None:
             _check_policy(policy, policy.publish.redis, redis, report)
-
-
-def _check_redis(redis: Redis, report: ProblemReport) -> None:
-    if message := _url_fault(redis.url.get_secret_value()):
-        report.add((*_AT, "url"), Fault(message, _REMEDY))
-    if not re.fullmatch(r"[A-Za-z0-9_.:/-]{1,100}", redis.prefix):
-        remedy = "use 1 to 100 letters, digits and `_ . : / -`"
-        report.add((*_AT, "prefix"), Fault("every key begins with it", remedy))
 
 
 def _check_policy(policy: Policy, own: PolicyRedis, redis: Redis | None, report: ProblemReport) -> None:
@@ -53,22 +44,11 @@ def _check_policy(policy: Policy, own: PolicyRedis, redis: Redis | None, report:
         )
         report.add(at, fault, rests_on=[(*at[:2], "rollup")])
     elif policy.rollup is not None:
-        _check_counts(own, (*at, "redis"), report)
         for key, level in _LATEST.items():
             if getattr(own, key) is not None and level not in policy.rollup.targets:
                 fault = Fault(f"the policy makes no {level} summaries", f"add rollup.{level}, or remove it")
                 report.add((*at, "redis", key), fault, rests_on=[(*at[:2], "rollup", level)])
         _check_secondary(own.secondary, set(policy.series_names), (*at, "redis"), report)
-
-
-def _check_counts(redis: Redis | PolicyRedis, at: Key, report: ProblemReport) -> None:
-    for key in _LATEST:
-        count = getattr(redis, key)
-        if count is not None and not 1 <= count <= MOST:
-            fault = Fault(
-                "this number of windows can't be kept", f"write a number from 1 to {MOST}, or leave it out"
-            )
-            report.add((*at, key), fault)
 
 
 def _check_secondary(field: str | None, names: set[str], at: Key, report: ProblemReport) -> None:
@@ -80,21 +60,17 @@ def _check_secondary(field: str | None, names: set[str], at: Key, report: Proble
 
 
 def _url_fault(url: str) -> str | None:
-    if re.search(r"[^\x21-\x7e]", url):
-        return "a URL has no spaces, control characters or letters outside ASCII"
-    try:
-        parts, options = urlsplit(url), parse_qs(urlsplit(url).query)
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        return "not a valid URL"
+    parts = url_parts(url)
+    if isinstance(parts, str):
+        return parts
     if parts.scheme not in ("redis", "rediss", "unix"):
         return "not a redis://, rediss:// or unix:// URL"
-    is_socket = parts.scheme == "unix"
-    if not (parts.path.strip("/") if is_socket else host):
+    is_socket, options = parts.scheme == "unix", parse_qs(parts.query)
+    if not (parts.path.strip("/") if is_socket else parts.hostname):
         return "it names no socket" if is_socket else "it names no host"
     number = options.get("db", ["0" if is_socket else parts.path.strip("/") or "0"])[0]
     if not re.fullmatch(r"[0-9]{1,6}", number):
         return "its database is not a number"
     if unknown := set(options) - {"db"} - (_TLS if parts.scheme == "rediss" else set()):
         return f"it can't have the option `{min(unknown)}`; user and password stand before the @"
-    return "its port is 0" if port == 0 else None
+    return None

@@ -15,44 +15,24 @@ from config.checks.publish import check_publish
 from config.checks.settings import (
     check_drill,
     check_lake,
-    check_ledger,
     check_metrics_file,
     check_notify,
-    check_throttle,
+    check_work,
 )
 from config.checks.targets import check_targets
 from config.loading.environment import UNEXPANDED, expand, override
-from config.loading.tables import known_keys, read_table
+from config.loading.tables import known_keys, read_table, table_in
 from config.policies import Policy, Settings
 from config.problems import ConfigError, Fault, Key, Problem, ProblemReport, dotted
-from config.tables import (
-    Drill,
-    Lake,
-    MongoDB,
-    Notify,
-    Publish,
-    RunLedger,
-    Store,
-    Table,
-    Throttle,
-    TopLevel,
-    Workers,
-)
-from config.work import check_work
+from config.tables import TopLevel
 
 PATH_VARIABLE = "BUCKETWISE_CONFIG"
-_TABLES: dict[str, type[Table]] = {
-    "mongodb": MongoDB,
-    "store": Store,
-    "work": Workers,
-    "ledger": RunLedger,
-    "notify": Notify,
-    "drill": Drill,
-    "lake": Lake,
-    "publish": Publish,
-    "throttle": Throttle,
+#: By name: the table, and whether it may be missing.
+_TABLES = {
+    name: (table, field.default is None)
+    for name, field in Settings.model_fields.items()
+    if name != "policies" and (table := table_in(field.annotation)) is not None
 }
-_OPTIONAL = ("store", "lake")
 DEFAULT_PATH = Path("bucketwise.toml")
 
 
@@ -78,16 +58,13 @@ def settings_in(
         check_store(settings.store, report)
         check_object_lock(settings.store, report)
     check_work(settings.work, report)
-    check_ledger(settings.ledger, report)
     check_notify(settings.notify, report)
     check_drill(settings, report)
     check_lake(settings, report)
     check_publish(settings, report)
-    check_throttle(settings.throttle, ("throttle",), report)
     for policy in settings.policies.values():
         check_policy(policy, settings.store is not None, report)
         check_storage_class(policy, settings.store, report)
-        check_throttle(policy.throttle, ("policies", policy.name, "throttle"), report)
     check_targets(settings.policies.values(), settings.mongodb.database, report)
     if report.problems:
         raise ConfigError(report.problems)
@@ -144,11 +121,12 @@ def _settings(
     if not policies and needs_policies:
         remedy = "add [policies.NAME] for each collection to manage"
         report.add(("policies",), Fault("there is no policy", remedy))
-    tables = {name: (model, _table(document, (name,), report)) for name, model in _TABLES.items()}
-    read = {
-        name: None if table is None and name in _OPTIONAL else read_table(model, table or {}, (name,), report)
-        for name, (model, table) in tables.items()
-    }
+    read: dict[str, Any] = {}
+    for name, (model, is_optional) in _TABLES.items():
+        table = _table(document, (name,), report)
+        read[name] = (
+            None if table is None and is_optional else read_table(model, table or {}, (name,), report)
+        )
     metrics_file = None if top.metrics_file is None else Path(top.metrics_file)
     return Settings.model_validate({**read, "metrics_file": metrics_file, "policies": policies, "path": path})
 

@@ -42,7 +42,7 @@ def read_table(model: type[T], table: dict[str, Any], key: Key, report: ProblemR
     fields = {it.alias or name: it for name, it in model.model_fields.items() if name not in given}
     values = known_keys(table, fields, key, report)
     for name, field in fields.items():
-        inner = _table_in(field.annotation)
+        inner = table_in(field.annotation)
         if inner is not None and name in values:
             _read_inner(inner, values, (*key, name), report, is_list=get_origin(field.annotation) is tuple)
     try:
@@ -91,7 +91,8 @@ def known_keys(
     return kept
 
 
-def _table_in(annotation: Any) -> type[Table] | None:
+def table_in(annotation: Any) -> type[Table] | None:
+    """Returns the table that an attribute holds, or holds many of; None where it holds something else."""
     kinds = (annotation, *get_args(annotation))
     return next((it for it in kinds if isinstance(it, type) and issubclass(it, Table)), None)
 

@@ -13,7 +13,7 @@ from buckets.health.late import arrival_by_ids, late_findings
 from buckets.health.sampled import Sampled, findings
 from buckets.sampling.fit import fit_of
 from buckets.sampling.sample import sample
-from jobs.advising.candidates import measured, scaled
+from jobs.advising.candidates import SIZES, measured, scaled
 from jobs.advising.extract import Extract, extract
 from jobs.advising.oplog import by_oplog
 from jobs.advising.scratch import Scratch, scratch_database
@@ -139,8 +139,7 @@ def _with_archive(body: Body, hot: float) -> Body:
     current = body["current"]
 
     def part(share: float) -> Body:
-        sizes = ("documents", "data_bytes", "index_bytes", "storage_bytes")
-        return {key: None if current[key] is None else round(current[key] * share) for key in sizes}
+        return {key: None if current[key] is None else round(current[key] * share) for key in SIZES}
 
     name = f"{body['model']} + online archive"
     return {

@@ -32,6 +32,8 @@ Document = dict[str, Any]
 Body = dict[str, Any]
 #: Spans of the queries for one series, up to its last reading: milliseconds.
 SPANS = {"hour": 3_600_000, "day": DAY_MS, "month": 30 * DAY_MS}
+#: What is told of each model, for the collection as a whole.
+SIZES = ("documents", "data_bytes", "index_bytes", "storage_bytes")
 _INSERTED, _UPDATED, _ROUNDS = 1_000, 3_000, 3
 
 
@@ -197,18 +199,14 @@ def rows_of(exact: ExactReadings, extract: Extract) -> Rows:
 
 def scaled(found: Measured, factor: float) -> Body:
     """Returns the JSON of a candidate: sizes as they would be for the whole collection."""
-    grown = None if found.storage_bytes is None else round(found.storage_bytes * factor)
     return {
         "model": found.model,
-        "documents": round(found.documents * factor),
-        "data_bytes": round(found.data_bytes * factor),
-        "index_bytes": round(found.index_bytes * factor),
-        "storage_bytes": grown,
-        "readings_per_second": {"inserts": _rounded(found.inserts), "updates": _rounded(found.updates)},
+        **{size: _times(getattr(found, size), factor) for size in SIZES},
+        "readings_per_second": {speed: _times(getattr(found, speed), 1) for speed in ("inserts", "updates")},
         "query_ms": {name: round(it, 3) for name, it in found.queries.items()},
         "unfit": found.unfit,
     }
 
 
-def _rounded(number: float | None) -> int | None:
-    return None if number is None else round(number)
+def _times(number: float | None, factor: float) -> int | None:
+    return None if number is None else round(number * factor)

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from jobs.output.page.template import render
-from jobs.output.text.cells import plain_table, printable, size
+from jobs.output.text.cells import number, plain_table, printable, size
 
 Body = dict[str, Any]
 QUERIES = ("last", "hour", "day", "month")
@@ -27,7 +27,7 @@ def _head(body: Body) -> list[str]:
     fill = "" if sample["fill"] is None else f"; buckets are filled to {sample['fill']:.0%} on average"
     return [
         f"{body['collection']}: model {body['model']} ({by})",
-        f"{_count(now['documents'])} documents, {_count(now['readings'])} readings; "
+        f"{number(now['documents'])} documents, {number(now['readings'])} readings; "
         f"data {size(now['data_bytes'])}, on disk {size(now['storage_bytes'])}, "
         f"indexes {size(now['index_bytes'])}",
         f"sampled: {sample['buckets']:,} buckets with {sample['readings']:,} readings{fill}; bytes a bucket: "
@@ -69,7 +69,7 @@ def candidate_rows(body: Body) -> list[list[str]]:
     rows = []
     for it in body["candidates"]:
         if it["unfit"] is None:
-            speeds = [_count(it["readings_per_second"].get(key)) for key in ("inserts", "updates")]
+            speeds = [number(it["readings_per_second"].get(key)) for key in ("inserts", "updates")]
             rows.append([it["model"], *_sizes(it), *speeds, *_ms(it)])
         if "archive" in it:
             rows.append(["  its archive", *_sizes(it["archive"]), *["–"] * (2 + len(QUERIES))])
@@ -81,19 +81,11 @@ def candidate_rows(body: Body) -> list[list[str]]:
 
 
 def _sizes(it: Body) -> list[str]:
-    return [_count(it["documents"]), *(_size(it[f"{key}_bytes"]) for key in ("data", "storage", "index"))]
+    return [number(it["documents"]), *(size(it[f"{key}_bytes"]) for key in ("data", "storage", "index"))]
 
 
 def _ms(it: Body) -> list[str]:
     return [f"{it['query_ms'][name]:.2f}" if name in it["query_ms"] else "–" for name in QUERIES]
-
-
-def _count(number: int | None) -> str:
-    return "–" if number is None else f"{number:,}"
-
-
-def _size(number: int | None) -> str:
-    return "–" if number is None else size(number)
 
 
 def advice_page(report: Body) -> str:

@@ -14,14 +14,12 @@ from config.loading.environment import OVERRIDES
 from config.loading.load import PATH_VARIABLE
 from jobs.call import Call
 from jobs.clock import iso
-from jobs.demo.answers import query, summaries
-from jobs.demo.cycle import audited, evidence, first_run, load, restore_day, second_run, space
-from jobs.demo.stage import Show, Stage, stage
+from jobs.demo.acts import ACTS
+from jobs.demo.stage import FaultError, Show, Stage, stage
 from jobs.output.report import Report
 
 #: Where no --now is given, every demo is the same.
 PRESENT = datetime(2026, 11, 2, 6, tzinfo=UTC)
-ACTS = (load, first_run, space, summaries, query, restore_day, second_run, evidence, audited)
 
 
 def play(call: Call, *, keep: bool) -> Report:
@@ -41,25 +39,31 @@ def play(call: Call, *, keep: bool) -> Report:
     program = "bucketwise" if shutil.which("bucketwise") else str(Path(sys.prefix, "bin", "bucketwise"))
     if keep:
         report.extra |= {"uri": it.mongod.uri, "config": str(it.call.config), "pid": it.mongod.pid}
-        show.closing(_kept(it, program))
+        show.closing(report.error, _kept(it, program))
     else:
         gone = "MongoDB is stopped and the folder is gone. To look around yourself:"
-        show.closing([f"{gone} {program} demo --keep"])
+        show.closing(report.error, [f"{gone} {program} demo --keep"])
     return report
 
 
 def _perform(stage: Stage) -> Report:
     """Performs all acts, or those up to the first that finds a fault: those after it would only fail in
     turn."""
-    show = stage.show
-    for act in ACTS:
-        act(stage)
-        if show.failed:
-            break
-    error = f"the demo does not add up: {show.failed[0]}" if show.failed else None
-    extra = {"sizes": stage.sizes, "checks": show.made, "failed": show.failed}
+    failed: list[str] = []
+    try:
+        for act in ACTS:
+            act(stage)
+    except FaultError as fault:
+        failed.append(str(fault))
+    played = [it for it in stage.cases.values() if it.result.policy]
+    sizes = [{"policy": it.policy.name, **it.sizes} for it in played]
     return Report(
-        "demo", stage.call.now, stage.results, error=error, error_code=int(bool(error)), extra=extra
+        "demo",
+        stage.call.now,
+        [it.result for it in played],
+        error=f"the demo does not add up: {failed[0]}" if failed else None,
+        error_code=len(failed),
+        extra={"sizes": sizes, "checks": stage.show.made, "failed": failed},
     )
 
 

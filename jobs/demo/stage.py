@@ -1,12 +1,11 @@
-"""What the acts of the demo share: the server, the readings, the output, and whether everything is right."""
+"""What the acts of the demo share: the server, the policies with their readings, and the output."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from functools import cached_property
 from importlib.resources import files
 from io import StringIO
@@ -20,32 +19,23 @@ from pymongo.database import Database
 from rich import box
 from rich.console import Console, RenderableType
 from rich.padding import Padding
-from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
 from buckets.bson.raw import Docs
-from config.loading.load import load
-from config.policies import Policy, Settings
-from jobs import clock, connect
+from buckets.fields.times import as_ms
+from config.policies import Archive, Policy, Rollup
+from jobs import clock
 from jobs.call import Call
-from jobs.demo.invent import SECOND, Flags, Invented, invent
+from jobs.demo.invent import Flags, Invented, invent
 from jobs.embedded import Mongod, start_mongod
 from jobs.output.report import Report, Result
 
 Document = dict[str, Any]
 
 
-class DemoCall(Call):
-    """A call that takes nothing from the environment: BUCKETWISE_MONGODB_URI must not lead the demo to a
-    database of somebody's own."""
-
-    @cached_property
-    def settings(self) -> Settings:
-        """Returns the settings of the demo's policy file."""
-        settings = load(self.config, {})
-        self.hosts = connect.hosts(settings.mongodb)
-        return settings
+class FaultError(Exception):
+    """Something is not as the demo says."""
 
 
 class Size(NamedTuple):
@@ -58,52 +48,68 @@ class Size(NamedTuple):
     indexes: int = 0
 
 
+NONE = Size()
+
+
+@dataclass
+class Case:
+    """One policy, what was invented for it, and what was found so far. Milliseconds: windows that ended by
+    `due` are rolled up, and buckets that ended before `cutoff` archived."""
+
+    policy: Policy
+    rollup: Rollup
+    archive: Archive
+    made: Invented
+    due: int
+    cutoff: int
+    before: Size = NONE  # after the load
+    after: Size = NONE  # after the first run
+    archived: int = 0  # bytes, in the archive
+    result: Result = field(default_factory=lambda: Result(""))  # of the first run
+
+    @property
+    def sizes(self) -> Document:
+        """Returns its sizes before and after the first run, for --json."""
+        sizes = {"before": self.before._asdict(), "after": self.after._asdict()}
+        return {**sizes, "archive_bytes": self.archived}
+
+    @cached_property
+    def expired(self) -> Flags:
+        """Returns which buckets must be in the archive."""
+        return self.made.last < self.cutoff
+
+
 @dataclass
 class Stage:
-    """What the acts share: the call, the server, the readings invented, and what was found so far."""
+    """What the acts share."""
 
-    call: DemoCall
+    call: Call
     folder: Path
     mongod: Mongod
     database: Database[Document]
-    made: dict[str, Invented]  # by policy
+    cases: dict[str, Case]  # by policy
     show: Show
-    before: dict[str, Size] = field(default_factory=dict)  # by policy: sizes after the load
-    results: list[Result] = field(default_factory=list)  # of the first run, by policy
-    sizes: list[Document] = field(default_factory=list)  # for --json, by policy
 
-    def ago(self, span: timedelta | None) -> int:
-        """Returns the instant so long before the present of the demo, in milliseconds."""
-        assert span is not None
-        return int((self.call.now - span).timestamp()) * SECOND
-
-    def command(self, name: str, *policies: str) -> DemoCall:
-        """Returns the call that `bucketwise NAME --policy …` would be."""
-        return replace(self.call, command=name, names=policies)
-
-    def succeeded(self, report: Report) -> Report:
-        """Checks that a command went well for every policy. Returns its report."""
+    def do(self, verb: Callable[..., Report], *policies: str, code: int = 0, **options: Any) -> list[Result]:
+        """Runs `bucketwise VERB --policy …`. Checks that it ends with this exit code for every policy."""
+        report = verb(replace(self.call, command=verb.__name__, names=policies), **options)
+        self.call.stop.check()
         for it in report.results:
             claim = f"{report.command}, policy {it.policy}: exit code {it.exit_code}, {it.error}"
-            self.show.holds(claim, it.exit_code == 0)
-        self.call.stop.check()
-        return report
-
-    def expired(self, policy: Policy) -> Flags:
-        """Returns which of the policy's buckets must be in the archive now."""
-        assert policy.archive is not None
-        expired: Flags = self.made[policy.name].last < self.ago(policy.archive.after)
-        return expired
+            self.show.holds(claim, it.exit_code == code)
+        return report.results
 
     def documents(self, collection: str) -> list[bytes]:
         """Returns every document of a collection, as the server holds it, in order. Measurements of a native
         time-series collection come as `measurement` gives them."""
         batches = self.database[collection].find_raw_batches({})
         found = [document for batch in batches for document in Docs.split(cast(bytes, batch))]
-        native = {"name": collection, "type": "timeseries"}
-        return sorted(
-            map(measurement, found) if any(self.database.list_collections(filter=native)) else found
-        )
+        return sorted(map(measurement, found) if collection.startswith("metrics") else found)
+
+    def holds(self, collection: str, wanted: Iterable[bytes]) -> None:
+        """Checks that a collection holds these documents and no others, to the byte."""
+        same = self.documents(collection) == sorted(wanted)
+        self.show.holds(f"{collection} does not hold exactly the documents that it should", same)
 
     def size_of(self, collections: Iterable[str]) -> Size:
         """Returns the size of all these collections together. An absent one counts nothing."""
@@ -120,12 +126,6 @@ class Stage:
         disk = stats["storageSize"] - stats["freeStorageSize"]
         return Size(self.database[name].count_documents({}), stats["size"], disk, indexes)
 
-    def files(self) -> dict[str, tuple[int, int]]:
-        """Returns every file of the store: its size, and when it was written last, in nanoseconds."""
-        root = self.folder / "store"
-        stats = {str(it.relative_to(root)): it.stat() for it in root.rglob("*") if it.is_file()}
-        return {name: (it.st_size, it.st_mtime_ns) for name, it in stats.items()}
-
 
 @contextmanager
 def stage(call: Call, show: Show, *, keep: bool, quiet: bool) -> Iterator[Stage]:
@@ -140,11 +140,21 @@ def stage(call: Call, show: Show, *, keep: bool, quiet: bool) -> Iterator[Stage]
         config = folder / "bucketwise.toml"
         written = written.replace("<uri>", mongod.uri).replace("<store>", (folder / "store").as_uri())
         config.write_text(written)
-        own = DemoCall("demo", config, (), call.now, True, call.json, quiet, call.yes, call.stop)
+        # Nothing comes from the environment: it may name a database of somebody's own.
+        own = replace(call, config=config, is_now_given=True, quiet=quiet, environ={})
         with own.database() as database:
-            yield Stage(own, folder, mongod, database, invent(call.now), show)
+            yield Stage(own, folder, mongod, database, {it.policy.name: it for it in _cases(own)}, show)
         if keep:
             leaving.pop_all()
+
+
+def _cases(call: Call) -> Iterator[Case]:
+    made = invent(call.now)
+    for policy in call.policies:
+        rollup, archive = policy.rollup, policy.archive
+        assert rollup and archive and archive.after  # each has all of them
+        due, cutoff = as_ms(call.now - rollup.settle), as_ms(call.now - archive.after)
+        yield Case(policy, rollup, archive, made[policy.name], due, cutoff)
 
 
 def measurement(document: bytes) -> bytes:
@@ -158,13 +168,13 @@ _WIDEST, _INDENT = 116, 4
 
 class Show:
     """Writes to stdout: in colour on a terminal, in plain lines elsewhere, and not at all for --json.
-    Counts its checks."""
+    Counts its checks, and raises FaultError at the first that fails."""
 
     def __init__(self, *, silent: bool) -> None:
         out = StringIO() if silent else sys.stdout
         self._console = Console(file=out, highlight=False, markup=False, emoji=False)
         self._console.width = min(self._console.width, _WIDEST) if self._console.is_terminal else _WIDEST
-        self.made, self.failed = 0, list[str]()
+        self.made = 0
         self._acts = self._made_before = 0
         self._began = self._act_began = clock.steady()
 
@@ -176,7 +186,7 @@ class Show:
         """Checks a claim. `claim`: what to print where it doesn't hold."""
         self.made += 1
         if not held:
-            self.failed.append(claim)
+            raise FaultError(claim)
 
     def act(self, title: str, about: str) -> None:
         """Prints the heading of the next act, and starts its clock."""
@@ -185,17 +195,12 @@ class Show:
         self.line(about, style="dim")
 
     def verdict(self, claim: str) -> None:
-        """Closes an act: prints what was checked in it, or what was wrong."""
+        """Closes an act: prints what was checked in it."""
         made = self.made - self._made_before
+        counted = "1 check" if made == 1 else f"{made:,} checks"
+        took = f"{counted}, {clock.steady() - self._act_began:.1f} s"
         self._console.print()
-        for fault in self.failed[:5]:
-            self.line(f"✗ {fault}", style="bold red")
-        if self.failed:
-            self.line(f"✗ {len(self.failed)} of {made} checks failed", style="bold red")
-        else:
-            counted = "1 check" if made == 1 else f"{made:,} checks"
-            took = f"{counted}, {clock.steady() - self._act_began:.1f} s"
-            self.line(f"✓ {claim} ({took})", style="green")
+        self.line(f"✓ {claim} ({took})", style="green")
 
     def line(self, text: str, style: str = "") -> None:
         """Prints an indented line."""
@@ -213,11 +218,6 @@ class Show:
         self._console.print()
         self._print(table)
 
-    def sql(self, text: str) -> None:
-        """Prints a query, highlighted."""
-        self._console.print()
-        self._print(Syntax(text, "sql", theme="ansi_dark", background_color="default", word_wrap=True))
-
     def _print(self, shown: RenderableType) -> None:
         self._console.print(Padding(shown, (0, 0, 0, _INDENT), expand=False))
 
@@ -226,12 +226,11 @@ class Show:
         self._console.print(Text("\nbucketwise demo", style="bold cyan"))
         self.line(about)
 
-    def closing(self, lines: Sequence[str]) -> None:
+    def closing(self, fault: str | None, lines: Sequence[str]) -> None:
         """Prints whether all checks held, how long the demo took, and lines below."""
-        failed, made = len(self.failed), f"{self.made:,} checks"
-        verdict = f"{failed} of {made} failed" if failed else f"Everything adds up: {made}"
-        style = "bold red" if failed else "bold green"
-        self._console.print(Text(f"\n{verdict}, {clock.steady() - self._began:.0f} seconds.", style=style))
+        verdict = f"✗ {fault}" if fault else f"Everything adds up: {self.made:,} checks"
+        took, style = f"{clock.steady() - self._began:.0f} seconds", "bold red" if fault else "bold green"
+        self._console.print(Text(f"\n{verdict}, {took}.", style=style))
         for line in lines:
             self._console.print(Text(" " * _INDENT + line if line else ""), soft_wrap=True)  # to be copied
         self._console.print()

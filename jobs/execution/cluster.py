@@ -12,8 +12,8 @@ from typing import Any, ParamSpec, TypeVar
 from urllib.parse import urlsplit
 
 from archivers.tasks import Task
+from config.checks.locations import SCHEMES
 from config.errors import BucketwiseError, UsageError
-from config.work import SCHEMES
 from jobs import clock
 from jobs.execution.worker import Outcome, WorkerSettings, do
 from rollups.tasks import complete

@@ -2,42 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import re
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
-from datetime import timedelta
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from buckets.inferring.guess import Guess
-from config.durations import format_duration
-from config.policies import Policy
+from config.policies import LAYOUT_KEYS, Policy
 from jobs.init.draft import reason
+from jobs.output.page.settings import toml_value
 from jobs.output.text.cells import printable
 
 _WIDTH = 110
+#: What stands in the table of a policy itself, in the order of its documentation.
 _LAYOUT = [
-    "collection",
-    "model",
-    "time_field",
-    "time_unit",
-    "slot",
-    "slot_levels",
-    "span",
-    "samples_field",
-    "samples_as",
-    "sample_time_field",
-    "sample_time_unit",
-    "start_field",
-    "end_field",
-    "count_field",
-    "sum_fields",
-    "attributes_field",
-    "attribute_key",
-    "attribute_value",
-    "local_offset_field",
-    "series_fields",
-    "value_fields",
+    key
+    for key in Policy.model_fields
+    if key in {"collection", "local_offset_field", *LAYOUT_KEYS} and key != "overflow"
 ]
 _STORE = (
     "Where do archives go? A directory will do for a trial. Later use a place of its own, such as "
@@ -54,7 +34,7 @@ def config_text(guesses: Iterable[Guess], database: str, store: str, written: st
         *_comment("A line that begins with `# ?` is a question that they did not answer."),
         "",
         "[mongodb]",
-        *_key("uri", "${MONGODB_URI}", ["from the environment: it may hold a password"], is_literal=True),
+        'uri = "${MONGODB_URI}"  # from the environment: it may hold a password',
         *_key("database", database),
         "",
         "[store]",
@@ -131,36 +111,13 @@ def _archive(policy: Policy, at: str) -> Iterator[str]:
     yield '# grace = "7d"'
 
 
-def _key(key: str, value: Any, why: Iterable[str] = (), *, is_literal: bool = False) -> list[str]:
-    line = f"{key} = {_value(value, is_literal=is_literal)}"
+def _key(key: str, value: Any, why: Iterable[str] = ()) -> list[str]:
+    line = f"{key} = {toml_value(value)}"
     comment = "; ".join(why)
     if not comment:
         return [line]
     with_comment = f"{line}  # {printable(comment)}"
     return [with_comment] if len(with_comment) <= _WIDTH else [*_comment(comment), line]
-
-
-def _value(value: Any, *, is_literal: bool = False) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, timedelta):
-        value = format_duration(value)
-    if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{_name(key)} = {_value(it)}" for key, it in value.items()) + " }"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(_value(it) for it in value) + "]"
-    if isinstance(value, str):
-        return _text(value if is_literal else value.replace("${", "$${"))
-    return str(value)
-
-
-def _name(key: str) -> str:
-    return key if re.fullmatch("[A-Za-z0-9_-]+", key) else _text(key)
-
-
-def _text(value: str) -> str:
-    """Returns a text as TOML writes it: as JSON does, but for DEL."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _question(text: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property, partial
@@ -16,21 +16,20 @@ from pymongo.database import Database
 from archivers.context import ArchiveContext, ArchiveState
 from archivers.format.keys import UNSIGNED, Keys
 from archivers.records.receipts import COLLECTION as RECEIPTS
-from archivers.stores import ObjectStore
+from archivers.stores.base import ObjectStore
 from archivers.tasks import Connections, Executor, LocalExecutor
 from buckets.fields.times import EVER, TimeRange
+from config.cron import missed_since
 from config.errors import InterruptedRun, PausedError, WindowOverError
 from config.policies import Policy
 from config.tables import USUAL_MEMORY
 from jobs import clock
 from jobs.call import Call
-from jobs.execution.executors import local
 from jobs.failures import OUTCOMES, Failure, explain
 from jobs.output.progress import ProgressDisplay
 from jobs.output.report import Result, worst_exit_code
 from jobs.running.gauges import gauges
 from jobs.running.lag import Members
-from jobs.running.lateness import missed_since
 from jobs.running.lease import Lease
 from jobs.running.ledger import COMPLETED, SCHEDULED, Ledger
 from jobs.running.pausing import PAUSABLE
@@ -166,7 +165,8 @@ class Runner:
             result.late_since = self._late_since(policy)
             if (gate := self._gate(policy)) is not None:
                 gate.check_window(self._present())
-            with self._open_executor(Connections(self.database, self.store)) as executor:
+            open_executor = self.options.open_executor or self._local
+            with open_executor(Connections(self.database, self.store)) as executor:
                 if self.options.dry_run:
                     self._read_on()
                     self._do(result, self._turn(policy, None, executor))
@@ -263,9 +263,9 @@ class Runner:
             log.warning(f"{name} failed", policy=policy, reason=body["error"])
         result.body.update({} if body is None else {name: body})
 
-    @property
-    def _open_executor(self) -> OpenExecutor:
-        return self.options.open_executor or partial(local, memory=self.memory)
+    def _local(self, connections: Connections) -> AbstractContextManager[Executor]:
+        """Returns an executor in this process, for work that has no tasks, or few."""
+        return nullcontext(LocalExecutor(connections, memory=self.memory))
 
     def _turn(
         self, policy: Policy, lease: Lease | None, executor: Executor, gate: Throttler | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from http import HTTPStatus
 from pathlib import Path
@@ -119,13 +119,7 @@ class Board:
         except Exception as error:  # noqa: BLE001  # the page says so
             since = self._last_answer.failing[0] if self._last_answer.failing else clock.current()
             why = explain(error, self.service.hosts).message
-            self._last_answer = LastAnswer(
-                self._last_answer.at,
-                self._last_answer.latest,
-                self._last_answer.failed,
-                self._last_answer.audits,
-                (since, why),
-            )
+            self._last_answer = replace(self._last_answer, failing=(since, why))
             return
         for policy in self.policies:
             self._look_at(

@@ -20,10 +20,9 @@ from jobs import clock
 from jobs.failures import OUTCOMES
 from jobs.output.report import Measures, Result
 from jobs.running.gauges import GAUGES
-from jobs.running.ledger import SCHEDULED
+from jobs.running.ledger import COMPLETED, SCHEDULED
 from jobs.running.pausing import PAUSABLE
 
-_SUCCESSES = (0, 3)
 _PREFIX = "bucketwise_"
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a series more for each counter, which says when it was made
 
@@ -71,7 +70,7 @@ class Metrics:
         self._runs.labels(policy, verb, OUTCOMES[code]).inc()
         self._last_run.labels(policy, verb).set(now)
         self._exit_code.labels(policy, verb).set(result.exit_code)
-        if code in _SUCCESSES:
+        if code in COMPLETED:
             self._last_success.labels(policy, verb).set(now)
         if policy:  # the last command did start
             self._last_run.remove("", verb)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from http.client import HTTPException
 from typing import Any
@@ -64,7 +64,8 @@ class Notifier:
             self._ping("ping_fail")
         events = [it for it in events_of(code, report.results) if it in self._on]
         if events and "url" in self._urls:
-            self._send("url", _with_events(report, events).as_json().encode(), None)
+            told = replace(report, extra={**report.extra, "events": events})
+            self._send("url", told.as_json().encode(), None)
 
     def wait(self) -> None:
         """Waits until all is delivered or given up, 21 seconds at most."""
@@ -92,10 +93,6 @@ class Notifier:
         thread.start()
         self._sending = [*(it for it in self._sending if it.is_alive()), thread]
         return thread
-
-
-def _with_events(report: Report, events: Sequence[str]) -> Report:
-    return replace(report, extra={**report.extra, "events": events})
 
 
 class _NoRedirects(HTTPRedirectHandler):

@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from config.cron import missed_since
 from config.policies import Policy
 from config.throttling import parse_window
 from jobs import clock
 from jobs.output.report import Result
 from jobs.output.text.working import UNTOLD
-from jobs.running.lateness import missed_since
 from jobs.running.ledger import COMPLETED, RUNNING, SCHEDULED, Run
 from jobs.running.runner import WINDOW_OVER
 from jobs.steps.status import command

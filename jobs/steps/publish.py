@@ -33,13 +33,8 @@ class Publishing:
     name = "publish"
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+        self.redis_of = settings.redis_of
         self._failed: tuple[float, LinkError] | None = None
-
-    def redis_of(self, policy: Policy) -> Redis | None:
-        """Returns the table `publish.redis` as it applies to a policy; None where nothing of it is
-        published."""
-        return self._settings.redis_of(policy)
 
     def follower(self) -> Follower:
         """Returns the follower that publishes the summaries which a run's steps have changed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import timedelta
 from typing import Any
@@ -37,7 +37,6 @@ from jobs.running.turn import Step, StepResult, Turn, pick
 from jobs.steps.archive_expiry import ARCHIVE_EXPIRY
 from jobs.steps.audit_evidence import evidence_body
 from jobs.steps.fit import archives_now, check_fit, fit_body, misfits_of, require_fit, step_body, valueless
-from jobs.steps.publish import Publishing
 from rollups import progress as rollup_progress
 from rollups.calendar.due import over_before
 from rollups.calendar.levels import levels_of
@@ -272,37 +271,30 @@ def _unpin(turn: Turn) -> StepResult:
     return StepResult({"buckets": unpin(turn.context, turn.within)})
 
 
-def no_findings(_turn: Turn) -> list[Finding]:
-    """Returns no findings."""
-    return []
-
-
 def audit_step(
     *,
     full: bool = False,
     evidence: bool = False,
     drilled_every: timedelta | None = None,
-    publishing: Publishing | None = None,
-    extra_findings: Callable[[Turn], list[Finding]] = no_findings,
+    finders: Sequence[Callable[[Turn], list[Finding]]] = (),
 ) -> Step:
     """Returns the step that audits.
 
     `full`: reads all parts, whatever the policy says. `evidence`: also reports where each day is, how much
     there is, and how it is proven. `drilled_every`: how long a day may go without a drill; None: forever.
-    `publishing`: publishes summaries elsewhere. `extra_findings`: returns further findings.
+    `finders`: return further findings.
     """
 
     def do(turn: Turn) -> StepResult:
         report = audit(turn.context, turn.readers, full=full, drilled_every=drilled_every)
-        published = publishing.findings(turn) if publishing else []
-        done = _findings(
-            [*pause_findings(turn), *report.findings, *published, *extra_findings(turn)], NOT_KEPT
-        )
+        further = (it for find in finders for it in find(turn))
+        done = _findings([*pause_findings(turn), *report.findings, *further], NOT_KEPT)
         read = {"parts": report.parts, "parts_read": report.parts_read, "days": report.days}
         for it in done.body["findings"]:
             it["remedy"] = REMEDIES[it["code"]]
         proof = evidence_body(turn.context) if evidence else {}
-        return StepResult({**done.body, **read, **proof}, done.exit_code)
+        code = HaltedError.exit_code if report.halted else done.exit_code
+        return StepResult({**done.body, **read, **proof}, code)
 
     return Step("audit", do, by_present=True)
 

@@ -1,4 +1,4 @@
-"""The verbs of the command line: a file a verb, which has the function of that name and its EXAMPLES."""
+"""The verbs of the command line: modules with the functions of these names, and EXAMPLES of them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from importlib import import_module
 
 from jobs.output.report import Report
 
-#: In the order in which --help lists them: the file of each, in this package.
+#: In the order in which --help lists them: the module of each, in this package.
 VERBS = {
     "demo": "demo",
     "init": "init",
     "check": "proving.check",
     "plan": "working.plan",
-    "rollup": "working.rollup",
-    "archive": "working.archive",
+    "rollup": "working.run",
+    "archive": "working.run",
     "run": "working.run",
     "summarize": "asking.summarize",
     "readings": "asking.readings",
@@ -24,20 +24,20 @@ VERBS = {
     "advise": "asking.advise",
     "remodel": "working.remodel",
     "schedule": "working.schedule",
-    "publish": "working.publish",
-    "compact": "working.compact",
-    "lake": "working.lake",
-    "verify": "proving.verify",
+    "publish": "working.following",
+    "compact": "working.run",
+    "lake": "working.following",
+    "verify": "proving.archive",
     "drill": "proving.drill",
     "restore": "returning.restore",
-    "unpin": "returning.unpin",
+    "unpin": "returning.restore",
     "hold": "keeping.hold",
-    "undelete": "keeping.undelete",
+    "undelete": "keeping.hold",
     "erase": "working.erase",
     "pause": "keeping.pause",
-    "resume": "keeping.resume",
-    "receipts": "asking.receipts",
-    "sign": "proving.sign",
+    "resume": "keeping.pause",
+    "receipts": "proving.archive",
+    "sign": "proving.archive",
     "audit": "proving.audit",
     "status": "asking.status",
 }
@@ -48,4 +48,8 @@ def load(name: str) -> tuple[Callable[..., Report], list[str]]:
 
     A process imports only the verbs that its command line names: all of them take as long as a short run."""
     module = import_module(f"{__name__}.{VERBS[name]}")
-    return getattr(module, name), module.EXAMPLES
+    beside = [
+        f"bucketwise {other} " for other, path in VERBS.items() if path == VERBS[name] and other != name
+    ]
+    examples = [it for it in module.EXAMPLES if not any(other in f"{it} " for other in beside)]
+    return getattr(module, name), examples

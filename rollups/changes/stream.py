@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from buckets.bson.raw import TOLERANT
 from buckets.source import Source
 from config.policies import Policy
 from rollups.changes.collector import ChangeSet
 from rollups.changes.drain import Drain, FollowedPolicy, StreamUnavailableError, Token, open_stream, read_step
-
-Document = dict[str, Any]
 
 
 def collections_of(source: Source) -> dict[str, str]:

@@ -89,16 +89,10 @@ class Quarantine:
                 {"_id": {"$in": [{"policy": name, "id": identity} for identity in ids]}}
             )
 
-    def count(self, ids: Sequence[Any]) -> int:
-        """Returns how many of these buckets have a record."""
-        return self._collection.count_documents(self._named(ids))
-
     def drop(self, ids: Sequence[Any], session: ClientSession) -> int:
         """Removes the records of these buckets, which are gone. Returns how many there were."""
-        return self._collection.delete_many(self._named(ids), session=session).deleted_count
-
-    def _named(self, ids: Sequence[Any]) -> Document:
-        return {"_id": {"$in": [{"policy": self._policy.name, "id": without_uuid(it)} for it in ids]}}
+        record_ids = [{"policy": self._policy.name, "id": without_uuid(identity)} for identity in ids]
+        return self._collection.delete_many({"_id": {"$in": record_ids}}, session=session).deleted_count
 
     def _is_new(self, bucket: Quarantined) -> bool:
         before = len(self._seen)

@@ -18,8 +18,7 @@ from archivers.moving import online, selection
 from archivers.records.receipts import Receipts
 from archivers.recovering import commits
 from archivers.restoring import put, settle, unpin
-from archivers.stores import Capabilities, ObjectStore, StoreObject
-from archivers.stores.base import OlderVersions
+from archivers.stores.base import ObjectStore, OlderVersions, StoreObject
 from archivers.stores.requests import Requests
 from archivers.versions import merging
 from archivers.writes import delete
@@ -118,7 +117,7 @@ class DyingStore:
     def clean_temporaries(self, before: datetime) -> int:
         return self._do("clean_temporaries", lambda: self.inner.clean_temporaries(before))
 
-    def probe(self) -> Capabilities:
+    def probe(self) -> bool:
         raise AssertionError("an archive run doesn't probe")
 
 

@@ -25,15 +25,18 @@ from archivers.erasing.report import ErasureReport
 from archivers.format.archive import OfflineArchive
 from archivers.format.keys import UNSIGNED, Keys
 from archivers.format.manifest import Manifest
+from archivers.format.names import Commit
 from archivers.moving.archive import ArchiveOptions, archive, plan_archive, recover
 from archivers.proof.sign import SignReport, sign
 from archivers.proof.verify import VerifyReport, verify
 from archivers.report import ArchiveReport
 from archivers.restoring.options import RestoreOptions
-from archivers.restoring.restore import RestoreReport, restore
+from archivers.restoring.restore import restore
+from archivers.restoring.settle import RestoreReport
 from archivers.restoring.unpin import unpin
 from archivers.run import RolledUp, always
-from archivers.stores import ObjectStore, open_store
+from archivers.stores import open_store
+from archivers.stores.base import ObjectStore
 from archivers.tasks import Connections, LocalExecutor
 from buckets.bson.raw import Batch
 from buckets.fields.selectors import Selector
@@ -71,6 +74,28 @@ def _duckdb() -> duckdb.DuckDBPyConnection:
     return duckdb.connect(config={"threads": 1})
 
 
+class Nothing:
+    """A `CommitIndex` of nothing: the archive is what the store lists."""
+
+    def seal(self, _commit: str) -> None:
+        return None
+
+    def knows(self, _commit: Commit) -> bool:
+        return False
+
+    def within(self, _start_ms: int, _end_ms: int) -> list[Commit]:
+        return []
+
+    def span(self) -> None:
+        return None
+
+    def sequence(self) -> int:
+        return 0
+
+    def types(self, _fields: Sequence[str]) -> None:
+        return None
+
+
 @dataclass
 class Cycle:
     """Runs of one case in one database and one store; each run has a higher fence."""
@@ -98,6 +123,10 @@ class Cycle:
     def load(self) -> Cycle:
         self.case.load(self.database)
         return self
+
+    def as_stored(self) -> OfflineArchive:
+        """The archive as the store alone tells it."""
+        return OfflineArchive(self.policy, self.store, Nothing())
 
     def context(self, now: datetime = LATER, **given: Any) -> ArchiveContext:
         """What a run works with, or anything else that is done with the archive."""

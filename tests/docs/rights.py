@@ -146,17 +146,15 @@ class Market:
             self.database.drop_collection(name)
         database = self.database
         minutes = [START + timedelta(minutes=30 * count) for count in range(4)]
+        for name, key in (("ticks", "d"), ("iot", "first"), ("iot", "last"), ("iot_extra", "of")):
+            database[name].create_index(key)
         database.ticks.insert_many(tick(at) for at in minutes)
-        database.ticks.create_index("d")
         database.ticks.insert_one({"_id": "bad", **tick(START), "p": {"0": 1.0, "99": 1.0}})
         database.iot.insert_many(bucket(i, at, more=i % 2 == 0) for i, at in enumerate(minutes))
         database.iot.insert_one(bucket("bad", START, more=False) | {"samples": "none"})
-        database.iot.create_index("first")
-        database.iot.create_index("last")
         database.iot_extra.insert_many(
             {"of": i, "samples": [{"val": 9.0, "time": minutes[i]}]} for i in (0, 2)
         )
-        database.iot_extra.create_index("of")
         database.create_collection("weather", timeseries={"timeField": "d", "metaField": "place"})
         database.weather.insert_many({"place": "here", "d": at, "t": 20.5} for at in minutes)
 

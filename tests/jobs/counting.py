@@ -17,7 +17,7 @@ from pymongo.monitoring import (
     CommandSucceededEvent,
 )
 
-from archivers.stores import ObjectStore, StoreObject
+from archivers.stores.base import ObjectStore, StoreObject
 from config.policies import Policy
 from jobs.output.progress import ProgressDisplay
 from jobs.output.report import Result

@@ -30,7 +30,7 @@ def _table(path: tuple[str, ...], table: Table) -> Iterator[str]:
     inner = {key: value for key, value in said.items() if isinstance(value, Table)}
     for key, value in said.items():
         if key not in inner:
-            yield f"{_key(key)} = {_value(value)}"
+            yield f"{_key(key)} = {toml_value(value)}"
     for key, value in inner.items():
         yield from _table((*path, key), value)
 
@@ -47,7 +47,8 @@ def _key(key: str) -> str:
     return key if _BARE.fullmatch(key) else _text(key)
 
 
-def _value(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """Returns the value of a key as TOML."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if value is None or isinstance(value, timedelta):
@@ -57,10 +58,10 @@ def _value(value: Any) -> str:
     if isinstance(value, float):  # a share is the only one that stands alone
         return _text(f"{value * 100:.9g}%")
     if isinstance(value, tuple):
-        return f"[{', '.join(str(it) if isinstance(it, float) else _value(it) for it in value)}]"
+        return f"[{', '.join(str(it) if isinstance(it, float) else toml_value(it) for it in value)}]"
     if isinstance(value, Table | dict):
         said = _set_keys(value) if isinstance(value, Table) else value
-        return f"{{{', '.join(f'{_key(key)} = {_value(inner)}' for key, inner in said.items())}}}"
+        return f"{{{', '.join(f'{_key(key)} = {toml_value(inner)}' for key, inner in said.items())}}}"
     return _text(value) if isinstance(value, str) else str(value)
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Callable
+from functools import partial
 from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from jobs.output.text.cells import printable
+from jobs.output.text.cells import number, printable
 
 
 def render(name: str, filters: dict[str, Callable[..., Any]], **variables: Any) -> tuple[str, str]:
@@ -27,7 +28,7 @@ def render(name: str, filters: dict[str, Callable[..., Any]], **variables: Any) 
         keep_trailing_newline=True,
         finalize=_printable,
     )
-    templates.filters |= {"number": _number, **filters}
+    templates.filters |= {"number": partial(number, none="?"), **filters}
     style = Markup(_text("style.css"))
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
@@ -41,7 +42,3 @@ def _text(name: str) -> str:
 
 def _printable(value: Any) -> Any:
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
-def _number(value: int | None) -> str:
-    return "?" if value is None else f"{value:,}"

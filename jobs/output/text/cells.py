@@ -64,9 +64,9 @@ def outcome(result: Result) -> Text:
     return Text(result.outcome, style=style)
 
 
-def number(value: int | None) -> str:
-    """Returns a number with commas between thousands."""
-    return "–" if value is None else f"{value:,}"
+def number(value: int | None, none: str = "–") -> str:
+    """Returns a number with commas between thousands; `none` where there is none."""
+    return none if value is None else f"{value:,}"
 
 
 def instant(value: Any) -> str:
@@ -74,8 +74,10 @@ def instant(value: Any) -> str:
     return "–" if value is None else iso(value)
 
 
-def size(count: int) -> str:
+def size(count: int | None) -> str:
     """Returns bytes as text, in the unit that suits them."""
+    if count is None:
+        return "–"
     scaled, unit = float(count), "B"
     for unit in ("B", "kB", "MB", "GB", "TB"):  # noqa: B007  # the last one stands for all above
         if scaled < 1000:

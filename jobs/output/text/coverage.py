@@ -14,7 +14,7 @@ from rich.text import Text
 
 from jobs.clock import iso
 from jobs.output.report import Result
-from jobs.output.text.cells import plain_table
+from jobs.output.text.cells import number, plain_table
 
 Body = dict[str, Any]
 #: How the strip shows a state: its letter, and the style of it.
@@ -37,7 +37,7 @@ def coverage_tables(results: Sequence[Result]) -> list[RenderableType]:
     shown: list[RenderableType] = []
     for result in results:
         if days := result.body.get("days"):
-            shown += [_table(result.policy, days), *_strip(days), _legend(days)]
+            shown += [_table(result.policy, days), *strip(days), _legend(days)]
             if any(it[key] is None for it in days for key in _COUNTED):
                 shown.append(Text("? unknown: neither in manifests nor in summaries"))
         elif "days" in result.body:
@@ -65,7 +65,7 @@ def _table(policy: str, days: Sequence[Body]) -> Table:
     heads = [it.replace("_", " ") for it in (*_COUNTED, "commits", *(["expires"] if has_ends else []))]
     table = plain_table(f"Coverage of {policy}", "day", "state", *heads, right=heads)
     for it in days:
-        counts = [_count(it[key]) for key in _COUNTED]
+        counts = [number(it[key], "?") for key in _COUNTED]
         state = Text(it["state"], style=_SHOWN[it["state"]][1])
         ends = [f"{it['expires_at']:%Y-%m-%d}" if it["expires_at"] else ""] if has_ends else []
         table.add_row(_name(it), state, *counts, f"{len(it['commits']):,}", *ends)
@@ -76,11 +76,7 @@ def _name(it: Body) -> str:
     return f"{it['day']} {it['hour']:02}h" if "hour" in it else str(it["day"])
 
 
-def _count(value: int | None) -> str:
-    return "?" if value is None else f"{value:,}"
-
-
-def _strip(days: Sequence[Body]) -> Iterator[Text]:
+def strip(days: Sequence[Body]) -> Iterator[Text]:
     """Yields a line a month, a letter a day; or a line a day, a letter an hour."""
     by_hour = "hour" in days[0]
     for line, some in groupby(days, lambda it: it["day"] if by_hour else it["day"][:7]):

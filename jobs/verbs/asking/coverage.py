@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from config.errors import UsageError
 from jobs.call import Call
 from jobs.clock import parse_range
-from jobs.options import Since, Until
+from jobs.options import Series, Since, Until, parse_series
 from jobs.output.report import Report
 from jobs.output.text.coverage import coverage_csv, coverage_tables
 from jobs.running.runner import RunOptions, perform
-from jobs.selection import Series, parse_series
 from jobs.steps.evidence import coverage_step
 
 EXAMPLES = [
@@ -24,22 +22,10 @@ EXAMPLES = [
 ]
 
 
-class By(StrEnum):
-    """How long a row is."""
-
-    day = "day"
-    hour = "hour"
-
-
-class Form(StrEnum):
-    """How rows are shown."""
-
-    table = "table"
-    csv = "csv"
-
-
-ByWhat = Annotated[By, typer.Option("--by", help="A row per UTC day, or per hour.")]
-How = Annotated[Form, typer.Option("--format", help="Output format: a table with a strip, or CSV.")]
+ByWhat = Annotated[Literal["day", "hour"], typer.Option("--by", help="A row per UTC day, or per hour.")]
+How = Annotated[
+    Literal["table", "csv"], typer.Option("--format", help="Output format: a table with a strip, or CSV.")
+]
 
 
 def coverage(
@@ -48,8 +34,8 @@ def coverage(
     since: Since = None,
     until: Until = None,
     series: Series = None,
-    by: ByWhat = By.day,
-    form: How = Form.table,
+    by: ByWhat = "day",
+    form: How = "table",
 ) -> Report:
     """Show where each day is.
 
@@ -57,9 +43,9 @@ def coverage(
     readings. Manifests and summaries tell what is archived: no part is read.
     """
     within, selector = parse_range(since, until), parse_series(series)
-    if call.json and form is not Form.table:
+    if call.json and form != "table":
         raise UsageError(f"--json prints a report, and --format {form}: other output. Give one of the two")
     # It changes nothing, so it needs no lease: dry.
     results = perform(call, [coverage_step(selector, by)], RunOptions(within, dry_run=True))
-    show = coverage_csv if form is Form.csv else coverage_tables
+    show = coverage_csv if form == "csv" else coverage_tables
     return Report(call.command, call.now, results, show(results))

@@ -16,10 +16,10 @@ from buckets.fields.times import as_ms
 from config.errors import UsageError
 from jobs.call import Call
 from jobs.clock import parse_instant
+from jobs.options import Series, parse_series
 from jobs.output.report import Report
 from jobs.output.text.explain import explain_lines
 from jobs.running.runner import RunOptions, perform
-from jobs.selection import Series, parse_series
 from jobs.steps.evidence import explain_step
 
 EXAMPLES = [

@@ -16,13 +16,12 @@ from archivers.reading.readings import Readings
 from config.errors import UsageError
 from jobs.call import Call
 from jobs.clock import parse_range
-from jobs.options import Since, Until
+from jobs.options import Series, Since, Until, one_policy, parse_series
 from jobs.output.report import Report
 from jobs.output.streams import discard_buffer, write_atomically
 from jobs.output.text.tables import readings_tables, report_quarantined
 from jobs.running.runner import RunOptions, perform
 from jobs.running.turn import Step, StepResult, Turn
-from jobs.selection import Series, one_policy, parse_series
 from jobs.steps.working import LEFT_SOMETHING, quarantine_body
 from rollups.context import ProgressListener
 

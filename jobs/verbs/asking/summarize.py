@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -12,11 +11,11 @@ from config.errors import UsageError
 from config.policies import LEVEL_NAMES, LevelName, Policy
 from jobs.call import Call
 from jobs.clock import parse_range
+from jobs.options import Series, one_policy, parse_series
 from jobs.output.report import Report
 from jobs.output.text.tables import summarize_tables
 from jobs.running.runner import RunOptions, perform
 from jobs.running.turn import Step, StepResult, Turn
-from jobs.selection import Series, one_policy, parse_series
 from rollups.answers.summarize import Answer, Question
 from rollups.answers.summarize import summarize as summarize_range
 from rollups.calendar.tiling import TilingPiece
@@ -29,14 +28,6 @@ EXAMPLES = [
     "bucketwise summarize -p iot --since 2018-06-01 --until 2018-07-01 --by none --json",
 ]
 INCOMPLETE = 3
-
-
-class By(StrEnum):
-    """What there is one answer for."""
-
-    series = "series"
-    none = "none"
-
 
 Since = Annotated[
     str, typer.Option("--since", metavar="INSTANT", help="Start of the range (ISO 8601), inclusive.")
@@ -52,6 +43,7 @@ Percentiles = Annotated[
         help="Percentiles from 0 to 100, such as 50,99.9. Default: those of the policy.",
     ),
 ]
+By = Literal["series", "none"]
 ByWhat = Annotated[By, typer.Option("--by", help="One result per series, or one for all series together.")]
 
 
@@ -62,7 +54,7 @@ def summarize(
     until: Until,
     series: Series = None,
     percentiles: Percentiles = None,
-    by: ByWhat = By.series,
+    by: ByWhat = "series",
 ) -> Report:
     """Summarize a range from its summaries.
 
@@ -79,7 +71,7 @@ def summarize(
     def do(turn: Turn) -> StepResult:
         assert within.since is not None
         assert within.until is not None
-        question = Question(within.since, within.until, selector, percents, by_series=by is By.series)
+        question = Question(within.since, within.until, selector, percents, by_series=by == "series")
         context = turn.context
         answer = summarize_range(context.database, policy, context.now, question, context.check)
         through = rolled_up_through(context.database, policy)
@@ -101,7 +93,7 @@ def _body(answer: Answer, through: int | None, by: By) -> dict[str, Any]:
     names = answer.policy.series_names
     rows = [
         {
-            "series": dict(zip(names, series, strict=True)) if by is By.series else {},
+            "series": dict(zip(names, series, strict=True)) if by == "series" else {},
             **answer.statistics(state),
         }
         for series, state in answer.states

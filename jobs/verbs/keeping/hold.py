@@ -1,12 +1,11 @@
-"""`bucketwise hold`."""
+"""`bucketwise hold` and `bucketwise undelete`."""
 
 from __future__ import annotations
 
 import os
 import re
 from datetime import datetime
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -15,12 +14,13 @@ from buckets.fields.times import TimeRange, as_date, as_ms
 from config.errors import UsageError
 from jobs.call import Call
 from jobs.clock import parse_range
-from jobs.options import Since, Until
+from jobs.options import Series, Since, Until, parse_series
 from jobs.output.report import Report
 from jobs.output.text.keeping import holds_table
+from jobs.output.text.working import undelete_lines
 from jobs.running.machine import this_user
-from jobs.running.runner import Runner, RunOptions
-from jobs.selection import Series, parse_series
+from jobs.running.runner import Runner, RunOptions, perform
+from jobs.steps.archive_expiry import UNDELETE
 from jobs.steps.holds import LIST, place_step, policies_with_hold, release_step
 from rollups.holds import Hold
 
@@ -30,20 +30,13 @@ EXAMPLES = [
     'bucketwise hold add inspection --freeze --reason "Nothing moves until the auditors are done"',
     "bucketwise hold list",
     "bucketwise hold release case-17",
+    "bucketwise undelete -p ticks",
+    "bucketwise undelete -p ticks --since 2018-06-30 --until 2018-07-01",
 ]
 #: Bytes of a salt.
 _SALT = 32
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-
-
-class Action(StrEnum):
-    """What to do with holds."""
-
-    add = "add"
-    list = "list"
-    release = "release"
-
-
+Action = Literal["add", "list", "release"]
 What = Annotated[
     Action, typer.Argument(metavar="ACTION", help="Place a hold, list those that stand, or release one.")
 ]
@@ -73,15 +66,15 @@ def hold(
     is given. Placing a hold waits for no run.
     """
     within, selector = parse_range(since, until), parse_series(series)
-    if action is not Action.add and (selector or within.is_bounded or reason is not None or freeze):
+    if action != "add" and (selector or within.is_bounded or reason is not None or freeze):
         options = "--series, --since, --until, --reason and --freeze"
         raise UsageError(f"hold {action}: {options} are for `hold add`")
     policies = call.policies
-    if action is Action.list:
+    if action == "list":
         if name is not None:
             raise UsageError(f"hold list {name}: it takes no NAME, and lists all")
         step = LIST
-    elif action is Action.add:
+    elif action == "add":
         for policy in policies:
             check_selector(policy, selector)
         step = place_step(
@@ -99,11 +92,24 @@ def hold(
     else:
         step = release_step(_checked(action, name), this_user())
     with call.database() as database:
-        if action is Action.release:
+        if action == "release":
             policies = policies_with_hold(database, policies, _checked(action, name))
         # A hold must not have to wait for a run to end, so it takes no lease.
         results = Runner.of(call, database, [step], RunOptions(dry_run=True)).run_all(policies)
     return Report(call.command, call.now, results, [holds_table(results)])
+
+
+def undelete(call: Call, since: Since = None, until: Until = None) -> Report:
+    """Lift the tombstones of expiring archives.
+
+    What is past `retain.archive` gets a tombstone, and goes for good when that has stood for
+    `retain.archive_grace`. Until then this lifts it, for 30 days: change the policy, or place a hold. With
+    --since and --until only what touches that range. What has gone does not come back. Waits for no run.
+    """
+    within = parse_range(since, until)
+    # No lease: a run must not be able to delete what somebody is about to keep.
+    results = perform(call, [UNDELETE], RunOptions(within, dry_run=True))
+    return Report(call.command, call.now, results, undelete_lines(results))
 
 
 def _checked(action: Action, name: str | None) -> str:

@@ -1,4 +1,4 @@
-"""`bucketwise pause`."""
+"""`bucketwise pause` and `bucketwise resume`."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ from jobs.output.report import Report
 from jobs.output.text.cells import printable
 from jobs.output.text.keeping import pauses_table
 from jobs.running.machine import this_user
-from jobs.running.pausing import pause_step
+from jobs.running.pausing import pause_step, resume_step
 from jobs.running.runner import RunOptions, perform
 from jobs.running.turn import Step
 
 EXAMPLES = [
     'bucketwise pause -p ticks --reason "The cluster is being moved"',
     'bucketwise pause --reason "Nothing is archived before the new disks are in"',
+    "bucketwise resume -p ticks",
+    'bucketwise resume --reason "The new disks are in"',
 ]
 Reason = Annotated[
     str | None, typer.Option("--reason", metavar="TEXT", help="Reason, shown wherever the pause is met.")
 ]
+ResumeReason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Reason for resuming.")]
 
 
 def pause(call: Call, reason: Reason = None) -> Report:
@@ -31,18 +34,25 @@ def pause(call: Call, reason: Reason = None) -> Report:
     Until `bucketwise resume`, the commands run, rollup, archive, compact and schedule leave them alone. A run
     that is at work ends after the step in hand. All other commands go on.
     """
-    if (why := on_one_line(reason)) is None:
+    if (why := _on_one_line(reason)) is None:
         raise UsageError("pause: say why with --reason TEXT; others will need to know")
-    return report(call, pause_step(why, this_user()))
+    return _report(call, pause_step(why, this_user()))
 
 
-def on_one_line(reason: str | None) -> str | None:
+def resume(call: Call, reason: ResumeReason = None) -> Report:
+    """Let paused policies be worked on again.
+
+    The next run does what has fallen due meanwhile.
+    """
+    return _report(call, resume_step(_on_one_line(reason), this_user()))
+
+
+def _on_one_line(reason: str | None) -> str | None:
     """Returns a reason as messages and logs can show it; None where there is none."""
     return printable(" ".join((reason or "").split())) or None
 
 
-def report(call: Call, step: Step) -> Report:
-    """Pauses or resumes every policy, and returns the report of it."""
+def _report(call: Call, step: Step) -> Report:
     # A pause must not have to wait for a run to end, so it takes no lease.
     results = perform(call, [step], RunOptions(dry_run=True))
     return Report(call.command, call.now, results, [pauses_table(results)])

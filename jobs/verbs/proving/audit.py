@@ -54,12 +54,12 @@ def audit(
         raise UsageError(f"--html {html}: there is no folder {html.parent}")
     policies, open_executor = call.policies, call.open_executor(workers, executor)
     options = RunOptions(dry_run=True, open_executor=open_executor)
+    found = publishing(call.settings)
     step = audit_step(
         full=full,
         evidence=call.json or html is not None,
         drilled_every=call.settings.drill.every,
-        extra_findings=partial(lake_findings, call.settings.lake),
-        publishing=publishing(call.settings),
+        finders=[*([found.findings] if found else []), partial(lake_findings, call.settings.lake)],
     )
     results = perform(call, [step], options, policies=policies)
     for policy, result in zip(policies, results, strict=False):  # an interruption leaves some out

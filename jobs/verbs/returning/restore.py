@@ -1,4 +1,4 @@
-"""`bucketwise restore`."""
+"""`bucketwise restore` and `bucketwise unpin`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ from config.problems import InvalidValueError
 from jobs.call import Call
 from jobs.clock import parse_range
 from jobs.connect import Document
-from jobs.options import Since, Until
+from jobs.options import Series, Since, Until, one_policy, parse_series
 from jobs.output.report import Report
 from jobs.output.text.tables import table_of_verb
-from jobs.running.runner import Runner, RunOptions
-from jobs.selection import Series, one_policy, parse_series
-from jobs.steps.working import restore_step
+from jobs.running.runner import Runner, RunOptions, perform
+from jobs.steps.working import UNPIN, restore_step
 from jobs.stopping import interruptible
 
 EXAMPLES = [
@@ -31,6 +30,8 @@ EXAMPLES = [
     "bucketwise restore -p iot --since 2018-08-29 --until 2018-08-30 --series deviceid=1234 --to iot",
     "bucketwise restore -p iot --since 2018-08-29 --until 2018-08-30 --to iot --keep-for 30d",
     "bucketwise restore -p ticks --to ticks_back --versions all --versions-to ticks_older",
+    "bucketwise unpin -p ticks",
+    "bucketwise unpin -p ticks --since 2018-06-30 --until 2018-07-01",
 ]
 To = Annotated[str, typer.Option("--to", metavar="COLLECTION", help="Target collection.")]
 Versions = Annotated[
@@ -89,6 +90,17 @@ def restore(
         step = restore_step(RestoreOptions(to, within, wanted, how, pinned_until))
         results = Runner.of(call, database, [step], RunOptions(within)).run_all([policy])
     return Report(call.command, call.now, results, [table_of_verb("restore", results)])
+
+
+def unpin(call: Call, since: Since = None, until: Until = None) -> Report:
+    """Release restored buckets.
+
+    Buckets that were restored into their collection are pinned: no run archives or deletes them. Once they
+    are released, the next run takes them as any others. With --since and --until only those with a reading
+    in that range are released.
+    """
+    results = perform(call, [UNPIN], RunOptions(parse_range(since, until)))
+    return Report(call.command, call.now, results, [table_of_verb("unpin", results)])
 
 
 def _pinned_until(call: Call, policy: Policy, to: str, keep_for: str) -> datetime | None:

@@ -10,11 +10,10 @@ from archivers.erasing.erasure import Erasure, check_erasure
 from config.errors import UsageError
 from jobs.call import Call
 from jobs.clock import parse_range
-from jobs.options import Since, Until
+from jobs.options import Since, Until, one_policy, parse_series
 from jobs.output.report import Report
 from jobs.output.text.working import erase_tables, lake_lines
 from jobs.running.runner import RunOptions, perform
-from jobs.selection import one_policy, parse_series
 from jobs.steps.erasing import erase_step
 from jobs.steps.lake import registering
 from jobs.steps.publish import publishing

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -50,7 +49,7 @@ def plan(
 def _compare(call: Call, path: Path) -> Report:
     if not path.exists():
         raise UsageError(f"--against {path}: there is no such file")
-    today, other = call.settings, load(path, os.environ)
+    today, other = call.settings, load(path, call.environ)
     check_comparable(today, other)
     known = today.policies | {name: it for name, it in other.policies.items() if name not in today.policies}
     policies = call.chosen(known, f"{today.path} and {path} have")

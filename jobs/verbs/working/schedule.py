@@ -161,21 +161,13 @@ class _Runners:
         return replace(looker, is_measured=False).run_one(policy)
 
     def _runner(self, now: datetime, verb: str, steps: Sequence[Step], options: RunOptions) -> Runner:
-        call = self.call
-        return Runner(
+        return replace(
+            Runner.of(self.call, self.database, steps, options),
             verb=verb,
-            steps=steps,
-            database=self.database,
-            store=call.store,
             now=now,
-            stop=call.stop,
             progress=ProgressDisplay(quiet=True),  # log lines tell of runs here
-            options=options,
-            hosts=call.hosts,
-            keys=call.keys,
-            known=tuple(call.settings.policies.values()),
-            keep=call.settings.ledger.keep,
-            notifies_late=verb == SCHEDULED and call.settings.notify.notifies_late,
+            arguments=(),  # those of `schedule` are no run's
+            notifies_late=verb == SCHEDULED and self.call.settings.notify.notifies_late,
             is_measured=self.is_measured,
         )
 

@@ -12,13 +12,11 @@ import bson
 import pytest
 from pymongo.database import Database
 
-from archivers.format.archive import OfflineArchive
-from archivers.moving import online
 from archivers.proof.verify import VerifyReport
 from archivers.reading.reader import archived_reader
 from archivers.records.receipts import Receipts
 from archivers.tasks import Connections
-from archivers.writes import inserts
+from archivers.writes import inserts, online
 from buckets.bson.raw import Docs
 from buckets.fields.times import FIRST_MS, LAST_MS
 from config.errors import HaltedError
@@ -154,9 +152,7 @@ def test_a_bit_flips_on_its_way_into_the_store(cycle: Cycle) -> None:
     """Every object of the first commit in turn; afterwards a clean run does the work."""
     with pytest.raises(HaltedError, match="owner"):
         cycle.run(store=FlippingStore(cycle.store, 1))
-    OfflineArchive(cycle.policy, cycle.store).claim(
-        Receipts(cycle.database, cycle.policy.name).owner(), cycle.database.name
-    )
+    cycle.as_stored().claim(Receipts(cycle.database, cycle.policy.name).owner(), cycle.database.name)
     flips = 0
     while flips < 10:
         store = FlippingStore(cycle.store, flips + 1)

@@ -19,7 +19,8 @@ from pymongo.database import Database
 
 from archivers.format.manifest import DamagedError
 from archivers.format.names import commit_of_file, parse_commit
-from archivers.stores import Corrupt, StoreError, open_store
+from archivers.stores import open_store
+from archivers.stores.base import Corrupt, StoreError
 from config.checks.names import policy_fault
 from config.errors import HaltedError
 from config.loading.load import load

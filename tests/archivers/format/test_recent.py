@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from archivers.format.recent import Recent
+from archivers.format.recent import Recent, section_key
 
 
 @dataclass
@@ -24,12 +24,13 @@ class Sized:
         return self.bytes
 
 
-def section(number: int) -> Any:
-    return SimpleNamespace(buckets_file=SimpleNamespace(key=f"{number}"), documents_sha256="")
+def section(number: int) -> str:
+    of: Any = SimpleNamespace(buckets_file=SimpleNamespace(key=f"{number}"), documents_sha256="")
+    return section_key(of)
 
 
 def test_many_small_ones_cost_the_same_each_and_are_bounded() -> None:
-    recent: Any = Recent()
+    recent: Any = Recent().sections
     put = [Sized(100) for _ in range(20_000)]
     for number, it in enumerate(put):
         recent.put(section(number), it)
@@ -41,7 +42,7 @@ def test_many_small_ones_cost_the_same_each_and_are_bounded() -> None:
 
 @pytest.mark.parametrize("size", [10, 50_000_000])
 def test_the_last_one_is_held_whatever_its_size(size: int) -> None:
-    recent: Any = Recent()
+    recent: Any = Recent().sections
     large = Sized(size)
     recent.put(section(0), Sized(1))
     recent.put(section(1), large)
@@ -53,7 +54,7 @@ def test_the_last_one_is_held_whatever_its_size(size: int) -> None:
 
 
 def test_what_was_asked_for_stays_longer() -> None:
-    recent: Any = Recent()
+    recent: Any = Recent().sections
     for number in range(3):
         recent.put(section(number), Sized(3_500_000))
         recent.get(section(0))
@@ -62,9 +63,8 @@ def test_what_was_asked_for_stays_longer() -> None:
 
 
 def test_parts_are_bounded() -> None:
-    recent = Recent()
-    parts: list[Any] = [SimpleNamespace(sha256=str(number), bytes=5 << 20) for number in range(6)]
-    for part in parts:
-        recent.put_part(part, bytes(part.bytes))
-    held = [recent.part(part) is not None for part in parts]
+    parts = Recent().parts
+    for number in range(6):
+        parts.put(str(number), bytes(5 << 20))
+    held = [parts.get(str(number)) is not None for number in range(6)]
     assert held == [False, False, False, True, True, True]

@@ -9,7 +9,8 @@ import pytest
 from pymongo.database import Database
 
 from archivers.proof.checks import check_store
-from archivers.stores import StoreError, open_store
+from archivers.stores import open_store
+from archivers.stores.base import StoreError
 from archivers.tasks import Connections, LocalExecutor
 from config.tables import Store
 from tests.archivers.builders import LATER, Case, slots

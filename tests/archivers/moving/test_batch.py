@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymongo.database import Database
 
-from archivers.format.archive import OfflineArchive
 from archivers.moving import filling
 from archivers.proof.audit import audit
 from buckets.fields.times import as_ms
@@ -38,7 +37,7 @@ def every(step: timedelta, until: timedelta, **archive: Any) -> Case:
 
 def spans(cycle: Cycle) -> list[tuple[datetime, datetime]]:
     """Of each commit its first and last reading."""
-    archive = OfflineArchive(cycle.policy, cycle.store)
+    archive = cycle.as_stored()
     found = [archive.manifest(it) for it in archive.commits()]
     return sorted((it.first, it.last) for it in found)
 

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import DamagedError, Manifest
 from archivers.moving import filling, sweep
 from archivers.stores.base import StoreError
@@ -45,7 +44,7 @@ def on_days(*days: float) -> Case:
 
 def manifests(cycle: Cycle) -> list[Manifest]:
     """As the chain has them."""
-    archive = OfflineArchive(cycle.policy, cycle.store)
+    archive = cycle.as_stored()
     return sorted((archive.manifest(it) for it in archive.commits()), key=lambda it: it.sequence)
 
 
@@ -239,7 +238,7 @@ def test_a_copy_that_fails_while_the_next_is_ready(database: Database[Document],
     assert cycle.run(LATER + 300 * DAY).deleted == 5
     assert commits(cycle) == [(day, day) for day in APART]
     assert sum(cycle.rows().values()) == 6
-    assert not list(OfflineArchive(cycle.policy, cycle.store).unlisted())
+    assert not list(cycle.as_stored().unlisted())
 
 
 class Losing(FileStore):

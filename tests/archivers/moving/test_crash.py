@@ -16,11 +16,10 @@ import bson
 import pytest
 from pymongo.database import Database
 
-from archivers.format.archive import OfflineArchive
 from archivers.format.keys import Keys
 from archivers.moving import filling
-from archivers.moving.online import archived_source
 from archivers.writes import delete
+from archivers.writes.online import archived_source
 from buckets.fields.times import FIRST_MS, LAST_MS
 from config.tables import Store
 from tests.archivers.builders import (
@@ -117,7 +116,7 @@ class World:
         if cycle.policy.archive is not None and cycle.policy.archive.to == "online":
             found = list(archived_source(cycle.database, cycle.policy).batches(FIRST_MS, LAST_MS + 1))
         else:
-            archive = OfflineArchive(cycle.policy, cycle.store)
+            archive = cycle.as_stored()
             manifests = archive.manifests(FIRST_MS, LAST_MS + 1)
             if not strict:  # a manifest may come too late, when its files have been cleared
                 manifests = [manifest for manifest in manifests if archive.has_files(manifest)]
@@ -162,7 +161,7 @@ class World:
         assert cycle.verify().bad == []
         if cycle.policy.archive is None or cycle.policy.archive.to == "online":
             return
-        archive = OfflineArchive(cycle.policy, cycle.store)
+        archive = cycle.as_stored()
         assert list(archive.unlisted()) == []
         if cycle.policy.model == "slots":
             assert cycle.rows() == slot_rows(self.written)

@@ -17,7 +17,6 @@ import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from archivers.format.archive import OfflineArchive
 from config.loading.load import load
 from config.tables import Store
 from jobs.embedded import Mongod
@@ -91,7 +90,7 @@ class Place:
         if self.online:
             held = set(self.cycle.archived())
         else:
-            archive = OfflineArchive(self.cycle.policy, self.cycle.store)
+            archive = self.cycle.as_stored()
             batches = [whole(archive, archive.manifest(commit)) for commit in archive.commits()]
             held = {document for batch in batches for document in batch.main}
         assert live | held == set(self.cycle.case.documents)

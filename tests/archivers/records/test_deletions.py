@@ -13,7 +13,6 @@ import bson
 import pytest
 from pymongo.database import Database
 
-from archivers.format.archive import OfflineArchive
 from archivers.format.keys import Keys
 from archivers.writes import delete
 from config.tables import Store
@@ -82,7 +81,7 @@ def test_each_delete_leaves_one(database: Database[Document], file_store: Store)
 
 def positions(cycle: Cycle) -> list[Any]:
     """The `_id`s of the one commit, in its order."""
-    archive = OfflineArchive(cycle.policy, cycle.store)
+    archive = cycle.as_stored()
     (commit,) = archive.commits()
     batch = whole(archive, archive.manifest(commit))
     return [batch.main.decode_id(i) for i in range(len(batch))]

@@ -10,7 +10,6 @@ import pytest
 from pymongo.database import Database
 
 from archivers.context import ArchiveState
-from archivers.format.archive import OfflineArchive
 from archivers.records.receipts import COLLECTION as RECEIPTS
 from config.tables import Store
 from tests.archivers.builders import DAY0, LATER, insert, slots
@@ -107,7 +106,7 @@ def test_files_whose_fence_is_to_come_again_are_removed_then(
         state = ArchiveState()
         cycle.run(fence=fence, state=state)
         assert state.is_clean == is_clean
-        assert (list(OfflineArchive(cycle.policy, cycle.store).unlisted()) == []) == is_clean
+        assert (list(cycle.as_stored().unlisted()) == []) == is_clean
 
 
 @FEW_STEPS

@@ -8,7 +8,6 @@ import bson
 import pytest
 from pymongo.database import Database
 
-from archivers.format.archive import OfflineArchive
 from archivers.format.keys import Keys
 from archivers.moving.archive import check_archive
 from archivers.proof.audit import audit
@@ -46,7 +45,7 @@ def keep(cycle: Cycle, kept: bool) -> None:
 
 def held(cycle: Cycle) -> list[tuple[int, str]]:
     """`_id` and note of each bucket that the archive holds, live ones included: each version counts."""
-    archive = OfflineArchive(cycle.policy, cycle.store)
+    archive = cycle.as_stored()
     found = []
     for manifest in archive.manifests(-(2**50), 2**50):
         batch = whole(archive, manifest)

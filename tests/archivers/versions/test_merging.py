@@ -103,13 +103,6 @@ def test_what_was_put_over_an_archived_one_is_never_changed(cycle: Cycle, count:
     assert kept(cycle) == before
 
 
-def test_receipts_of_earlier_releases_tell_the_id_alone(cycle: Cycle) -> None:
-    archive(cycle, hours({3: 1.0}))
-    cycle.database["bucketwise_receipts"].update_many({}, {"$unset": {"fingerprints": ""}})
-    archive(cycle, hours({4: 2.0}))
-    assert cycle.archived() == [encode(hours({3: 1.0, 4: 2.0}))]
-
-
 def test_other_series_are_not_merged(cycle: Cycle) -> None:
     (raw,) = archive(cycle, hours({3: 1.0}))
     late = hours({5: 7}) | {"meta": {"symbol": "y"}}

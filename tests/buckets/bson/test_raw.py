@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from buckets.bson import rows
 from buckets.bson.raw import Batch, Docs
 from buckets.bson.rows import Rows
+from buckets.bson.types import OBJECT_ID
 from tests.buckets import handmade as bson_of
 from tests.buckets import oracle
 from tests.buckets.batches import batch_of
@@ -183,6 +184,19 @@ def test_the_name_of_an_id_depends_on_nothing_else(keys: list[bson_of.Value]) ->
     alone = [Docs.of([bson_of.document(("_id", key), ("x", key))]).id_hashes[0] for key in keys]
     assert Docs.of([bson_of.document(("_id", key)) for key in keys]).id_hashes.tolist() == alone
     assert len(set(alone)) == len(set(raw_ids))
+
+
+@given(st.lists(st.one_of(object_ids, ids), max_size=6))
+def test_hashes_of_object_ids_are_the_same_in_every_process(keys: list[bson_of.Value]) -> None:
+    docs = Docs.of([bson_of.document(("_id", key), ("x", key)) for key in keys])
+    pairs = zip(docs.hashed_ids(lambda _: 1), docs.hashed_ids(lambda _: 2), strict=True)
+    assert [first == other for first, other in pairs] == [key[0] == OBJECT_ID for key in keys]
+
+
+@given(st.lists(ids, max_size=6))
+def test_views_are_the_documents(keys: list[bson_of.Value]) -> None:
+    documents = [bson_of.document(("_id", key)) for key in keys]
+    assert list(map(bytes, Docs.of(documents).views())) == documents
 
 
 def test_object_ids_of_one_second_and_of_all_bits_have_names_of_their_own() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import boto3
 import pytest
 
-from archivers.stores import Denied
+from archivers.stores.base import Denied
 from archivers.stores.s3 import S3Store
 from tests.conftest import REGION, S3Server, serve
 from tests.docs.pages import blocks

@@ -80,6 +80,7 @@ _REGISTRY, _OFFLINE = (
     "archivers.format.archive:OfflineArchive.",
 )
 _WRITER = "archivers.format.writing:CommitWriter."
+_TAKE_BACK = "archivers.writes.online:take_back"
 _ONLINE_RUN, _RECEIPTS = "archivers.moving.online:OnlineRun.", "archivers.records.receipts:Receipts."
 _MERGING, _KEPT = "archivers.versions.merging:Merging.", "archivers.versions.kept:KeptVersions."
 _SUPERSEDED = "archivers.versions.superseded:Superseded."
@@ -703,12 +704,15 @@ STEPS = (
     ),
     Step("copy committed", "mongo commit copy", _ONLINE_RUN + "_copy", _ONLINE),
     Step(
-        "old copy taken back", "mongo delete it_archive in transaction", _ONLINE_RUN + "_take_back", _ONLINE
+        "old copy taken back",
+        "mongo delete it_archive in transaction",
+        _TAKE_BACK,
+        _ONLINE,
     ),
     Step(
         "old overflow taken back",
         "mongo delete it_archive_overflow in transaction",
-        _ONLINE_RUN + "_take_back",
+        _TAKE_BACK,
         _ONLINE,
     ),
     Step(

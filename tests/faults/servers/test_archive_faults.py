@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 import pytest
 from pymongo.database import Database
 
-from archivers.format.archive import OfflineArchive
 from archivers.format.names import manifest_key
 from archivers.stores.s3 import RetryLimits, S3Store
 from config.errors import BucketwiseError, HaltedError
@@ -125,7 +124,7 @@ def test_a_run_through_a_bad_network(
             assert fault in HARMLESS or (kind, fault) == ("rclone", "a rival manifest")
             assert cycle.live() == []
         assert proxy.fault.struck
-    archive = OfflineArchive(cycle.policy, cycle.store)
+    archive = cycle.as_stored()
     if not cycle.live():
         held = [whole(archive, archive.manifest(commit)) for commit in archive.commits()]
         assert sorted(document for batch in held for document in batch.main) == sorted(cycle.case.documents)
@@ -138,7 +137,7 @@ def test_a_run_through_a_bad_network(
     cycle.run()
     cycle.run()
     assert cycle.live() == []
-    assert list(OfflineArchive(cycle.policy, cycle.store).unlisted()) == []
+    assert list(cycle.as_stored().unlisted()) == []
     before = cycle.listing()
     cycle.run()
     assert cycle.listing() == before

@@ -98,7 +98,7 @@ DEEP = {
     "reading a part back": ("offline", "archivers.format.parquet.read_part"),
     "reading the rest back": ("offline", "archivers.format.parquet.read_buckets"),
     "deleting": ("offline", "archivers.writes.delete.compare"),
-    "copying": ("online", "archivers.moving.online.insert_raw"),
+    "copying": ("online", "archivers.writes.online.insert_raw"),
     "deleting what was moved": ("online", "archivers.writes.delete.compare"),
 }
 

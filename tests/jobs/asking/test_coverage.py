@@ -82,8 +82,8 @@ class Counted:
         self.kind = "archived" if archive.startswith(OFFLINE) else "online"
         place.write_config(POLICY + archive)
         place.database.drop_collection("metrics")
-        place.database.metrics.insert_many(DOCUMENTS)
         place.database.metrics.create_index("at")
+        place.database.metrics.insert_many(DOCUMENTS)
 
     def rows(self, *arguments: str) -> list[Document]:
         ran = self.place("coverage", "--json", *arguments)

@@ -13,7 +13,7 @@ import pytest
 from pymongo import MongoClient
 
 from archivers.proof.privileges import granted_actions
-from archivers.stores import StoreError
+from archivers.stores.base import StoreError
 from archivers.stores.s3 import S3Store
 from config.tables import Store
 from jobs import clock
@@ -77,6 +77,24 @@ def test_a_storage_class_that_the_store_refuses_is_found(
 
 def _drop_source(database: Db) -> None:
     database.ticks.drop()
+
+
+def test_a_run_tells_of_a_collection_that_does_not_exist(place: Place) -> None:
+    """One that is empty is in order: its writer may begin tomorrow."""
+    for name in ("ticks", "iot"):
+        place.database[name].drop()
+    place.database.create_collection("iot")
+    for verb in ("plan", "run"):
+        told, shown = place(verb, "--json"), place(verb)
+        assert (told.code, shown.code) == (0, 0)
+        (misfit,) = told.policy("ticks")["archive"]["fit"]["misfits"]
+        assert misfit["code"] == "source-missing"
+        assert misfit["message"].startswith(
+            f"there is no collection ticks in the database {place.database.name}"
+        )
+        assert f"ticks: {misfit['message']}" in shown.out
+        assert told.policy("iot")["archive"]["fit"]["misfits"] == []
+        assert "iot: there" not in shown.out
 
 
 def _source_is_view(database: Db) -> None:

@@ -101,7 +101,7 @@ def test_an_audit_tells_of_damage_once_and_of_all_else(place: Place) -> None:
         if damaged is not None:
             part.write_bytes(damaged)
         ran = place("audit", "-p", "ticks", "--json")
-        assert ran.code == 4
+        assert ran.code == 5
         found = ran.policy("ticks")["findings"]
         assert [it["code"] for it in found if it["place"].endswith(part.name)] == [code]
         assert {it["code"] for it in found} >= {code, "overdue"}

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from bson import encode
 from pymongo.errors import OperationFailure, ServerSelectionTimeoutError
 
 from archivers.format.manifest import DamagedError
+from archivers.querying.views import read_context
 from archivers.reading.reader import archived_reader
 from archivers.reading.slices import slice_reader
 from archivers.stores import open_store
@@ -55,6 +56,8 @@ SUMMARIES = ("ticks_hourly", "ticks_daily", "iot_hourly")
 
 def fill(database: Db, days: int = DAYS) -> None:
     """So many days of ticks of four symbols, some sensors, and two buckets that are broken."""
+    database.ticks.create_index("d")
+    database.iot.create_index("at")
     for day in range(days):
         hours = [START + timedelta(days=day - days, hours=hour) for hour in range(24)]
         database.ticks.insert_many(
@@ -70,8 +73,6 @@ def fill(database: Db, days: int = DAYS) -> None:
         database.iot.insert_many({"_id": f"{at}", "sensor": at.hour % 3, "at": at, "t": 1.5} for at in hours)
     bad = {"symbol": "A", "d": START - timedelta(days=2), "p": {"60": 1.5}}
     database.ticks.insert_many([{"_id": "bad", **bad}, {"_id": "odd", **bad, "symbol": [], "p": {"1": 1}}])
-    for name, time in (("ticks", "d"), ("iot", "at")):
-        database[name].create_index(time)
 
 
 def several_commits(place: Place) -> list[bytes]:
@@ -438,7 +439,8 @@ def test_a_worker_that_sees_another_place_is_refused(empty: Place) -> None:
         here = WorkerSettings.of(settings)
         for place, is_right in ((here, True), (where, False)):
             opened = _opened_here(empty, settings)
-            reader = slice_reader(_Travelling(place), opened, policy, archived_reader(opened, policy))
+            context = replace(read_context(opened, policy, START), executor=_Travelling(place))
+            reader = slice_reader(context, archived_reader(opened, policy))
             if is_right:
                 assert len(reader.read(asked).result().cells[False].states) == 4
             else:

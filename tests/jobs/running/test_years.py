@@ -15,7 +15,8 @@ import pytest
 from pymongo.database import Database
 
 from archivers.restoring.options import RestoreOptions
-from archivers.stores import ObjectStore, open_store
+from archivers.stores import open_store
+from archivers.stores.base import ObjectStore
 from config.policies import Compact, Policy
 from config.tables import Store
 from jobs.output.report import Result

@@ -15,8 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.cron import parse_cron
-from jobs.running.lateness import missed_since
+from config.cron import missed_since, parse_cron
 from jobs.running.lease import Lease
 from jobs.running.ledger import COLLECTION as RUNS
 from tests.conftest import free_port

@@ -199,8 +199,9 @@ def test_a_server_out_of_reach_is_told_in_a_line(folder: Path, bucketwise: Comma
     assert "hunter2" not in ran.out + ran.err
 
 
-def test_the_module_is_the_program_and_imports_what_is_named(folder: Path) -> None:
-    command = [sys.executable, "-X", "importtime", "-m", "jobs", "run", "-p", "tick", "--json"]
+@pytest.mark.parametrize("before", [[], ["--json"]])
+def test_the_module_is_the_program_and_imports_what_is_named(before: list[str], folder: Path) -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "jobs", *before, "run", "-p", "tick", "--json"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 2
@@ -216,6 +217,10 @@ def test_a_verb_that_is_also_the_name_of_a_policy(folder: Path, bucketwise: Comm
     assert "  status " in bucketwise("-p", "run", "--help", cwd=folder).out
     for before in ((), ("-p", "run")):
         assert "'status'" in bucketwise(*before, "statu", cwd=folder).err
+    for words in (("-p", "run", "statu"), ("statu", "-p", "run")):
+        refused = bucketwise(*words, "--json", cwd=folder).json
+        assert refused["error"].endswith("See: bucketwise --help")
+        assert refused["command"] is None
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b'[mongodb]\nuri = "\xff"', b"\0", b"[" * 5000, None])
