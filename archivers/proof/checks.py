@@ -211,12 +211,17 @@ class _Check:
         policy = self.policy
         if policy.model != "timeseries" and self.here.get(policy.collection, {}).get("type") == "collection":
             for field in dict.fromkeys(first_and_last(policy)):
-                yield from self._index(policy.collection, field, "reading a range of time")
+                yield from self._index(
+                    policy.collection, self.buckets.indexes, field, "reading a range of time"
+                )
         if policy.overflow is not None:
             place = policy.overflow.collection
             kind = self.here[place]["type"] if place in self.here else None
             if kind == "collection":
-                yield from self._index(place, policy.overflow.ref_field, "finding a bucket's overflow")
+                indexes = self.database[place].list_indexes()
+                yield from self._index(
+                    place, indexes, policy.overflow.ref_field, "finding a bucket's overflow"
+                )
             elif kind is None:
                 message = "there is no such collection: no bucket may have overflow until it is there"
                 yield self._finding("overflow-missing", place, "warning", message)
@@ -224,8 +229,10 @@ class _Check:
                 message = f"it is a {kind}: overflow has to lie in an ordinary collection"
                 yield self._finding("overflow-kind", place, "error", message)
 
-    def _index(self, collection: str, field: str, purpose: str) -> Iterator[Finding]:
-        if has_index(self.database[collection], field):
+    def _index(
+        self, collection: str, indexes: Iterable[Mapping[str, Any]], field: str, purpose: str
+    ) -> Iterator[Finding]:
+        if has_index(indexes, field):
             return
         message = (
             f"{purpose} has no index and reads the whole collection: "
