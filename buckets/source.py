@@ -62,7 +62,8 @@ class Source:
                 overflow or policy.overflow.collection, codec_options=DECODED
             )
         self._form = own_form(policy)
-        self._first, self._last = first_and_last(policy)
+        #: By the last field buckets are found in the order of their last times.
+        self._first, self.last_field = first_and_last(policy)
 
     @cached_property
     def listed(self) -> list[Document]:
@@ -70,17 +71,17 @@ class Source:
         query = {"name": {"$in": self.policy.sources}}
         return [dict(info) for info in self.collection.database.list_collections(filter=query)]
 
+    @cached_property
+    def indexes(self) -> list[Document]:
+        """Returns the indexes of the buckets' collection, which is no view. Asks once."""
+        return [dict(index) for index in self.collection.list_indexes()]
+
     def undeletable(self) -> str | None:
         """Says which of them nothing can be deleted from, and why: "ticks is a view". None: from all."""
         for info in self.listed:
             if info["type"] == "view" or info["options"].get("capped"):
                 return f"{info['name']} is {'a view' if info['type'] == 'view' else 'a capped collection'}"
         return None
-
-    @property
-    def last_field(self) -> str:
-        """Returns the field by which buckets are found in the order of their last times."""
-        return self._last
 
     @property
     def has_texts(self) -> bool:
@@ -107,18 +108,18 @@ class Source:
         A text with an offset that comes in later is then found up to a day off, or not at all. So call it
         once the change stream has been read: the next run learns of what came in since."""
         if self._form.is_text:
-            fields = {self._first, self._last}
+            fields = {self._first, self.last_field}
             other = {"$or": [self._form.not_plain(field) for field in fields]}
             if self.collection.find_one(other, {"_id": 1}, session=self._session) is None:
                 self._form = self._form.plain
 
     def timed(self, at_or_after_ms: int = FIRST_MS) -> list[Document]:
         """Returns queries for the buckets with a usable last time from then on: one for each type of it."""
-        return self._ranges(self._last, at_or_after_ms, LAST_MS)
+        return self._ranges(self.last_field, at_or_after_ms, LAST_MS)
 
     def time_of(self, document: bytes) -> int:
         """Returns the last time of a bucket that such a query has found."""
-        return self._time_in(document, self._last, ASCENDING, FIRST_MS)
+        return self._time_in(document, self.last_field, ASCENDING, FIRST_MS)
 
     def batches(self, start_ms: int, end_ms: int, also: Document | None = None) -> Iterator[Batch]:
         """Yields every bucket that may hold a reading in [start, end), and matches the query `also`."""
@@ -134,7 +135,7 @@ class Source:
         if _is_empty(start_ms, end_ms):
             return
         # Not all at once: the server would check for each whether another range has found it already.
-        for span in self._ranges(self._last, start_ms, end_ms - 1):
+        for span in self._ranges(self.last_field, start_ms, end_ms - 1):
             yield from self._read(span, reads_ahead=False)
 
     def by_ids(self, ids: Sequence[Any]) -> Iterator[Batch]:
@@ -152,7 +153,7 @@ class Source:
         query = {"_id": {"$in": list(ids)}}
         # From the `_id` index alone, a NaN would come without its payload.
         present: set[bytes] = set()
-        fields = {"_id": 1, **({} if _is_in_id(self._last) else {self._last: 1})}
+        fields = {"_id": 1, **({} if _is_in_id(self.last_field) else {self.last_field: 1})}
         for documents in find_raw(self.collection, query, self._session, fields):
             present |= {documents.raw_id(i) for i in range(len(documents))}
         return present
@@ -192,7 +193,7 @@ class Source:
 
     def untimed(self) -> Iterator[Batch]:
         """Yields the buckets with no usable time. No query by time finds them."""
-        fields = {self._first, self._last}
+        fields = {self._first, self.last_field}
         return self._read({"$or": [part for field in fields for part in self._form.untimed(field)]})
 
     def earliest(self, at_or_after_ms: int | None = None) -> int | None:
@@ -216,13 +217,13 @@ class Source:
     def earliest_ending(self, at_or_after_ms: int) -> int | None:
         """Returns the first time, at or after the argument, for which `ending` finds a bucket. Where times
         are text, which sorts otherwise, it may be up to three days early."""
-        return self._extreme(self._last, at_or_after_ms, ASCENDING)
+        return self._extreme(self.last_field, at_or_after_ms, ASCENDING)
 
     def count_ending(self, start_ms: int, end_ms: int, also: Document | None = None) -> int:
         """Returns how many buckets `ending` finds that also match the query `also`."""
         if _is_empty(start_ms, end_ms):
             return 0
-        query: Document = {"$or": self._ranges(self._last, start_ms, end_ms - 1), **(also or {})}
+        query: Document = {"$or": self._ranges(self.last_field, start_ms, end_ms - 1), **(also or {})}
         return self.collection.count_documents(query, session=self._session)
 
     def count(self) -> int:
@@ -241,7 +242,7 @@ class Source:
         """Returns the last time that a bucket's fields tell (`slots`: the start of the last bucket)."""
         if self.policy.model == "samples" and self.policy.end_field is None:
             return self._latest_sample()
-        return self._extreme(self._last, FIRST_MS, DESCENDING)
+        return self._extreme(self.last_field, FIRST_MS, DESCENDING)
 
     def _latest_sample(self) -> int | None:
         """Returns the last time of buckets whose last time no field tells. An index sorts by type first, so

@@ -20,7 +20,7 @@ from archivers.erasing.commits import CommitEraser, erase_removed, erase_version
 from archivers.erasing.erasure import Erasure
 from archivers.erasing.limits import check_edges, check_erasable
 from archivers.erasing.report import COUNTS, ErasureReport
-from archivers.erasing.search import in_archive, in_collections, remaining, unreached
+from archivers.erasing.search import count_records, in_archive, in_collections, remaining, unreached
 from archivers.erasing.summaries import erase_summaries, summaries_of
 from archivers.erasing.work import ErasureWork
 from config.policies import Policy
@@ -46,6 +46,7 @@ def plan_erasure(context: ArchiveContext, erasure: Erasure, others: Sequence[Pol
         counts["commits_rewritten"] += it.kind == "archived" and it.erased > 0
         counted |= it.names
         across += it.across
+    counts += count_records(context, erasure)
     counts["summaries"] = sum(len(it) for _, it in summaries_of(context, erasure))
     check_edges(across)
     named = {name: counts[name] for name in COUNTS}

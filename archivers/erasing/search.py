@@ -3,8 +3,9 @@ reaches."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set
-from itertools import groupby
+from itertools import chain, groupby, islice
 from typing import NamedTuple
 
 from archivers.context import ArchiveContext, offline_archive
@@ -19,9 +20,11 @@ from archivers.format.archive import OfflineArchive
 from archivers.stores.base import ObjectStore, StoreError
 from archivers.versions.kept import KeptVersions
 from archivers.versions.superseded import Superseded
+from archivers.writes.delete import MAX_BUCKETS
 from buckets.fields.times import as_text
 from buckets.source import Source
 from config.policies import Policy
+from rollups.rolling.quarantine import Quarantine
 
 _ACROSS = "buckets of the series reach over the edge of the range"
 _WHAT = {
@@ -116,6 +119,18 @@ def in_archive(archive: OfflineArchive, erasure: Erasure) -> Iterator[PlaceHoldi
     for aside in removed_files_of(archive.store, erasure):
         place, is_readable = f"{archive.store.url}/{aside.key}", aside.documents is not None
         yield PlaceHolding("set_aside", place, len(aside.erased), is_readable=is_readable)
+
+
+def count_records(context: ArchiveContext, erasure: Erasure) -> Counter[str]:
+    """Returns how many live buckets of the series are pinned, and how many are recorded as quarantined."""
+    counts = Counter[str]()
+    recorded = Quarantine(context.database, erasure.policy, context.now).recorded()
+    ids = (it["_id"]["id"] for it in recorded)
+    pages = iter(lambda: list(islice(ids, MAX_BUCKETS)), [])
+    for name, found in (("pins", context.pins.pages()), ("quarantine", pages)):
+        for batch in chain.from_iterable(map(context.source.by_ids, found)):
+            counts[name] += len(erasure.sort(batch).erased)
+    return counts
 
 
 def unreached(context: ArchiveContext, erasure: Erasure) -> Iterator[Remaining]:

@@ -58,10 +58,10 @@ def scratch(policy: str) -> tuple[str, str]:
 def drill(context: ArchiveContext, days: int, seed: int) -> list[DrilledDay]:
     """Proves that a sample of archived days can be restored, and records when. Raises HaltedError where a
     file of the archive is not what it was; drops the scratch collections in any case."""
+    check_archive(context.database, context.policy, context.store)
     archive = context.offline(context.keys)
     if archive is None:
         return []
-    check_archive(context.database, context.policy, context.store)
     chosen, done = sample(CommitDays(context.receipts).drilled(), days, seed), []
     for it in chosen:
         done.append(_drill(context, archive, *it))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from archivers.context import ArchiveContext
 from archivers.evidence.copies import BucketFinder, FoundBucket, Searched
 from archivers.evidence.coverage import CoverageQuery, coverage
-from archivers.evidence.fate import End, Facts, Fate, fate
+from archivers.evidence.fate import End, Facts, Fate, Windows, fate
 from archivers.evidence.history import BucketHistory, Event
 from archivers.expiring.rule import RetentionRule
 from archivers.moving.archive import check_archive
@@ -21,6 +23,7 @@ from buckets.fields.selectors import Selector, check_selector
 from buckets.fields.times import DAY_MS, TimeRange, as_date, as_ms
 from buckets.models.covered import covered_span
 from config.policies import Policy
+from rollups.calendar.due import settled_at
 from rollups.calendar.windows import HOUR
 from rollups.holds import Hold, Holds
 
@@ -60,10 +63,15 @@ class ExplainResult:
     hour: str | None = None
 
 
-def explain(context: ArchiveContext, question: ExplainQuery, through: int | None) -> ExplainResult:
+def explain(
+    context: ArchiveContext,
+    question: ExplainQuery,
+    through: int | None,
+    readers: Sequence[Policy] = (),
+) -> ExplainResult:
     """Returns all that is known of a bucket. `through`: windows that end before it (milliseconds) are rolled
-    up; None: none has to be. Raises UsageError where there is no such series, HaltedError where the archive
-    is not all there."""
+    up; None: none has to be. `readers`: other policies that roll up the collection. Raises UsageError where
+    there is no such series, HaltedError where the archive is not all there."""
     check_selector(context.policy, question.series)
     check_archive(context.database, context.policy, context.store)
     finder = BucketFinder(context)
@@ -73,7 +81,8 @@ def explain(context: ArchiveContext, question: ExplainQuery, through: int | None
         assert question.at is not None
         found = finder.at(question.at, question.series)
     history = BucketHistory(context)
-    buckets = [_explained(context, history, it, through) for it in found]
+    settled = partial(settled_at, (context.policy, *readers))
+    buckets = [_explained(context, history, it, Windows(through, settled)) for it in found]
     buckets.sort(key=lambda it: (it.first is None, it.first or 0))
     hour = None if buckets or question.has_identity else _hour(context, question)
     return ExplainResult(buckets, finder.searched, hour)
@@ -87,7 +96,7 @@ def _hour(context: ArchiveContext, question: ExplainQuery) -> str:
 
 
 def _explained(
-    context: ArchiveContext, history: BucketHistory, found: FoundBucket, through: int | None
+    context: ArchiveContext, history: BucketHistory, found: FoundBucket, windows: Windows
 ) -> ExplainedBucket:
     bucket, archived_by = found.latest
     policy = archived_by or context.policy
@@ -104,7 +113,7 @@ def _explained(
         pin=pin,
         freeze=next((it for it in holds if it.freeze), None),
         fault=None if is_sound else decoded.quarantined[0],
-        through=through,
+        windows=windows,
         end=None if last is None else _end(context, found, last),
         hold=next(iter(holds), None),
     )

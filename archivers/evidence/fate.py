@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
@@ -30,12 +31,19 @@ class End(NamedTuple):
     has_tombstone: bool
 
 
+class Windows(NamedTuple):
+    """How far windows are rolled up. `through`: what ends before it (milliseconds) is; None where nothing has
+    to be. `settled`: returns the present (milliseconds) from which on a run rolls up those of an instant."""
+
+    through: int | None = None
+    settled: Callable[[int], int | None] = lambda _: None
+
+
 @dataclass(frozen=True)
 class Facts:
     """The facts of one bucket. `last`: its last time, milliseconds. `copied`: when the last copy was made
-    that equals it and whose original no run has deleted; None where there is none. `through`: what ends
-    before it is rolled up; None where nothing has to be. `end`: of what is archived; None: it stays forever.
-    `hold`: keeps it from being destroyed."""
+    that equals it and whose original no run has deleted; None where there is none. `end`: of what is
+    archived; None: it stays forever. `hold`: keeps it from being destroyed."""
 
     is_live: bool
     is_archived: bool
@@ -44,7 +52,7 @@ class Facts:
     pin: Pin | None = None
     freeze: Hold | None = None
     fault: Quarantined | None = None
-    through: int | None = None
+    windows: Windows = field(default_factory=Windows)
     end: End | None = None
     hold: Hold | None = None
 
@@ -90,7 +98,7 @@ def _of_live(policy: Policy, it: Facts, state: BucketState) -> Fate:
     if due is None:
         return Fate(state, 'archive.after = "forever": it stays')
     if it.copied is None:
-        return _pinned(it, Fate(state, _waiting(archive, it), "archive", due))
+        return _pinned(it, Fate(state, _waiting(archive, it), "archive", max(due, _rolled_up(it) or due)))
     if policy.model == "timeseries":
         return Fate(state, timeseries.KEPT)
     if not archive.delete:
@@ -111,9 +119,16 @@ def _waiting(archive: Archive, it: Facts) -> str:
     rule = f'archive.after = "{format_duration(archive.after)}"'
     if archive.batch is not None:
         rule += f', archive.batch = "{format_duration(archive.batch)}"'
-    if it.through is not None and it.last is not None and it.last >= it.through:
-        return f"{rule}, once its windows are rolled up"
-    return rule
+    return rule if _rolled_up(it) is None else f"{rule}, once its windows are rolled up"
+
+
+def _rolled_up(it: Facts) -> datetime | None:
+    """Returns when a run can roll up the bucket's windows; None where they are rolled up."""
+    through, settled = it.windows
+    if through is None or it.last is None or it.last < through:
+        return None
+    at = settled(it.last)
+    return None if at is None else as_date(at)
 
 
 def due_at(archive: Archive, last_ms: int) -> datetime | None:

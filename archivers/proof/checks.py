@@ -9,6 +9,7 @@ from typing import Any
 
 from pymongo.database import Database
 
+from archivers.moving.archive import check_kind
 from archivers.proof.findings import Finding, Severity
 from archivers.proof.misfits import misfits
 from archivers.proof.privileges import Needs, Privileges, needs_of
@@ -19,6 +20,7 @@ from buckets.models.covered import first_and_last
 from buckets.sampling.fit import Fit, fit_of
 from buckets.sampling.sample import has_index, sample
 from buckets.source import Source
+from config.errors import BucketwiseError
 from config.policies import Policy
 from rollups import ttl
 from rollups.calendar.levels import levels_of
@@ -122,6 +124,7 @@ def check(
     findings = [
         *kind,
         *unfit,
+        *checker.archive(),
         *checker.sharding(),
         *checker.indexes(),
         *checker.expiry(),
@@ -184,6 +187,12 @@ class _Check:
             message = "it is capped, so nothing can be deleted from it: write archive.delete = false"
             yield self._finding("source-kind", policy.collection, "error", message)
 
+    def archive(self) -> Iterator[Finding]:
+        try:
+            check_kind(self.database, self.policy)
+        except BucketwiseError as error:
+            yield self._finding("archive-kind", self.policy.collection, "error", str(error))
+
     def sharding(self) -> Iterator[Finding]:
         """Yields findings on each collection whose documents are identified by `_id`."""
         if not is_sharded(self.database) or self.policy.model == "timeseries":
@@ -202,12 +211,17 @@ class _Check:
         policy = self.policy
         if policy.model != "timeseries" and self.here.get(policy.collection, {}).get("type") == "collection":
             for field in dict.fromkeys(first_and_last(policy)):
-                yield from self._index(policy.collection, field, "reading a range of time")
+                yield from self._index(
+                    policy.collection, self.buckets.indexes, field, "reading a range of time"
+                )
         if policy.overflow is not None:
             place = policy.overflow.collection
             kind = self.here[place]["type"] if place in self.here else None
             if kind == "collection":
-                yield from self._index(place, policy.overflow.ref_field, "finding a bucket's overflow")
+                indexes = self.database[place].list_indexes()
+                yield from self._index(
+                    place, indexes, policy.overflow.ref_field, "finding a bucket's overflow"
+                )
             elif kind is None:
                 message = "there is no such collection: no bucket may have overflow until it is there"
                 yield self._finding("overflow-missing", place, "warning", message)
@@ -215,8 +229,10 @@ class _Check:
                 message = f"it is a {kind}: overflow has to lie in an ordinary collection"
                 yield self._finding("overflow-kind", place, "error", message)
 
-    def _index(self, collection: str, field: str, purpose: str) -> Iterator[Finding]:
-        if has_index(self.database[collection], field):
+    def _index(
+        self, collection: str, indexes: Iterable[Mapping[str, Any]], field: str, purpose: str
+    ) -> Iterator[Finding]:
+        if has_index(indexes, field):
             return
         message = (
             f"{purpose} has no index and reads the whole collection: "

@@ -11,6 +11,7 @@ import numpy as np
 from pymongo.client_session import ClientSession
 
 from archivers.context import ArchiveContext
+from archivers.moving.archive import check_kind
 from archivers.restoring.filter import ArchivedBuckets, MatchingBuckets, RestoreFilter
 from archivers.restoring.options import RestoreOptions, check_request
 from archivers.restoring.put import Indices, check_put, put, put_measurements
@@ -38,8 +39,10 @@ def restore(context: ArchiveContext, options: RestoreOptions) -> RestoreReport:
     Overflow documents go back into the policy's overflow collection. Several versions of a bucket become one,
     as `how` says. What is there already and equal stays; a document of the same `_id` that the archive does
     not hold is never written over. Raises UsageError for a target that won't do, BucketwiseError where
-    documents are in the way, HaltedError where the archive is not what it should be.
+    documents are in the way, or lie in another kind of archive than the policy says, HaltedError where the
+    archive is not what it should be.
     """
+    check_kind(context.database, context.policy)
     check_request(context, options)
     policy, records = context.policy, None
     if options.to == policy.collection:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from typing import Any
 
 import numpy as np
 from pymongo import ASCENDING, DESCENDING
-from pymongo.collection import Collection
 
 from buckets.bson.cursor import find_raw
 from buckets.bson.raw import Batch, Docs
@@ -46,7 +45,7 @@ def _kind(source: Source) -> str:
 def _is_in_order(source: Source) -> bool:
     """Returns whether MongoDB finds buckets in the order of time without looking at all of them."""
     kind = _kind(source)
-    return kind == "timeseries" or (kind == "collection" and has_index(source.collection, source.last_field))
+    return kind == "timeseries" or (kind == "collection" and has_index(source.indexes, source.last_field))
 
 
 def _by_time(source: Source) -> Iterator[Docs]:
@@ -60,9 +59,9 @@ def _by_time(source: Source) -> Iterator[Docs]:
             yield _some(source, query, [(source.last_field, ASCENDING)])
 
 
-def has_index(collection: Collection[Document], field: str) -> bool:
-    """Returns whether an index gives all documents in the order of this field."""
-    for index in collection.list_indexes():
+def has_index(indexes: Iterable[Mapping[str, Any]], field: str) -> bool:
+    """Returns whether one of a collection's indexes gives all documents in the order of this field."""
+    for index in indexes:
         first = next(iter(index["key"]))
         usable = not index.get("hidden") and "partialFilterExpression" not in index
         if first == field and usable and index["key"][first] in (1, -1) and not index.get("sparse"):

@@ -62,7 +62,7 @@ def extract(
         each = math.ceil(readings / len(chosen) / max(1.0, a_bucket))
         parts = [_of_series(source, one, each, table, losses) for one in chosen]
         how = f"the last readings of {len(chosen):,} series"
-    elif source.policy.model == "timeseries" or has_index(source.collection, source.last_field):
+    elif source.policy.model == "timeseries" or has_index(source.indexes, source.last_field):
         parts, how = [_last(source, readings, table, losses, check)], "the last readings of all series"
     else:
         count = math.ceil(readings / max(1.0, a_bucket))
@@ -78,7 +78,7 @@ def _finds_series(source: Source) -> bool:
     if source.policy.model == "timeseries" or source.policy.sample_series:
         return False
     wanted = {*source.policy.stored_series.values()}
-    for index in source.collection.list_indexes():
+    for index in source.indexes:
         keys = list(index["key"])
         if set(keys[: len(wanted)]) == wanted and keys[len(wanted) : len(wanted) + 1] == [source.last_field]:
             return "partialFilterExpression" not in index and not index.get("hidden")

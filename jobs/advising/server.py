@@ -85,8 +85,7 @@ def of_indexes(subject: Subject, stats: CollectionStats) -> Iterator[Finding]:
     policy = subject.policy
     if subject.kind == "timeseries":
         return
-    collection = subject.source.collection
-    indexes = [dict(it) for it in collection.list_indexes()]
+    indexes = subject.source.indexes
     uses = _uses(subject)
     needed = set(first_and_last(policy))
     for index in indexes:
@@ -100,7 +99,7 @@ def of_indexes(subject: Subject, stats: CollectionStats) -> Iterator[Finding]:
         cost = (
             f"{size(taken)}, {share(taken, stats.index_bytes)} of all indexes, and an entry written each time"
         )
-        drop = f"db.getCollection({quoted(collection.name)}).dropIndex({quoted(name)})"
+        drop = f"db.getCollection({quoted(policy.collection)}).dropIndex({quoted(name)})"
         has_duty = index.get("unique") or "expireAfterSeconds" in index
         if longer and not has_duty:
             message = f"the index {name} is the beginning of {longer[0]}, which serves for it"
@@ -122,15 +121,15 @@ def _uses(subject: Subject) -> dict[str, tuple[int, str]]:
 
 
 def _missing(subject: Subject, stats: CollectionStats) -> Iterator[Finding]:
-    policy, collection = subject.policy, subject.source.collection
+    policy, indexes = subject.policy, subject.source.indexes
     wanted: dict[tuple[str, ...], str] = {(it,): "a range of time" for it in first_and_last(policy)}
     series = policy.stored_series.values()
     if series and not policy.sample_series and not any(it.startswith("_id") for it in series):
         wanted[(*series, subject.source.last_field)] = "one series"
-    held = [tuple(it["key"]) for it in collection.list_indexes()]
+    held = [tuple(it["key"]) for it in indexes]
     for fields, what in wanted.items():
         single = len(fields) == 1
-        if has_index(collection, fields[0]) if single else any(_finds(it, fields) for it in held):
+        if has_index(indexes, fields[0]) if single else any(_finds(it, fields) for it in held):
             continue
         keys = ", ".join(f"{quoted(it)}: 1" for it in fields)
         yield Finding(
@@ -138,7 +137,7 @@ def _missing(subject: Subject, stats: CollectionStats) -> Iterator[Finding]:
             fields[0],
             f"no index finds {what}: {{{keys}}}",
             f"each such query reads all {size(stats.data_bytes)}",
-            f"db.getCollection({quoted(collection.name)}).createIndex({{{keys}}})",
+            f"db.getCollection({quoted(policy.collection)}).createIndex({{{keys}}})",
         )
 
 

@@ -45,6 +45,7 @@ SCHEDULED = "run"
 #: Verbs whose work a scheduled run does as well.
 COVERED = ("rollup", "archive")
 COMPLETED = (0, 3)  # exit codes of runs after which nothing due was left undone
+REFUSED = 2  # that of a run that did nothing, and would do nothing again
 
 Document = dict[str, Any]
 
@@ -160,14 +161,15 @@ class Ledger:
     ) -> None:
         """Records how the run ended; `counts` is the policy's part of the report."""
         is_completed = exit_code in COMPLETED
-        self._close_earlier(entry, is_completed)
+        if exit_code != REFUSED:
+            self._close_earlier(entry, is_completed)
         said = {
             "ended": clock.current(),
             "exit_code": exit_code,
             "outcome": outcome,
             "counts": counts,
             "error": None if error is None else hide_secrets(error),
-            "open": not is_completed,
+            "open": not is_completed and exit_code != REFUSED,
         }
         try:
             self._runs.update_one({"_id": entry}, {"$set": said})

@@ -93,7 +93,7 @@ def explain_step(question: ExplainQuery) -> Step:
     """Returns the step that tells what happens to a bucket, or to those of an instant."""
 
     def do(turn: Turn) -> StepResult:
-        answer = explain(turn.context, question, archivable_through(turn))
+        answer = explain(turn.context, question, archivable_through(turn), turn.readers)
         fences = {it.fence for bucket in answer.buckets for it in bucket.history if it.fence is not None}
         runs = Ledger(turn.context.database).runs_under(turn.policy.name, fences)
         return StepResult(_answer_body(answer, turn.policy, runs))

@@ -233,6 +233,7 @@ def held_body(held: Mapping[str, int]) -> Body:
 
 
 def _verify(turn: Turn) -> StepResult:
+    check_kind(turn.context.database, turn.context.policy)
     report = verify(turn.context, turn.within)
     damage = [pick(it, "code", "place", "message") for it in report.bad]
     body = {"parts": report.parts, "readings": report.readings, "bad": len(damage), "damage": damage}

@@ -25,6 +25,20 @@ def over_before(policies: Iterable[Policy], now: datetime) -> int | None:
     return min(found, default=None)
 
 
+def settled_at(policies: Iterable[Policy], ms: int) -> int | None:
+    """Returns the present (milliseconds) from which on `over_before` lies after an instant; None: nothing is
+    rolled up."""
+    found = [
+        level.edges(at := max(LOWEST, min(ms + level.reach, HIGHEST - 1)), at + 1)[-1]
+        + level.reach
+        + span_ms(policy.rollup.settle)
+        for policy in policies
+        if policy.rollup is not None
+        for level in base_levels(levels_of(policy))
+    ]
+    return max(found, default=None)
+
+
 class Spans:
     """Sorted spans of time that do not touch. None is empty."""
 

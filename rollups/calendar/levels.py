@@ -31,6 +31,8 @@ from rollups.calendar.windows import (
 
 Span = tuple[int, int]  # [start, end) in milliseconds
 MINUTE = HOUR // 60
+#: What summaries have as their zone, where windows go by the readings' own clocks.
+LOCAL = "local"
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ class Level:
     @property
     def zone_name(self) -> str | None:
         """Returns the zone that summaries name; None if the windows are in UTC."""
-        return None if self.step is not None else "local" if self.local else self.zone.key
+        return None if self.step is not None else LOCAL if self.local else self.zone.key
 
     def edges(self, start_ms: int, end_ms: int) -> list[int]:
         """Returns the edges of the whole windows that touch the range."""

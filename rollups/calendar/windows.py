@@ -44,7 +44,7 @@ def step_edges(start_ms: int, end_ms: int, step: int) -> list[int]:
 def day_edges(start_ms: int, end_ms: int, zone: ZoneInfo) -> NDArray[np.int64]:
     """Returns the edges of the whole calendar days in `zone` that touch [start_ms, end_ms).
 
-    Raises ValueError outside LOWEST … HIGHEST."""
+    Raises ValueError a day or more outside LOWEST … HIGHEST."""
     first = _local_date(start_ms, zone).toordinal() - 2
     last = _local_date(max(start_ms, end_ms), zone).toordinal() + 3
     # A day that does not exist starts where the next one does: the set leaves no window for it. (`np.unique`
@@ -132,6 +132,6 @@ def _utc(wall: datetime, zone: ZoneInfo, fold: int) -> int:
 
 
 def _local_date(ms: int, zone: ZoneInfo) -> date:
-    if not LOWEST <= ms <= HIGHEST:
+    if not LOWEST - 24 * HOUR < ms < HIGHEST + 24 * HOUR:  # days that hold these two reach over them
         raise ValueError(f"{ms} ms since the epoch lies outside the years 1 to 9999")
     return (_EPOCH + timedelta(milliseconds=ms)).replace(tzinfo=UTC).astimezone(zone).date()

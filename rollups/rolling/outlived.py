@@ -9,6 +9,7 @@ from functools import cached_property
 
 import bson
 
+from buckets.decoding.local import LARGEST_MS
 from buckets.models.covered import value_at
 from buckets.source import Source
 from config.policies import Policy
@@ -40,7 +41,19 @@ class OutlivedSummaries:
     is_asked_for: bool  # somebody wants just this range computed
     changed: Mapping[str, Spans] | None = None  # by operation; None: there was no change stream
     ended_before: Callable[[], int | None] = lambda: None  # archived readings before it (ms) have gone
+    archived_next: Callable[[int], int | None] = lambda _: None  # see `Archived.next`
     _oldest: dict[bytes, int | None] = field(default_factory=dict)
+    _made_anew: dict[Span, bool] = field(default_factory=dict)
+
+    def is_made_anew(self, window: Span, is_local: bool) -> bool:
+        """Returns whether anything is live or archived of the window of a summary that was made with other
+        settings: then other summaries hold it. `is_local`: the window goes by the readings' own clocks."""
+        reach = LARGEST_MS if is_local else 0
+        span = window[0] - reach, window[1] + reach
+        if span not in self._made_anew:
+            found = (self.source.earliest(span[0]), self.archived_next(span[0]))
+            self._made_anew[span] = any(at is not None and at < span[1] for at in found)
+        return self._made_anew[span]
 
     def has_ended(self, span: Span, existing: bytes, computed: bytes | None) -> bool:
         """Returns whether a summary stays because the archived readings of its time were deleted by

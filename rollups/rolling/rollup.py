@@ -83,4 +83,5 @@ def _outlived_summaries(planner: Planner, plan: RollupPlan) -> OutlivedSummaries
         planner.options.range is not None,
         plan.late.changed if plan.late else None,
         partial(ended_before, planner.context.database, planner.context.policy),
+        planner.archived.next,
     )

@@ -15,7 +15,7 @@ from buckets.fields.selectors import selects
 from buckets.models.series import series_key
 from config.policies import LevelName
 from rollups.calendar.due import Calendar, Spans
-from rollups.calendar.levels import Level, Span
+from rollups.calendar.levels import LOCAL, Level, Span
 from rollups.calendar.parts import Slice
 from rollups.calendar.windows import LOWEST
 from rollups.context import RunContext, share_of
@@ -170,7 +170,7 @@ class SummaryWriter:
             documents.identity(policy, tally.series[key], window[0]) for key, window in tally.outlived
         }
         changes = SummaryDiff(self.context.database, level.collection)
-        keeper = _KeepRule(self.context, self.outlived_summaries, tally, level.reach, lambda: self._holds)
+        keeper = _KeepRule(self.context, self.outlived_summaries, tally, level, lambda: self._holds)
         narrow = partial(self._spilled.of, level.name, portions=portions)
         changes.compare(list(tally.windows), computed, keeper.keeps, outlived, narrow)
         changes.kept -= keeper.ended  # that is as it should be
@@ -193,7 +193,7 @@ class _KeepRule:
         context: RunContext,
         outlived: OutlivedSummaries,
         tally: Tally,
-        reach: int,
+        level: Level,
         holds: Callable[[], list[Hold]],
     ) -> None:
         self._holds = holds
@@ -202,22 +202,23 @@ class _KeepRule:
         self._tally = tally
         self._filled = tally.filled()
         self._kept: dict[Cell, State] = {}
-        self._reach = reach  # see `Level`
+        self._local, self._reach = level.local, level.reach
         self._stays: dict[Cell, State] = {}  # the cells whose readings have gone by `retain.archive`
         self.ended = 0
 
     def keeps(self, window: Span, existing: RawBSONDocument, computed: bytes | None) -> bool:
-        is_ours = documents.milliseconds(existing["start"]) == window[0] and documents.is_of_series(
-            self._policy, existing
-        )
+        its_window = window_of(existing) if "end" in existing else window
+        is_local = existing.get("timezone") == LOCAL
+        is_like_ours = (its_window, is_local) == (window, self._local)
+        is_ours = is_like_ours and documents.is_of_series(self._policy, existing)
         raw = bytes(existing.raw)
         if self._outlived.has_ended((window[0] - self._reach, window[1] + self._reach), raw, computed):
             self.ended += 1
             if is_ours:
                 self._keep(self._cell(raw, window), raw, self._stays)
             return True
-        if computed is None and window in self._filled and not is_ours:
-            return False  # one that was made with other settings goes where the window has readings
+        if not is_ours and (window in self._filled or self._outlived.is_made_anew(its_window, is_local)):
+            return False  # one that was made with other settings goes where there are readings
         cell = self._cell(raw, window) if is_ours else None
         is_kept = (
             (cell in self._tally.unsound and _has_more(raw, computed))

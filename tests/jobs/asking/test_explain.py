@@ -94,6 +94,20 @@ def test_a_batch_is_waited_for(place: Place) -> None:
     assert _state(place, "ticks") == (False, True)
 
 
+def test_a_day_and_its_settle_are_waited_for(place: Place) -> None:
+    """The day of a bucket that has expired is not over yet."""
+    text = POLICIES.replace('after = "30d"', 'after = "1h"', 1)
+    place.write_config(text.replace('daily = "ticks_daily"', 'daily = "ticks_daily"\nsettle = "20m"', 1))
+    early = "2018-06-30T12:00:00Z"
+    place("run", "-p", "ticks", now=early)
+    said = _said(place, "--id", _first(place, "ticks"), now=early)
+    assert said["next"] == {"action": "archive", "at": "2018-07-01T00:20:00Z"}
+    assert place("run", "-p", "ticks", now="2018-07-01T00:19:59Z").code == 0
+    assert _state(place, "ticks") == (True, False)
+    assert place("run", "-p", "ticks", now="2018-07-01T00:20:00Z").code == 0
+    assert _state(place, "ticks") == (False, True)
+
+
 @pytest.mark.parametrize("policy", ["ticks", "iot"])
 def test_a_restored_bucket_waits_for_its_pin(place: Place, policy: str) -> None:
     bucket = ("--id", _first(place, policy))

@@ -90,6 +90,9 @@ def test_a_dry_run_counts_the_same_and_changes_nothing(place: Place) -> None:
     fill(place)
     assert place("run").code == 0
     fill(place, minutes=5, first=180)
+    assert place("restore", "-p", "ticks", "--series", f"symbol={SECRET}", "--to", "ticks").code == 0
+    place.database.ticks.insert_one({"symbol": SECRET, "d": START, "p": {"60": 1.0}})
+    assert place("rollup", "-p", "ticks").code == 3
     before = place.everything()
     for arguments in ((), ("--yes",)):
         planned = erase(place, *arguments)
@@ -100,7 +103,7 @@ def test_a_dry_run_counts_the_same_and_changes_nothing(place: Place) -> None:
     assert counts | {"dry_run": True} == {
         key: value for key, value in planned.policy("ticks").items() if isinstance(value, int)
     } | {"exit_code": counts["exit_code"]}
-    assert counts["buckets"] == 185
+    assert (counts["buckets"], counts["pins"], counts["quarantine"]) == (186, 180, 1)
 
 
 def test_a_commit_of_that_series_alone_is_dropped(place: Place) -> None:

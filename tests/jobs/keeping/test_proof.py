@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from datetime import timedelta
 from typing import Any
 
 from tests.jobs.command import Ran
@@ -87,3 +88,21 @@ def test_receipts_tell_what_went(place: Place) -> None:
     assert place("receipts", "--json", "--until", "2018-09-01").policy("ticks")["deletes"] == []
     assert place("receipts", "--json", "--since", "2018-09-01").policy("ticks")["deletes"] == [one]
     assert one["held_by"]["commit"][:10] in place("receipts").out
+
+
+def test_an_audit_tells_of_damage_once_and_of_all_else(place: Place) -> None:
+    assert place("run").code == 0
+    place.database.iot.insert_one({"sensor": "a", "at": START, "t": 1.0})
+    place.database.ticks.insert_one({"symbol": "B", "d": START + timedelta(days=3), "p": {"0": 1.0}})
+    (part,) = (place.folder / "store" / "ticks" / "data").rglob("*.parquet")
+    whole = part.read_bytes()
+    for damaged, code in ((whole[:-20] + b"x" + whole[-19:], "part-differs"), (None, "part-missing")):
+        part.unlink()
+        if damaged is not None:
+            part.write_bytes(damaged)
+        ran = place("audit", "-p", "ticks", "--json")
+        assert ran.code == 5
+        found = ran.policy("ticks")["findings"]
+        assert [it["code"] for it in found if it["place"].endswith(part.name)] == [code]
+        assert {it["code"] for it in found} >= {code, "overdue"}
+    part.write_bytes(whole)

@@ -56,6 +56,12 @@ def test_nothing_failed(place: Place) -> None:
     assert place("status", "--failed").out == "No run needs to be repeated\n"
 
 
+def test_what_was_refused_is_not_to_be_given_again(place: Place) -> None:
+    """It would be refused again, and what was meant has other options."""
+    assert place("restore", "-p", "ticks", "--to", "ticks_hourly").code == 2
+    assert failed(place) == []
+
+
 def test_what_failed_is_given_again(place: Place) -> None:
     broken(place, "run")
     (it,) = failed(place)

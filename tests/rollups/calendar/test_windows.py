@@ -137,6 +137,13 @@ def test_every_instant_of_the_calendar_has_a_day(ms: int) -> None:
         assert begin <= ms < end
 
 
+@pytest.mark.parametrize("zone", ["UTC", "Europe/London", "Asia/Manila", "Pacific/Kiritimati"])
+def test_the_first_day_and_the_last_one_are_asked_for_by_their_own_edges(zone: str) -> None:
+    for ms in (LOWEST, HIGHEST - 1):
+        day = day_of(ms, ZoneInfo(zone))
+        assert day_edges(*day, ZoneInfo(zone)).tolist() == list(day)
+
+
 def test_beyond_the_calendar_there_is_no_day() -> None:
     with pytest.raises(ValueError, match="outside the years"):
         day_of(HIGHEST + 24 * HOUR, ZoneInfo("UTC"))

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -42,6 +43,50 @@ def test_another_series_takes_the_readings_over(bench: Bench) -> None:
     bench.roll_up(policy, NOW)
     total = sum(it["count"] for it in bench.database["hourly"].find({"start": OLD}))
     assert total == bench.database["ticks"].count_documents({"d": {"$gte": OLD, "$lt": OLD + HOUR}})
+
+
+@pytest.mark.parametrize(("old", "new"), [("UTC", "America/New_York"), ("America/New_York", "UTC")])
+@pytest.mark.parametrize("first", [FIRST, FIRST + 10 * DAY + 12 * HOUR], ids=["midnight", "noon"])
+def test_no_summary_of_another_zone_stays_beside_the_new_ones(
+    bench: Bench, old: str, new: str, first: datetime
+) -> None:
+    """The first window of the old zone begins before any window of the new one that has a reading."""
+    levels = [{"name": it, "collection": it} for it in ("weekly", "monthly")]
+    bench.database["ticks"].insert_many([reading(n, first + n * HOUR) for n in range(40)])
+    for zone in (old, new):
+        policy = readings(rollup={"daily": "daily", "levels": levels, "timezone": zone})
+        bench.roll_up(policy, NOW, whole=True)
+    for level in ("daily", "weekly", "monthly"):
+        found = list(bench.database[level].find())
+        assert {it["timezone"] for it in found} == {new}
+        assert sum(it["count"] for it in found) == 40
+
+
+@pytest.mark.parametrize("offset", [-600, 600])
+@pytest.mark.parametrize("hour", [3, 12, 22])
+@pytest.mark.parametrize("fields", [(None, "tz"), ("tz", None)], ids=["to", "from"])
+def test_no_summary_of_days_by_other_clocks_stays(
+    bench: Bench, offset: int, hour: int, fields: tuple[str | None, str | None]
+) -> None:
+    levels = [{"name": "weekly", "collection": "weekly"}]
+    times = [FIRST + (hour + n) * HOUR for n in range(40)]
+    bench.database["ticks"].insert_many({**reading(n, at), "tz": offset} for n, at in enumerate(times))
+    for field in fields:
+        policy = readings(rollup={"daily": "daily", "levels": levels}, local_offset_field=field)
+        bench.roll_up(policy, NOW, whole=True)
+    for level in ("daily", "weekly"):
+        found = list(bench.database[level].find())
+        assert {it["timezone"] for it in found} == {"local" if fields[1] else "UTC"}
+        assert sum(it["count"] for it in found) == 40
+
+
+def test_a_summary_of_another_zone_stays_where_its_readings_are_gone(bench: Bench) -> None:
+    bench.database["ticks"].insert_many([reading(n, FIRST + n * HOUR) for n in range(96)])
+    bench.roll_up(readings(rollup={"daily": "daily"}), NOW)
+    bench.database["ticks"].delete_many({"d": {"$lt": FIRST + 2 * DAY}})
+    bench.roll_up(readings(rollup={"daily": "daily", "timezone": "America/New_York"}), NOW, whole=True)
+    stays = list(bench.database["daily"].find({"timezone": "UTC"}).sort("start"))
+    assert [it["start"] for it in stays] == [FIRST, FIRST + DAY]
 
 
 @pytest.mark.parametrize("at", [0, 1], ids=["at its very start", "a minute in"])
