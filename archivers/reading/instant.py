@@ -22,7 +22,7 @@ _TRIES = 3
 
 
 def at_one_instant(database: Database[dict[str, Any]], read: Callable[[ClientSession], T]) -> T:
-    """Returns what `read` returns in a session that sees one instant. Of a capped collection MongoDB has none:
+    """Returns what `read` returns in a session that sees one instant. Of a capped collection there is none:
     `read` then sees each query's own; nothing is moved out of such a collection meanwhile.
 
     A run that takes changed buckets out of a commit replaces its files, maybe while they are read here. Then
