@@ -37,7 +37,9 @@ def check_erasable(
     context: ArchiveContext, erasure: Erasure, others: Sequence[Policy]
 ) -> BegunErasure | None:
     """Returns the erasure that has begun, if it is this one. Raises UsageError where another one has begun,
-    where holds forbid it, or where nothing can be deleted from the collection."""
+    where holds forbid it, or where nothing can be deleted from the collection, and DamagedError where
+    receipts were signed with another key."""
+    context.deletions.check_last()
     begun = Erasures(context.receipts).begun()
     if begun is not None and not begun.is_of(erasure.text):
         raise UsageError(_other(begun, erasure))

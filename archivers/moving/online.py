@@ -68,7 +68,9 @@ class OnlineRun:
         return None
 
     def recover(self) -> None:
-        """Does nothing: a crash leaves nothing half done, and `settle` deletes what is left to delete."""
+        """Raises DamagedError where receipts were signed with another key. A crash leaves nothing half done,
+        and `settle` deletes what is left to delete."""
+        self._work.deletions.check_last()
         self._make_collections()
         self._receipts.prepare()
 

@@ -26,7 +26,7 @@ from archivers.format.keys import Keys
 from archivers.format.manifest import LastReceipt, Manifest
 from archivers.records.pins import SIZE, fingerprint
 from archivers.records.receipt_files import ReceiptFiles, chained, seal_of
-from archivers.records.receipts import CODEC, Receipts
+from archivers.records.receipts import CODEC, COLLECTION, Receipts
 from buckets.bson.raw import Batch
 from buckets.bson.types import elements, first_at
 from buckets.fields.ids import sort_key
@@ -79,6 +79,14 @@ class Deletions:
         """Records what `retain.archive` removes for good, in the transaction that does so."""
         named = {"collection": self._policy.collection, **facts, "policy_sha256": self._policy_text}
         self.record_event("expire", named, session)
+
+    def check_last(self) -> None:
+        """Raises DamagedError where the last receipt is not signed under one of the keys, or is signed and
+        there is no key: no receipt follows it that is signed otherwise."""
+        last = last_receipt(self._receipts)
+        name = f"delete-{last.sequence:010d}" if last else ""
+        if last and (found := self._receipts.get(name)):  # else it was moved to the store
+            self._keys.check(last.sha256, found.get("signature"), f"{COLLECTION}, {name}")
 
     def is_behind(self, named: LastReceipt) -> bool:
         """Returns whether the archive names a later receipt than the database has, which was then restored

@@ -35,6 +35,7 @@ class Publishing:
     def __init__(self, settings: Settings) -> None:
         self.redis_of = settings.redis_of
         self._failed: tuple[float, LinkError] | None = None
+        self._forgotten = 0  # keys of the series that was erased
 
     def follower(self) -> Follower:
         """Returns the follower that publishes the summaries which a run's steps have changed."""
@@ -45,7 +46,8 @@ class Publishing:
         def do(turn: Turn) -> Body | None:
             if self.redis_of(turn.policy) is None:
                 return None
-            return {"keys": self._with_publisher(turn, lambda it: it.publish(_changed(turn)), _PATIENCE)}
+            keys = self._with_publisher(turn, lambda it: it.publish(_changed(turn)), _PATIENCE)
+            return {"keys": self._forgotten + keys}
 
         return Follower(self.name, do, listen, always=True)
 
@@ -67,7 +69,7 @@ class Publishing:
         if redis is None:
             return remaining_in_redis(turn)
         try:
-            self._with_publisher(turn, lambda it: it.forget(selector), _PATIENCE)
+            self._forgotten = self._with_publisher(turn, lambda it: it.forget(selector), _PATIENCE)
         except PublishError as error:
             if (changed := _changed(turn)) is not None:
                 changed.is_all = True

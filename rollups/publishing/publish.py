@@ -64,15 +64,17 @@ class Publisher:
         self.ask([("HSET", self._keys.meta, "number", state.number), self._expire_meta])
         return self._finish(state, writer.written)
 
-    def forget(self, selector: Selector) -> None:
-        """Brings series up to date of which summaries were erased: all keys are looked at. Raises
-        PublishError."""
+    def forget(self, selector: Selector) -> int:
+        """Brings series up to date of which summaries were erased: all keys are looked at. Returns how many
+        keys of series were written or removed. Raises PublishError."""
         state = self._states.load()
         self._is_lost(state)  # raises where these are not our keys
         members = {key.partition("{")[2].rstrip("}") for key in self._scan_keys() if key.endswith("}")}
         series = (series_of(it, self._fields) for it in members)
         chosen = (it for it in series if len(it) == len(self._fields))
-        self._writer(state.number).put(it for it in chosen if selects(it, self.context.policy, selector))
+        writer = self._writer(state.number)
+        writer.put(it for it in chosen if selects(it, self.context.policy, selector))
+        return writer.written
 
     def backlog_reason(self) -> str | None:
         """Returns why Redis is not up to date; None if it is. Raises PublishError. Changes nothing."""

@@ -15,6 +15,7 @@ from pymongo.database import Database
 
 from archivers.format.keys import Keys
 from archivers.writes import delete
+from config.errors import HaltedError
 from config.tables import Store
 from tests.archivers.builders import CODEC, LATER, encode, samples_overflow, slots
 from tests.archivers.harness import Cycle, nothing, whole
@@ -104,6 +105,25 @@ def test_online(database: Database[Document], file_store: Store) -> None:
     assert cycle.verify().bad == []
     database[RECEIPTS].update_one({"kind": "delete"}, {"$inc": {"buckets": 1}})
     assert [bad.code for bad in cycle.verify().bad] == ["receipt-differs"]
+
+
+def test_online_with_another_key(database: Database[Document], file_store: Store) -> None:
+    """Nothing is deleted until the receipts before are signed with the key of the policy file."""
+    cycle = Cycle(database, samples_overflow().online(), file_store).load()
+    late = database.iot.find_one({"has_extras": {"$ne": True}})
+    assert late is not None
+    cycle.run()
+    database.iot.insert_one({**late, "_id": "late"})
+    for keys, said in ((Keys(KEY), "run `bucketwise sign`"), (Keys(), "which is not among")):
+        cycle.keys = keys
+        before = receipts(cycle), cycle.live()
+        with pytest.raises(HaltedError, match=said):
+            cycle.run()
+        assert (receipts(cycle), cycle.live()) == before
+        cycle.keys = Keys(KEY)
+        cycle.sign()
+    assert cycle.run().deleted == 1
+    assert cycle.verify().bad == []
 
 
 def test_what_was_not_deleted_has_none(database: Database[Document], file_store: Store) -> None:

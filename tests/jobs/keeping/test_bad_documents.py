@@ -313,6 +313,11 @@ def test_a_source_that_gives_nothing_up(
     place.write_config(VIEW.replace('to = "offline"', 'to = "offline", delete = false'))
     ran = place("run", "--json", now=NOW)
     assert (ran.code, ran.policy("it")["archive"]["buckets"]) == (0, 1)
+    assert place("audit", now=NOW).code == 0
+    (day,) = place("coverage", "--json", now=NOW).policy("it")["days"]
+    assert (day["state"], day["readings"]) == ("both", 1)
+    rows = place("readings", "--since", "2018-06-01", "--until", "2018-08-01", now=NOW).out.splitlines()
+    assert len(rows) == 2
 
 
 def test_names_of_collections_with_anything_in_them(

@@ -133,6 +133,7 @@ def test_an_erased_series_goes(published: Place, server: RedisServer) -> None:
     ran = published("erase", *given, "--confirm", "ticks")
     assert (ran.code, [it["found"] for it in ran.policy("ticks")["remaining"] if it["found"]]) == (0, [])
     assert server.client.keys("bw:ticks:*MDB*") == []
+    assert ran.policy("ticks")["publish"] == {"keys": 6}  # three of this series, and all of the other
     assert len(server.client.keys("bw:ticks:*{X}")) == 3
     assert server.client.hget("bw:iot:last:{7}", "t.last") == "20.5"
 
