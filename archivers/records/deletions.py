@@ -83,10 +83,10 @@ class Deletions:
     def check_last(self) -> None:
         """Raises DamagedError where the last receipt is not signed under one of the keys, or is signed and
         there is no key: no receipt follows it that is signed otherwise."""
-        last = last_receipt(self._receipts)
-        name = f"delete-{last.sequence:010d}" if last else ""
-        if last and (found := self._receipts.get(name)):  # else it was moved to the store
-            self._keys.check(last.sha256, found.get("signature"), f"{COLLECTION}, {name}")
+        bounds = {"$gt": self._receipts.identity("delete-"), "$lt": self._receipts.identity("delete.")}
+        if last := self._receipts.collection.find_one({"_id": bounds}, sort=[("_id", DESCENDING)]):
+            place = f"{COLLECTION}, {last['_id']['name']}"
+            self._keys.check(str(last.get("sha256")), last.get("signature"), place)
 
     def is_behind(self, named: LastReceipt) -> bool:
         """Returns whether the archive names a later receipt than the database has, which was then restored
