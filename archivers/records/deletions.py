@@ -56,10 +56,13 @@ class Deletions:
         self._fence = fence
         self._now = now
         self._keys = keys
+        # A run into an offline archive has checked the heads of its chain when it began.
+        self._is_unchecked = policy.archive is not None and policy.archive.to == "online"
 
     def record(self, session: ClientSession, deleted: Batch, which: Document, held_by: Document) -> None:
-        """Records, in the transaction of a delete, what went."""
+        """Records, in the transaction of a delete, what went. Raises DamagedError as `check_last` does."""
         if len(deleted):
+            self._check_once(session)
             facts = {
                 "collection": self._policy.collection,
                 "buckets": len(deleted),
@@ -76,17 +79,24 @@ class Deletions:
         self._append(session, kind, last.sequence + 1 if last else 1, last, facts)
 
     def record_end(self, facts: Document, session: ClientSession) -> None:
-        """Records what `retain.archive` removes for good, in the transaction that does so."""
+        """Records what `retain.archive` removes for good, in the transaction that does so. Raises
+        DamagedError as `check_last` does."""
+        self._check_once(session)
         named = {"collection": self._policy.collection, **facts, "policy_sha256": self._policy_text}
         self.record_event("expire", named, session)
 
-    def check_last(self) -> None:
+    def _check_once(self, session: ClientSession) -> None:
+        if self._is_unchecked:
+            self.check_last(session)
+            self._is_unchecked = False
+
+    def check_last(self, session: ClientSession | None = None) -> None:
         """Raises DamagedError where the last receipt is not signed under one of the keys, or is signed and
         there is no key: no receipt follows it that is signed otherwise."""
-        bounds = {"$gt": self._receipts.identity("delete-"), "$lt": self._receipts.identity("delete.")}
-        if last := self._receipts.collection.find_one({"_id": bounds}, sort=[("_id", DESCENDING)]):
-            place = f"{COLLECTION}, {last['_id']['name']}"
-            self._keys.check(str(last.get("sha256")), last.get("signature"), place)
+        last = last_receipt(self._receipts, session)
+        name = f"delete-{last.sequence:010d}" if last else ""
+        if last and (found := self._receipts.get(name, session)):  # else it was moved to the store
+            self._keys.check(last.sha256, found.get("signature"), f"{COLLECTION}, {name}")
 
     def is_behind(self, named: LastReceipt) -> bool:
         """Returns whether the archive names a later receipt than the database has, which was then restored

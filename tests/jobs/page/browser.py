@@ -11,6 +11,7 @@ from typing import Any
 
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.support.wait import WebDriverWait
 
 _OPTIONS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -69,9 +70,14 @@ class Browser:
 
     def tree(self) -> list[tuple[str, str]]:
         """Returns the role and the name of all that a screen reader is told of."""
+        shown = WebDriverWait(self.driver, 60).until(lambda _: self._shown())
+        return [(it["role"]["value"], it.get("name", {}).get("value", "")) for it in shown]
+
+    def _shown(self) -> list[dict[str, Any]]:
+        """Returns the nodes of the tree; none while it has only its root."""
         found = self.driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
         shown = [it for it in found if not it["ignored"]]
-        return [(it["role"]["value"], it.get("name", {}).get("value", "")) for it in shown]
+        return shown if len(shown) > 1 else []
 
     def pdf(self) -> bytes:
         """Returns the page as it is printed."""
