@@ -32,7 +32,7 @@ _DATABASE = "bench"
 _BATCH_SIZE = 5_000
 _COPY = "_copy"
 #: What the jobs write.
-_WRITTEN = ("hourly", "daily", "restored", "bucketwise_")
+_WRITTEN = ("hourly", "daily", "restored", "inserted", "bucketwise_")
 
 
 @dataclass(frozen=True)
