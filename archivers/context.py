@@ -18,6 +18,7 @@ from archivers.records.pins import Pins
 from archivers.records.receipt_files import ReceiptFiles
 from archivers.records.receipts import Receipts
 from archivers.records.registry import Registry
+from archivers.report import ArchiveReport
 from archivers.stores.base import ObjectStore
 from archivers.tasks import Connections, Executor
 from archivers.writes.held import covered
@@ -49,6 +50,7 @@ class ArchiveState:
 
     is_clean: bool = False
     is_recovered: bool = False  # this run has finished or undone what a crash left
+    report: ArchiveReport | None = None  # what this run has archived so far
     listed: Listed = field(default_factory=dict)
 
 

@@ -92,6 +92,11 @@ class ArchiveReport:
     reasons: Counter[str] = field(default_factory=Counter)
     limit: DeleteLimit | None = None  # where the policy has one
 
+    def archived(self, buckets: int, readings: int) -> None:
+        """Counts what has been copied and verified, and is in the archive."""
+        self.buckets += buckets
+        self.readings += readings
+
     def quarantine(self, found: list[Quarantined]) -> None:
         """Counts each broken bucket once; keeps the first thousand in detail."""
         for bucket in found:

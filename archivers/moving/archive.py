@@ -63,6 +63,7 @@ class ArchiveOptions:
 def archive(context: ArchiveContext, options: ArchiveOptions) -> ArchiveReport:
     """Archives the expired buckets. Returns what was done, and how many buckets stay, by reason."""
     run = ArchiveRun.of(context, rolled_up=options.summary_updater)
+    context.state.report = run.report
     if run.to == "none":
         return run.report
     _check_deletable(run)

@@ -26,6 +26,7 @@ class _DryRun:
 
     def move(self, buckets: BucketSet) -> None:
         """Counts the buckets that would be deleted now, and those that would wait."""
+        self._work.report.archived(len(buckets), buckets.readings)
         self._count(len(buckets), self._work.waits(self._work.now))
 
     def _count(self, buckets: int, waits: str | None) -> None:

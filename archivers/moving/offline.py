@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Collection, Sequence
 from functools import partial
 
@@ -49,6 +50,7 @@ class OfflineRun:
         maker = Maker(work.database.name, work.fence, work.now, timeseries_options)
         self._made: set[str] = set()  # the commits of this run
         self._copied = CopiedBuckets()
+        self._counts = deque[tuple[int, int]]()  # buckets and readings of each copy that is being made
         self._known = KnownCopies(work)
         self._registry = CommitRegistry(work, self._archive, maker)
         self._copies = Copies(self._archive, maker, work.executor, work.check)
@@ -205,6 +207,7 @@ class OfflineRun:
         them."""
         if not self._work.measured:
             self._copied.begin(buckets.batch, *_span_of(buckets))
+        self._counts.append((len(buckets), buckets.readings))
         self._copies.begin(buckets)
         self._settle_copies(self._copies.max_pending)
 
@@ -223,6 +226,7 @@ class OfflineRun:
             manifest = self._registry.commit(copied)
             self._made.add(manifest.commit)
             report = self._work.report
+            report.archived(*self._counts.popleft())
             report.parts += len(manifest.parts)
             report.bytes += manifest.size
             stay = self._waits

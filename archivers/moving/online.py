@@ -179,7 +179,8 @@ class OnlineRun:
 
     def move(self, buckets: BucketSet) -> None:
         """Copies buckets, and deletes those that may go."""
-        spans = buckets.decoded.spans()[np.argsort(buckets.decoded.units)]
+        order, decoded = np.argsort(buckets.decoded.units), buckets.decoded
+        spans, readings = decoded.spans()[order], decoded.columns.lengths[order]
         at = 0
         for piece in chunks(buckets.batch):
             self._work.check()
@@ -188,6 +189,7 @@ class OnlineRun:
             others = piece.take(np.setdiff1d(np.arange(len(piece)), late))
             self._move(others, set(there.values()), spans[at : at + len(piece)])
             self._move_late(piece.take(late))
+            self._work.report.archived(len(piece), int(readings[at : at + len(piece)].sum()))
             self._work.report.bytes += piece.size
             at += len(piece)
 

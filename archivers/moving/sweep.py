@@ -117,8 +117,6 @@ class Sweep:
             return
         readings = buckets.readings  # before they are handed over, and forgotten
         self._archiver.move(buckets)
-        self._work.report.buckets += len(buckets)
-        self._work.report.readings += readings
         self._work.progress("archived readings", readings, self._done)
 
     def _still_movable(self, buckets: BucketSet, first: int, last: int) -> BucketSet:

@@ -157,9 +157,9 @@ class Ledger:
             pass
 
     def finish(
-        self, entry: ObjectId, exit_code: int, outcome: str, counts: Document, error: str | None
+        self, entry: ObjectId, exit_code: int, outcome: str, body: Document, error: str | None
     ) -> None:
-        """Records how the run ended; `counts` is the policy's part of the report."""
+        """Records how the run ended; `body` is the policy's part of the report."""
         is_completed = exit_code in COMPLETED
         if exit_code != REFUSED:
             self._close_earlier(entry, is_completed)
@@ -167,7 +167,7 @@ class Ledger:
             "ended": clock.current(),
             "exit_code": exit_code,
             "outcome": outcome,
-            "counts": counts,
+            "counts": _counts(body),
             "error": None if error is None else hide_secrets(error),
             "open": not is_completed and exit_code != REFUSED,
         }
@@ -307,3 +307,12 @@ def _runs_of(entry: Document) -> int:
 def _since(entry: Document) -> datetime:
     since: datetime = entry["since"] if "since" in entry else entry["started"]
     return since
+
+
+def _counts(body: Document) -> Document:
+    """Returns the numbers of a body. Lists belong in the report, so that the ledger stays small."""
+    return {
+        key: _counts(value) if isinstance(value, dict) else value
+        for key, value in body.items()
+        if not isinstance(value, list)
+    }

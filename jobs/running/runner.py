@@ -236,15 +236,22 @@ class Runner:
         code = InterruptedRun.exit_code if result.stopped else result.exit_code  # not all that is due is done
         if code in COMPLETED and turn.context.state.is_clean:
             lease.leave_clean()
-        counts = _counts(result.body)
-        ledger.finish(entry, code, OUTCOMES[code], counts, result.error or result.stopped)
+        ledger.finish(entry, code, OUTCOMES[code], result.body, result.error or result.stopped)
 
     def _do(self, result: Result, turn: Turn) -> None:
         for step in self.steps:
             turn.context.check()
-            with self.progress.step(step.name, turn.policy.name), result.measures.timed(step.name):
-                done = step.do(turn)
-            result.body.update(done.body if len(self.steps) == 1 else {step.name: done.body})
+            body: Document | None = None
+            try:
+                with self.progress.step(step.name, turn.policy.name), result.measures.timed(step.name):
+                    done = step.do(turn)
+                body = done.body
+            except Exception:
+                body = step.done_so_far(turn)
+                raise
+            finally:
+                if body is not None:
+                    result.body.update(body if len(self.steps) == 1 else {step.name: body})
             result.exit_code = worst_exit_code([result.exit_code, done.exit_code])
 
     def _follow(self, result: Result, turn: Turn, lease: Lease, follower: Follower) -> None:
@@ -335,12 +342,3 @@ def perform(
     chosen = call.policies if policies is None else policies
     with call.database() as database:
         return Runner.of(call, database, steps, options).run_all(chosen)
-
-
-def _counts(body: Document) -> Document:
-    """Returns the numbers of a body. Lists belong in the report, so that the ledger stays small."""
-    return {
-        key: _counts(value) if isinstance(value, dict) else value
-        for key, value in body.items()
-        if not isinstance(value, list)
-    }

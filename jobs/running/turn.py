@@ -51,13 +51,19 @@ def pick(found: Any, *names: str) -> Document:
     return {name: getattr(found, name) for name in names}
 
 
+def _untold(_turn: Turn) -> Document | None:
+    return None
+
+
 @dataclass(frozen=True)
 class Step:
-    """One step of a verb. `by_present`: what it does depends on what time it is. `follows_changes`: it looks
-    for all that has changed since it was done last."""
+    """One step of a verb. `done_so_far`: returns the counts of what it had done when it was stopped, or
+    failed; None where that is not known. `by_present`: what it does depends on what time it is.
+    `follows_changes`: it looks for all that has changed since it was done last."""
 
     name: str
     do: Callable[[Turn], StepResult]
+    done_so_far: Callable[[Turn], Document | None] = _untold
     by_present: bool = False
     follows_changes: bool = False
 

@@ -89,7 +89,8 @@ class Metrics:
         elif step == "archive":
             for key, counter in self._archived.items():
                 counter.labels(policy).inc(body[key])
-            self._left.labels(policy).set(body["left"])
+            if "left" in body:  # else the run was stopped
+                self._left.labels(policy).set(body["left"])
         elif step == "audit":
             found = Tally(it["severity"] for it in body["findings"])
             for severity in ("error", "warning"):

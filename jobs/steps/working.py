@@ -50,6 +50,8 @@ from rollups.rolling.options import RollupOptions, RollupReport, no_report
 
 Body = dict[str, Any]
 LEFT_SOMETHING, NOT_KEPT, FAILED = 3, 4, 1
+#: What an archive run counts as it goes on.
+_COUNTED = ("to", "buckets", "readings", "parts", "bytes", "deleted")
 #: No write takes longer: what was left unfinished before that is of no use.
 ABANDONED = timedelta(days=1)
 #: What a run does in the suite's own collections. Only a restore puts pins.
@@ -160,6 +162,12 @@ def _archive(turn: Turn) -> StepResult:
     return StepResult(body, HaltedError.exit_code if would_stop else LEFT_SOMETHING if stays else 0)
 
 
+def _archived_so_far(turn: Turn) -> Body | None:
+    """Returns the counts of an archive run that was stopped, or failed; not those that only its end tells."""
+    report = turn.context.state.report
+    return None if report is None else pick(report, *_COUNTED)
+
+
 def archivable_through(turn: Turn) -> int | None:
     """Returns up to where readings may be archived (milliseconds); None: no policy rolls them up."""
     found = [_through_of(turn, policy) for policy in (turn.policy, *turn.readers)]
@@ -178,7 +186,7 @@ def _through_of(turn: Turn, policy: Policy) -> int | None:
 
 def _archive_body(report: ArchiveReport, policy: Policy, mended: int) -> Body:
     return {
-        **pick(report, "to", "buckets", "readings", "parts", "bytes", "deleted", "left"),
+        **pick(report, *_COUNTED, "left"),
         "reasons": [{"reason": reason, "count": count} for reason, count in report.reasons.items()],
         "summaries": mended,
         "valueless": valueless(report, policy),
@@ -321,7 +329,7 @@ def finding_body(found: Any) -> Body:
 
 
 ROLLUP = Step("rollup", _roll_up, by_present=True, follows_changes=True)
-ARCHIVE = Step("archive", _archive, by_present=True)
+ARCHIVE = Step("archive", _archive, _archived_so_far, by_present=True)
 EXPIRY = Step("expiry", _expire, by_present=True)
 AUDIT = audit_step()
 VERIFY, CHECK, UNPIN = Step("verify", _verify), Step("check", _check), Step("unpin", _unpin)
