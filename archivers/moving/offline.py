@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import deque
 from collections.abc import Collection, Sequence
 from functools import partial
 
@@ -50,7 +49,6 @@ class OfflineRun:
         maker = Maker(work.database.name, work.fence, work.now, timeseries_options)
         self._made: set[str] = set()  # the commits of this run
         self._copied = CopiedBuckets()
-        self._counts = deque[tuple[int, int]]()  # buckets and readings of each copy that is being made
         self._known = KnownCopies(work)
         self._registry = CommitRegistry(work, self._archive, maker)
         self._copies = Copies(self._archive, maker, work.executor, work.check)
@@ -207,7 +205,6 @@ class OfflineRun:
         them."""
         if not self._work.measured:
             self._copied.begin(buckets.batch, *_span_of(buckets))
-        self._counts.append((len(buckets), buckets.readings))
         self._copies.begin(buckets)
         self._settle_copies(self._copies.max_pending)
 
@@ -226,7 +223,7 @@ class OfflineRun:
             manifest = self._registry.commit(copied)
             self._made.add(manifest.commit)
             report = self._work.report
-            report.archived(*self._counts.popleft())
+            report.archived(manifest.buckets, manifest.readings)
             report.parts += len(manifest.parts)
             report.bytes += manifest.size
             stay = self._waits
