@@ -14,6 +14,7 @@ from archivers.format.archive import OfflineArchive
 from archivers.format.commit_index import Listed
 from archivers.format.keys import UNSIGNED, Keys
 from archivers.records.deletions import Deletions
+from archivers.records.identity import NO_RUN, RunIdentity
 from archivers.records.pins import Pins
 from archivers.records.receipt_files import ReceiptFiles
 from archivers.records.receipts import Receipts
@@ -75,6 +76,7 @@ class ArchiveContext(RunContext):
     executor: Executor
     keys: Keys = UNSIGNED
     fence: int = 0  # of the lease; 0 where nothing is written
+    run: RunIdentity = NO_RUN
     run_is_known: RunIsKnown = no_run_is_known
     state: ArchiveState = field(default_factory=ArchiveState)
 
@@ -117,7 +119,7 @@ class ArchiveContext(RunContext):
     @cached_property
     def deletions(self) -> Deletions:
         """Returns the writer of receipts of deletes for this run."""
-        return Deletions(self.receipts, self.policy, self.fence, self.now, self.keys)
+        return Deletions(self.receipts, self.policy, self.fence, self.now, self.keys, self.run)
 
     @cached_property
     def pins(self) -> Pins:

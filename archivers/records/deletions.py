@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import bson
 import numpy as np
@@ -24,6 +24,7 @@ from pymongo.client_session import ClientSession
 
 from archivers.format.keys import Keys
 from archivers.format.manifest import LastReceipt, Manifest
+from archivers.records.identity import RunIdentity
 from archivers.records.pins import SIZE, fingerprint
 from archivers.records.receipt_files import ReceiptFiles, chained, seal_of
 from archivers.records.receipts import CODEC, COLLECTION, Receipts
@@ -47,15 +48,26 @@ _KEPT_COMMITS = 1000
 _PAGE = 1000
 
 
+class _Last(NamedTuple):
+    """The number and seal of the last receipt, 0 and None before the first; and the server's time."""
+
+    number: int
+    sha256: str | None
+    time: datetime
+
+
 class Deletions:
     """The receipts of one policy's deletes, as one run writes them."""
 
-    def __init__(self, receipts: Receipts, policy: Policy, fence: int, now: datetime, keys: Keys) -> None:
+    def __init__(
+        self, receipts: Receipts, policy: Policy, fence: int, now: datetime, keys: Keys, run: RunIdentity
+    ) -> None:
         self._receipts = receipts
         self._policy = policy
         self._fence = fence
         self._now = now
         self._keys = keys
+        self._run = run
         # A run into an offline archive has checked the heads of its chain when it began.
         self._is_unchecked = policy.archive is not None and policy.archive.to == "online"
 
@@ -75,8 +87,8 @@ class Deletions:
 
     def record_event(self, kind: str, facts: Document, session: ClientSession) -> None:
         """Records a delete, or another event such as a hold, in its transaction."""
-        last = last_receipt(self._receipts, session)
-        self._append(session, kind, last.sequence + 1 if last else 1, last, facts)
+        found = self._last(session)
+        self._append(session, kind, found.number + 1, found, facts)
 
     def record_end(self, facts: Document, session: ClientSession) -> None:
         """Records what `retain.archive` removes for good, in the transaction that does so. Raises
@@ -107,19 +119,28 @@ class Deletions:
     def record_gap(self, named: LastReceipt, session: ClientSession) -> None:
         """Writes a receipt which says that receipts before it are lost. Numbering continues after the last
         one that the archive names."""
-        last = last_receipt(self._receipts, session)
-        facts = {"lost": {"after": last.sequence if last else 0, **named.model_dump()}}
-        self._append(session, "gap", named.sequence + 1, last, facts)
+        found = self._last(session)
+        facts = {"lost": {"after": found.number, **named.model_dump()}}
+        self._append(session, "gap", named.sequence + 1, found, facts)
 
-    def _append(
-        self, session: ClientSession, kind: str, sequence: int, last: LastReceipt | None, facts: Document
-    ) -> None:
+    def _last(self, session: ClientSession) -> _Last:
+        """Returns the last receipt and the server's time, with one command where there is a receipt."""
+        receipts = self._receipts
+        wanted = {"sequence": 1, "sha256": 1, "time": "$$NOW"}
+        found = receipts.collection.find_one({"_id": receipts.identity(LAST)}, wanted, session=session)
+        if found is not None:
+            return _Last(found["sequence"], found["sha256"], found["time"])
+        return _Last(0, None, receipts.collection.database.client.admin.command("hello")["localTime"])
+
+    def _append(self, session: ClientSession, kind: str, sequence: int, last: _Last, facts: Document) -> None:
         receipt = {
             "_id": self._receipts.identity(f"delete-{sequence:010d}"),
             "kind": kind,
             "sequence": sequence,
-            "previous": last.sha256 if last else None,
+            "previous": last.sha256,
             "at": self._now,
+            "done_at": last.time,
+            **self._run.body,
             "fence": self._fence,
             **facts,
         }

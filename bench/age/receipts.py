@@ -16,6 +16,7 @@ from pymongo.database import Database
 
 from archivers.format.keys import UNSIGNED
 from archivers.records.deletions import Deletions
+from archivers.records.identity import NO_RUN
 from archivers.records.receipt_files import ReceiptFiles, move_old
 from archivers.records.receipts import COLLECTION, Receipts
 from archivers.stores import open_store
@@ -63,7 +64,7 @@ def _measured(database: Database[Document], count: int, folder: Path) -> Receipt
 
         def write(session: ClientSession, numbers: range = numbers) -> None:
             for number in numbers:
-                deletions = Deletions(receipts, policy, number, START + number * HOUR, UNSIGNED)
+                deletions = Deletions(receipts, policy, number, START + number * HOUR, UNSIGNED, NO_RUN)
                 held_by = {"commit": _COMMIT, "manifest_sha256": "0" * 64}
                 deletions.record(session, _DELETED, {"positions": [[0, 999]]}, held_by)
 

@@ -27,10 +27,10 @@ from pymongo.client_session import ClientSession
 from pymongo.database import Database
 from pymongo.errors import ConnectionFailure
 
+from archivers.records.identity import RunIdentity
 from config.secrets import hide_secrets
 from jobs import clock
 from jobs.running import lease, machine
-from jobs.version import VERSION
 from rollups.guarded import transaction
 
 COLLECTION = "bucketwise_runs"
@@ -55,7 +55,8 @@ class Run:
     """One entry as people ask for it. `outcome` is "running", "died" or what the exit code means.
 
     It stands for so many consecutive `runs`, the first of which started at `since`; all but the last of them
-    did nothing.
+    did nothing. `now` is the run's, `now_given` that of `--now`, and `taken_at` the server's time when it
+    began. Entries of earlier versions have no `user`, `now_given` and `taken_at`.
     """
 
     run: str
@@ -70,6 +71,11 @@ class Run:
     version: str
     runs: int
     since: datetime
+    now: datetime | None = None
+    host: str | None = None
+    user: str | None = None
+    now_given: datetime | None = None
+    taken_at: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -84,8 +90,9 @@ class Ledger:
     """The entries in `database`: one document a run and policy, or for consecutive runs that did nothing.
 
     `{_id, run, verb, policy, now, started, ended, exit_code, outcome, counts, error, host, holder, fence,
-    version, runs, since, arguments, open}`; `run` is common to the policies of one command, `holder` and
-    `fence` are those of its lease. `open`: it was not completed, and has not been given again. Where it
+    user, version, now_given, taken_at, runs, since, arguments, open}`; `run` is common to the policies of
+    one command; `holder` and `fence` are those of its lease, and `taken_at` is when it was acquired, by the
+    server's clock. `open`: it was not completed, and has not been given again. Where it
     stands for several runs, all but `runs` and `since` is of the last one.
     """
 
@@ -96,7 +103,7 @@ class Ledger:
 
     def start(
         self,
-        run: str,
+        run: RunIdentity,
         verb: str,
         policy: str,
         now: datetime,
@@ -118,7 +125,7 @@ class Ledger:
         self._runs.insert_one(
             {
                 "_id": entry,
-                "run": run,
+                "run": run.run,
                 "verb": verb,
                 "policy": policy,
                 "now": now,
@@ -131,7 +138,10 @@ class Ledger:
                 "host": machine.this_process(),
                 "holder": held.holder,
                 "fence": held.fence,
-                "version": VERSION,
+                "user": run.user,
+                "version": run.version,
+                "now_given": run.now_given,
+                "taken_at": held.taken_at,
                 "runs": 1,
                 "since": started,
                 "arguments": kept,
@@ -272,6 +282,8 @@ class Ledger:
             outcome = DIED
         kept = ("run", "verb", "policy", "started", "ended", "exit_code", "counts", "error", "version")
         stored = {key: document[key] for key in kept}
+        stored |= {key: document.get(key) for key in ("now", "user", "now_given", "taken_at")}
+        stored["host"] = document["host"].get("name")
         return Run(outcome=outcome, runs=_runs_of(document), since=_since(document), **stored)
 
     def _is_alive(self, document: Document) -> bool:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import getpass
 import os
 import socket
+from datetime import datetime
 from pathlib import Path
 from typing import Any
+
+from archivers.records.identity import RunIdentity
+from jobs.version import VERSION
 
 Host = dict[str, Any]
 
@@ -23,13 +27,22 @@ def this_process() -> Host:
     }
 
 
+def user_name() -> str:
+    """Returns the name of who runs this process; the number where there is no name, as in a container."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
 def this_user() -> str:
     """Returns who runs this process, as `user@host`."""
-    try:
-        name = getpass.getuser()
-    except (KeyError, OSError):  # in a container, a user may have a number alone
-        name = str(os.getuid())
-    return f"{name}@{socket.gethostname()}"
+    return f"{user_name()}@{socket.gethostname()}"
+
+
+def this_run(run: str, now_given: datetime | None) -> RunIdentity:
+    """Returns the identity of a run in this process."""
+    return RunIdentity(run, socket.gethostname(), user_name(), VERSION, now_given)
 
 
 def is_known_dead(host: Host) -> bool:

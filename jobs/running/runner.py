@@ -28,6 +28,7 @@ from jobs.call import Call
 from jobs.failures import OUTCOMES, Failure, explain
 from jobs.output.progress import ProgressDisplay
 from jobs.output.report import Result, worst_exit_code
+from jobs.running import machine
 from jobs.running.gauges import gauges
 from jobs.running.lag import Members
 from jobs.running.lease import Lease
@@ -220,7 +221,7 @@ class Runner:
 
     def _do_recorded(self, result: Result, lease: Lease, turn: Turn, gate: Throttler | None) -> None:
         ledger = Ledger(self.database)
-        entry = ledger.start(self.run, self.verb, turn.policy.name, self.now, lease, self.arguments)
+        entry = ledger.start(turn.context.run, self.verb, turn.policy.name, self.now, lease, self.arguments)
         try:
             self._read_on()
             self._do(result, turn)
@@ -303,6 +304,7 @@ class Runner:
             executor=executor,
             keys=self.keys,
             fence=0 if lease is None else lease.fence,
+            run=machine.this_run(self.run, self.now if self.is_now_given else None),
             run_is_known=partial(Ledger(self.database).has_run, policy.name),
             state=ArchiveState(is_clean=lease is not None and lease.is_clean),
             listener=listeners[0](self.database, policy) if listeners else no_listener,

@@ -37,7 +37,7 @@ def plain_table(title: str, *heads: str, right: Collection[str] = ()) -> Table:
 
 def outcome_table(title: str, *heads: str) -> Table:
     """Returns one without rows, whose last column is the outcome."""
-    texts = ("policy", "to", "verb", "started", "ended", "error")
+    texts = ("policy", "to", "verb", "started", "ended", "error", "by")
     return plain_table(title, *heads, "outcome", right=[it for it in heads if it not in texts])
 
 

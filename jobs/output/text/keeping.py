@@ -67,12 +67,18 @@ def event(receipt: Body) -> str:
 
 
 def receipts_table(results: Sequence[Result]) -> RenderableType:
-    """Returns what `receipts` prints: a row for each delete."""
-    table = outcome_table("Receipts", "policy", "number", "at", "from", "buckets", "held by")
+    """Returns what `receipts` prints: a row for each receipt."""
+    table = outcome_table("Receipts", "policy", "number", "at", "done at", "by", "from", "buckets", "held by")
     for result in results:
         for it in result.body.get("deletes", []):
             held = it.get("held_by") or {}
             place = held.get("commit") or held.get("collection") or event(it)
-            row = (number(it["sequence"]), instant(it["at"]), it.get("collection", "–"))
-            table.add_row(result.policy, *row, number(it.get("buckets")), place, outcome(result))
+            when = (number(it["sequence"]), instant(it["at"]), instant(it.get("done_at")), _who(it))
+            what = (it.get("collection", "–"), number(it.get("buckets")), place)
+            table.add_row(result.policy, *when, *what, outcome(result))
     return table
+
+
+def _who(receipt: Body) -> str:
+    """Returns who wrote a receipt, as `user@host`; a dash where it is of an earlier version."""
+    return printable(f"{receipt['user']}@{receipt['host']}") if "user" in receipt else "–"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import shutil
-from datetime import timedelta
+import socket
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from jobs.version import VERSION
 from tests.jobs.command import Ran
 from tests.jobs.place import MINUTES, START, Place
 
@@ -88,6 +91,31 @@ def test_receipts_tell_what_went(place: Place) -> None:
     assert place("receipts", "--json", "--until", "2018-09-01").policy("ticks")["deletes"] == []
     assert place("receipts", "--json", "--since", "2018-09-01").policy("ticks")["deletes"] == [one]
     assert one["held_by"]["commit"][:10] in place("receipts").out
+
+
+def test_receipts_and_ledger_tell_who_worked_and_by_which_clock(place: Place) -> None:
+    before = datetime.now(UTC) - timedelta(seconds=1)
+    assert place("run").code == 0
+    place("hold", "add", "case-17", "--reason", "Litigation")
+    deleted, placed = place("receipts", "--json").policy("ticks")["deletes"]
+    (run,) = place.database.bucketwise_runs.find({"policy": "ticks"})
+    (told,) = place("status", "--json").policy("ticks")["last_runs"]
+    for it in (deleted, placed, told):
+        assert it["host"] == socket.gethostname()
+        assert (it["user"], it["version"]) == (getpass.getuser(), VERSION)
+        assert it["now_given"] == "2018-09-01T00:00:00Z"
+    assert deleted["run"] == told["run"] == run["run"] != placed["run"]
+    assert deleted["at"] == told["now"] == "2018-09-01T00:00:00Z"
+    for since in (deleted["done_at"], placed["done_at"], told["taken_at"]):
+        assert before <= datetime.fromisoformat(since) <= datetime.now(UTC) + timedelta(seconds=1)
+    assert f"{getpass.getuser()}@{socket.gethostname()}" in place("receipts").out
+    # Without --now there is none, and the signed seal covers all of it.
+    place("hold", "release", "case-17", now=None)
+    *_, released = place("receipts", "--json").policy("ticks")["deletes"]
+    assert released["now_given"] is None
+    assert place("audit", "-p", "ticks").code == 0
+    place.database.bucketwise_receipts.update_one({"_id.name": "delete-0000000001"}, {"$set": {"host": "x"}})
+    assert "receipt-differs" in place("audit", "-p", "ticks").out
 
 
 def test_an_audit_tells_of_damage_once_and_of_all_else(place: Place) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from jobs.running import ledger
 from jobs.running.lease import Lease
 from jobs.running.ledger import Ledger
+from jobs.running.machine import this_run
 from tests.jobs.place import NOW, START, Place
 
 Document = dict[str, Any]
@@ -118,7 +119,7 @@ def test_a_run_does_the_roll_up_too(place: Place) -> None:
 def test_one_that_is_at_work_is_not_listed(place: Place) -> None:
     book = Ledger(place.database)
     with Lease(place.database, "ticks") as held:
-        entry = book.start("r", "run", "ticks", START, held)
+        entry = book.start(this_run("r", None), "run", "ticks", START, held)
         assert failed(place) == []
         book.finish(entry, 5, "halted", {}, "a copy differs")
     assert [it["outcome"] for it in failed(place)] == ["halted"]
@@ -128,9 +129,9 @@ def test_one_that_slept_closes_none_that_came_after_it(place: Place) -> None:
     """It ends when another has taken the lease, and failed."""
     book = Ledger(place.database)
     with Lease(place.database, "ticks") as held:
-        slept = book.start("r1", "run", "ticks", START, held)
+        slept = book.start(this_run("r1", None), "run", "ticks", START, held)
     with Lease(place.database, "ticks") as held:
-        book.finish(book.start("r2", "run", "ticks", START, held), 1, "failed", {}, "why")
+        book.finish(book.start(this_run("r2", None), "run", "ticks", START, held), 1, "failed", {}, "why")
     book.finish(slept, 0, "done", {"rollup": {"readings": 1}}, None)
     assert [it["error"] for it in failed(place)] == ["why"]
 

@@ -23,6 +23,7 @@ from pymongo.monitoring import CommandListener, CommandStartedEvent
 from jobs.running import lease, ledger, machine
 from jobs.running.lease import Lease
 from jobs.running.ledger import Ledger
+from jobs.running.machine import this_run
 
 Db = Database[dict[str, Any]]
 NOW = datetime(2018, 9, 1, tzinfo=UTC)
@@ -31,7 +32,7 @@ NOW = datetime(2018, 9, 1, tzinfo=UTC)
 def test_a_run_is_entered_at_its_start_and_finished_at_its_end(database: Db) -> None:
     book = Ledger(database)
     with Lease(database, "ticks") as held:
-        entry = book.start("r1", "run", "ticks", NOW, held)
+        entry = book.start(this_run("r1", None), "run", "ticks", NOW, held)
         (running,) = book.last_runs("ticks", 5)
         assert (running.outcome, running.ended, running.exit_code) == ("running", None, None)
         assert (running.run, running.verb, running.policy) == ("r1", "run", "ticks")
@@ -54,7 +55,7 @@ def test_its_indexes_are_looked_at_by_a_policy_s_first_run_and_now_and_then(data
     for fence in (1, 2, 100, 101, 102, 201):
         leases.replace_one({"_id": "ticks"}, {"fence": fence - 1}, upsert=True)
         with Lease(database, "ticks") as held:
-            Ledger(database).start("r", "run", "ticks", NOW, held)
+            Ledger(database).start(this_run("r", None), "run", "ticks", NOW, held)
         if len(runs.index_information()) > 2:
             looked_at.add(held.fence)
             runs.drop_indexes()
@@ -65,8 +66,8 @@ def test_the_last_runs_come_newest_first_and_by_policy(database: Db) -> None:
     book = Ledger(database)
     with Lease(database, "ticks") as held:
         for name in ("r1", "r2", "r3"):
-            book.finish(book.start(name, "run", "ticks", NOW, held), 0, "done", {}, None)
-        book.start("other", "run", "iot", NOW, held)
+            book.finish(book.start(this_run(name, None), "run", "ticks", NOW, held), 0, "done", {}, None)
+        book.start(this_run("other", None), "run", "iot", NOW, held)
     assert [run.run for run in book.last_runs("ticks", 2)] == ["r3", "r2"]
 
 
@@ -74,7 +75,7 @@ def test_a_run_whose_lease_has_ended_has_died(database: Db) -> None:
     """Also on another machine, of whose processes nothing is known here."""
     book = Ledger(database)
     with Lease(database, "ticks") as held:
-        book.start("r1", "run", "ticks", NOW, held)
+        book.start(this_run("r1", None), "run", "ticks", NOW, held)
         database[ledger.COLLECTION].update_one({}, {"$set": {"host.boot_id": "another"}})
         assert book.last_runs("ticks", 1)[0].outcome == "running"
         expired = datetime.now(UTC) - timedelta(days=1)
@@ -89,7 +90,7 @@ def test_a_run_whose_process_is_gone_has_died(database: Db) -> None:
         gone.wait()
     book = Ledger(database)
     with Lease(database, "ticks") as held:
-        book.start("r1", "run", "ticks", NOW, held)
+        book.start(this_run("r1", None), "run", "ticks", NOW, held)
         database[ledger.COLLECTION].update_one({}, {"$set": {"host.pid": gone.pid}})
         assert book.last_runs("ticks", 1)[0].outcome == "died"
 
@@ -98,11 +99,11 @@ def test_who_takes_the_lease_marks_what_died_before(database: Db) -> None:
     """However many there are. One that only slept still says how it ended."""
     book = Ledger(database)
     with Lease(database, "ticks") as held:
-        slept, _ = [book.start(name, "run", "ticks", NOW, held) for name in ("r1", "r2")]
-        elsewhere = book.start("r3", "run", "iot", NOW, held)
+        slept, _ = [book.start(this_run(name, None), "run", "ticks", NOW, held) for name in ("r1", "r2")]
+        elsewhere = book.start(this_run("r3", None), "run", "iot", NOW, held)
     with Lease(database, "ticks") as held:
-        now = book.start("r4", "run", "ticks", NOW, held)
-        assert book.start("r5", "run", "ticks", NOW, held)
+        now = book.start(this_run("r4", None), "run", "ticks", NOW, held)
+        assert book.start(this_run("r5", None), "run", "ticks", NOW, held)
         assert [run.outcome for run in book.last_runs("ticks", 0)] == ["running", "running", "died", "died"]
     runs = {it["_id"]: it["outcome"] for it in database[ledger.COLLECTION].find()}
     assert (runs[slept], runs[elsewhere], runs[now]) == ("died", "running", "running")
@@ -116,9 +117,9 @@ def test_completed_is_what_ended_without_failing(database: Db) -> None:
     with Lease(database, "ticks") as held:
         started = {}
         for name, verb, code in [("a", "run", 0), ("b", "run", 3), ("c", "run", 1), ("d", "rollup", 0)]:
-            book.finish(book.start(name, verb, "ticks", NOW, held), code, "x", {}, None)
+            book.finish(book.start(this_run(name, None), verb, "ticks", NOW, held), code, "x", {}, None)
             started[name] = book.last_runs("ticks", 1)[0].started
-        book.start("e", "run", "ticks", NOW, held)
+        book.start(this_run("e", None), "run", "ticks", NOW, held)
     assert book.last_completed("ticks", "run") == started["b"]
     assert book.last_completed("iot", "run") is None
 
@@ -128,7 +129,7 @@ def test_a_run_of_the_future_is_not_the_last_one(database: Db) -> None:
     book = Ledger(database)
     with Lease(database, "ticks") as held:
         for name in ("r1", "r2"):
-            book.finish(book.start(name, "run", "ticks", NOW, held), 0, "done", {}, None)
+            book.finish(book.start(this_run(name, None), "run", "ticks", NOW, held), 0, "done", {}, None)
     first = book.last_runs("ticks", 2)[1].started
     wrong = datetime.now(UTC) + timedelta(days=3650)
     database[ledger.COLLECTION].update_one({"run": "r2"}, {"$set": {"started": wrong}})
@@ -145,7 +146,7 @@ def run_once(
     """Enters a run, and says how it ended, as the runner does."""
     book = Ledger(database)
     with Lease(database, policy) as held:
-        entry = book.start(uuid4().hex, verb, policy, NOW, held)
+        entry = book.start(this_run(uuid4().hex, None), verb, policy, NOW, held)
         book.finish(entry, code, "done", counts, None if code == 0 else "it failed")
         if code in ledger.COMPLETED:
             book.remove_old(verb, held, timedelta(days=90))
@@ -209,7 +210,7 @@ def test_entries_of_earlier_releases_are_joined_and_told(database: Db) -> None:
 def test_a_run_that_still_works_shares_nothing(database: Db) -> None:
     book = Ledger(database)
     with Lease(database, "ticks") as slept:
-        entry = book.start("slept", "run", "ticks", NOW, slept)
+        entry = book.start(this_run("slept", None), "run", "ticks", NOW, slept)
     run_once(database)
     assert [(it.outcome, it.runs) for it in book.last_runs("ticks", 5)] == [("done", 1), ("died", 1)]
     book.finish(entry, 0, "done", NOTHING, None)
