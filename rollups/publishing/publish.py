@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import islice
+from typing import NamedTuple
 
 from buckets.fields.selectors import Selector, selects
 from buckets.fields.times import DAY_MS, as_ms
@@ -33,6 +34,16 @@ class PublishError(BucketwiseError):
     """Redis can't be brought up to date now."""
 
 
+class _Meta(NamedTuple):
+    """What Redis says of its keys. Whoever writes keys says whose they are; only a publication of all series
+    says by which `layout`, before it begins, and one that ends, its `number`. So in a Redis that was
+    emptied meanwhile the layout is missing."""
+
+    owner: str | None = None
+    layout: str | None = None
+    number: int | None = None
+
+
 @dataclass(frozen=True)
 class Publisher:
     """Publishes one policy. `present`: by the clock, as Redis counts; `redis`: what is kept, and where."""
@@ -46,14 +57,15 @@ class Publisher:
         """Publishes the summaries that `changed` names, and those that earlier runs have left; or everything.
         Returns how many keys of series were written or removed. Raises PublishError."""
         state = self._states.load()
+        meta = self._meta(state)
         is_unknown = state.pending and (changed is None or not changed.is_noted or changed.is_all)
-        is_lost = self._is_lost(state) and state.whole is None
+        is_lost = self._is_lost(meta, state) and state.whole is None
         is_new = everything or is_unknown or is_lost or state.settings != self._settings
         changed_series = [] if is_new or changed is None or changed.is_all else list(changed.series.values())
         if not is_new and not changed_series and state.whole is None:
             return self._finish(state, 0)
-        state = self._begin(state, whole=is_new)
-        writer = self._writer(state.number)
+        state = self._begin(state, meta, whole=is_new)
+        writer = self._writer(state)
         for at in range(0, len(changed_series), SERIES):
             self.context.check()
             writer.put_changed(changed_series[at : at + SERIES])
@@ -61,25 +73,33 @@ class Publisher:
         if state.whole is not None:
             self._put_all(writer, state.whole)
         self._sweep(writer)
-        self.ask([("HSET", self._keys.meta, "number", state.number), self._expire_meta])
-        return self._finish(state, writer.written)
+        self.ask([*self._keyspace.claim(state.owner), ("HSET", self._keys.meta, "number", state.number)])
+        written = self._finish(state, writer.written)
+        if self._is_lost(self._meta(state), state):
+            raise PublishError(
+                f"Redis was emptied while keys under {self._keys.base}: were written. The next run, or "
+                "`bucketwise publish`, writes all of them again"
+            )
+        return written
 
     def forget(self, selector: Selector) -> int:
         """Brings series up to date of which summaries were erased: all keys are looked at. Returns how many
         keys of series were written or removed. Raises PublishError."""
         state = self._states.load()
-        self._is_lost(state)  # raises where these are not our keys
+        self._meta(state)  # raises where these are not our keys
+        if state.number == 0:
+            return 0
         members = {key.partition("{")[2].rstrip("}") for key in self._scan_keys() if key.endswith("}")}
         series = (series_of(it, self._fields) for it in members)
         chosen = (it for it in series if len(it) == len(self._fields))
-        writer = self._writer(state.number)
+        writer = self._writer(state)
         writer.put(it for it in chosen if selects(it, self.context.policy, selector))
         return writer.written
 
     def backlog_reason(self) -> str | None:
         """Returns why Redis is not up to date; None if it is. Raises PublishError. Changes nothing."""
         state = self._states.load()
-        is_lost = self._is_lost(state)
+        is_lost = self._is_lost(self._meta(state), state)
         if state.number == 0:
             return "nothing is published yet"
         if state.settings != self._settings:
@@ -120,10 +140,6 @@ class Publisher:
         longest = max([2 * self._levels[0].row.length, *lengths])
         return Keyspace(self._keys, self._fields, self.redis.secondary, longest + DAY_MS)
 
-    @property
-    def _expire_meta(self) -> tuple[str, str, int]:
-        return "PEXPIRE", self._keys.meta, self._keyspace.keep + DAY_MS
-
     @cached_property
     def _settings(self) -> str:
         """Returns what all keys depend on."""
@@ -135,34 +151,39 @@ class Publisher:
     def _layout(self) -> str:
         return json.dumps([self._fields, self.redis.secondary])
 
-    def _writer(self, publication: int) -> SeriesWriter:
+    def _writer(self, state: PublishState) -> SeriesWriter:
         newest = Newest(self.context, self._levels, self._counts)
-        return SeriesWriter(newest, self._keyspace, self.ask, publication, as_ms(self.present))
+        return SeriesWriter(newest, self._keyspace, self.ask, state, as_ms(self.present))
 
-    def _is_lost(self, state: PublishState) -> bool:
-        """Returns whether Redis has lost what was published, or part of it: more than has expired. Raises
-        PublishError where the keys are somebody else's."""
-        [[owner, published]] = self.ask([("HMGET", self._keys.meta, "owner", "number")])
+    def _meta(self, state: PublishState) -> _Meta:
+        """Returns what Redis says of the keys. Raises PublishError where they are somebody else's."""
+        [[owner, layout, number]] = self.ask([("HMGET", self._keys.meta, "owner", "layout", "number")])
         if owner is not None and owner != state.owner:
             raise PublishError(self._foreign_key(self._keys.meta))
-        if owner is None and state.expires is not None and state.expires <= self.present:
-            return False
-        return as_number(published) != state.number
+        return _Meta(owner, layout, as_number(number))
 
-    def _begin(self, before: PublishState, *, whole: bool) -> PublishState:
+    def _is_lost(self, meta: _Meta, state: PublishState) -> bool:
+        """Returns whether Redis has lost what was published, or part of it: more than has expired."""
+        if meta == _Meta() and state.expires is not None and state.expires <= self.present:
+            return False
+        return meta.layout is None or meta.number != state.number
+
+    def _begin(self, before: PublishState, meta: _Meta, *, whole: bool) -> PublishState:
         """Records in Redis who owns the keys, before the first one is written. Removes the keys under
         an earlier prefix."""
-        [[owner, layout]] = self.ask([("HMGET", self._keys.meta, "owner", "layout")])
-        if owner is None and (foreign := next(self._scan_keys(), None)):
+        is_ours = meta.owner is not None or meta.number == before.number  # emptied under an earlier version
+        if not is_ours and (foreign := next(self._scan_keys(), None)):
             raise PublishError(self._foreign_key(foreign))
         base = json.loads(before.settings)[0] if before.settings else self._keys.base
         if base != self._keys.base:
             prefix = base.removesuffix(f":{self.context.policy.name}")
             replace(self, redis=self.redis.model_copy(update={"prefix": prefix})).remove(before.owner)
         state = self._states.begin(self._settings, whole=whole)
-        if layout is not None and layout != self._layout:
-            self._remove_index(*json.loads(layout))
-        self.ask([("HSET", self._keys.meta, "owner", state.owner, "layout", self._layout), self._expire_meta])
+        if meta.layout is not None and meta.layout != self._layout:
+            self._remove_index(*json.loads(meta.layout))
+        if whole or meta.layout is None:
+            layout = "HSET", self._keys.meta, "layout", self._layout
+            self.ask([*self._keyspace.claim(state.owner), layout])
         return state
 
     def _foreign_key(self, key: str) -> str:
@@ -200,9 +221,10 @@ class Publisher:
         except PublishError:  # not allowed any more, say: it goes in its time
             return
         if found == owner:
-            self._remove_index(*json.loads(layout))
+            if layout is not None:
+                self._remove_index(*json.loads(layout))
             for members in self._scan_members():
-                self._writer(0).remove(members)
+                self._writer(PublishState()).remove(members)
             self.ask([("UNLINK", self._keys.series, self._keys.expires, self._keys.meta)])
 
     def _remove_index(self, fields: list[str], secondary: str | None) -> None:

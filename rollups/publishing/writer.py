@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from buckets.columns import Series
+from buckets.fields.times import DAY_MS
 from buckets.models.series import series_key
 from rollups.publishing.documents import Document, as_fields, as_json
 from rollups.publishing.keys import Keys, member_of, series_of
 from rollups.publishing.newest import Newest
-from rollups.publishing.state import ChangedSeries
+from rollups.publishing.state import ChangedSeries, PublishState
 
 Command = tuple[str | int, ...]
 #: Sends commands in one request and returns the replies. Raises where one was refused.
@@ -48,6 +49,12 @@ class Keyspace:
             return None
         return self.keys.index_key(self.secondary, series[self.fields.index(self.secondary)])
 
+    def claim(self, owner: str) -> list[Command]:
+        """Returns the commands that say whose the keys are. They go with each request that writes some, so
+        that keys are known for ours whenever Redis is emptied."""
+        meta = self.keys.meta
+        return [("HSET", meta, "owner", owner), ("PEXPIRE", meta, self.keep + DAY_MS)]
+
     def keys_of(self, member: str) -> list[str]:
         """Returns the keys that a series may have."""
         return [self.keys.of(kind, member) for kind in KINDS]
@@ -55,13 +62,13 @@ class Keyspace:
 
 @dataclass
 class SeriesWriter:
-    """Writes series for the publication `number`. `present`: milliseconds since 1970. `written` counts the
-    keys of series that were written or removed."""
+    """Writes series for the publication that `state` counts. `present`: milliseconds since 1970. `written`
+    counts the keys of series that were written or removed."""
 
     newest: Newest
     keyspace: Keyspace
     ask: Ask
-    number: int
+    state: PublishState
     present: int
     written: int = 0
     _waiting: list[Command] = field(default_factory=list)
@@ -130,11 +137,11 @@ class SeriesWriter:
         if newest and newest[0]["start_ms"] >= start:
             commands += [("DEL", self.keyspace.keys.of("last", member)), self._last(member, newest[0])]
         else:
-            commands.append(("HSET", self.keyspace.keys.of("last", member), "version", self.number))
+            commands.append(("HSET", self.keyspace.keys.of("last", member), "version", self.state.number))
         self._queue(series, commands)
 
     def _last(self, member: str, document: Document) -> Command:
-        fields = {**as_fields(document), "version": str(self.number)}
+        fields = {**as_fields(document), "version": str(self.state.number)}
         return "HSET", self.keyspace.keys.of("last", member), *(it for pair in fields.items() for it in pair)
 
     def _queue(self, series: Series, commands: list[Command]) -> None:
@@ -156,7 +163,7 @@ class SeriesWriter:
         index_keys = [(self.keyspace.index_key(series), member) for member, series in self._series.items()]
         sets += [("SADD", key, member) for key, member in index_keys if key is not None]
         sets += [("PEXPIRE", key, self.keyspace.keep) for key in dict.fromkeys(it[1] for it in sets)]
-        self.ask([*sets, *self._waiting])
+        self.ask([*self.keyspace.claim(self.state.owner), *sets, *self._waiting])
         self.newest.context.progress("published series", len(self._series))
         self._waiting, self._series = [], {}
 

@@ -319,6 +319,52 @@ def test_a_publication_goes_on_where_it_stopped(
     assert stage.held() == stage.expected()
 
 
+@pytest.mark.parametrize("everything", [True, False], ids=["all", "changed"])
+def test_a_redis_that_is_emptied_meanwhile_is_written_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, everything: bool
+) -> None:
+    """Before or after each of its requests: at the latest the next run writes all of it, and no key of ours
+    passes for another's."""
+    monkeypatch.setattr(publishing, "SERIES", 1)
+    ask, asked, at, told = Link.ask, 0, 0, 0
+
+    def emptied(self: Link, commands: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        if asked == at:
+            stage.client.flushall()
+        return ask(self, commands)
+
+    while asked >= at:
+        stage.well()
+        for hour in (8, 9):
+            stage.add(("MDB", 7)[hour - 8], hour, float(at))
+        at, asked = at + 1, 0
+        with monkeypatch.context() as patch:
+            patch.setattr(Link, "ask", emptied)
+            result = stage.publish(everything=True) if everything else stage.run()[0]
+        is_whole = stage.held() == stage.expected()
+        error = result.error if everything else result.body["publish"].get("error")
+        told += "was emptied" in (error or "")
+        assert is_whole or stage.behind() != [], at
+        assert is_whole or error, at
+        assert stage.publish(everything=at % 2 == 0).exit_code == 0, at
+        assert stage.held() == stage.expected(), at
+        assert stage.behind() == [], at
+    assert at > 5
+    assert told > 2
+
+
+def test_keys_that_an_emptied_redis_got_without_their_owner_are_taken_over(stage: Stage) -> None:
+    """As earlier versions left them."""
+    stage.well()
+    stage.client.hdel("bw:ticks:meta", "owner", "layout")
+    stage.client.delete("bw:ticks:last:{MDB:NYSE}")
+    assert stage.behind() != []
+    assert stage.well() == 9
+    assert stage.held() == stage.expected()
+
+
 def test_a_reader_never_sees_half(stage: Stage) -> None:
     stage.well()
     faults: list[Any] = []
