@@ -63,7 +63,7 @@ def offline_archive(
     to it."""
     if policy.archive is None or policy.archive.to != "offline" or connections.store is None:
         return None
-    receipts = Receipts(connections.database, policy.name)
+    receipts = Receipts(connections.database, policy.identity)
     known = {} if listed is None else listed
     return OfflineArchive(policy, connections.store, Registry(receipts), keys, known)
 
@@ -109,7 +109,7 @@ class ArchiveContext(RunContext):
     @property
     def receipts(self) -> Receipts:
         """Returns the receipts of the policy."""
-        return Receipts(self.database, self.policy.name)
+        return Receipts(self.database, self.policy.identity)
 
     @property
     def receipt_files(self) -> ReceiptFiles:
@@ -130,7 +130,7 @@ class ArchiveContext(RunContext):
     def freezes(self) -> list[Hold]:
         """Returns the holds that keep buckets from moving, as of the first call. Transactions that delete
         look for holds placed since."""
-        return Holds(self.database, self.policy.name).active(frozen=True)
+        return Holds(self.database, self.policy.identity).active(frozen=True)
 
     def frozen(self, decoded: Decoded) -> dict[int, Hold]:
         """Returns which buckets of a batch a hold keeps from moving: index -> the hold."""

@@ -150,6 +150,7 @@ class Policy(Table):
     """A table `policies.NAME` of the policy file. Field names are dotted paths into documents."""
 
     name: str
+    id: str | None = None  # the name that its records and its archive were begun under; None: its own
     collection: str
     model: Literal["reading", "slots", "samples", "timeseries"]
     time_field: str | None = None
@@ -185,6 +186,12 @@ class Policy(Table):
 
     def __hash__(self) -> int:  # a dict has none
         return hash((self.name, self.collection, self.model))
+
+    @property
+    def identity(self) -> str:
+        """Returns the name under which its records and its archive are kept: it stays when `name`, which
+        people see, changes."""
+        return self.id or self.name
 
     @property
     def series_names(self) -> tuple[str, ...]:

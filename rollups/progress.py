@@ -47,14 +47,14 @@ class Progress:
 def load(database: Database[Document], policy: Policy) -> Progress:
     """Returns how far a policy is rolled up: nowhere, where nothing is yet, or was with settings that gave
     other summaries."""
-    return _progress(progress_collection(database).find_one({"_id": policy.name}), policy)
+    return _progress(progress_collection(database).find_one({"_id": policy.identity}), policy)
 
 
 def load_all(database: Database[Document], policies: Sequence[Policy]) -> dict[str, Progress]:
     """Returns how far several policies are rolled up, by name."""
-    named = {"_id": {"$in": [it.name for it in policies]}}
+    named = {"_id": {"$in": [it.identity for it in policies]}}
     found = {it["_id"]: it for it in progress_collection(database).find(named)} if policies else {}
-    return {it.name: _progress(found.get(it.name), it) for it in policies}
+    return {it.name: _progress(found.get(it.identity), it) for it in policies}
 
 
 def _progress(found: Document | None, policy: Policy) -> Progress:
@@ -85,7 +85,7 @@ def _bookmark(found: Document | None) -> Bookmark | None:
 def store(database: Database[Document], policy: Policy, progress: Progress) -> None:
     """Stores how far a policy is rolled up. Call it only once the writes of its summaries are
     acknowledged."""
-    document: Document = {"_id": policy.name, "fingerprint": fingerprint(policy)}
+    document: Document = {"_id": policy.identity, "fingerprint": fingerprint(policy)}
     document |= {f"{level}_through": DatetimeMS(ms) for level, ms in progress.through.items()}
     if policy.rollup is not None and policy.rollup.levels:
         document["targets"] = {level.name: level.collection for level in policy.rollup.levels}
@@ -95,12 +95,12 @@ def store(database: Database[Document], policy: Policy, progress: Progress) -> N
             "collections": [{"name": name, "uuid": it} for name, it in bookmark.collections.items()],
             "live": [{"from": DatetimeMS(start), "to": DatetimeMS(end)} for start, end in bookmark.live],
         }
-    progress_collection(database).replace_one({"_id": policy.name}, document, upsert=True)
+    progress_collection(database).replace_one({"_id": policy.identity}, document, upsert=True)
 
 
 def mark_id(policies: Sequence[Policy]) -> Document:
     """Returns the `_id` of the mark of one policy, or of that which several have in common."""
-    return {"mark": policies[0].name if len(policies) == 1 else None}
+    return {"mark": policies[0].identity if len(policies) == 1 else None}
 
 
 def leave_mark(database: Database[Document], policies: Sequence[Policy]) -> str:
@@ -129,14 +129,14 @@ def note_gone(database: Database[Document], policy: Policy, before: Mapping[Leve
     known = gone_before(database, policy)
     noted = known | {level: max(ms, known.get(level, ms)) for level, ms in before.items()}
     if noted != known:
-        document: Document = {"_id": {"gone": policy.name}, "fingerprint": fingerprint(policy)}
+        document: Document = {"_id": {"gone": policy.identity}, "fingerprint": fingerprint(policy)}
         document |= {level: DatetimeMS(ms) for level, ms in noted.items()}
         progress_collection(database).replace_one({"_id": document["_id"]}, document, upsert=True)
 
 
 def gone_before(database: Database[Document], policy: Policy) -> dict[LevelName, int]:
     """Returns what `note_gone` recorded. A `retain` that is longer now does not bring them back."""
-    found = progress_collection(database).find_one({"_id": {"gone": policy.name}})
+    found = progress_collection(database).find_one({"_id": {"gone": policy.identity}})
     if found is None or found.get("fingerprint") != fingerprint(policy):
         return {}
     return {level.name: milliseconds(found[level.name]) for level in levels_of(policy) if level.name in found}
@@ -146,24 +146,24 @@ def note_ended(database: Database[Document], policy: Policy, before: int) -> Non
     """Records that archived readings from before this instant (milliseconds) may have gone for good. Whatever
     the policy says later, summaries of them can't be made again."""
     update = {"$max": {"before": DatetimeMS(before)}}
-    progress_collection(database).update_one({"_id": {"ended": policy.name}}, update, upsert=True)
+    progress_collection(database).update_one({"_id": {"ended": policy.identity}}, update, upsert=True)
 
 
 def ended_before(database: Database[Document], policy: Policy) -> int | None:
     """Returns what `note_ended` recorded last; None where no archived reading has gone."""
-    found = progress_collection(database).find_one({"_id": {"ended": policy.name}})
+    found = progress_collection(database).find_one({"_id": {"ended": policy.identity}})
     return None if found is None else milliseconds(found["before"])
 
 
 def is_fit_proven(database: Database[Document], policy: Policy) -> bool:
     """Returns whether a sample has shown that the policy, as it reads documents now, fits them."""
-    found = progress_collection(database).find_one({"_id": {"fit": policy.name}})
+    found = progress_collection(database).find_one({"_id": {"fit": policy.identity}})
     return found is not None and found.get("layout") == layout_fingerprint(policy)
 
 
 def note_fit(database: Database[Document], policy: Policy, now: datetime) -> None:
     """Records that the policy, with its present layout, has been seen to fit its documents."""
-    document = {"_id": {"fit": policy.name}, "layout": layout_fingerprint(policy), "proven": now}
+    document = {"_id": {"fit": policy.identity}, "layout": layout_fingerprint(policy), "proven": now}
     progress_collection(database).replace_one({"_id": document["_id"]}, document, upsert=True)
 
 

@@ -131,9 +131,9 @@ class RemovedFile(NamedTuple):
 def removed_files_of(store: ObjectStore, erasure: Erasure) -> Iterator[RemovedFile]:
     """Yields the files under `superseded/` of commits in the range that hold something of the series.
     Overflow goes with the bucket that it refers to."""
-    prefix, within = superseded_prefix(erasure.policy.name), erasure.within
+    prefix, within = superseded_prefix(erasure.policy.identity), erasure.within
     for found in store.list(prefix):
-        commit = commit_of_superseded(erasure.policy.name, found.key)
+        commit = commit_of_superseded(erasure.policy.identity, found.key)
         if commit is None or not commit.may_hold(within.start_ms, within.end_ms):
             continue
         try:

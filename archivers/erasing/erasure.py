@@ -47,7 +47,7 @@ class Erasure:
     def text(self) -> str:
         """Returns the request as one text, of which a keyed hash is kept."""
         request = sorted(self.series.items()), self.within.start_ms, self.within.end_ms
-        return json.dumps([self.policy.name, *request], ensure_ascii=False)
+        return json.dumps([self.policy.identity, *request], ensure_ascii=False)
 
     @cached_property
     def matcher(self) -> TextMatcher:

@@ -26,7 +26,7 @@ def holds_on(
     for policy in (erasure.policy, *others):
         mine, its = erasure.policy.stored_series, policy.stored_series
         selector = {name: text for name, text in erasure.series.items() if its.get(name) == mine[name]}
-        for hold in Holds(context.database, policy.name).active(session):
+        for hold in Holds(context.database, policy.identity).active(session):
             is_frozen = hold.freeze and policy is erasure.policy
             if hold.touches(start, end) and (is_frozen or hold.may_cover(selector)):
                 found.append(hold)

@@ -136,8 +136,8 @@ def count_records(context: ArchiveContext, erasure: Erasure) -> Counter[str]:
 def unreached(context: ArchiveContext, erasure: Erasure) -> Iterator[Remaining]:
     """Yields the places that an erasure does not reach. Only older versions of files count as found."""
     if context.store is not None and context.to == "offline":
-        yield from _older_versions(context.store, erasure.policy.name)
-        yield Remaining(f"{context.store.url}/{erasure.policy.name}/meta", _DIGESTS, False)
+        yield from _older_versions(context.store, erasure.policy.identity)
+        yield Remaining(f"{context.store.url}/{erasure.policy.identity}/meta", _DIGESTS, False)
     if not erasure.matcher.is_whole and not erasure.within.is_bounded:
         yield Remaining("collections and files", _NUMBERS, False)
     yield Remaining("the oplog of MongoDB", _OPLOG, False)

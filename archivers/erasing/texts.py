@@ -66,7 +66,7 @@ class TextSearch:
             yield from counted(archive.place(commit), _WHAT, count)
 
     def _beside(self, archive: OfflineArchive) -> Iterator[Remaining]:
-        for found in archive.store.list(f"{self._policy.name}/meta/"):
+        for found in archive.store.list(f"{self._policy.identity}/meta/"):
             self._context.check()
             place = f"{archive.store.url}/{found.key}"
             try:
@@ -87,7 +87,7 @@ def _is_of_another(document: dict[str, object], policy: Policy) -> bool:
     identity = document.get("_id")
     if named is None and hasattr(identity, "get"):
         named = identity.get("policy")
-    return named not in (None, policy.name)
+    return named not in (None, policy.identity)
 
 
 def _unpacked(document: dict[str, object]) -> dict[str, object]:

@@ -121,7 +121,7 @@ def _without_namesakes(piece: Batch) -> Iterator[Batch]:
 
 
 def _restored_as_archived(context: ArchiveContext, manifest: Manifest, piece: Batch) -> int:
-    database, (main, overflow) = context.database, scratch(context.policy.name)
+    database, (main, overflow) = context.database, scratch(context.policy.identity)
     if manifest.timeseries is not None:
         database.create_collection(main, timeseries=manifest.timeseries)
         try:
@@ -141,7 +141,7 @@ def _restored_as_archived(context: ArchiveContext, manifest: Manifest, piece: Ba
 
 
 def _drop(context: ArchiveContext) -> None:
-    for name in scratch(context.policy.name):
+    for name in scratch(context.policy.identity):
         context.database.drop_collection(name)
 
 

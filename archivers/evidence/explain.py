@@ -147,7 +147,7 @@ def _end(context: ArchiveContext, found: FoundBucket, last: int) -> End | None:
 
 def _holds(context: ArchiveContext, policy: Policy, decoded: Decoded) -> list[Hold]:
     """Returns the holds that cover a bucket, decoded as `policy` says."""
-    holds = Holds(context.database, context.policy.name).active()
+    holds = Holds(context.database, context.policy.identity).active()
     return [it for it in holds if covered(decoded, policy, [it])]
 
 

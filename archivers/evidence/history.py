@@ -55,7 +55,7 @@ class BucketHistory:
         return sorted(dict.fromkeys(events), key=lambda it: (it.at is None, it.at and as_ms(it.at)))
 
     def _quarantined(self, raw_id: bytes) -> Iterator[Event]:
-        name = {"policy": self._context.policy.name, "id": without_uuid(as_queried(raw_id))}
+        name = {"policy": self._context.policy.identity, "id": without_uuid(as_queried(raw_id))}
         records = self._context.database.get_collection(quarantine.COLLECTION, codec_options=TOLERANT)
         for it in records.find({"_id": name}):
             yield Event(it["first_seen"], "quarantined", detail=f"{it['field']}: {it['reason']}")

@@ -137,7 +137,7 @@ class InventoryReader:
     def _held(self, grid: Grid, session: ClientSession) -> Counts:
         """Returns how many holds cover some of each row."""
         counts = grid.zeros()
-        for hold in Holds(self._context.database, self._context.policy.name).active(session):
+        for hold in Holds(self._context.database, self._context.policy.identity).active(session):
             if hold.may_cover(self._selector) and hold.touches(grid.start, grid.end):
                 counts[grid.rows(hold.within.start_ms, hold.within.end_ms - 1)] += 1
         return counts

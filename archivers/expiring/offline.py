@@ -131,7 +131,7 @@ class OfflineExpiry:
     def _holding(self, manifests: Sequence[Manifest], session: ClientSession | None) -> list[str]:
         """Returns the names of the holds that cover some of these."""
         policy = self.context.policy
-        holds = Holds(self.context.database, policy.name).active(session)
+        holds = Holds(self.context.database, policy.identity).active(session)
         return [hold.name for hold in holds if any(may_cover(hold, it, policy) for it in manifests)]
 
     def _decide(

@@ -169,7 +169,7 @@ class OnlineExpiry:
 
     def _sort(self, piece: Batch, session: ClientSession | None) -> SortedBuckets:
         policy = self.context.policy
-        holds = Holds(self.context.database, policy.name).active(session)
+        holds = Holds(self.context.database, policy.identity).active(session)
         held = self._covered(piece, holds, session) if holds else {}
         live: set[bytes] = set()
         if not self.context.kept:

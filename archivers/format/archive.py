@@ -72,7 +72,7 @@ class OfflineArchive(ArchivedCommits):
         """Records which database owns the archive: runs of another one would clear what this one's have not
         committed yet. `owner` is random, and kept in the database. Raises HaltedError where another one owns
         it."""
-        key = owner_key(self.policy.name)
+        key = owner_key(self.policy.identity)
         try:
             found = self.store.get_bytes(key)
         except NotFound:
@@ -225,7 +225,7 @@ class OfflineArchive(ArchivedCommits):
 
     def sizes(self) -> dict[str, int]:
         """Returns the bytes of each file under `data/` and `meta/buckets/`, as the store lists them."""
-        prefixes = (f"{self.policy.name}/{it}" for it in ("data/", "meta/buckets/"))
+        prefixes = (f"{self.policy.identity}/{it}" for it in ("data/", "meta/buckets/"))
         return {found.key: found.size for prefix in prefixes for found in self.store.list(prefix)}
 
     def check_sizes(self, manifest: Manifest, sizes: Mapping[str, int]) -> None:
@@ -253,7 +253,7 @@ class OfflineArchive(ArchivedCommits):
     def set_aside(self, commit: str, section: int, batch: Batch) -> None:
         """Keeps buckets that are about to be removed from a section of a commit, as BSON, under a key that no
         reader of the archive reads."""
-        key = superseded_key(self.policy.name, commit, section)
+        key = superseded_key(self.policy.identity, commit, section)
         self.store.put_bytes(key, batch.main.data + batch.extra.data)
 
     def unlisted(self) -> Iterator[tuple[str, CommitName | None]]:
@@ -268,7 +268,7 @@ class OfflineArchive(ArchivedCommits):
         """Yields the files that belong to none of these commits, and the commit they are named for."""
         names = {it.name for it in commits}
         for key in files:
-            commit = commit_of_file(self.policy.name, key)
+            commit = commit_of_file(self.policy.identity, key)
             if commit is None or commit.name not in names:
                 yield key, commit
 
@@ -289,7 +289,7 @@ class OfflineArchive(ArchivedCommits):
         for _, commit in sorted(known({name for _, name in left}).items()):
             self.raise_missing(commit)
         if left:
-            there = {found.key for found in self.store.list(f"{self.policy.name}/data/")}
+            there = {found.key for found in self.store.list(f"{self.policy.identity}/data/")}
             for key in sorted(set(parts()) - there):
                 fault = (
                     f"the file is missing, and {left[0][0]} belongs to no commit: it may have been renamed"

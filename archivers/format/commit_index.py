@@ -64,12 +64,12 @@ class ArchivedCommits:
     listed: Listed = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.chain = Chain(self.store, self.policy.name, self.index.seal, self.keys)
+        self.chain = Chain(self.store, self.policy.identity, self.index.seal, self.keys)
         self._types: dict[str, str] | None = None
 
     def commits(self) -> list[Commit]:
         """Returns all commits, by their numbers, as the store lists them."""
-        return list(commits(self.store, self.policy.name))
+        return list(commits(self.store, self.policy.identity))
 
     def manifest(self, commit: Commit) -> Manifest:
         """Returns the manifest of a commit. Raises NotFound, and DamagedError where it is not the one that
@@ -81,14 +81,14 @@ class ArchivedCommits:
         """Returns the commits in the store from the last registered one on, as listed when this is first
         called. One that was not registered then may be by now; nothing that it holds had been deleted by
         then."""
-        name = self.policy.name
+        name = self.policy.identity
         if name not in self.listed:
             self.listed[name] = list(commits(self.store, name, self.index.sequence()))
         return self.listed[name]
 
     def refresh(self) -> None:
         """Forgets the listing, so that the store is listed again."""
-        self.listed.pop(self.policy.name, None)
+        self.listed.pop(self.policy.identity, None)
 
     def at(self, index: CommitIndex) -> Self:
         """Returns the same commits, as they were registered at another instant."""
@@ -197,11 +197,11 @@ class ArchivedCommits:
 
     def is_there(self, commit: Commit) -> bool:
         """Returns whether a commit's manifest is."""
-        return self.store.head(manifest_key(self.policy.name, commit.sequence, commit.name)) is not None
+        return self.store.head(manifest_key(self.policy.identity, commit.sequence, commit.name)) is not None
 
     def place(self, commit: Commit) -> str:
         """Returns the url of a commit's manifest."""
-        return f"{self.store.url}/{manifest_key(self.policy.name, commit.sequence, commit.name)}"
+        return f"{self.store.url}/{manifest_key(self.policy.identity, commit.sequence, commit.name)}"
 
     def raise_missing(self, commit: Commit) -> NoReturn:
         """Raises DamagedError for a commit whose manifest has gone."""

@@ -78,9 +78,9 @@ class CommitWriter:
         buckets.forget()
         self.name = self.name or self._named(packed, batch)
         number, written = len(self.sections), dict[str, bytes]()
-        key_of = partial(part_key, policy.name, commit=self.name, section=number)
+        key_of = partial(part_key, policy.identity, commit=self.name, section=number)
         parts = list(write_parts(packed, key_of, self.types, written))
-        key = buckets_key(policy.name, self.name, number)
+        key = buckets_key(policy.identity, self.name, number)
         series = packed.rows.series
         section = Section(
             parts=len(parts),
@@ -118,7 +118,7 @@ class CommitWriter:
         """Returns the manifest of what was written, without its place in the chain. `buckets`: one of its
         sections."""
         return Manifest(
-            policy=buckets.policy.name,
+            policy=buckets.policy.identity,
             commit=self.name,
             fence=self.maker.fence,
             database=self.maker.database,

@@ -23,7 +23,7 @@ def differences(context: ArchiveContext, lake: Lake) -> Iterator[LakeDifference]
     archive = context.offline()
     if archive is None:
         return
-    records, policy = LakeRecords(context.receipts), context.policy.name
+    records, policy = LakeRecords(context.receipts), context.policy.identity
     state = records.state()
     try:
         table = LakeTable(lake, archive.store, policy, state)

@@ -40,7 +40,7 @@ def sync(context: ArchiveContext, lake: Lake, *, whole: bool = False) -> LakeRep
     records = LakeRecords(context.receipts)
     records.prepare()
     state = records.state()
-    table = LakeTable(lake, archive.store, context.policy.name, state)
+    table = LakeTable(lake, archive.store, context.policy.identity, state)
     work = _Sync(context, archive, table, records)
     if whole or table.state != state:
         return work.compare()

@@ -126,13 +126,13 @@ def check_archive(database: Database[Document], policy: Policy, store: ObjectSto
     Raises BucketwiseError where the policy has archived to another kind of archive, DamagedError where the
     store is an older state of what it was. Changes nothing."""
     if (held := offline_archive(Connections(database, store), policy)) is not None:
-        check_heads(Receipts(database, policy.name), held)
+        check_heads(Receipts(database, policy.identity), held)
     check_kind(database, policy)
 
 
 def check_kind(database: Database[Document], policy: Policy) -> None:
     """Raises BucketwiseError where the policy has archived to another kind of archive than it says."""
-    receipts = Receipts(database, policy.name)
+    receipts = Receipts(database, policy.identity)
     to = policy.archive.to if policy.archive is not None else "none"
     if other := receipts.other_kind(to):
         raise BucketwiseError(

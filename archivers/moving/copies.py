@@ -133,7 +133,7 @@ def copy_buckets(
         return None
 
     def check() -> None:
-        if (connections.fence_of(policy.name) or 0) > maker.fence:
+        if (connections.fence_of(policy.identity) or 0) > maker.fence:
             raise BucketwiseError(
                 f"policy {policy.name}: another run holds the lease by now, and what a worker was asked to "
                 "copy is that run's. It is safe to run again"

@@ -164,7 +164,7 @@ class _Audit:
             f"that waits longest is {day(number * DAY_MS)}, {last}. Run `bucketwise drill`, or set "
             "drill.schedule"
         )
-        yield self._finding("not-drilled", f"{archive.store.url}/{self.policy.name}", message, "warning")
+        yield self._finding("not-drilled", f"{archive.store.url}/{self.policy.identity}", message, "warning")
 
     def bad(self, report: VerifyReport) -> Iterator[Finding]:
         for bad in report.bad:

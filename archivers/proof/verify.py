@@ -230,10 +230,10 @@ class _Verifier:
 
 
 def _verify_owner(receipts: Receipts, archive: OfflineArchive, report: VerifyReport) -> None:
-    place = f"{archive.store.url}/{owner_key(archive.policy.name)}"
+    place = f"{archive.store.url}/{owner_key(archive.policy.identity)}"
     owner = receipts.get("owner")
     try:
-        found = archive.store.get_bytes(owner_key(archive.policy.name))
+        found = archive.store.get_bytes(owner_key(archive.policy.identity))
         if owner is not None and owner["owner"].encode() not in found:
             fault = "it names another database as the owner of this archive"
             report.add(DamagedError("part-differs", place, fault))

@@ -51,7 +51,7 @@ class ArchivedReader:
     _partly: dict[str, list[bool]] = field(default_factory=dict)  # which sections of other commits were read
 
     def __post_init__(self) -> None:
-        self._receipts = Receipts(self.database, self.policy.name)
+        self._receipts = Receipts(self.database, self.policy.identity)
         self._to = self.policy.archive.to if self.policy.archive else "none"
 
     def at(self, session: ClientSession) -> ArchivedReader:

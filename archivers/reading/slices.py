@@ -76,7 +76,7 @@ class SourceIdentity:
         names += [policy.archive.collection] if policy.archive and policy.archive.collection else []
         found = connections.database.list_collections(filter={"name": {"$in": names}})
         archive = offline_archive(connections, policy)
-        heads = read_heads(Receipts(connections.database, policy.name))
+        heads = read_heads(Receipts(connections.database, policy.identity))
         links = heads.links if archive is not None and heads is not None else ()
         return cls(
             frozenset((it["name"], str(it["info"].get("uuid"))) for it in found),

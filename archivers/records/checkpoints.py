@@ -19,7 +19,7 @@ def last_checkpoint(receipts: Receipts, archive: OfflineArchive, heads: Heads) -
     if record is None:
         return None
     try:
-        return read_checkpoint(archive.store, archive.policy.name, record, archive.chain.keys)
+        return read_checkpoint(archive.store, archive.policy.identity, record, archive.chain.keys)
     except DamagedError:
         now = read_heads(receipts)
         if now is None or now.checkpoint in (None, record):

@@ -62,7 +62,7 @@ class Pins:
         self._collection = database.get_collection(
             COLLECTION, codec_options=LOSSLESS, write_concern=majority(database)
         )
-        low, high = ({"policy": policy.name, "id": bound} for bound in (MinKey(), MaxKey()))
+        low, high = ({"policy": policy.identity, "id": bound} for bound in (MinKey(), MaxKey()))
         self._mine: Document = {"_id": {"$gte": low, "$lte": high}}
         self._counting: Document = {"$or": [{"until": None}, {"until": {"$gt": now}}]}
 
@@ -130,4 +130,4 @@ class Pins:
         return {"_id": {"$in": [self._identity(it) for it in ids]}}
 
     def _identity(self, identity: Any) -> Document:
-        return {"policy": self._policy.name, "id": identity}
+        return {"policy": self._policy.identity, "id": identity}

@@ -53,7 +53,7 @@ def is_gone(archive: OfflineArchive, record: CheckpointRecord | None) -> bool:
     """Returns whether the recorded checkpoint is not in the store."""
     if record is None:
         return False
-    key = checkpoint_key(archive.policy.name, record.sequence, record.sha256)
+    key = checkpoint_key(archive.policy.identity, record.sequence, record.sha256)
     return archive.store.head(key) is None
 
 
@@ -81,7 +81,7 @@ def _proven(run: ArchiveRun, heads: Heads) -> Checkpoint | None:
         return None
     listed = [link_of(it) for it in sorted(registered.values(), key=lambda it: it.sequence)]
     made = Checkpoint(
-        policy=archive.policy.name,
+        policy=archive.policy.identity,
         sequence=heads.sequence,
         heads=heads.links,
         commits=tuple(listed),
@@ -103,6 +103,6 @@ def _vouched(run: ArchiveRun, archive: OfflineArchive, heads: Heads) -> set[Link
 def drop_others(archive: OfflineArchive, checkpoint: Checkpoint) -> None:
     """Removes earlier checkpoints, and those left by interrupted runs. Leaves those with a larger number:
     they may belong to a run that has taken over the lease."""
-    end = checkpoint_key(archive.policy.name, checkpoint.sequence + 1, "")
-    found = archive.store.list(checkpoints_prefix(archive.policy.name))
+    end = checkpoint_key(archive.policy.identity, checkpoint.sequence + 1, "")
+    found = archive.store.list(checkpoints_prefix(archive.policy.identity))
     archive.store.delete([it.key for it in found if it.key < end and it.key != checkpoint.key])

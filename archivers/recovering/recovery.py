@@ -138,7 +138,7 @@ class Recovery:
 
         def step(session: ClientSession) -> None:
             held.clear()
-            for hold in Holds(self._work.database, self._work.policy.name).active(session):
+            for hold in Holds(self._work.database, self._work.policy.identity).active(session):
                 held.update((it["_id"]["name"], hold) for it in receipts if self._is_covered(it, hold))
             if held:
                 note_held(self._receipts, held, session)

@@ -233,7 +233,7 @@ class OnlineHistories:
     def __init__(self, database: Database[Document], policy: Policy) -> None:
         self._policy, self._archived = policy, archived_source(database, policy)
         self._kept = KeptVersions(database, policy)
-        self._receipts = Receipts(database, policy.name)
+        self._receipts = Receipts(database, policy.identity)
 
     def of(self, buckets: Batch, policy: Policy, existing: Iterable[bytes]) -> dict[bytes, History]:
         """Returns the histories of buckets, by `_id`."""

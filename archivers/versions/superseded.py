@@ -71,7 +71,7 @@ class Superseded:
 
     def __init__(self, archive: OfflineArchive) -> None:
         self._archive = archive
-        self._store, self._policy = archive.store, archive.policy.name
+        self._store, self._policy = archive.store, archive.policy.identity
         self._dropped: dict[str, Manifest | None] = {}
 
     @property

@@ -107,7 +107,7 @@ def guarded_delete(
 
     `verified` is one piece of `chunks`. `record` writes the receipt inside the transaction. Raises
     BucketwiseError where a hold freezes any of it."""
-    holds = Holds(database, policy.name)
+    holds = Holds(database, policy.identity)
 
     def step(session: ClientSession) -> Outcome:
         if frozen := holds.active(session, frozen=True):

@@ -20,6 +20,8 @@ def check_policy(policy: Policy, has_store: bool, report: ProblemReport) -> None
     at: Key = ("policies", policy.name)
     if fault := policy_fault(policy.name):
         report.add(at, fault, value=policy.name)
+    if policy.id is not None and (fault := policy_fault(policy.id)):
+        report.add((*at, "id"), fault)
     check_fields(policy, report)
     if policy.rollup is not None:
         _check_rollup(policy.rollup, (*at, "rollup"), report)

@@ -45,6 +45,16 @@ def check_targets(policies: Iterable[Policy], database: str, report: ProblemRepo
             report.add(use.key, fault, rests_on=[(*it, key) for it in at for key in ("to", "delete")])
 
 
+def check_identities(policies: Iterable[Policy], report: ProblemReport) -> None:
+    """Reports an `id` that is the name or the `id` of another policy: both would keep their records and
+    archives under it."""
+    for earlier, policy in itertools.permutations(policies, 2):
+        if policy.id in (earlier.name, earlier.id) and policy.id is not None:
+            message = f"policy {earlier.name} has this name or id: their archives would be one"
+            remedy = "write the name that this policy had before it was renamed; no other may have it"
+            report.add(("policies", policy.name, "id"), Fault(message, remedy))
+
+
 def reserved(policies: Iterable[Policy]) -> dict[str, str]:
     """Returns the collections that policies write, or that hold the overflow of their buckets: name, and the
     key that says so."""

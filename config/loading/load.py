@@ -19,7 +19,7 @@ from config.checks.settings import (
     check_notify,
     check_work,
 )
-from config.checks.targets import check_targets
+from config.checks.targets import check_identities, check_targets
 from config.loading.environment import UNEXPANDED, expand, override
 from config.loading.tables import known_keys, read_table, table_in
 from config.policies import Policy, Settings
@@ -65,6 +65,7 @@ def settings_in(
     for policy in settings.policies.values():
         check_policy(policy, settings.store is not None, report)
         check_storage_class(policy, settings.store, report)
+    check_identities(settings.policies.values(), report)
     check_targets(settings.policies.values(), settings.mongodb.database, report)
     if report.problems:
         raise ConfigError(report.problems)

@@ -44,7 +44,7 @@ def gauges(context: ArchiveContext) -> dict[str, float]:
             if policy.archive is not None and policy.archive.to != "none" and context.kept is None:
                 ended = source.earliest_ending(FIRST_MS)
                 found["archive_lag_seconds"] = archive_lag(policy, context.expired_before, ended) / 1000
-            found["lease_held"] = float(lease.is_held(context.database, policy.name))
+            found["lease_held"] = float(lease.is_held(context.database, policy.identity))
     except PyMongoError:
         return {}
     return found

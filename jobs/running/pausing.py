@@ -35,7 +35,8 @@ def pause_step(reason: str, by: str) -> Step:
         }
 
         def put() -> Document | None:
-            return _leases(turn).find_one_and_update({"_id": turn.policy.name}, [{"$set": kept}], upsert=True)
+            mine = {"_id": turn.policy.identity}
+            return _leases(turn).find_one_and_update(mine, [{"$set": kept}], upsert=True)
 
         try:
             before = put()
@@ -51,7 +52,7 @@ def resume_step(reason: str | None, by: str) -> Step:
 
     def do(turn: Turn) -> StepResult:
         end = {"paused": None, "resumed": {"reason": reason, "at": turn.context.now, "by": by}}
-        is_paused = {"_id": turn.policy.name, "paused": {"$ne": None}}
+        is_paused = {"_id": turn.policy.identity, "paused": {"$ne": None}}
         found = _leases(turn).update_one(is_paused, {"$set": end})
         return StepResult({"changed": bool(found.modified_count), **pauses(turn)})
 
@@ -60,7 +61,7 @@ def resume_step(reason: str | None, by: str) -> Step:
 
 def pauses(turn: Turn) -> Document:
     """Returns the JSON of pauses: the one that stands, and how the last one ended."""
-    found = _leases(turn).find_one({"_id": turn.policy.name}, ["paused", "resumed"]) or {}
+    found = _leases(turn).find_one({"_id": turn.policy.identity}, ["paused", "resumed"]) or {}
     return {key: found.get(key) for key in ("paused", "resumed")}
 
 

@@ -172,7 +172,7 @@ class Runner:
                     self._read_on()
                     self._do(result, self._turn(policy, None, executor))
                     return result
-                with Lease(self.database, policy.name, pausable=self.verb in PAUSABLE) as lease:
+                with Lease(self.database, policy.identity, pausable=self.verb in PAUSABLE) as lease:
                     if not is_wanted():
                         if lease.is_clean:
                             lease.leave_clean()
@@ -191,7 +191,7 @@ class Runner:
     def _late_since(self, policy: Policy) -> datetime | None:
         if not self.notifies_late or policy.schedule is None:
             return None
-        completed = Ledger(self.database).last_completed(policy.name, SCHEDULED)
+        completed = Ledger(self.database).last_completed(policy.identity, SCHEDULED)
         return missed_since(policy.schedule, completed, self.now, policy.throttle.window)
 
     def _measure(self, result: Result, policy: Policy) -> None:
@@ -221,7 +221,8 @@ class Runner:
 
     def _do_recorded(self, result: Result, lease: Lease, turn: Turn, gate: Throttler | None) -> None:
         ledger = Ledger(self.database)
-        entry = ledger.start(turn.context.run, self.verb, turn.policy.name, self.now, lease, self.arguments)
+        run, subject = turn.context.run, turn.policy.identity
+        entry = ledger.start(run, self.verb, subject, self.now, lease, self.arguments)
         try:
             self._read_on()
             self._do(result, turn)
@@ -305,7 +306,7 @@ class Runner:
             keys=self.keys,
             fence=0 if lease is None else lease.fence,
             run=machine.this_run(self.run, self.now if self.is_now_given else None),
-            run_is_known=partial(Ledger(self.database).has_run, policy.name),
+            run_is_known=partial(Ledger(self.database).has_run, policy.identity),
             state=ArchiveState(is_clean=lease is not None and lease.is_clean),
             listener=listeners[0](self.database, policy) if listeners else no_listener,
         )

@@ -110,11 +110,11 @@ class Board:
             look.join(WAIT)
 
     def _ask_mongodb(self) -> None:
-        names = [it.name for it in self.policies]
+        names = [it.identity for it in self.policies]
         try:
             with pymongo.timeout(PATIENCE):
                 latest = Ledger(self.database).latest(names, _RUNS_OF_EACH)
-                repeats = failed(self.database, names, self.config)
+                repeats = failed(self.database, self.policies, self.config)
             self._last_answer = LastAnswer(clock.current(), latest, repeats, self._audits())
         except Exception as error:  # noqa: BLE001  # the page says so
             since = self._last_answer.failing[0] if self._last_answer.failing else clock.current()
@@ -123,7 +123,7 @@ class Board:
             return
         for policy in self.policies:
             self._look_at(
-                policy, next((it.run for it in latest.get(policy.name, (None, []))[1] if it.ended), None)
+                policy, next((it.run for it in latest.get(policy.identity, (None, []))[1] if it.ended), None)
             )
 
     def _look_at(self, policy: Policy, last: str | None) -> None:
@@ -142,7 +142,7 @@ class Board:
         return metrics.audits()
 
     def _state_of(self, policy: Policy, last_answer: LastAnswer) -> PolicyState:
-        paused, runs = last_answer.latest.get(policy.name, (None, []))
+        paused, runs = last_answer.latest.get(policy.identity, (None, []))
         place = self._places[policy.name][2] if policy.name in self._places else {}
         is_running = policy.name in self.service.running or any(it.outcome == RUNNING for it in runs)
         return PolicyState(

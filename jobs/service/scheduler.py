@@ -153,7 +153,7 @@ class Service:
 
         def is_due() -> bool:
             fired = task.cron.last_until(now)
-            completed = self.ledger.last_completed(task.policy.name, task.verb)
+            completed = self.ledger.last_completed(task.policy.identity, task.verb)
             return fired is not None and (completed is None or completed < fired)
 
         try:

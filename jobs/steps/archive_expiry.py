@@ -27,7 +27,7 @@ def _amount(it: Amount) -> Body:
 
 def _undelete(turn: Turn) -> StepResult:
     context = turn.context
-    lifting = replace(context, guard=touching(context.database, turn.policy.name))  # it takes no lease
+    lifting = replace(context, guard=touching(context.database, turn.policy.identity))  # it takes no lease
     days = undelete(lifting, turn.within)
     return StepResult({"days": len(days), "until": context.now + LIFTED_FOR if days else None})
 

@@ -39,7 +39,7 @@ def evidence_body(context: ArchiveContext) -> Body:
         "coverage": None if rows is None else _coverage_body(rows),
         "months": None if rows is None else [_month_body(it) for it in by_month(rows, summaries)],
         "deleted_by_month": None if deleted is None else [asdict(it) for it in deleted],
-        "holds": [hold_body(it) for it in Holds(context.database, context.policy.name).active()],
+        "holds": [hold_body(it) for it in Holds(context.database, context.policy.identity).active()],
         "proof": _proof_body(context),
         "untold": untold,
     }

@@ -95,7 +95,7 @@ def explain_step(question: ExplainQuery) -> Step:
     def do(turn: Turn) -> StepResult:
         answer = explain(turn.context, question, archivable_through(turn), turn.readers)
         fences = {it.fence for bucket in answer.buckets for it in bucket.history if it.fence is not None}
-        runs = Ledger(turn.context.database).runs_under(turn.policy.name, fences)
+        runs = Ledger(turn.context.database).runs_under(turn.policy.identity, fences)
         return StepResult(_answer_body(answer, turn.policy, runs))
 
     return Step("explain", do)

@@ -48,12 +48,12 @@ def _holding(turn: Turn) -> HoldWriter:
     """Returns what places and releases a policy's holds. It takes no lease: a hold is placed while a run
     works."""
     context = turn.context
-    guard = touching(context.database, turn.policy.name)
-    return HoldWriter(context.database, turn.policy.name, context.deletions, guard)
+    guard = touching(context.database, turn.policy.identity)
+    return HoldWriter(context.database, turn.policy.identity, context.deletions, guard)
 
 
 def _list(turn: Turn) -> Body:
-    return {"holds": [hold_body(it) for it in Holds(turn.context.database, turn.policy.name).active()]}
+    return {"holds": [hold_body(it) for it in Holds(turn.context.database, turn.policy.identity).active()]}
 
 
 def hold_body(hold: Hold) -> Body:
@@ -67,7 +67,7 @@ def hold_body(hold: Hold) -> Body:
 
 def policies_with_hold(database: Database[Document], policies: Sequence[Policy], name: str) -> list[Policy]:
     """Returns the policies that have a hold of this name. Raises UsageError if there are none."""
-    standing = {it.name: [hold.name for hold in Holds(database, it.name).active()] for it in policies}
+    standing = {it.name: [hold.name for hold in Holds(database, it.identity).active()] for it in policies}
     found = [it for it in policies if name in standing[it.name]]
     if not found:
         there = ", ".join(sorted({it for names in standing.values() for it in names})) or "none"

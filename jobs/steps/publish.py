@@ -74,7 +74,7 @@ class Publishing:
             if (changed := _changed(turn)) is not None:
                 changed.is_all = True
             why = f"the series may still be there: {error}. Erase it again, or run `bucketwise publish --all`"
-            return [Remaining(_place(redis, turn.policy.name), why, True)]
+            return [Remaining(_place(redis, turn.policy.identity), why, True)]
         return []
 
     def findings(self, turn: Turn) -> list[Finding]:
@@ -89,7 +89,7 @@ class Publishing:
         except PublishError as error:
             message = str(error)
         name = turn.policy.name
-        return [Finding("publish-behind", name, _place(redis, name), "warning", message)]
+        return [Finding("publish-behind", name, _place(redis, turn.policy.identity), "warning", message)]
 
     def _with_publisher(self, turn: Turn, act: Callable[[Publisher], T], patience: float | None = None) -> T:
         redis = self.redis_of(turn.policy)

@@ -13,6 +13,7 @@ from pymongo.database import Database
 
 from archivers.reading.reader import archived_reader
 from buckets.fields.times import DAY_MS, FIRST_MS, as_date, as_ms
+from config.policies import Policy
 from jobs.running.gauges import gauges
 from jobs.running.ledger import Ledger, Repeat
 from jobs.running.pausing import pauses
@@ -24,7 +25,7 @@ LAST_RUNS = 5
 
 
 def _status(turn: Turn) -> StepResult:
-    runs = [asdict(run) for run in Ledger(turn.context.database).last_runs(turn.policy.name, LAST_RUNS)]
+    runs = [asdict(run) for run in Ledger(turn.context.database).last_runs(turn.policy.identity, LAST_RUNS)]
     through = rolled_up_through(turn.context.database, turn.policy)
     archived = archived_reader(turn.context.connections, turn.policy).span()
     pinned, pinned_until = turn.context.pins.count_and_next_end()
@@ -75,7 +76,7 @@ def _waiting(turn: Turn) -> int:
 
 
 def _quarantined(turn: Turn) -> int:
-    return turn.context.database[quarantine.COLLECTION].count_documents({"_id.policy": turn.policy.name})
+    return turn.context.database[quarantine.COLLECTION].count_documents({"_id.policy": turn.policy.identity})
 
 
 STATUS, PLACE = Step("status", _status), Step("place", _place)
@@ -88,27 +89,31 @@ def failed_step(config: Path | None) -> Step:
     """Returns the step that lists them. `config`: that of --config, which the commands have as well."""
 
     def do(turn: Turn) -> StepResult:
-        name = turn.policy.name
-        return StepResult({"failed": failed(turn.context.database, [name], config).get(name, [])})
+        found = failed(turn.context.database, [turn.policy], config)
+        return StepResult({"failed": found.get(turn.policy.name, [])})
 
     return Step("failed", do)
 
 
 def failed(
-    database: Database[Document], policies: Sequence[str], config: Path | None
+    database: Database[Document], policies: Sequence[Policy], config: Path | None
 ) -> dict[str, list[Body]]:
     """Returns the failed runs, by policy, the newest first. It takes one command, and one more for each run
     that has not ended."""
-    found = Ledger(database).to_repeat(policies)
-    return {policy: [_failed_body(it, config) for it in some] for policy, some in found.items()}
+    found = Ledger(database).to_repeat([it.identity for it in policies])
+    return {
+        it.name: [_failed_body(one, it.name, config) for one in found[it.identity]]
+        for it in policies
+        if it.identity in found
+    }
 
 
-def _failed_body(it: Repeat, config: Path | None) -> Body:
+def _failed_body(it: Repeat, policy: str, config: Path | None) -> Body:
     run = it.run
     ran = {"verb": run.verb, "started": run.started, "outcome": run.outcome, "error": run.error}
     return {
         **ran,
-        "command": None if it.arguments is None else command(run.verb, run.policy, it.arguments, config),
+        "command": None if it.arguments is None else command(run.verb, policy, it.arguments, config),
     }
 
 

@@ -126,7 +126,7 @@ class Publisher:
 
     @cached_property
     def _keys(self) -> Keys:
-        return Keys(f"{self.redis.prefix}:{self.context.policy.name}")
+        return Keys(f"{self.redis.prefix}:{self.context.policy.identity}")
 
     @property
     def _fields(self) -> tuple[str, ...]:
@@ -176,7 +176,7 @@ class Publisher:
             raise PublishError(self._foreign_key(foreign))
         base = json.loads(before.settings)[0] if before.settings else self._keys.base
         if base != self._keys.base:
-            prefix = base.removesuffix(f":{self.context.policy.name}")
+            prefix = base.removesuffix(f":{self.context.policy.identity}")
             replace(self, redis=self.redis.model_copy(update={"prefix": prefix})).remove(before.owner)
         state = self._states.begin(self._settings, whole=whole)
         if meta.layout is not None and meta.layout != self._layout:

@@ -44,7 +44,7 @@ class PublishStates:
     """Where the state of one policy is stored."""
 
     def __init__(self, database: Database[Document], policy: Policy) -> None:
-        self._id = {"publish": policy.name}
+        self._id = {"publish": policy.identity}
         self._collection = progress_collection(database)
 
     def load(self) -> PublishState:

@@ -26,7 +26,7 @@ class Backfill:
         """`length`: that of a slice; so often it is stored how far the call came. `restart`: forgets how far
         an earlier one came."""
         self._collection = progress_collection(database)
-        self._id = {"backfill": policy.name}
+        self._id = {"backfill": policy.identity}
         self._request = {
             "fingerprint": fingerprint(policy),
             "since": DatetimeMS(span[0]),

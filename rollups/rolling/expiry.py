@@ -59,7 +59,7 @@ class _Expiry:
         self._through = through
         self._levels = levels_of(context.policy)
         self._names = context.policy.series_names
-        self._holds = Holds(context.database, context.policy.name)
+        self._holds = Holds(context.database, context.policy.identity)
         self.report = ExpiryReport({level.name: 0 for level in self._levels})
 
     @property

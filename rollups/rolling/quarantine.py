@@ -81,7 +81,7 @@ class Quarantine:
         was cut off leaves them, so that the next one rolls up the same days."""
         if not self._may_heal:
             return
-        name = self._policy.name
+        name = self._policy.identity
         known = (document["_id"]["id"] for document in self.recorded())
         healed = (identity for identity in known if hash_of(identity) not in self._seen)
         while ids := list(islice(healed, _BATCH_SIZE)):
@@ -91,7 +91,7 @@ class Quarantine:
 
     def drop(self, ids: Sequence[Any], session: ClientSession) -> int:
         """Removes the records of these buckets, which are gone. Returns how many there were."""
-        record_ids = [{"policy": self._policy.name, "id": without_uuid(identity)} for identity in ids]
+        record_ids = [{"policy": self._policy.identity, "id": without_uuid(identity)} for identity in ids]
         return self._collection.delete_many({"_id": {"$in": record_ids}}, session=session).deleted_count
 
     def _is_new(self, bucket: Quarantined) -> bool:
@@ -105,12 +105,12 @@ class Quarantine:
     def _record(self, bucket: Quarantined) -> UpdateOne:
         fields = {"field": bucket.field, "reason": bucket.reason, "last_seen": self._now}
         span = {} if bucket.span is None else {"span": list(bucket.span)}
-        key = {"_id": {"policy": self._policy.name, "id": _record_id(bucket)}}
+        key = {"_id": {"policy": self._policy.identity, "id": _record_id(bucket)}}
         return UpdateOne(key, {"$set": fields | span, "$setOnInsert": {"first_seen": self._now}}, upsert=True)
 
     def recorded(self) -> Iterator[Document]:
         """Yields the records of this policy: `_id.id` is that of a bucket."""
-        low, high = ({"policy": self._policy.name, "id": bound} for bound in (MinKey(), MaxKey()))
+        low, high = ({"policy": self._policy.identity, "id": bound} for bound in (MinKey(), MaxKey()))
         query = {"_id": {"$gte": low, "$lte": high}}
         # From the `_id` index alone, a NaN would come without its payload: `span` is not in it.
         return self._collection.find(query, {"_id": 1, "span": 1}).sort("_id", 1)

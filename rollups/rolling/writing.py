@@ -181,7 +181,7 @@ class SummaryWriter:
     @cached_property
     def _holds(self) -> list[Hold]:
         """Returns the active holds. Reads them when a summary is about to be deleted for the first time."""
-        return Holds(self.context.database, self.context.policy.name).active()
+        return Holds(self.context.database, self.context.policy.identity).active()
 
 
 class _KeepRule:

@@ -149,7 +149,7 @@ KEYS_AND_TYPES = [
         ":11: policies.ticks.zzz",
         "value: 1\n",
         "there is no such key",
-        "known keys here: collection, model, time_field",
+        "known keys here: id, collection, model, time_field",
     ),
     bad(
         "unknown-table",
@@ -598,6 +598,24 @@ CONNECTIONS = [
 ]
 
 NAMES = [
+    bad(
+        "policy-id",
+        'collection = "ticks"\n',
+        'collection = "ticks"\nid = "a/b"\n',
+        ":10: policies.ticks.id",
+        'value: "a/b"',
+        "a folder in the store",
+        "use 1 to 64 letters",
+    ),
+    bad(
+        "policy-id-of-another",
+        'collection = "ticks"\n',
+        'collection = "ticks"\nid = "iot"\n',
+        ":10: policies.ticks.id",
+        'value: "iot"',
+        "policy iot has this name or id",
+        "no other may have it",
+    ),
     bad(
         "policy-name",
         "[policies.iot]\n",

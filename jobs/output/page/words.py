@@ -22,7 +22,7 @@ def _of_readings(policy: Policy, store_url: str | None) -> str:
     if archive.to == "online":
         target = f"the collection {archive.collection}"
     else:
-        target = f"Parquet in {store_url}/{policy.name}"
+        target = f"Parquet in {store_url}/{policy.identity}"
     if policy.model == "timeseries" or not archive.delete:
         return f"raw readings stay in {source}, copied to {target} after {spelled(archive.after)}"
     return f"raw {spelled(archive.after)} in {source}, then {target} {_until(policy)}{_conditions(archive)}"
