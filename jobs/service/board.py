@@ -23,7 +23,7 @@ from jobs.running.ledger import RUNNING, Ledger, Run
 from jobs.running.turn import Document, pick
 from jobs.service.metrics import Metrics
 from jobs.service.scheduler import Service
-from jobs.service.server import Pages, Response
+from jobs.service.server import HEALTH, Pages, Response
 from jobs.service.troubles import PolicyState, troubles
 from jobs.steps.status import failed
 from jobs.version import VERSION
@@ -194,7 +194,7 @@ def pages(board: Board, metrics: Metrics) -> Pages:
     return {
         "/": board.answer,
         "/metrics": lambda: Response(metrics.text(), CONTENT_TYPE_LATEST),
-        "/healthz": health,
+        HEALTH: health,
     }
 
 

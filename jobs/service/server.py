@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 
 from config.errors import UsageError
 from jobs.failures import explain
+from jobs.service.hosts import Hosts
 
 
 class Response(NamedTuple):
@@ -22,6 +24,13 @@ class Response(NamedTuple):
     headers: Mapping[str, str] = {}
 
 
+#: What says nothing but that the service is alive; probes may ask for it under any name.
+HEALTH = "/healthz"
+_FORBIDDEN = Response(
+    b"the Host header of this request is neither a loopback address, nor the one that is listened on, nor "
+    b"named by --allow-host\n",
+    status=HTTPStatus.FORBIDDEN,
+)
 #: By path.
 Pages = Mapping[str, Callable[[], Response]]
 _HEADERS = {
@@ -33,17 +42,22 @@ _HEADERS = {
 
 
 class _Server(ThreadingHTTPServer):
+    def __init__(self, host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        super().__init__((host, port), handler)
+
     def handle_error(self, *_: Any) -> None:
         """Ignores errors of clients that have gone."""
 
 
 @contextmanager
-def served(pages: Pages, host: str, port: int) -> Iterator[int]:
-    """Serves the pages inside the block. Yields the port, which is a free one where `port` is 0.
+def served(pages: Pages, host: str, port: int, hosts: Hosts) -> Iterator[int]:
+    """Serves the pages inside the block. `hosts`: under which they may be asked for. Yields the port, which
+    is a free one where `port` is 0.
 
     Raises UsageError where the port can't be had."""
     try:
-        server = _Server((host, port), _handler(pages))
+        server = _Server(host, port, _handler(pages, hosts))
     except OSError as error:
         raise UsageError(f"--metrics-port {port}: {host} can't be listened on: {error.strerror}") from None
     thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
@@ -55,8 +69,8 @@ def served(pages: Pages, host: str, port: int) -> Iterator[int]:
         server.server_close()
 
 
-def _handler(pages: Pages) -> type[BaseHTTPRequestHandler]:
-    """Returns a handler of requests that answers with the pages."""
+def _handler(pages: Pages, hosts: Hosts) -> type[BaseHTTPRequestHandler]:
+    """Returns a handler of requests that answers with the pages, where one of the hosts is asked."""
 
     class Handler(BaseHTTPRequestHandler):
         timeout = 10  # seconds: one that says nothing does not stay
@@ -81,7 +95,10 @@ def _handler(pages: Pages) -> type[BaseHTTPRequestHandler]:
             """A scrape is no news."""
 
         def _found(self) -> Response:
-            page = pages.get(self.path.partition("?")[0])
+            path = self.path.partition("?")[0]
+            page = pages.get(path)
+            if path != HEALTH and not self._is_meant():
+                return _FORBIDDEN
             if page is None:
                 there = f"there are {', '.join(pages)}\n"
                 return Response(there.encode(), status=HTTPStatus.NOT_FOUND)
@@ -90,6 +107,15 @@ def _handler(pages: Pages) -> type[BaseHTTPRequestHandler]:
             except Exception as error:  # noqa: BLE001  # no traceback reaches a user
                 text = f"{explain(error).message}\n"
                 return Response(text.encode(), status=HTTPStatus.INTERNAL_SERVER_ERROR)
+
+        def _is_meant(self) -> bool:
+            """Returns whether the request has one Host header, of one of the hosts. HTTP/1.0 needs none: no
+            browser leaves it out."""
+            found = self.headers.get_all("Host", [])
+            if not found:
+                return self.request_version < "HTTP/1.1"
+            reached = self.connection.getsockname()[0]
+            return len(found) == 1 and hosts.admit(found[0], reached)
 
         def _answer(self, answer: Response) -> None:
             self.send_response(answer.status)

@@ -27,6 +27,7 @@ from jobs.running.ledger import SCHEDULED, Ledger
 from jobs.running.runner import Runner, RunOptions
 from jobs.running.turn import Step
 from jobs.service.board import Board, pages
+from jobs.service.hosts import Hosts, in_url
 from jobs.service.metrics import Metrics
 from jobs.service.metrics_file import add
 from jobs.service.notify import Notifier
@@ -63,6 +64,15 @@ Host = Annotated[
         help="Address to listen on.",
     ),
 ]
+AllowedHosts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-host",
+        envvar="BUCKETWISE_ALLOW_HOST",
+        metavar="NAME",
+        help="Answer requests under this host name as well. Can be repeated.",
+    ),
+]
 _DRILL = "drill"
 log = structlog.get_logger()
 
@@ -71,6 +81,7 @@ def schedule(
     call: Call,
     metrics_port: Port = None,
     metrics_host: Host = "127.0.0.1",
+    allow_host: AllowedHosts = None,
     metrics_file: MetricsFile = None,
     workers: WorkerCount = None,
     executor: Executor = None,
@@ -83,6 +94,7 @@ def schedule(
     """
     if call.is_now_given:
         raise UsageError("--now: schedule follows the clock; use `bucketwise run --now` for another instant")
+    hosts = Hosts.of(metrics_host, allow_host or ())
     runs, drills = _scheduled(call)
     file = metrics_file or call.settings.metrics_file
     counted = _TurnCounter(
@@ -108,11 +120,11 @@ def schedule(
         serving = (
             nullcontext(None)
             if metrics_port is None
-            else served(pages(board, counted.metrics), metrics_host, metrics_port)
+            else served(pages(board, counted.metrics), metrics_host, metrics_port, hosts)
         )
         with serving as port:
             if port is not None:
-                log.info("metrics are served", address=f"http://{metrics_host}:{port}/metrics")
+                log.info("metrics are served", address=f"http://{in_url(metrics_host)}:{port}/metrics")
             service.serve()
     return Report(call.command, call.now, counted.results())
 

@@ -20,6 +20,7 @@ from jobs.output.report import Result
 from jobs.running.ledger import Ledger
 from jobs.running.runner import Runner, RunOptions
 from jobs.service.board import Board, pages
+from jobs.service.hosts import Hosts
 from jobs.service.metrics import Metrics
 from jobs.service.scheduler import Service, Task
 from jobs.service.server import served
@@ -80,5 +81,5 @@ def serving(database: Database[Document], policies: list[Policy], **board: Any) 
     service = Service(tasks, Ledger(database), stop, "db1:27017")
     given = {"config": None, "metrics_file": None, **board}
     it = Board(service, database, policies, look, **given)
-    with served(pages(it, Metrics()), "127.0.0.1", 0) as port:
+    with served(pages(it, Metrics()), "127.0.0.1", 0, Hosts.of("127.0.0.1", ())) as port:
         yield Served(it, port)

@@ -247,6 +247,28 @@ def test_only_what_is_there_can_be_read(it: Served) -> None:
         assert int(reply.headers["Content-Length"]) > 0 and text == ""
 
 
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        ("GET / HTTP/1.1\r\nHost: evil.example", 403),
+        ("GET /metrics HTTP/1.1\r\nHost: evil.example:PORT", 403),
+        ("HEAD /metrics HTTP/1.0\r\nHost: evil.example", 403),
+        ("GET /healthz HTTP/1.1\r\nHost: evil.example", 200),  # it says no more than that
+        ("GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:PORT", 200),
+        ("GET /metrics HTTP/1.1", 403),
+        ("GET /metrics HTTP/1.0", 200),
+        ("GET /metrics HTTP/1.1\r\nHost: localhost\r\nHost: evil.example", 403),
+        ("GET http://evil.example/metrics HTTP/1.1\r\nHost: localhost", 404),
+    ],
+)
+def test_it_answers_only_under_its_own_name(it: Served, request_: str, status: int) -> None:
+    with socket.create_connection(("127.0.0.1", it.port), 60) as one:
+        one.sendall(f"{request_.replace('PORT', str(it.port))}\r\n\r\n".encode())
+        reply = one.makefile("rb").read().decode()
+    assert reply.split()[1] == str(status)
+    assert ("--allow-host" in reply) == (status == 403 and "HEAD" not in request_)
+
+
 def test_its_headers_forbid_what_it_does_not_need(it: Served) -> None:
     reply, page = it.ask()
     policy = reply.headers["Content-Security-Policy"]
