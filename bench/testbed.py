@@ -100,6 +100,7 @@ class Testbed:
             "move": {**keys, "collection": self.copy.name, "archive": {"after": "1d", "to": "offline"}},
         }[name]
         path = self.folder / f"{self.workload.collection}-{name}.toml"
+        self.store.mkdir(exist_ok=True)
         lines = [
             f"mongodb = {_toml({'uri': self.uri, 'database': _DATABASE})}",
             f"store = {_toml({'url': self.store.as_uri()})}",

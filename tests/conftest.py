@@ -283,6 +283,7 @@ def use_test_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def file_store(tmp_path: Path) -> Store:
+    (tmp_path / "store").mkdir()
     return Store(url=(tmp_path / "store").as_uri())
 
 

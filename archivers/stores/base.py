@@ -65,6 +65,10 @@ class NotFound(StoreError):
     """No object has this key."""
 
 
+class Missing(StoreError):
+    """The store itself is not there: it is never created."""
+
+
 class AlreadyExists(StoreError):
     """An object has this key, and `if_absent` was set."""
 
@@ -94,6 +98,9 @@ class ObjectStore(Protocol):
     @property
     def requests(self) -> Requests:
         """Returns the requests so far: put, get, head, list, delete; of a directory also clean."""
+
+    def check_there(self) -> None:
+        """Raises Missing where the store is a directory that does not exist. Asks no server."""
 
     def put_bytes(
         self,

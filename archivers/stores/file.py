@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -20,6 +21,7 @@ from archivers.stores.base import (
     AlreadyExists,
     Corrupt,
     Denied,
+    Missing,
     NotFound,
     OlderVersions,
     Rights,
@@ -39,7 +41,7 @@ _PUT_TRIES = 5
 
 
 class FileStore:
-    """A store in a directory. It may be absent: the first write creates it."""
+    """A store in a directory, which must exist: where a mount is absent, nothing is written in its place."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -51,6 +53,13 @@ class FileStore:
         """Returns the file:// URL of the directory."""
         return self._root.absolute().as_uri()
 
+    def check_there(self) -> None:
+        """Raises Missing where the directory does not exist."""
+        if not self._root.is_dir():
+            where = self._root.absolute()
+            remedy = f"Create it (mkdir -p {shlex.quote(str(where))}), mount it, or correct store.url"
+            raise Missing("use", self.url, "there is no such directory", remedy)
+
     def put_bytes(
         self,
         key: str,
@@ -61,17 +70,18 @@ class FileStore:
         locked_from: datetime | None = None,  # noqa: ARG002 - nor locks
     ) -> None:
         """Writes an object aside, syncs it, and moves it into place."""
+        self.check_there()
         with self._errors("put", key):
             target = self._path(key)
             temporary = self._temporaries / uuid4().hex
             try:
                 self._check_folders(_TEMPORARY)
-                _make_folders(self._temporaries)
+                _make_folders(self._temporaries, self._root)
                 with temporary.open("xb") as sink:
                     sink.write(data)
                     sink.flush()
                     os.fsync(sink.fileno())
-                placed = _place(temporary, target, if_absent)
+                placed = _place(temporary, target, self._root, if_absent)
             finally:
                 temporary.unlink(missing_ok=True)
         if not placed:
@@ -138,7 +148,13 @@ class FileStore:
         """Tries every right, with an object that is removed again."""
         where = self._root
         rights = Rights(f"write in {where}", f"read in {where}", f"list {where}", f"delete in {where}")
-        return probe_store(self, rights, lambda key: _refuses_links(self._path(key)))
+        was_used = self._temporaries.exists()
+        try:
+            return probe_store(self, rights, lambda key: _refuses_links(self._path(key)))
+        finally:
+            if not was_used:
+                with suppress(OSError):  # a write is under way in it, or it could not be made
+                    self._temporaries.rmdir()
 
     def _path(self, key: str) -> Path:
         checked = checked_key(key, self.url)
@@ -214,11 +230,11 @@ def _linked(operation: str, path: Path) -> Corrupt:
     return Corrupt(operation, path.absolute().as_uri(), "it is a symbolic link", remedy)
 
 
-def _place(temporary: Path, target: Path, if_absent: bool) -> bool:
+def _place(temporary: Path, target: Path, root: Path, if_absent: bool) -> bool:
     """Moves a finished file to its place; False where `if_absent` forbids it."""
     for attempt in range(_PUT_TRIES):
         try:
-            _make_folders(target.parent)
+            _make_folders(target.parent, root)
             if not if_absent:
                 temporary.replace(target)
             elif not _link(temporary, target):
@@ -255,11 +271,11 @@ def _refuses_links(existing: Path) -> bool:
     return False
 
 
-def _make_folders(folder: Path) -> None:
-    """Makes the folder and its parents, each durable before what goes into it."""
-    if folder.is_dir():
+def _make_folders(folder: Path, root: Path) -> None:
+    """Makes the folder and its parents below `root`, each durable before what goes into it."""
+    if folder == root or folder.is_dir():
         return
-    _make_folders(folder.parent)
+    _make_folders(folder.parent, root)
     folder.mkdir(exist_ok=True)
     _sync_folder(folder.parent)
 

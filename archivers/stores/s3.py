@@ -100,6 +100,9 @@ class S3Store:
         """Returns the s3:// URL of the bucket and prefix."""
         return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
 
+    def check_there(self) -> None:
+        """Does nothing: a bucket that is missing is told by the first request."""
+
     def put_bytes(
         self,
         key: str,

@@ -54,6 +54,7 @@ class History:
     store: Any = field(init=False)
 
     def __post_init__(self) -> None:
+        (self.folder / "store").mkdir(exist_ok=True)
         self.store = open_store(Store(url=(self.folder / "store").as_uri()))
         self.all = [policy_of(number) for number in range(self.policies)]
         for policy in self.all:

@@ -138,6 +138,7 @@ def stage(call: Call, show: Show, *, keep: bool, quiet: bool) -> Iterator[Stage]
         leaving.callback(mongod.stop)
         written = files("jobs.demo").joinpath("bucketwise.toml").read_text(encoding="utf-8")
         config = folder / "bucketwise.toml"
+        (folder / "store").mkdir()
         written = written.replace("<uri>", mongod.uri).replace("<store>", (folder / "store").as_uri())
         config.write_text(written)
         # Nothing comes from the environment: it may name a database of somebody's own.

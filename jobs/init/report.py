@@ -48,6 +48,7 @@ def init_tables(
     lines = (
         f"{output}: {policies}. Answer the lines that begin with `# ?`, and look at the others.",
         "The URI is not in the file: it may hold a password. Set it in the environment: export MONGODB_URI=…",
+        "Make the directory that store.url names (mkdir), or name another place.",
         f"Then: bucketwise check{named}, and bucketwise plan{named}",
     )
     return [

@@ -20,8 +20,8 @@ _LAYOUT = [
     if key in {"collection", "local_offset_field", *LAYOUT_KEYS} and key != "overflow"
 ]
 _STORE = (
-    "Where do archives go? A directory will do for a trial. Later use a place of its own, such as "
-    '"s3://acme-archive/market" with region = "eu-central-1"'
+    "Where do archives go? A directory will do for a trial; make it with mkdir. Later use a place of its "
+    'own, such as "s3://acme-archive/market" with region = "eu-central-1"'
 )
 _AFTER = "How long are raw documents needed in MongoDB?"
 

@@ -52,6 +52,7 @@ def test_every_reading_is_read(
         rows = rows_of(kind, origin)
         assert found == Counter((it.series, it.time, in_order(it.values)) for it in rows), kind
     cycled = [argument for kind in kinds if kind in CYCLED for argument in ("-p", kind)]
+    (tmp_path / f"{database.name}-archive").mkdir()
     assert call("run", *cycled).code == 0
     assert call("audit", *cycled).code == 0
     archived = {path.parts[-4] for path in tmp_path.rglob("data/dt=*/*.parquet")}

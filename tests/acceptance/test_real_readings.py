@@ -290,6 +290,7 @@ def test_further_shapes(
     mongodb_uri: str,
 ) -> None:
     few = origin.first(40, series=8)
+    (tmp_path / "store").mkdir()
     store = Store(url=f"file://{tmp_path}/store")
     run_cycle(bucketwise, tmp_path, database, mongodb_uri, store, [(kind, to) for kind in SHAPES], few)
     for kind in SHAPES if to == "offline" else ():
@@ -304,6 +305,7 @@ def test_offline_archive_in_a_folder(
     origin: Origin,
 ) -> None:
     kinds = [(kind, "offline") for kind in origin.kinds(LAYOUTS)]
+    (tmp_path / "store").mkdir()
     store = Store(url=f"file://{tmp_path}/store")
     run_cycle(bucketwise, tmp_path, database, mongodb_uri, store, kinds, origin)
     for kind, _ in kinds:
@@ -318,6 +320,7 @@ def test_online_archive(
     origin: Origin,
 ) -> None:
     kinds = [(kind, "online") for kind in origin.kinds(LAYOUTS) if kind != "timeseries"]
+    (tmp_path / "store").mkdir()
     store = Store(url=f"file://{tmp_path}/store")
     loaded = run_cycle(bucketwise, tmp_path, database, mongodb_uri, store, kinds, origin)
     for name, documents in loaded.items():

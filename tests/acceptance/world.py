@@ -81,6 +81,7 @@ class World:
             if name not in self.database.list_collection_names():
                 self.database.create_collection(name)
             self.database.command("collMod", name, changeStreamPreAndPostImages={"enabled": True})
+        (self.folder / "store").mkdir(exist_ok=True)
         target = f'collection = "{NAME}_archive"\n' if self.to == "online" else ""
         (self.folder / "bucketwise.toml").write_text(
             f'[mongodb]\nuri = "{self.uri}"\ndatabase = "{self.database.name}"\n'

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from archivers.stores import open_store
-from archivers.stores.base import AlreadyExists, Corrupt, NotFound, ObjectStore, StoreError
+from archivers.stores.base import AlreadyExists, Corrupt, Missing, NotFound, ObjectStore, StoreError
 from archivers.stores.file import FileStore
 from config.checks.locations import CLASSES
 from config.tables import Store
@@ -196,7 +196,9 @@ def test_a_probe_leaves_nothing(store: ObjectStore) -> None:
     assert keys(store) == ["k"]
 
 
-def test_nothing_is_seen_of_another_prefix(store_settings: Store) -> None:
+def test_nothing_is_seen_of_another_prefix(store_settings: Store, tmp_path: Path) -> None:
+    for name in ("inner", "inner2"):
+        (tmp_path / "store" / name).mkdir(parents=True, exist_ok=True)  # on S3 a prefix need not be made
     inner = open_store(store_settings.model_copy(update={"url": store_settings.url + "/inner"}))
     beside = open_store(store_settings.model_copy(update={"url": store_settings.url + "/inner2"}))
     inner.put_bytes("k", b"1")
@@ -234,3 +236,15 @@ def test_what_is_asked_is_counted(store: ObjectStore) -> None:
     deletes = sent.pop("delete")  # of each file, or of all objects in one request
     assert (sent, retries) == ({"put": 2, "get": 1, "head": 1, "list": 1}, 0)
     assert deletes in (1, 2)
+
+
+def test_a_directory_is_never_created(tmp_path: Path) -> None:
+    store = FileStore(tmp_path / "a" / "store")
+    for act in (store.check_there, store.probe, lambda: store.put_bytes("a/k", b"1")):
+        with pytest.raises(Missing, match=r"directory\. Create it \(mkdir -p /.*/a/store\), mount it"):
+            act()
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "a" / "store").mkdir(parents=True)
+    store.check_there()
+    store.probe()
+    assert list((tmp_path / "a" / "store").iterdir()) == []

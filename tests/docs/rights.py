@@ -142,6 +142,7 @@ class Market:
     def lay_out(self) -> None:
         """Readings of all three policies, as they are before the first run; an empty store."""
         shutil.rmtree(self.folder / "store", ignore_errors=True)
+        (self.folder / "store").mkdir()
         for name in self.database.list_collection_names(filter={"name": {"$not": re.compile(r"^system\.")}}):
             self.database.drop_collection(name)
         database = self.database

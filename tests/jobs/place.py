@@ -68,6 +68,7 @@ class Place:
 
     def write_config(self, policies: str = POLICIES) -> None:
         head = f'[mongodb]\nuri = "${{MONGODB_URI}}"\ndatabase = "{self.database.name}"\n'
+        (self.folder / "store").mkdir(exist_ok=True)
         store = f'[store]\nurl = "{(self.folder / "store").as_uri()}"\n'
         self.config.write_text(head + store + policies)
 

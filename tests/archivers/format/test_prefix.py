@@ -43,6 +43,7 @@ def store_aside(tmp_path: Path) -> Store:
     """A store with room for neighbours: `outside/` lies beside it."""
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "precious").write_bytes(b"precious")
+    (tmp_path / "store").mkdir()
     return Store(url=(tmp_path / "store").as_uri())
 
 
@@ -286,7 +287,6 @@ def test_a_folder_that_is_a_link_is_not_entered(cycle: Cycle, folder: str, tmp_p
 
 def test_temporaries_are_not_cleaned_behind_a_link(store_aside: Store, tmp_path: Path) -> None:
     store, outside = open_store(store_aside), tmp_path / "outside"
-    (tmp_path / "store").mkdir()
     (tmp_path / "store" / ".tmp").symlink_to(outside)
     os.utime(outside / "precious", (0, 0))
     for act in (lambda: store.clean_temporaries(datetime.now(UTC)), lambda: store.put_bytes("k", b"")):
@@ -330,6 +330,7 @@ def test_series_are_in_no_path(
     case = Case("x", base.policy.model_copy(update={"name": "ticks"}), documents, [])
     aside = Store(url=f"{store_aside.url}/{os.urandom(4).hex()}")
     cycle = Cycle(database, case, aside).load()
+    cycle.root.mkdir()
     before = snapshot(tmp_path)
     assert cycle.run().deleted == len(documents)
     new = set(snapshot(tmp_path)) - set(before)

@@ -140,6 +140,7 @@ def test_a_task_that_finds_fewer_buckets_copies_none(database: Database[Document
 def test_a_worker_with_another_store(database: Database[Document], file_store: Store, tmp_path: Path) -> None:
     cycle = Cycle(database, samples(), file_store).load()
     live = cycle.live()
+    (tmp_path / "other").mkdir()
     other = open_store(Store(url=(tmp_path / "other").as_uri()))
     with pytest.raises(BucketwiseError, match="a worker wrote it, and it is not there"):
         cycle.run(executor=Elsewhere(Connections(database, other)))
@@ -202,6 +203,7 @@ def test_more_memory_makes_larger_commits(
         )
         found.append(len(list(cycle.root.glob("*/meta/manifests/*"))))
         shutil.rmtree(cycle.root)
+        cycle.root.mkdir()
         for name in database.list_collection_names():
             database.drop_collection(name)
     assert found[0] > found[1] > found[2]

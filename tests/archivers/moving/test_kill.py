@@ -48,6 +48,7 @@ class Place:
 
     def __init__(self, database: Database[Document], uri: str, folder: Path, text: str) -> None:
         self.folder, self.database = folder, database
+        (folder / "store").mkdir()
         self.store = Store(url=(folder / "store").as_uri())
         head = f'[mongodb]\nuri = "{uri}"\ndatabase = "{database.name}"\n[store]\nurl = "{self.store.url}"\n'
         (folder / "bucketwise.toml").write_text(head + text)

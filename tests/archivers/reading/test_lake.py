@@ -223,6 +223,7 @@ def test_a_catalog_of_pyiceberg(database: Database[Document], file_store: Store,
     assert rows_of(table, case.policy) == expected_rows(case)
     assert told(cycle, lake) == []
     # Another archive takes the same name: nothing of it is touched.
+    (tmp_path / "other").mkdir()
     other = Cycle(database, case, Store(url=(tmp_path / "other").as_uri()))
     with pytest.raises(LakeError, match=r"another archive's: give .lake. another namespace or catalog"):
         synced(other, lake)

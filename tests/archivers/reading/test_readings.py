@@ -276,6 +276,7 @@ def test_the_first_commit_may_be_made_before_any_command(
     while is_met:
         nth += 1
         client.drop_database("test_first_commit")
+        (tmp_path / str(nth)).mkdir()
         store = Store(url=(tmp_path / str(nth)).as_uri())
         cycle = Cycle(client["test_first_commit"], case, store).load()
         before = _Before(nth, cycle.run)

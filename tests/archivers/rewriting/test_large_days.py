@@ -47,6 +47,7 @@ log = logging.getLogger(__name__)
 
 def written_and_archived(place: Path, database: Database[Document], readings: int) -> None:
     """A day with a document of 60 readings for each series and hour, archived hour by hour."""
+    (place / "store").mkdir()
     database["r"].create_index("t")
     for hour in range(24):
         documents = [

@@ -124,6 +124,7 @@ def test_the_default_command_is_healthy_while_it_serves_and_not_after(
     host, port = database.client.address or ("", 0)
     policies = (ROOT / "config" / "example.toml").read_text()
     config = tmp_path / "bucketwise.toml"
+    (tmp_path / "store").mkdir()
     config.write_text(policies.replace("s3://acme-archive/market", f"file://{tmp_path}/store"))
     environment = {key: value for key, value in image_environment().items() if key.startswith("BUCKETWISE_")}
     assert environment["BUCKETWISE_METRICS_PORT"] == last("EXPOSE")

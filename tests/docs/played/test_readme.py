@@ -49,6 +49,7 @@ def test_its_first_day(tmp_path: Path, mongodb_uri: str, bucketwise: CommandLine
     (policy,) = (it for it in blocks(PAGE) if it.language == "toml")
     (load,) = (it for it in blocks(PAGE) if "load" in it.marks)
     (tmp_path / "bucketwise.toml").write_text(policy.text)
+    (tmp_path / "store").mkdir()
     environment = {"MONGODB_URI": mongodb_uri, "BUCKETWISE_STORE_URL": (tmp_path / "store").as_uri()}
     with MongoClient[dict[str, object]](mongodb_uri) as client:
         market = client["market"]

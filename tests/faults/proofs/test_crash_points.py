@@ -113,6 +113,7 @@ def make(
         folder = tmp_path / names[-1]
         folder.mkdir()
         if job.store == "file":
+            (folder / "store").mkdir()
             store = Store(url=(folder / "store").as_uri())
         else:
             store = request.getfixturevalue(f"{job.store}_store")

@@ -55,6 +55,7 @@ def test_a_run_waits_for_a_secondary_that_hangs(three: Servers, tmp_path: Path) 
         policy = ticks_policy(to="offline").model_copy(
             update={"throttle": Throttle(max_lag=timedelta(seconds=2))}
         )
+        (tmp_path / "store").mkdir()
         store = open_store(Store(url=(tmp_path / "store").as_uri()))
         runner = Runner("run", RUN, database, store, NOW, Stop(), told, is_now_given=True)
         hanging = three.secondaries[0]

@@ -29,8 +29,10 @@ GROUP = "machine: "
 @pytest.fixture
 def prepare(tmp_path: Path, database: Database[Any], mongodb_uri: str, bucketwise: CommandLine) -> Any:
     def of(job: str, store: Path | None = None) -> tuple[Scene, str]:
-        url = (store or tmp_path / "store").as_uri()
-        return aftermath.prepared(job, tmp_path, database, mongodb_uri, Store(url=url), bucketwise)
+        folder = store or tmp_path / "store"
+        folder.mkdir(exist_ok=True)
+        settings = Store(url=folder.as_uri())
+        return aftermath.prepared(job, tmp_path, database, mongodb_uri, settings, bucketwise)
 
     return of
 

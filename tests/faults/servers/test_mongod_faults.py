@@ -41,6 +41,7 @@ class Place:
 
     def scene(self, job: str) -> tuple[Scene, str]:
         folder = self.folder / uuid.uuid4().hex[:12]
+        (folder / "store").mkdir(parents=True)
         store = Store(url=(folder / "store").as_uri())
         database = self.client[f"test_{folder.name}"]
         return aftermath.prepared(job, folder, database, self.servers.uri, store, self.command)

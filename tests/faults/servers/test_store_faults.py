@@ -380,6 +380,7 @@ def test_a_url_that_is_no_store_is_a_usage_error(url: str) -> None:
 
 
 def test_a_write_that_fails_half_way_leaves_what_was_there(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
     store = FileStore(tmp_path / "store")
     store.put_bytes("a/k", b"old")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -395,6 +396,7 @@ def test_a_write_that_fails_half_way_leaves_what_was_there(tmp_path: Path) -> No
 
 def test_a_process_killed_in_a_write_leaves_nothing_to_see(tmp_path: Path) -> None:
     root = tmp_path / "store"
+    root.mkdir()
     code = (
         "import os, sys; from pathlib import Path; from archivers.stores import file; "
         "file._place = lambda *_: os.kill(os.getpid(), 9); "
@@ -413,6 +415,7 @@ def test_a_process_killed_in_a_write_leaves_nothing_to_see(tmp_path: Path) -> No
 
 def test_deleting_removes_folders_that_hold_nothing(tmp_path: Path) -> None:
     root = tmp_path / "store"
+    root.mkdir()
     store = FileStore(root)
     store.put_bytes("p/data/dt=1/a", b"")
     store.put_bytes("p/data/dt=2/b", b"")

@@ -41,6 +41,7 @@ class Archive:
 
     def __init__(self, uri: str, database: Database[Document], folder: Path, to: str) -> None:
         self.uri, self.database = uri, database
+        folder.mkdir(exist_ok=True)
         self.settings = Store(url=folder.as_uri())
         said = {"to": to, "collection": "gone" if to == "online" else None}
         self.policy: Policy = ticks_policy(**said).model_copy(

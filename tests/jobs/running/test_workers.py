@@ -112,6 +112,7 @@ def test_what_processes_do_is_what_one_does(empty: Place) -> None:
     told, summaries = _cycle(empty)
     archived = parts(empty.folder / "store")
     (empty.folder / "store").rename(empty.folder / "store of one process")
+    (empty.folder / "store").mkdir()
     again, by_processes = _cycle(empty, "--workers", "2")
     assert all(len(summaries[name]) > 5 for name in SUMMARIES)
     assert [it["exit_code"] for it in told] == [3, 3, 3, 4]

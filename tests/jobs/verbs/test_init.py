@@ -8,6 +8,7 @@ import uuid
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from pymongo import MongoClient
@@ -72,6 +73,7 @@ def test_a_first_file(bare: Place) -> None:
     ):
         assert fragment in ran.out
     assert {it.name for it in bare.folder.iterdir()} == {"bucketwise.toml"}
+    Path(urlsplit(found["store"]["url"]).path).mkdir()
     for verb in ("check", "plan", "run", "audit"):
         assert bare(verb).code == 0, verb
 

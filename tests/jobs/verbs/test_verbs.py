@@ -280,6 +280,7 @@ def test_progress_is_told_unless_quiet(place: Place) -> None:
 
 
 def test_the_store_s_failure_is_the_policy_s(place: Place) -> None:
+    (place.folder / "store").rmdir()
     (place.folder / "store").write_text("no directory")
     ran = place("run", "--json")
     assert ran.code == 1
