@@ -28,7 +28,7 @@ from archivers.format.names import (
     owner_key,
     superseded_key,
 )
-from archivers.format.parts import decoding, fetch
+from archivers.format.parts import check_file, decoding, fetch
 from archivers.format.recent import Recent, section_key
 from archivers.format.rows import RowFilter, read_rows
 from archivers.format.writing import NOTHING, CommitWriter, Maker, Replaced, Written
@@ -243,6 +243,15 @@ class OfflineArchive(ArchivedCommits):
         """Raises DamagedError where the commit is gone: somebody else cleared the store since it was read."""
         if not self.is_there(manifest.name):
             self.raise_missing(manifest.name)
+
+    def check_stored(self, manifest: Manifest, positions: Positions | None = None) -> None:
+        """Raises DamagedError where a file that gives the buckets at these ascending positions of a commit
+        (None: any) is missing, or not what was put there. Asks the store, whatever this run has read."""
+        for number, (start, end) in enumerate(itertools.pairwise(manifest.edges)):
+            low, high = (0, 1) if positions is None else np.searchsorted(positions, [start, end])
+            section = _files(manifest, number)
+            for file in (*section.parts, section.buckets_file) if low < high else ():
+                check_file(self.store, file)
 
     def drop(self, manifest: Manifest) -> None:
         """Removes a commit. Its manifest is moved first, so that a crash leaves files of no commit, never a

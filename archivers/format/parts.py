@@ -59,12 +59,8 @@ def stored(key: str, data: bytes) -> StoredFile:
 def fetch(store: ObjectStore, file: StoredFile) -> bytes:
     """Returns the bytes of a file. Raises DamagedError where it is missing, or not as its manifest says."""
     place = f"{store.url}/{file.key}"
-    try:
+    with _damage(place):
         data = store.get_bytes(file.key, file.bytes)
-    except NotFound:
-        raise DamagedError("part-missing", place, "the file is missing, though a manifest names it") from None
-    except Corrupt as error:
-        raise DamagedError("part-differs", place, error.reason) from None
     found = stored(file.key, data)
     if (found.bytes, found.sha256) != (file.bytes, file.sha256):
         raise DamagedError(
@@ -74,6 +70,23 @@ def fetch(store: ObjectStore, file: StoredFile) -> bytes:
             f"{file.bytes} bytes with {file.sha256[:16]}…",
         )
     return data
+
+
+def check_file(store: ObjectStore, file: StoredFile) -> None:
+    """Raises DamagedError as `fetch` does. Reads the file only where the store can't tell."""
+    with _damage(f"{store.url}/{file.key}"):
+        store.check(file.key, file.bytes, file.sha256)
+
+
+@contextmanager
+def _damage(place: str) -> Iterator[None]:
+    """Raises DamagedError where the store does not have a file as it was put there."""
+    try:
+        yield
+    except NotFound:
+        raise DamagedError("part-missing", place, "the file is missing, though a manifest names it") from None
+    except Corrupt as error:
+        raise DamagedError("part-differs", place, error.reason) from None
 
 
 @contextmanager

@@ -239,7 +239,9 @@ class OfflineRun:
                 self._copied.settle(stay=bool(stay))
 
     def _delete(self, manifest: Manifest, due: Positions) -> list[int]:
-        """Deletes these buckets of a commit, as its files give them; returns those that had changed."""
+        """Deletes these buckets of a commit, as its files give them; returns those that had changed. First
+        asks the store for these files: something may have become of them since they were read back."""
+        self._registry.check_stored(manifest, due)
         changed: list[int] = []
         gone: list[int] = []
         for held in self._archive.buckets_at(manifest, due):

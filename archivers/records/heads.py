@@ -27,12 +27,14 @@ HEADS = "heads"
 
 class Heads(NamedTuple):
     """The heads of a chain. `sequence` is the largest of theirs. `lost` are seals that a person has given up.
-    `checkpoint` is the last one that was made."""
+    `checkpoint` is the last one that was made. `damaged` are commits that a run found damaged when their
+    originals were due."""
 
     sequence: int
     links: tuple[Link, ...]
     lost: frozenset[str]
     checkpoint: CheckpointRecord | None = None
+    damaged: tuple[str, ...] = ()
 
     def walk(
         self, chain: Chain, registered: Iterable[Commit], vouched: Collection[Link] = ()
@@ -69,7 +71,8 @@ def heads_of(found: Document | None) -> Heads | None:
     links = tuple(Link(**link) for link in found["commits"])
     made = found.get("checkpoint")
     checkpoint = CheckpointRecord(**made) if made else None
-    return Heads(found["sequence"], links, frozenset(found.get("lost", ())), checkpoint)
+    lost, damaged = frozenset(found.get("lost", ())), tuple(found.get("damaged", ()))
+    return Heads(found["sequence"], links, lost, checkpoint, damaged)
 
 
 def heads_update(receipts: Receipts, manifest: Manifest) -> UpdateOne:
@@ -120,6 +123,17 @@ def write_checkpoint_record(receipts: Receipts, record: CheckpointRecord, sessio
     receipts.update(HEADS, {"$set": {"checkpoint": record._asdict()}}, session)
 
 
+def note_damaged(receipts: Receipts, commit: str) -> None:
+    """Records that a commit was found damaged."""
+    receipts.update(HEADS, {"$addToSet": {"damaged": commit}})
+
+
+def note_repaired(receipts: Receipts, commits: Sequence[str]) -> None:
+    """Records that these commits no longer are."""
+    if commits:
+        receipts.update(HEADS, {"$pullAll": {"damaged": list(commits)}})
+
+
 def with_replaced(receipts: Receipts, archive: OfflineArchive, manifest: Manifest) -> list[Manifest]:
     """Returns a manifest and those of all commits that it took over, and that these took over before. Raises
     DamagedError where one of them is gone."""
@@ -134,9 +148,17 @@ def with_replaced(receipts: Receipts, archive: OfflineArchive, manifest: Manifes
     return list(found.values())
 
 
-def check_heads(receipts: Receipts, archive: OfflineArchive) -> list[Manifest]:
-    """Returns the manifests of the heads. Raises HaltedError where the store does not hold them, since it is
-    another store, or an older state of this one."""
+class CheckedHeads(NamedTuple):
+    """The manifests of the heads, and the commits that were found damaged and no longer are."""
+
+    manifests: list[Manifest]
+    repaired: tuple[str, ...] = ()
+
+
+def check_heads(receipts: Receipts, archive: OfflineArchive, *, goes_on: bool = False) -> CheckedHeads:
+    """Returns what the store has of the heads. Raises HaltedError where it does not hold them, since it is
+    another store, or an older state of this one; `goes_on`: also where a commit that was found damaged still
+    is, since nothing is to follow it until then."""
     heads = read_heads(receipts)
     if heads is None and receipts.all_registered():
         heads = read_heads(receipts)  # a run may have made the first commit in between
@@ -147,8 +169,19 @@ def check_heads(receipts: Receipts, archive: OfflineArchive) -> list[Manifest]:
                 "remove all receipts of the policy, and the next run finds the heads in the store"
             )
     if heads is None:
-        return []
-    return [_head(archive, link) for link in heads.links if link.sha256 not in heads.lost]
+        return CheckedHeads([])
+    found = [_head(archive, link) for link in heads.links if link.sha256 not in heads.lost]
+    if goes_on and heads.damaged:
+        _check_repaired(receipts, archive, heads.damaged)
+    return CheckedHeads(found, heads.damaged if goes_on else ())
+
+
+def _check_repaired(receipts: Receipts, archive: OfflineArchive, damaged: Sequence[str]) -> None:
+    known = receipts.registered(damaged)
+    for name in sorted(receipts.current(list(known))):
+        if not archive.is_there(known[name]):
+            archive.raise_missing(known[name])
+        archive.check_stored(archive.manifest(known[name]))
 
 
 def check_none_reappeared(receipts: Receipts, archive: OfflineArchive) -> None:

@@ -9,12 +9,21 @@ import numpy as np
 from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 
-from archivers.format.archive import Copied, OfflineArchive
+from archivers.format.archive import Copied, OfflineArchive, Positions
 from archivers.format.chain import ChainPosition
-from archivers.format.manifest import Manifest, Origin
+from archivers.format.manifest import DamagedError, Manifest, Origin
 from archivers.format.writing import Maker, Replaced
 from archivers.records.deletions import LAST, last_of, ranges
-from archivers.records.heads import HEADS, Heads, heads_of, heads_update, link_of, types_update, with_replaced
+from archivers.records.heads import (
+    HEADS,
+    Heads,
+    heads_of,
+    heads_update,
+    link_of,
+    note_damaged,
+    types_update,
+    with_replaced,
+)
 from archivers.records.receipts import HELD, REPLACED, Document, commit_of, facts_of, live_of
 from archivers.run import ArchiveRun
 from archivers.versions.superseded import Superseded
@@ -65,6 +74,15 @@ class CommitRegistry:
             self.receipts.set_live(manifest.commit, live, self._facts(manifest), session)
 
         self.transaction(step)
+
+    def check_stored(self, manifest: Manifest, due: Positions) -> None:
+        """Raises DamagedError where the store no longer has what gives these buckets, and notes it: later
+        runs say so, whatever they read."""
+        try:
+            self._archive.check_stored(manifest, due)
+        except DamagedError:
+            note_damaged(self.receipts, manifest.commit)
+            raise
 
     def record(
         self,
@@ -133,6 +151,8 @@ class CommitRegistry:
             record(session)
 
         self.transaction(exchange)
+        if successor is not None:
+            self._archive.check_stored(successor)
         self._archive.drop(manifest)
         self.receipts.mark_dropped(manifest.commit)
         return successor

@@ -22,6 +22,7 @@ from archivers.records.heads import (
     check_all_present,
     check_heads,
     check_none_reappeared,
+    note_repaired,
     read_heads,
     write_heads,
 )
@@ -56,7 +57,8 @@ class Recovery:
     def run(self) -> None:
         """Finishes, undoes or adopts what earlier runs have left. Raises HaltedError where the archive is
         incomplete."""
-        heads = check_heads(self._receipts, self._archive)
+        heads, repaired = check_heads(self._receipts, self._archive, goes_on=True)
+        note_repaired(self._receipts, repaired)
         self._receipts.prepare()
         self._archive.claim(self._receipts.owner(), self._work.database.name)
         if self._work.state.is_clean and self._is_tail_known():
@@ -159,11 +161,12 @@ class Recovery:
         return may_cover(hold, self._archive.manifest(commit), self._work.policy)
 
     def _check_successor(self, name: str | None) -> None:
-        """Raises DamagedError where the commit that replaced another is registered, and its manifest is
-        gone."""
+        """Raises DamagedError where the commit that replaced another is registered, and its manifest or a
+        file is gone, or damaged."""
         for commit in self._receipts.registered([name] if name else []).values():
             if not self._archive.is_there(commit):
                 self._archive.raise_missing(commit)
+            self._archive.check_stored(self._archive.manifest(commit))
 
     def _adopt_unknown(self, listed: dict[str, Commit], last: list[Manifest]) -> None:
         """Registers the commits that have no receipt, each after those that came before it; `last` are those

@@ -5,6 +5,7 @@ Keys are relative paths with `/`, under the store's URL: `ticks/data/dt=2018-06-
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -125,6 +126,10 @@ class ObjectStore(Protocol):
     def head(self, key: str) -> StoreObject | None:
         """Returns the object's size and time, or None where there is none."""
 
+    def check(self, key: str, size: int, sha256: str) -> None:
+        """Checks that an object still is what was put there. It is read only where the store keeps no SHA-256
+        of it that can be asked for. Raises NotFound, and Corrupt."""
+
     def list(self, prefix: str = "", after: str = "") -> Iterator[StoreObject]:
         """Yields the objects whose key starts with `prefix`, which need not end at a `/`, in order of their
         keys; only those after the key `after`."""
@@ -152,6 +157,12 @@ def check_size(found: int, size: int | None, place: str) -> None:
     """Raises Corrupt where it is not what was expected."""
     if size is not None and found != size:
         raise Corrupt("get", place, f"the file has {found} bytes, and {size} were put there")
+
+
+def check_bytes(data: bytes, sha256: str, place: str) -> None:
+    """Raises Corrupt where these bytes, read from a place, have another SHA-256 than was expected."""
+    if (found := hashlib.sha256(data).hexdigest()) != sha256:
+        raise Corrupt("check", place, f"its SHA-256 is {found[:16]}…, and {sha256[:16]}… was put there")
 
 
 def checked_key(key: str, place: str) -> str:

@@ -28,6 +28,7 @@ from archivers.stores.base import (
     StoreError,
     StoreObject,
     Versioning,
+    check_bytes,
     check_size,
     checked_key,
     probe_store,
@@ -104,6 +105,11 @@ class FileStore:
                 return _described(key, self._path(key))
         except NotFound:
             return None
+
+    def check(self, key: str, size: int, sha256: str) -> None:
+        """Reads the object: a directory keeps no checksum, and neither its size nor its time tells that a bit
+        has flipped."""
+        check_bytes(self.get_bytes(key, size), sha256, f"{self.url}/{key}")
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[StoreObject]:
         """Yields the objects whose keys begin with `prefix` and come after the key `after`, sorted by key."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import itertools
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
@@ -14,6 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from archivers.stores.base import (
     AlreadyExists,
+    Corrupt,
     NotFound,
     OlderVersions,
     OutcomeUnknown,
@@ -21,6 +24,7 @@ from archivers.stores.base import (
     StoreError,
     StoreObject,
     Versioning,
+    check_bytes,
     check_size,
     checked_key,
     probe_store,
@@ -116,7 +120,10 @@ class S3Store:
         # Look first, for servers that ignore the condition.
         if if_absent and self.head(key) is not None:
             raise AlreadyExists("put", f"{self.url}/{key}", "it already exists")
-        options: dict[str, Any] = {} if storage_class is None else {"StorageClass": storage_class}
+        options: dict[str, Any] = {"ChecksumAlgorithm": "SHA256"}  # the server keeps it: see `check`
+        options["ChecksumSHA256"] = _in_base64(hashlib.sha256(data).hexdigest())
+        if storage_class is not None:
+            options["StorageClass"] = storage_class
         if self._lock is not None and locked_from is not None:
             options["ObjectLockMode"] = self._lock.mode.upper()
             options["ObjectLockRetainUntilDate"] = locked_from + timedelta(days=self._lock.days)
@@ -162,6 +169,20 @@ class S3Store:
             raise self._error("look at", key, error) from error
         version = found.get("VersionId")
         return StoreObject(key, found["ContentLength"], found["LastModified"], version)
+
+    def check(self, key: str, size: int, sha256: str) -> None:
+        """Asks for the object's size, and for the SHA-256 that the server has computed of it. Reads the
+        object where it has none: a server that keeps none, or an object that was uploaded without."""
+        place = f"{self.url}/{key}"
+        try:
+            found = self._client.head_object(**self._where(key), ChecksumMode="ENABLED")
+        except FAILURES as error:
+            raise self._error("look at", key, error) from error
+        check_size(found["ContentLength"], size, place)
+        if (kept := found.get("ChecksumSHA256")) is None:
+            check_bytes(self.get_bytes(key, size), sha256, place)
+        elif kept != _in_base64(sha256):
+            raise Corrupt("check", place, "it was replaced: the store has another SHA-256 of it")
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[StoreObject]:
         """Yields the objects whose keys begin with `prefix` and come after the key `after`, sorted by key."""
@@ -291,6 +312,10 @@ class S3Store:
                 return http_status(error) == 412
             raise self._error("put", key, error) from error
         return False
+
+
+def _in_base64(sha256: str) -> str:
+    return base64.b64encode(bytes.fromhex(sha256)).decode()
 
 
 def _without_body_if_refused(response_dict: dict[str, Any], **_: object) -> None:

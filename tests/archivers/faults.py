@@ -100,6 +100,9 @@ class DyingStore:
     def head(self, key: str) -> StoreObject | None:
         return self._do("head", lambda: self.inner.head(key))
 
+    def check(self, key: str, size: int, sha256: str) -> None:
+        self._do("check", lambda: self.inner.check(key, size, sha256))
+
     def list(self, prefix: str = "", after: str = "") -> Iterator[StoreObject]:
         yield from self._do("list", lambda: list(self.inner.list(prefix, after)))
 

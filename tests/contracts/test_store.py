@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -63,6 +64,33 @@ def test_what_has_another_size_is_not_read(store: ObjectStore) -> None:
     for size in (3, 5):
         with pytest.raises(Corrupt, match=f"has 4 bytes, and {size} were put there"):
             store.get_bytes("k", size)
+
+
+def test_an_object_is_checked_to_be_what_was_put_there(store: ObjectStore, store_settings: Store) -> None:
+    def check() -> None:
+        store.check("a/k", 4, hashlib.sha256(b"four").hexdigest())
+
+    store.put_bytes("a/k", b"four")
+    check()
+    assert store.requests.take()[0].get("get", 0) == (store_settings.endpoint_url is None)
+    for damaged, reason in ((b"fouR", "SHA-256"), (b"for", "has 3 bytes, and 4 were put there")):
+        by_another(store_settings, "a/k", damaged)
+        with pytest.raises(Corrupt, match=reason):
+            check()
+    by_another(store_settings, "a/k", b"four")  # put back, without the checksum that was kept of it
+    check()
+    store.delete(["a/k"])
+    with pytest.raises(NotFound, match="/a/k: no such"):
+        check()
+
+
+def by_another(settings: Store, key: str, data: bytes) -> None:
+    """Somebody else puts an object in its place."""
+    if settings.endpoint_url is None:
+        Path(settings.url.removeprefix("file://"), key).write_bytes(data)
+    else:
+        bucket, _, prefix = settings.url.removeprefix("s3://").partition("/")
+        s3_client(settings.endpoint_url).put_object(Bucket=bucket, Key=f"{prefix}/{key}", Body=data)
 
 
 def test_a_conditional_put_writes_once(store: ObjectStore) -> None:
@@ -183,6 +211,7 @@ def test_unsafe_keys_are_refused(store: ObjectStore, key: str) -> None:
         lambda: store.put_bytes(key, b""),
         lambda: store.get_bytes(key),
         lambda: store.head(key),
+        lambda: store.check(key, 0, "00" * 32),
         lambda: store.delete([key]),
     ):
         with pytest.raises(StoreError, match="not a safe key"):
