@@ -9,6 +9,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+from pymongo.client_session import ClientSession
 
 from archivers.format.archive import OfflineArchive
 from archivers.format.commit_index import Listed
@@ -23,6 +24,7 @@ from archivers.report import ArchiveReport
 from archivers.stores.base import ObjectStore
 from archivers.tasks import Connections, Executor
 from archivers.writes.held import covered
+from archivers.writes.online import archived_source
 from buckets.bson.raw import Batch
 from buckets.decoding.decode import Decoded, decode
 from buckets.fields.times import as_ms
@@ -61,7 +63,7 @@ def offline_archive(
     """Returns a policy's offline archive; None where it has none. `keys`: manifests must be signed by one of
     them; None: signatures are not looked at. `listed`: what has been listed of the store; listings are added
     to it."""
-    if policy.archive is None or policy.archive.to != "offline" or connections.store is None:
+    if not policy.has_parts or connections.store is None:
         return None
     receipts = Receipts(connections.database, policy.identity)
     known = {} if listed is None else listed
@@ -85,15 +87,17 @@ class ArchiveContext(RunContext):
         """Returns the connections for tasks in this process."""
         return Connections(self.database, self.store)
 
-    @property
-    def to(self) -> str:
-        """Returns the kind of archive that the policy has: "offline", "online" or "none"."""
-        return "none" if self.policy.archive is None else self.policy.archive.to
-
     def offline(self, keys: Keys | None = None) -> OfflineArchive | None:
         """Returns the policy's offline archive; None where it has none. `keys`: manifests must be signed by
         one of them; None: signatures are not looked at."""
         return offline_archive(self.connections, self.policy, keys, self.state.listed)
+
+    def online(self, session: ClientSession | None = None) -> Source | None:
+        """Returns what reads the collections of the policy's online archive, within a session if one is
+        given; None where it has none."""
+        if self.policy.archive_collections is None:
+            return None
+        return archived_source(self.database, self.policy, session)
 
     @property
     def archive(self) -> Archive:

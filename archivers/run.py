@@ -45,7 +45,8 @@ class ArchiveRun(ArchiveContext):
     def of(cls, context: ArchiveContext, *, rolled_up: RolledUp = always) -> ArchiveRun:
         """Returns a run in this context, with nothing done yet."""
         given = {it.name: getattr(context, it.name) for it in fields(context)}
-        return cls(**given, report=ArchiveReport(context.to), rolled_up=rolled_up)
+        kind = context.policy.archive.to if context.policy.archive else "none"
+        return cls(**given, report=ArchiveReport(kind), rolled_up=rolled_up)
 
     def check_limit(self, deletes: int) -> None:
         """Raises HaltedError where these further deletes would exceed `max_delete`, since more buckets may go
@@ -82,7 +83,7 @@ class ArchiveRun(ArchiveContext):
 
 
 class Archiver(Protocol):
-    """An archive, offline or online, during a run."""
+    """An archive during a run."""
 
     def recover(self) -> None:
         """Finishes or undoes what a crash left."""

@@ -7,7 +7,8 @@ from dataclasses import replace
 from functools import cached_property
 
 from archivers.context import ArchiveContext
-from archivers.reading.reader import ArchivedReader, archived_reader
+from archivers.reading.archived import archived_reader
+from archivers.reading.reader import ArchivedReader
 from archivers.reading.slices import slice_reader
 from archivers.records.receipts import COLLECTION as RECEIPTS
 from archivers.tasks import LocalExecutor

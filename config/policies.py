@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from pydantic import ByteSize, Field
 
@@ -103,6 +103,20 @@ class Archive(Table):
     storage_class: str | None = None  # of parts in S3; None: the store's own
     compact: Compact = Compact()
     move_receipts: DayOrForever = timedelta(days=90)  # of deletes, into the store; None: never
+
+
+class ArchiveCollections(NamedTuple):
+    """The collections of an online archive: of buckets, of their overflow (None without any), and of older
+    versions."""
+
+    buckets: str
+    overflow: str | None
+    versions: str
+
+    @property
+    def copies(self) -> list[str]:
+        """Returns the collections that hold copies of documents as they are."""
+        return [self.buckets, *([self.overflow] if self.overflow else [])]
 
 
 class Retain(Table):
@@ -228,6 +242,24 @@ class Policy(Table):
         return tuple(
             name for name, path in self.named_values if not {name, path}.intersection(self.nonnumeric_ok)
         )
+
+    @property
+    def archiving(self) -> Archive | None:
+        """Returns the table `archive` of a policy that archives; None for one that archives nothing."""
+        return None if self.archive is None or self.archive.to == "none" else self.archive
+
+    @property
+    def has_parts(self) -> bool:
+        """Returns whether it archives into parts in a store."""
+        return self.archive is not None and self.archive.to == "offline"
+
+    @property
+    def archive_collections(self) -> ArchiveCollections | None:
+        """Returns the collections that it archives into; None where it does not archive into any."""
+        if self.archive is None or self.archive.to != "online" or self.archive.collection is None:
+            return None
+        name = self.archive.collection
+        return ArchiveCollections(name, f"{name}_overflow" if self.overflow else None, f"{name}_versions")
 
     @property
     def sources(self) -> list[str]:

@@ -39,8 +39,8 @@ def rules(database: Database[Document], listed: Iterable[Document]) -> list[TtlR
 
 def conflicts(source: Source) -> list[TtlRule]:
     """Returns the expiries that would delete a policy's buckets before they are archived."""
-    archive = source.policy.archive
-    if archive is None or archive.to == "none":
+    archive = source.policy.archiving
+    if archive is None:
         return []
     found = rules(source.collection.database, source.listed)
     return [expiry for expiry in found if archive.after is None or expiry.after <= archive.after]
@@ -49,7 +49,6 @@ def conflicts(source: Source) -> list[TtlRule]:
 def deletes_before_archive(source: Source) -> bool:
     """Returns whether MongoDB deletes raw data before it is archived. Such deletes do not count as changes of
     readings."""
-    archive = source.policy.archive
-    if archive is None or archive.to == "none":
+    if source.policy.archiving is None:
         return bool(rules(source.collection.database, source.listed))
     return bool(conflicts(source))

@@ -20,6 +20,7 @@ from archivers.format.manifest import Manifest
 from archivers.format.writing import Maker, Replaced
 from archivers.moving.archive import recover
 from archivers.moving.known import KnownCopies
+from archivers.moving.offline import OfflineRun
 from archivers.records.days import CommitDays
 from archivers.records.receipts import commit_of
 from archivers.recovering.commits import CommitRegistry
@@ -59,25 +60,22 @@ class CompactReport:
         self.bytes_before += sum(it.stored for it in group)
 
 
-def compact(context: ArchiveContext, options: CompactOptions) -> CompactReport:
+def compact(context: ArchiveContext, archive: OfflineArchive, options: CompactOptions) -> CompactReport:
     """Merges small commits. Returns what was done. Raises HaltedError, and changes nothing, where a commit is
     damaged."""
-    archive = context.offline(context.keys)
-    if archive is None:
-        return CompactReport()
-    recover(context)
+    recover(context, OfflineRun)
     compactor = _Compactor(context, options, archive)
     compactor.run()
     return compactor.report
 
 
-def plan_compaction(context: ArchiveContext, options: CompactOptions) -> CompactReport:
+def plan_compaction(
+    context: ArchiveContext, archive: OfflineArchive, options: CompactOptions
+) -> CompactReport:
     """Returns what `compact` would do, as far as receipts tell. Changes nothing."""
     report = CompactReport(bytes_after=None)
-    archive = context.offline(context.keys)
-    if archive is not None:
-        for group in _Compactor(context, options, archive).groups():
-            report.add(group)
+    for group in _Compactor(context, options, archive).groups():
+        report.add(group)
     return report
 
 

@@ -14,7 +14,6 @@ from archivers.erasing.work import ErasureWork, names_of
 from archivers.records.receipts import MERGED, MERGING
 from archivers.versions.kept import KeptVersions
 from archivers.writes.delete import chunks
-from archivers.writes.online import archive_collections
 from buckets.bson.cursor import find_raw
 from buckets.bson.queries import ids_query
 from buckets.bson.raw import LOSSLESS, Batch
@@ -37,8 +36,8 @@ def places_of(erasure: Erasure) -> list[BucketPlace]:
     """Returns where a policy's buckets lie in MongoDB."""
     policy = erasure.policy
     found = [BucketPlace("live", policy.collection, policy.overflow.collection if policy.overflow else None)]
-    if policy.archive is not None and policy.archive.to == "online":
-        found.append(BucketPlace("online", *archive_collections(policy)))
+    if (archived := policy.archive_collections) is not None:
+        found.append(BucketPlace("online", archived.buckets, archived.overflow))
     return found
 
 

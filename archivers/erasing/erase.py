@@ -77,7 +77,7 @@ def _erase_all(work: ErasureWork, *, is_deleted_early: bool) -> None:
 
 
 def _erase_archived(work: ErasureWork) -> None:
-    if work.context.to == "online":
+    if work.context.policy.archive_collections is not None:
         VersionsEraser(work).run()
     archive = work.context.offline(work.context.keys)
     if archive is not None:

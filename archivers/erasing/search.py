@@ -103,7 +103,7 @@ def in_collections(
         for batch, found in held_in(source, erasure):
             names = names_of(batch.take(found.erased))
             yield PlaceHolding(place.name, place.collection, len(found.erased), len(found.across), names)
-    if erasure.policy.archive is not None and erasure.policy.archive.to == "online":
+    if erasure.policy.archive_collections is not None:
         kept = KeptVersions(context.database, erasure.policy)
         for _, found in kept_of(erasure, kept):
             yield PlaceHolding("versions", kept.name, len(found.erased))
@@ -135,7 +135,7 @@ def count_records(context: ArchiveContext, erasure: Erasure) -> Counter[str]:
 
 def unreached(context: ArchiveContext, erasure: Erasure) -> Iterator[Remaining]:
     """Yields the places that an erasure does not reach. Only older versions of files count as found."""
-    if context.store is not None and context.to == "offline":
+    if context.store is not None and context.policy.has_parts:
         yield from _older_versions(context.store, erasure.policy.identity)
         yield Remaining(f"{context.store.url}/{erasure.policy.identity}/meta", _DIGESTS, False)
     if not erasure.matcher.is_whole and not erasure.within.is_bounded:

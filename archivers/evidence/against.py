@@ -76,7 +76,7 @@ def rule(context: ArchiveContext, readers: Sequence[Policy], present: datetime) 
 
 def _archived_before(context: ArchiveContext, readers: Sequence[Policy]) -> int:
     """Returns the instant before which a bucket must end to be archived by then: expired, and rolled up."""
-    if context.to == "none":
+    if context.policy.archiving is None:
         return NEVER
     through = over_before((context.policy, *readers), context.now)
     return max(NEVER, context.cutoff if through is None else min(context.cutoff, through))
@@ -85,7 +85,7 @@ def _archived_before(context: ArchiveContext, readers: Sequence[Policy]) -> int:
 def _deleted_before(context: ArchiveContext, readers: Sequence[Policy], present: datetime) -> int:
     """Returns the instant before which a bucket must end to be deleted by then: its copy has to be older than
     the grace."""
-    if context.to == "none" or context.kept:
+    if context.policy.archiving is None or context.kept:
         return NEVER
     if not context.archive.grace:
         return _archived_before(context, readers)
@@ -98,15 +98,15 @@ def _copied_before(context: ArchiveContext) -> int:
     """Returns the instant before which a bucket must end to have been copied by `now` of the context, by
     receipts: runs copy in the order of time."""
     receipts = context.receipts
-    mine = {"_id.policy": receipts.policy, "kind": context.to, "copied": {"$lte": context.now}}
-    if context.to == "offline":
-        latest = {"$group": {"_id": None, "last": {"$max": "$last"}}}
-        found = receipts.collection.aggregate([{"$match": {**mine, "state": "open"}}, latest])
-        return max((as_ms(it["last"]) + 1 for it in found if it["last"] is not None), default=NEVER)
+    mine = {"_id.policy": receipts.policy, "kind": "offline", "copied": {"$lte": context.now}}
+    latest = {"$group": {"_id": None, "last": {"$max": "$last"}}}
+    found = receipts.collection.aggregate([{"$match": {**mine, "state": "open"}}, latest])
+    ends = [as_ms(it["last"]) + 1 for it in found if it["last"] is not None]
     copied = receipts.in_state("copied", "online")
     ids = [identity for it in copied if it["copied"] <= context.now for identity in it["ids"]]
-    pages = (ids[at : at + _PAGE] for at in range(0, len(ids), _PAGE))
-    return max((end for page in pages for _, end in context.source.spans(page)), default=NEVER)
+    for at in range(0, len(ids), _PAGE):
+        ends += [end for _, end in context.source.spans(ids[at : at + _PAGE])]
+    return max(ends, default=NEVER)
 
 
 def outcomes(rules: Sequence[PolicyRule]) -> list[RuleOutcome]:

@@ -21,7 +21,6 @@ from archivers.format.archive import OfflineArchive
 from archivers.records.receipts import live_of
 from archivers.versions.history import History, OfflineHistories, OnlineHistories, Version, one_of
 from archivers.writes.delete import name_of, same_id
-from archivers.writes.online import archived_source
 from buckets.bson.raw import Batch
 from buckets.decoding.decode import decode
 from buckets.fields.selectors import Selector, selector_query
@@ -85,9 +84,9 @@ class BucketFinder:
         live = [one_of(it, i) for it in self._source.by_ids([identity]) for i in range(len(it))][:1]
         if live:
             return self._with_copies(live, self._policy)
-        if self._context.to == "online":
-            archived = archived_source(self._context.database, self._policy).by_ids([identity])
-            return self._with_copies([one_of(it, 0) for it in archived if len(it)][:1], self._policy)
+        if (online := self._context.online()) is not None:
+            archived = [one_of(it, 0) for it in online.by_ids([identity]) if len(it)]
+            return self._with_copies(archived[:1], self._policy)
         hit = self._search(name, list(_spans(identity, at_ms)), is_bound=at_ms is not None)
         return [] if hit is None else self._with_copies([hit[0]], hit[1])
 
@@ -125,10 +124,8 @@ class BucketFinder:
 
     def _covering(self, at_ms: int, selector: Selector) -> Iterator[tuple[Policy, Batch]]:
         query, policy = selector_query(self._policy, selector), self._policy
-        sources = [self._source]
-        if self._context.to == "online":
-            sources.append(archived_source(self._context.database, policy))
-        for source in sources:
+        sources = [self._source, self._context.online()]
+        for source in (it for it in sources if it is not None):
             for batch in source.batches(at_ms, at_ms + 1, query):
                 yield from ((policy, it) for it in _those_at(policy, batch, at_ms, selector))
         if self._offline is not None:
@@ -153,7 +150,7 @@ class BucketFinder:
             histories = OfflineHistories(self._offline).of(whole, policy, existing)
             for name, history in histories.items():
                 found[name].copies = list(self._offline_copies(history))
-        elif self._context.to == "online":
+        elif self._policy.archive_collections is not None:
             online = OnlineHistories(self._context.database, policy).of(whole, policy, [])
             waiting = self._context.receipts.copied(whole.main.ids)
             for name, history in online.items():

@@ -20,8 +20,8 @@ from archivers.evidence.summary_counts import SummaryCounter
 from archivers.evidence.weighing import Day
 from archivers.format.names import day
 from archivers.moving.archive import check_archive
+from archivers.reading.archived import archived_reader
 from archivers.reading.instant import at_one_instant
-from archivers.reading.reader import archived_reader
 from buckets.fields.selectors import Selector, check_selector
 from buckets.fields.times import DAY_MS, EVER, TimeRange
 from buckets.models.slots import length_ms

@@ -18,7 +18,7 @@ from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Manifest
 from archivers.format.names import day
 from archivers.moving.archive import check_archive
-from archivers.reading.reader import ArchivedReader
+from archivers.reading.offline import OfflineReader
 from archivers.records.days import CommitDays
 from archivers.records.receipts import commit_of
 from archivers.restoring.put import existing_in, put_measurements, repeated
@@ -55,13 +55,10 @@ def scratch(policy: str) -> tuple[str, str]:
     return f"bucketwise_drill.{policy}", f"bucketwise_drill_overflow.{policy}"
 
 
-def drill(context: ArchiveContext, days: int, seed: int) -> list[DrilledDay]:
+def drill(context: ArchiveContext, archive: OfflineArchive, days: int, seed: int) -> list[DrilledDay]:
     """Proves that a sample of archived days can be restored, and records when. Raises HaltedError where a
     file of the archive is not what it was; drops the scratch collections in any case."""
     check_archive(context.database, context.policy, context.store)
-    archive = context.offline(context.keys)
-    if archive is None:
-        return []
     chosen, done = sample(CommitDays(context.receipts).drilled(), days, seed), []
     for it in chosen:
         done.append(_drill(context, archive, *it))
@@ -152,6 +149,6 @@ def _summaries_that_differ(
     if context.policy.rollup is None or not manifests:
         return 0
     first, last = min(as_ms(it.first) for it in manifests), max(as_ms(it.last) for it in manifests)
-    archived = ArchivedReader(context.database, context.policy, archive)  # which has just read them
+    archived = OfflineReader(context.database, context.policy, archive)  # which has just read them
     report = recompute(context, archived, [(LOWEST, first), (last + 1, HIGHEST)])
     return sum(it.written for it in report.counts.values())

@@ -75,7 +75,7 @@ def fate(policy: Policy, it: Facts) -> Fate:
         return _of_live(policy, it, "both" if it.is_archived else "live")
     if not it.is_archived or policy.archive is None:
         return Fate("unknown")
-    state: BucketState = "online" if policy.archive.to == "online" else "archived"
+    state: BucketState = "archived" if policy.archive_collections is None else "online"
     if it.end is None:
         return Fate(state, f'archive.to = "{policy.archive.to}": it stays there')
     rule = f'retain.archive = "{it.end.keep}"'
@@ -87,8 +87,7 @@ def fate(policy: Policy, it: Facts) -> Fate:
 
 
 def _of_live(policy: Policy, it: Facts, state: BucketState) -> Fate:
-    archive = policy.archive
-    if archive is None or archive.to == "none":
+    if (archive := policy.archiving) is None:
         return Fate(state, "the policy archives nothing: it stays")
     if it.freeze is not None:
         return Fate(state, it.freeze.freeze_reason)

@@ -48,7 +48,7 @@ class BucketHistory:
         events = [*self._quarantined(found.raw_id)]
         for copy in found.copies:
             events += self._copied(copy)
-        if self._context.to == "online" and found.copies:
+        if any(copy.version.commit is None for copy in found.copies):
             events += self._deleted_online(found.raw_id, span)
         if pin is not None:
             events.append(Event(None, "pinned", detail=pin.reason))

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from bson.datetime_ms import DatetimeMS
 
 from archivers.context import ArchiveContext
-from archivers.writes.online import archive_collections, archived_source
-from buckets.fields.times import DAY_MS
+from archivers.reading.archived import archived_reader
 from config.fingerprint import fingerprint
 from config.policies import LevelName, Policy
 from rollups.calendar.levels import Level, base_levels, levels_of, sources_of
@@ -76,19 +75,15 @@ def _count(context: ArchiveContext, level: Level, before: int | None = None) -> 
 
 def _first(context: ArchiveContext) -> int | None:
     """Returns when the first reading is that is live or archived; of an offline archive the day's start."""
-    archived = None
-    if context.to == "online":
-        archived = archived_source(context.database, context.policy).earliest()
-    elif (span := context.receipts.span()) is not None:
-        archived = span[0] * DAY_MS
-    return min((it for it in (archived, context.source.earliest()) if it is not None), default=None)
+    span = archived_reader(context.connections, context.policy).span()
+    found = (None if span is None else span[0], context.source.earliest())
+    return min((it for it in found if it is not None), default=None)
 
 
 def _archived(context: ArchiveContext) -> tuple[int, int | None, int | None]:
     """Returns how many buckets are archived, their readings and their bytes."""
-    if context.to == "online":
-        collection = context.database[archive_collections(context.policy)[0]]
-        return collection.estimated_document_count(), None, None
+    if (online := context.online()) is not None:
+        return online.count(), None, None
     totals = {name: {"$sum": f"${name}"} for name in ("buckets", "readings", "documents_bytes")}
     receipts = context.receipts
     stages = [{"$match": receipts.is_current}, {"$group": {"_id": None, **totals}}]

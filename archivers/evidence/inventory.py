@@ -19,10 +19,9 @@ from archivers.expiring.online import tombstones_of
 from archivers.expiring.rule import RetentionRule
 from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Manifest, Part
-from archivers.reading.reader import ArchivedReader
+from archivers.reading.archived import archived_reader
 from archivers.records.receipts import live_of
 from archivers.records.registry import Registry
-from archivers.writes.online import archived_source
 from buckets.bson.raw import Batch
 from buckets.decoding.decode import Decoded, decode
 from buckets.fields.selectors import Selector, selector_query
@@ -81,7 +80,7 @@ class InventoryReader:
         self._selector = selector
         self._offline = context.offline()
         self._rule = RetentionRule.of(context.policy, context.now)
-        self._archived = ArchivedReader(context.database, context.policy, self._offline)
+        self._archived = archived_reader(context.connections, context.policy, context.state.listed)
 
     def parts(self, grid: Grid, session: ClientSession) -> list[HeldPart]:
         """Returns the parts of these days that an offline archive has. Reads manifests alone."""
@@ -118,7 +117,7 @@ class InventoryReader:
 
     def _expires(self, session: ClientSession) -> dict[int, datetime]:
         """Returns when the tombstones of an online archive are due, by UTC day."""
-        if self._rule is None or self._context.to != "online":
+        if self._rule is None:
             return {}
         found = tombstones_of(self._context.receipts, session)
         due_days = ((it["day"], self._rule.due(it["tombstone"])) for it in found)
@@ -177,9 +176,8 @@ class InventoryReader:
     def _online(self, grid: Grid, session: ClientSession) -> tuple[Tally, Counts]:
         context = self._context
         tally, gone = (Tally(grid, context.policy, self._selector) for _ in range(2))
-        if context.to == "online":
+        if (source := context.online(session)) is not None:
             narrow = selector_query(context.policy, self._selector)
-            source = archived_source(context.database, context.policy, session)
             for batch in source.batches(grid.start, grid.end, narrow):
                 tally.add(batch, decode(batch, context.policy))
             for batch in self._archived.at(session).batches(grid.start, grid.end) if tally.all.any() else ():

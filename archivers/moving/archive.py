@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -9,10 +10,7 @@ from typing import Any
 from pymongo.database import Database
 
 from archivers.context import ArchiveContext, offline_archive
-from archivers.moving.dry_run import OfflineDryRun, OnlineDryRun
 from archivers.moving.limit import delete_limit
-from archivers.moving.offline import OfflineRun
-from archivers.moving.online import OnlineRun
 from archivers.moving.sweep import Sweep
 from archivers.records.heads import check_heads
 from archivers.records.receipts import Receipts
@@ -60,12 +58,14 @@ class ArchiveOptions:
         return None if self.allow_large else delete_limit(run, start, ready)
 
 
-def archive(context: ArchiveContext, options: ArchiveOptions) -> ArchiveReport:
+#: Opens an archive for a run.
+Opener = Callable[[ArchiveRun], Archiver]
+
+
+def archive(context: ArchiveContext, options: ArchiveOptions, opened: Opener) -> ArchiveReport:
     """Archives the expired buckets. Returns what was done, and how many buckets stay, by reason."""
     run = ArchiveRun.of(context, rolled_up=options.summary_updater)
     context.state.report = run.report
-    if run.to == "none":
-        return run.report
     _check_deletable(run)
     run.report.limit = limit = options.limit(run)
     if limit is not None and limit.is_exceeded:
@@ -73,7 +73,7 @@ def archive(context: ArchiveContext, options: ArchiveOptions) -> ArchiveReport:
             f"policy {run.policy.name}: this run stopped: {limit.message}. Nothing was archived or deleted"
         )
     start, end = options.expired(run)
-    with closing(_archiver(run)) as archiver:
+    with closing(opened(run)) as archiver:
         archiver.recover()
         run.pins.forget()
         archiver.settle(start, end)
@@ -81,15 +81,14 @@ def archive(context: ArchiveContext, options: ArchiveOptions) -> ArchiveReport:
     return run.report
 
 
-def plan_archive(context: ArchiveContext, options: ArchiveOptions) -> ArchiveReport:
-    """Returns what `archive` would do, and how many buckets would stay, by reason. Changes nothing."""
+def plan_archive(context: ArchiveContext, options: ArchiveOptions, opened: Opener) -> ArchiveReport:
+    """Returns what `archive` would do, and how many buckets would stay, by reason. Changes nothing. `opened`:
+    as a dry run."""
     run = ArchiveRun.of(context, rolled_up=options.summary_updater)
-    if run.to == "none":
-        return run.report
     _check_deletable(run)
     run.report.limit = options.limit(run)
     start, end = options.expired(run)
-    with closing(OnlineDryRun(run) if run.to == "online" else OfflineDryRun(run)) as archiver:
+    with closing(opened(run)) as archiver:
         Sweep(run, archiver, options.through, rechecks=False).run(start, end)
     _report_not_due(run, options)
     return run.report
@@ -108,16 +107,11 @@ def _report_not_due(run: ArchiveRun, options: ArchiveOptions) -> None:
         run.report.reasons[f"not expired: the last reading is not before {limit_text}"] += young
 
 
-def recover(context: ArchiveContext) -> None:
+def recover(context: ArchiveContext, opened: Opener) -> None:
     """Finishes or undoes what a crash left, and checks that the archive is complete, before anything is
     rolled up from it. Raises HaltedError where it is not."""
-    if context.to != "none":
-        with closing(_archiver(ArchiveRun.of(context))) as archiver:
-            archiver.recover()
-
-
-def _archiver(run: ArchiveRun) -> Archiver:
-    return OnlineRun(run) if run.to == "online" else OfflineRun(run)
+    with closing(opened(ArchiveRun.of(context))) as archiver:
+        archiver.recover()
 
 
 def check_archive(

@@ -24,7 +24,7 @@ def delete_limit(run: ArchiveRun, start_ms: int, end_ms: int) -> DeleteLimit | N
         return None
     due = run.source.count_ending(start_ms, end_ms) - _staying(run, start_ms, end_ms)
     if run.archive.grace:  # a later run deletes what this one copies
-        due = min(due, _copied_offline(run) if run.to == "offline" else _copied_online(run))
+        due = min(due, _copied(run))
     return DeleteLimit(name, written, due, run.source.count())
 
 
@@ -51,21 +51,16 @@ def _pages(run: ArchiveRun) -> Iterator[list[Any]]:
     yield page
 
 
-def _copied_offline(run: ArchiveRun) -> int:
+def _copied(run: ArchiveRun) -> int:
     """Returns how many buckets earlier runs copied, whose grace is over and that no run has deleted."""
     receipts = run.receipts
-    query = {"_id.policy": receipts.policy, "kind": "offline", "state": "open", **_past_grace(run)}
-    found = receipts.collection.find(query, {"live": 1, "buckets": 1})
+    past_grace = {"copied": {"$lte": run.now - run.archive.grace}}
+    states = {"state": {"$in": ["open", "copied", MERGING]}, "kind": {"$in": ["offline", "online"]}}
+    ids = {"$size": {"$ifNull": ["$ids", []]}}
+    found = receipts.collection.aggregate(
+        [
+            {"$match": {"_id.policy": receipts.policy, **states, **past_grace}},
+            {"$project": {"kind": 1, "live": 1, "buckets": {"$ifNull": ["$buckets", ids]}}},
+        ]
+    )
     return sum(int(live_of(it, it["buckets"]).sum()) for it in found)
-
-
-def _copied_online(run: ArchiveRun) -> int:
-    receipts = run.receipts
-    query = {"_id.policy": receipts.policy, "kind": "online", "state": {"$in": ["copied", MERGING]}}
-    counted = {"$group": {"_id": None, "ids": {"$sum": {"$size": {"$ifNull": ["$ids", []]}}}}}
-    found = receipts.collection.aggregate([{"$match": query | _past_grace(run)}, counted])
-    return sum(int(it["ids"]) for it in found)
-
-
-def _past_grace(run: ArchiveRun) -> Document:
-    return {"copied": {"$lte": run.now - run.archive.grace}}

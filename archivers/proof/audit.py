@@ -9,19 +9,20 @@ from functools import cached_property
 from hashlib import sha256
 
 from archivers.context import ArchiveContext
-from archivers.expiring.expire import plan_expiry
 from archivers.format.manifest import DamagedError
 from archivers.format.names import day
-from archivers.moving.archive import ArchiveOptions, plan_archive
+from archivers.kinds import archive_of
+from archivers.moving.archive import ArchiveOptions
 from archivers.proof.findings import Finding, Severity
 from archivers.proof.rotation import Rotation, Sample, rotation_of, sample
-from archivers.proof.verify import IntactCommit, VerifyReport, verify_commits, verify_records
-from archivers.reading.reader import ArchivedReader, archived_reader
+from archivers.reading.archived import archived_reader
+from archivers.reading.reader import ArchivedReader
 from archivers.records.days import CommitDays
 from archivers.records.receipts import COLLECTION as RECEIPTS
 from archivers.report import VALUELESS, ArchiveReport
 from archivers.tasks import LocalExecutor
 from archivers.upkeep import recompute
+from archivers.verifying.report import IntactCommit, VerifyReport
 from buckets.columns import Quarantined
 from buckets.fields.selectors import extended_json
 from buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, as_text
@@ -124,7 +125,7 @@ class _Audit:
             )
 
     def records(self) -> Iterator[Finding]:
-        report, self.intact, unlisted = verify_records(self.context)
+        report, self.intact, unlisted = archive_of(self.context).verify_records()
         yield from self.bad(report)
         for gap in self.context.receipts.gaps():
             numbers = f"{gap['lost']['after'] + 1} to {gap['lost']['sequence']}"
@@ -144,7 +145,7 @@ class _Audit:
     def parts(self) -> Iterator[Finding]:
         """Reads the commits of the sample that were not read for the summaries."""
         commits = [it for it in self.sample.commits if it.name not in self.read]
-        report, read = verify_commits(self.context, commits)
+        report, read = archive_of(self.context).verify_commits(commits)
         self.read |= {it.commit.name for it in read}
         yield from self.bad(report)
 
@@ -186,7 +187,7 @@ class _Audit:
                     f"{counts.written} {level} summaries are missing or out of date: run "
                     "`bucketwise rollup`, with --since and --until for what is older than `recheck`",
                 )
-        if report.kept and context.to != "none":
+        if report.kept and self.policy.archiving is not None:
             yield self._finding(
                 "readings-gone",
                 self.policy.collection,
@@ -225,7 +226,7 @@ class _Audit:
             )
 
     def buckets(self) -> Iterator[Finding]:
-        if self.context.to == "none":
+        if self.policy.archiving is None:
             return
         report = self._due()
         if report.buckets:
@@ -244,9 +245,8 @@ class _Audit:
 
     def ending(self) -> Iterator[Finding]:
         """Yields what should have got a tombstone, or been removed, a day ago."""
-        report = plan_expiry(
-            replace(self.context, now=self.context.now - SLACK, keys=self.context.keys.lenient())
-        )
+        earlier = replace(self.context, now=self.context.now - SLACK, keys=self.context.keys.lenient())
+        report = archive_of(earlier).plan_expiry()
         if late := report.tombstoned.buckets + report.expired.buckets:
             yield self._finding(
                 "archive-past-retention",
@@ -286,7 +286,7 @@ class _Audit:
             executor=LocalExecutor(self.context.connections, memory=self.context.executor.memory),
         )
         through = over_before((self.policy, *self.readers), context.now)
-        return plan_archive(context, ArchiveOptions(through=through))
+        return archive_of(context).plan(ArchiveOptions(through=through))
 
     def _quarantined(self, found: list[Quarantined]) -> Iterator[Finding]:
         for bucket in found[:MAX_QUARANTINED]:

@@ -261,8 +261,8 @@ class _Check:
         policy, kept = self.policy, dict[str, Any]()
         for level in levels_of(policy):
             kept[level.collection] = level.retain
-        if policy.archive is not None and policy.archive.to == "online" and policy.archive.collection:
-            kept[policy.archive.collection] = None
+        if policy.archive_collections is not None:
+            kept[policy.archive_collections.buckets] = None
         return kept
 
     def targets(self) -> Iterator[Finding]:
@@ -297,8 +297,8 @@ class _Check:
 
     @property
     def _deletes(self) -> bool:
-        archive = self.policy.archive
-        return archive is not None and archive.to != "none" and archive.delete
+        archive = self.policy.archiving
+        return archive is not None and archive.delete
 
     @property
     def _after(self) -> str:

@@ -8,7 +8,6 @@ from typing import Any
 
 from pymongo.database import Database
 
-from config.checks.targets import overflow_archive, versions_archive
 from config.policies import Policy
 
 Document = dict[str, Any]
@@ -34,12 +33,9 @@ def needs_of(policy: Policy, own: Mapping[str, tuple[str, ...]], *, deletes: boo
         yield Needs(source, (*_READ, "remove") if deletes else _READ)
     for summaries in policy.rollup.targets.values() if policy.rollup else ():
         yield Needs(summaries, _SUMMARIES)
-    if policy.archive is not None and policy.archive.to == "online" and policy.archive.collection:
-        target = policy.archive.collection
-        beside = [overflow_archive(target)] if policy.overflow else []
-        for copies in [target, *beside]:
-            yield Needs(copies, _COPIES)
-        yield Needs(versions_archive(target), _VERSIONS)
+    if (archived := policy.archive_collections) is not None:
+        yield from (Needs(copies, _COPIES) for copies in archived.copies)
+        yield Needs(archived.versions, _VERSIONS)
     for name, actions in own.items():
         yield Needs(name, actions)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from archivers.context import ArchiveContext
 from archivers.format.manifest import Manifest
 from archivers.format.seals import encoded
-from archivers.proof.verify import verify
+from archivers.kinds import archive_of
 from archivers.records.checkpoints import last_checkpoint
 from archivers.records.heads import read_heads
 from archivers.records.receipt_files import ReceiptFile
@@ -28,7 +28,7 @@ def sign(context: ArchiveContext) -> SignReport:
     All is verified first. Raises HaltedError, and signs nothing, where anything but a signature is wrong. If
     it is cut off, the next call finishes it."""
     lenient, report = replace(context, keys=context.keys.lenient()), SignReport()
-    found = verify(lenient)
+    found = archive_of(lenient).verify()
     if found.bad:
         raise HaltedError(f"nothing was signed, because verification failed: {found.bad[0].message}")
     keys, check, receipts = context.keys, context.check, context.receipts

@@ -10,7 +10,7 @@ from archivers.querying.engine import Engine
 from archivers.querying.rewriting import Rewritten, rewritten
 from archivers.querying.served import Scan
 from archivers.querying.views import View
-from archivers.reading.reader import archived_reader
+from archivers.reading.archived import archived_reader
 
 
 @dataclass(frozen=True)
@@ -54,15 +54,10 @@ def explain(engine: Engine, sql: str) -> ExplainedQuery:
 def _view_read(view: View, scan: Scan) -> ViewRead:
     if view.what != "readings":
         return ViewRead(scan, view)
-    context, parts, size = view.context, None, None
-    if context.to == "offline":
-        held = [
-            part
-            for start, end in scan.narrowed.ranges
-            for part in archived_reader(context.connections, context.policy).parts(
-                RowFilter(start, end, scan.narrowed.selectors)
-            )
-        ]
-        unlike = {it.key: it.bytes for it in held}
-        parts, size = len(unlike), sum(unlike.values())
-    return ViewRead(scan, view, parts, size, context.source.span())
+    context, selectors = view.context, scan.narrowed.selectors
+    archived = archived_reader(context.connections, context.policy)
+    held = [archived.parts(RowFilter(start, end, selectors)) for start, end in scan.narrowed.ranges]
+    if any(it is None for it in held):
+        return ViewRead(scan, view, live=context.source.span())
+    unlike = {part.key: part.bytes for some in held for part in some or ()}
+    return ViewRead(scan, view, len(unlike), sum(unlike.values()), context.source.span())

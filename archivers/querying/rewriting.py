@@ -17,7 +17,7 @@ from archivers.context import ArchiveContext
 from archivers.format.parquet import column_name
 from archivers.querying.narrowing import Range
 from archivers.querying.views import View, quoted
-from archivers.reading.reader import archived_reader
+from archivers.reading.archived import archived_reader
 from buckets.fields.times import FIRST_MS, LAST_MS
 from buckets.source import Source
 from config.policies import Policy

@@ -16,7 +16,7 @@ from archivers.context import ArchiveContext
 from archivers.evidence.coverage import CoverageQuery, Row, coverage, known_span
 from archivers.format.parquet import arrow_type, as_table, as_written, column_name, misfit, series_types
 from archivers.querying.narrowing import INSTANT, Narrowed
-from archivers.reading.reader import archived_reader
+from archivers.reading.archived import archived_reader
 from archivers.reading.readings import Readings
 from buckets.columns import Quarantined, Series
 from buckets.decoding.decode import decode

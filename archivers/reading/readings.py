@@ -21,8 +21,8 @@ from pymongo.database import Database
 
 from archivers.format.rows import RowFilter
 from archivers.moving.archive import check_archive
+from archivers.reading.archived import archived_reader
 from archivers.reading.instant import at_one_instant
-from archivers.reading.reader import archived_reader
 from archivers.stores.base import ObjectStore
 from archivers.tasks import Connections
 from buckets.bson.raw import Batch

@@ -8,7 +8,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from archivers.context import ArchiveContext, offline_archive
-from archivers.reading.reader import ArchivedReader, archived_reader
+from archivers.reading.archived import archived_reader
+from archivers.reading.reader import ArchivedReader
 from archivers.records.heads import commit_of_link, read_heads
 from archivers.records.receipts import Receipts
 from archivers.tasks import Connections, LocalExecutor

@@ -68,8 +68,7 @@ class Deletions:
         self._now = now
         self._keys = keys
         self._run = run
-        # A run into an offline archive has checked the heads of its chain when it began.
-        self._is_unchecked = policy.archive is not None and policy.archive.to == "online"
+        self._is_unchecked = True
 
     def record(self, session: ClientSession, deleted: Batch, which: Document, held_by: Document) -> None:
         """Records, in the transaction of a delete, what went. Raises DamagedError as `check_last` does."""

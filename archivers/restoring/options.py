@@ -11,7 +11,6 @@ from pymongo.database import Database
 
 from archivers.context import ArchiveContext
 from archivers.restoring.target import MERGED, Mode, VersionHandling
-from archivers.writes.online import archive_collections
 from buckets.fields.selectors import check_selector
 from buckets.fields.times import EVER, TimeRange
 from config.errors import UsageError
@@ -40,7 +39,7 @@ def check_request(context: ArchiveContext, options: RestoreOptions) -> None:
     """Raises UsageError where a restore is not possible with these options. Changes nothing."""
     policy, how = context.policy, options.how
     check_selector(policy, options.series)
-    if context.to == "none":
+    if policy.archiving is None:
         raise UsageError(f"policy {policy.name} archives nothing, so there is nothing to restore")
     _check_collection(context.database, policy, "--to", options.to)
     _check_versions(policy, options.to, how)
@@ -55,8 +54,7 @@ def _check_versions(policy: Policy, to: str, how: VersionHandling) -> None:
         raise UsageError(f"--versions-to {how.aside}: older versions would be live there; name another one")
     if to != policy.collection or how.mode == Mode.merged:
         return
-    assert policy.archive is not None
-    if policy.archive.to == "online":
+    if policy.archive_collections is not None:
         raise UsageError(
             f"--versions {how.mode}: the online archive holds the versions of a bucket merged, and {to} can "
             "only have them so. Leave --versions out, or restore into a new collection"
@@ -69,10 +67,9 @@ def _check_versions(policy: Policy, to: str, how: VersionHandling) -> None:
 
 
 def _check_collection(database: Database[Document], policy: Policy, option: str, to: str) -> None:
-    assert policy.archive is not None
     taken: list[str | None] = list(policy.rollup.targets.values()) if policy.rollup else []
-    if policy.archive.to == "online":
-        taken += archive_collections(policy)
+    if policy.archive_collections is not None:
+        taken += policy.archive_collections
     if policy.overflow is not None:
         taken.append(policy.overflow.collection)
     if to in taken or to.startswith(("system.", "bucketwise_")) or not to or "$" in to:

@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from functools import partial
 
 import numpy as np
-from pymongo.client_session import ClientSession
 
 from archivers.context import ArchiveContext
 from archivers.moving.archive import check_kind
-from archivers.restoring.filter import ArchivedBuckets, MatchingBuckets, RestoreFilter
+from archivers.restoring.copies import ArchivedCopies
+from archivers.restoring.filter import MatchingBuckets, RestoreFilter
 from archivers.restoring.options import RestoreOptions, check_request
 from archivers.restoring.put import Indices, check_put, put, put_measurements
 from archivers.restoring.records import RestoreRecords
 from archivers.restoring.settle import RestoreReport, VersionSettler
 from archivers.restoring.target import Mode, Target
-from archivers.versions.history import Histories, OfflineHistories, OnlineHistories, Version
-from archivers.versions.superseded import Superseded
+from archivers.versions.history import Histories, Version
 from archivers.writes.delete import chunks
-from archivers.writes.online import archived_source
 from buckets.bson.prefetch import prefetch
 from buckets.bson.raw import Batch
 from buckets.decoding.decode import BucketSet
-from buckets.fields.selectors import extended_json, selector_query
-from buckets.fields.times import as_ms
-from buckets.models import timeseries
+from buckets.fields.selectors import extended_json
 from config.errors import BucketwiseError
 from config.policies import Policy
 from rollups.tasks import result_of, run_now
 
 
-def restore(context: ArchiveContext, options: RestoreOptions) -> RestoreReport:
+def restore(context: ArchiveContext, options: RestoreOptions, copies: ArchivedCopies) -> RestoreReport:
     """Brings back every bucket that is asked for.
 
     Overflow documents go back into the policy's overflow collection. Several versions of a bucket become one,
@@ -50,10 +44,8 @@ def restore(context: ArchiveContext, options: RestoreOptions) -> RestoreReport:
     note = records.settled if records else lambda _plans, _session: None
     target = Target(context.database, policy, options.to, context.guard, options.how, note)
     wanted = RestoreFilter(policy, options.within.start_ms, options.within.end_ms, options.series)
-    restoring = _Restoring(context, target, wanted)
-    found = _archived(context, options, records, wanted)
-    if options.how.mode == Mode.all and context.to == "offline":
-        found = itertools.chain(found, _superseded(context, options, records, wanted))
+    restoring = _Restoring(context, target, wanted, copies.histories)
+    found = copies.of(options, records, wanted)
     with ThreadPoolExecutor(1, "bucketwise-reader") as reader:
         restoring.restore(prefetch(map(wanted.of, found), lambda: True), reader)
     return restoring.finished()
@@ -62,13 +54,15 @@ def restore(context: ArchiveContext, options: RestoreOptions) -> RestoreReport:
 class _Restoring:
     """The state of one restore."""
 
-    def __init__(self, context: ArchiveContext, target: Target, wanted: RestoreFilter) -> None:
+    def __init__(
+        self, context: ArchiveContext, target: Target, wanted: RestoreFilter, histories: Histories
+    ) -> None:
         self._target, self._check, self._progress = target, context.check, context.progress
         self._report = RestoreReport()
         self._filter = wanted
         self._passed: dict[str, int] = {}  # how many buckets of each commit were looked at, from its first
         self._last_check: Future[None] = run_now(lambda: None)  # reads back the previous piece
-        self._histories = _histories(context)
+        self._histories = histories
         self._settling = VersionSettler(target, self._histories, self._were_counted, self._report)
 
     def restore(self, found: Iterable[MatchingBuckets], reader: Executor) -> None:
@@ -146,63 +140,3 @@ class _Restoring:
                 f"restored. The first has _id {extended_json(first)}: {reason}"
             )
         return self._report
-
-
-def _archived(
-    context: ArchiveContext, options: RestoreOptions, records: RestoreRecords | None, wanted: RestoreFilter
-) -> Iterator[ArchivedBuckets]:
-    """Yields all archived buckets that may hold something of the range and the series."""
-    database, policy = context.database, context.policy
-    start, end = options.within.start_ms, options.within.end_ms
-    if context.to == "online":
-        query = selector_query(policy, options.series)
-        for batch in archived_source(database, policy).batches(start, end, query):
-            note = partial(records.online, batch) if records else _note_nothing
-            yield ArchivedBuckets(BucketSet(batch, policy), note)
-        return
-    archive = context.offline()
-    assert archive is not None
-    manifests = archive.manifests(start, end)
-    for number, manifest in enumerate(manifests, 1):
-        if manifest.timeseries is not None and timeseries.timeseries_options(database, options.to) is None:
-            database.create_collection(options.to, timeseries=manifest.timeseries)
-        which = wanted.sections_of(manifest)
-        chosen = itertools.compress(manifest.sections, which)
-        for held, section in zip(archive.sections(manifest, which), chosen, strict=True):
-            note = partial(records.offline, manifest, held) if records else _note_nothing
-            yield ArchivedBuckets(
-                BucketSet(held.batch, manifest.archived_policy),
-                note,
-                (as_ms(section.first), as_ms(section.last)),
-                section.readings,
-                manifest.commit,
-                int(held.positions[-1]) + 1,
-                number / len(manifests),
-            )
-
-
-def _superseded(
-    context: ArchiveContext, options: RestoreOptions, records: RestoreRecords | None, wanted: RestoreFilter
-) -> Iterator[ArchivedBuckets]:
-    """Yields superseded versions, since no commit may hold another version of their buckets."""
-    archive = context.offline()
-    assert archive is not None
-    within, histories = options.within, OfflineHistories(archive)
-    superseded = Superseded(archive)
-    for file, manifest in superseded.around(within.start_ms, within.end_ms):
-        if not wanted.may_hold(manifest):
-            continue
-        batch = superseded.read(file).batch
-        batch = batch.take(histories.superseded(batch, manifest.archived_policy))
-        note = partial(records.superseded, batch) if records else _note_nothing
-        yield ArchivedBuckets(BucketSet(batch, manifest.archived_policy), note)
-
-
-def _note_nothing(_chosen: Indices, _session: ClientSession) -> None:
-    pass
-
-
-def _histories(context: ArchiveContext) -> Histories:
-    if (archive := context.offline()) is not None:
-        return OfflineHistories(archive)
-    return OnlineHistories(context.database, context.policy)

@@ -28,7 +28,6 @@ from buckets.bson.types import BINARY, BOOL, DOCUMENT, INT32
 from buckets.fields.selectors import extended_json
 from buckets.versions.overlay import Typed, document_of, number, text
 from buckets.versions.readings import lacks
-from config.checks.targets import versions_archive
 from config.policies import Policy
 
 Document = dict[str, Any]
@@ -55,8 +54,8 @@ class KeptVersions:
     """The kept versions of one policy."""
 
     def __init__(self, database: Database[Document], policy: Policy) -> None:
-        assert policy.archive is not None and policy.archive.collection is not None
-        self.name = versions_archive(policy.archive.collection)
+        assert policy.archive_collections is not None
+        self.name = policy.archive_collections.versions
         self._database = database
         self._policy = policy
         self._collection: Collection[Any] = database.get_collection(self.name, codec_options=LOSSLESS)

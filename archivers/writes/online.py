@@ -11,7 +11,6 @@ from pymongo.database import Database
 from archivers.writes.inserts import insert_raw
 from buckets.bson.raw import LOSSLESS, Batch
 from buckets.source import Source
-from config.checks.targets import overflow_archive
 from config.policies import Policy
 
 Document = dict[str, Any]
@@ -19,9 +18,9 @@ Document = dict[str, Any]
 
 def archive_collections(policy: Policy) -> tuple[str, str | None]:
     """Returns the collections of an online archive: of buckets, and of their overflow (None without any)."""
-    assert policy.archive is not None and policy.archive.collection is not None
-    target = policy.archive.collection
-    return target, overflow_archive(target) if policy.overflow else None
+    archived = policy.archive_collections
+    assert archived is not None
+    return archived.buckets, archived.overflow
 
 
 def archived_source(

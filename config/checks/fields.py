@@ -194,7 +194,7 @@ def _check_summary(policy: Policy, at: Key, report: ProblemReport) -> None:
 
 
 def _check_columns(policy: Policy, at: Key, report: ProblemReport) -> None:
-    if policy.archive is None or policy.archive.to != "offline":
+    if not policy.has_parts:
         return
     roles = list(dict.fromkeys(_names(policy, at)))
     columns = Counter(map(_column, {path for _, path in roles}))

@@ -192,7 +192,7 @@ def check_storage_class(policy: Policy, store: Store | None, report: ProblemRepo
         return
     at: Key = ("policies", policy.name, "archive")
     key, named = (*at, "storage_class"), policy.archive.storage_class
-    if policy.archive.to != "offline":
+    if not policy.has_parts:
         fault = Fault("it is for parts in S3, and only an offline archive has any", "remove it")
         report.add(key, fault, rests_on=[(*at, "to")])
     elif store is not None and store.url.startswith("file:"):

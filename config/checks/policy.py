@@ -92,13 +92,13 @@ def _check_archive(policy: Policy, at: Key, has_store: bool, report: ProblemRepo
         message = f"it is shorter than rollup.settle ({settle}): buckets would expire before roll-up"
         fault = Fault(message, f'write "{settle}" or longer, or shorten rollup.settle')
         report.add(after, fault, rests_on=[(*at, "rollup", "settle")])
-    if archive.to == "offline" and not has_store:
+    if policy.has_parts and not has_store:
         fault = Fault(
             "the archive needs a store, and none is set",
             "add [store] with a `url`, or set BUCKETWISE_STORE_URL",
         )
         report.add(to, fault, rests_on=[("store",)])
-    _check_compact(archive, (*at, "archive", "compact"), to, report)
+    _check_parts(policy, archive, (*at, "archive"), report)
     collection = (*at, "archive", "collection")
     if archive.to == "online" and archive.collection is None:
         fault = Fault(
@@ -110,7 +110,6 @@ def _check_archive(policy: Policy, at: Key, has_store: bool, report: ProblemRepo
         report.add(collection, fault)
     _check_batch(archive, (*at, "archive"), report)
     _check_deletes(archive, (*at, "archive"), report)
-    _check_receipts(archive, (*at, "archive"), report)
 
 
 def _check_deletes(archive: Archive, at: Key, report: ProblemReport) -> None:
@@ -126,24 +125,24 @@ def _check_deletes(archive: Archive, at: Key, report: ProblemReport) -> None:
 
 
 def _check_audit(policy: Policy, at: Key, report: ProblemReport) -> None:
-    is_offline = policy.archive is not None and policy.archive.to == "offline"
-    if policy.audit.sample is not None and not is_offline:
+    if policy.audit.sample is not None and not policy.has_parts:
         fault = Fault("it is for parts, and only an offline archive has any", "remove it")
         report.add((*at, "audit", "sample"), fault, rests_on=[(*at, "archive"), (*at, "archive", "to")])
 
 
-def _check_compact(archive: Archive, at: Key, to: Key, report: ProblemReport) -> None:
-    if "compact" in archive.model_fields_set and archive.to != "offline":
-        fault = Fault(
-            f'it merges commits of an offline archive, and to = "{archive.to}"', "remove [archive.compact]"
-        )
-        report.add(at, fault, rests_on=[to])
-
-
-def _check_receipts(archive: Archive, at: Key, report: ProblemReport) -> None:
-    if "move_receipts" in archive.model_fields_set and archive.to != "offline":
-        what = f'receipts move to the store of an offline archive, and to = "{archive.to}"'
-        report.add((*at, "move_receipts"), Fault(what, "remove it"), rests_on=[(*at, "to")])
+def _check_parts(policy: Policy, archive: Archive, at: Key, report: ProblemReport) -> None:
+    """Reports settings of an offline archive where there is none."""
+    if policy.has_parts:
+        return
+    said = {
+        "compact": ("it merges commits of", "remove [archive.compact]"),
+        "move_receipts": ("receipts move to the store of", "remove it"),
+    }
+    for key, (what, remedy) in said.items():
+        if key not in archive.model_fields_set:
+            continue
+        fault = Fault(f'{what} an offline archive, and to = "{archive.to}"', remedy)
+        report.add((*at, key), fault, rests_on=[(*at, "to")])
 
 
 def _check_batch(archive: Archive, at: Key, report: ProblemReport) -> None:
@@ -196,7 +195,7 @@ def _check_archive_retention(policy: Policy, report: ProblemReport) -> None:
 
 def _check_keep(policy: Policy, keep: timedelta, key: Key, report: ProblemReport) -> None:
     archive, at = policy.archive, ("policies", policy.name, "archive")
-    if archive is None or archive.to == "none":
+    if archive is None or policy.archiving is None:
         fault = Fault("the policy archives nothing", "remove it, or name an archive")
         report.add(key, fault, rests_on=[at, (*at, "to")])
     elif archive.after is None:

@@ -13,8 +13,7 @@ from config.tables import OWN_CATALOG, Notify, TopLevel, Workers
 def check_drill(settings: Settings, report: ProblemReport) -> None:
     """Reports a `drill` table without an offline archive."""
     drill = settings.drill
-    archives = (it.archive for it in settings.policies.values())
-    if drill.model_fields_set and not any(it is not None and it.to == "offline" for it in archives):
+    if drill.model_fields_set and not any(it.has_parts for it in settings.policies.values()):
         fault = Fault("no policy has an offline archive, and only these are drilled", "remove the table")
         report.add(("drill",), fault)
 
@@ -24,8 +23,7 @@ def check_lake(settings: Settings, report: ProblemReport) -> None:
     lake = settings.lake
     if lake is None:
         return
-    archives = (it.archive for it in settings.policies.values())
-    if not any(it is not None and it.to == "offline" for it in archives):
+    if not any(it.has_parts for it in settings.policies.values()):
         fault = Fault(
             "no policy has an offline archive, and only these become Iceberg tables", "remove the table"
         )

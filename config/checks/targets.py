@@ -62,16 +62,6 @@ def reserved(policies: Iterable[Policy]) -> dict[str, str]:
     return {use.collection: dotted(use.key) for use in uses}
 
 
-def overflow_archive(collection: str) -> str:
-    """Returns where the overflow of an online archive goes."""
-    return f"{collection}_overflow"
-
-
-def versions_archive(collection: str) -> str:
-    """Returns where older versions of the buckets of an online archive go."""
-    return f"{collection}_versions"
-
-
 def _sources(policy: Policy) -> Iterator[_Use]:
     at: Key = ("policies", policy.name)
     yield _Use((*at, "collection"), policy.collection, policy)
@@ -90,11 +80,10 @@ def _targets(policy: Policy) -> Iterator[_Use]:
     # Offline archives do not use theirs, but it may stay in the file; a wrong one would wait to do harm.
     if policy.archive is not None and policy.archive.collection is not None:
         key: Key = (*at, "archive", "collection")
-        yield _Use(key, policy.archive.collection, policy)
-        if policy.archive.to == "online":
-            yield _Use(key, versions_archive(policy.archive.collection), policy)
-        if policy.archive.to == "online" and policy.overflow is not None:
-            yield _Use(key, overflow_archive(policy.archive.collection), policy)
+        names = [policy.archive.collection]
+        if (archived := policy.archive_collections) is not None:
+            names = [archived.buckets, archived.versions, *archived.copies[1:]]
+        yield from (_Use(key, name, policy) for name in names)
 
 
 def _clashes(uses: list[_Use]) -> Iterator[tuple[_Use, _Use]]:
@@ -105,5 +94,5 @@ def _clashes(uses: list[_Use]) -> Iterator[tuple[_Use, _Use]]:
 
 
 def _deletes(policy: Policy) -> bool:
-    archive = policy.archive
-    return archive is not None and archive.to != "none" and archive.delete and archive.after is not None
+    archive = policy.archiving
+    return archive is not None and archive.delete and archive.after is not None

@@ -41,7 +41,7 @@ def gauges(context: ArchiveContext) -> dict[str, float]:
                 through = load(context.database, policy).through
                 calendar = Calendar(policy, policy.rollup, context.now)
                 found["rollup_lag_seconds"] = rollup_lag(calendar, through, oldest) / 1000
-            if policy.archive is not None and policy.archive.to != "none" and context.kept is None:
+            if policy.archiving is not None and context.kept is None:
                 ended = source.earliest_ending(FIRST_MS)
                 found["archive_lag_seconds"] = archive_lag(policy, context.expired_before, ended) / 1000
             found["lease_held"] = float(lease.is_held(context.database, policy.identity))

@@ -84,7 +84,7 @@ def _stops(turn: Turn) -> list[str]:
     context = turn.context
     try:
         check_kind(context.database, context.policy)
-        if context.to != "none":
+        if context.policy.archiving is not None:
             require_fit(check_fit(turn), context.policy)
     except BucketwiseError as error:
         return [str(error)]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from archivers.expiring.expire import expire_archive, plan_expiry, undelete
+from archivers.expiring.lifting import undelete
 from archivers.expiring.report import Amount
 from archivers.expiring.rule import LIFTED_FOR
+from archivers.kinds import archive_of
 from jobs.running.lease import touching
 from jobs.running.turn import Step, StepResult, Turn, pick
 
@@ -15,7 +16,8 @@ Body = dict[str, Any]
 
 
 def _end(turn: Turn) -> StepResult:
-    report = (plan_expiry if turn.dry_run else expire_archive)(turn.context)
+    archive = archive_of(turn.context)
+    report = archive.plan_expiry() if turn.dry_run else archive.expire()
     amounts = pick(report, "tombstoned", "standing", "expired", "lifted")
     body: Body = {name: _amount(it) for name, it in amounts.items()}
     return StepResult({**body, "held": dict(sorted(report.held.items())), "live": report.live})

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from archivers.evidence.coverage import CoverageQuery, HeldCommit, Row, coverage
-from archivers.evidence.drill import DrilledDay, drill
+from archivers.evidence.drill import DrilledDay
 from archivers.evidence.explain import ExplainedBucket, ExplainQuery, ExplainResult, explain
 from archivers.evidence.history import Event
+from archivers.kinds import archive_of
 from buckets.fields.selectors import Selector, id_as_json
 from buckets.fields.times import DAY_MS, as_date
 from config.errors import HaltedError
@@ -66,7 +67,7 @@ def drill_step(days: int, seed: int) -> Step:
     """Returns the step that proves a sample of archived days restorable."""
 
     def do(turn: Turn) -> StepResult:
-        found = drill(turn.context, days, seed)
+        found = archive_of(turn.context).drill(days, seed)
         buckets, equal = sum(it.buckets for it in found), sum(it.equal for it in found)
         body = {
             "days": len(found),

@@ -21,8 +21,7 @@ Body = dict[str, Any]
 
 def archives_now(turn: Turn) -> bool:
     """Returns whether this turn archives."""
-    archive = turn.policy.archive
-    return archive is not None and archive.to != "none" and "archive" in turn.steps
+    return turn.policy.archiving is not None and "archive" in turn.steps
 
 
 def check_fit(turn: Turn) -> Body | None:

@@ -11,8 +11,8 @@ from typing import Any
 
 from pymongo.database import Database
 
-from archivers.reading.reader import archived_reader
-from buckets.fields.times import DAY_MS, FIRST_MS, as_date, as_ms
+from archivers.reading.archived import archived_reader
+from buckets.fields.times import FIRST_MS, as_date, as_ms
 from config.policies import Policy
 from jobs.running.gauges import gauges
 from jobs.running.ledger import Ledger, Repeat
@@ -27,14 +27,13 @@ LAST_RUNS = 5
 def _status(turn: Turn) -> StepResult:
     runs = [asdict(run) for run in Ledger(turn.context.database).last_runs(turn.policy.identity, LAST_RUNS)]
     through = rolled_up_through(turn.context.database, turn.policy)
-    archived = archived_reader(turn.context.connections, turn.policy).span()
     pinned, pinned_until = turn.context.pins.count_and_next_end()
     reached = load(turn.context.database, turn.policy).through
     return StepResult(
         {
             "rolled_up_through": None if through in (None, NO_GATE) else as_date(through),
             "levels": {name: as_date(end) for name, end in reached.items()},
-            "archived_through": None if archived is None else as_date(archived[1]),
+            "archived_through": _archived_through(turn),
             "waiting": _waiting(turn),
             "pinned": pinned,
             "pinned_until": pinned_until,
@@ -59,19 +58,16 @@ def _place(turn: Turn) -> StepResult:
 
 
 def _archived_through(turn: Turn) -> datetime | None:
-    if turn.policy.archive and turn.policy.archive.to == "offline":
-        days = turn.context.receipts.span()
-        return None if days is None else as_date((days[1] + 1) * DAY_MS)
     span = archived_reader(turn.context.connections, turn.policy).span()
     return None if span is None else as_date(span[1])
 
 
 def _waiting(turn: Turn) -> int:
     """Returns how many buckets have expired and are still in the source."""
-    policy = turn.policy
-    if policy.archive is None or policy.archive.to == "none" or policy.archive.after is None:
+    archive = turn.policy.archiving
+    if archive is None or archive.after is None:
         return 0
-    cutoff = as_ms(turn.context.now - policy.archive.after)
+    cutoff = as_ms(turn.context.now - archive.after)
     return turn.context.source.count_ending(FIRST_MS, cutoff)
 
 

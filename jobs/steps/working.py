@@ -7,21 +7,20 @@ from dataclasses import asdict, replace
 from datetime import timedelta
 from typing import Any
 
-from archivers.compacting.compact import CompactOptions, CompactReport, compact, plan_compaction
+from archivers.compacting.compact import CompactOptions, CompactReport
 from archivers.format.keys import Keys
-from archivers.moving.archive import ArchiveOptions, archive, check_archive, check_kind, plan_archive, recover
+from archivers.kinds import archive_of
+from archivers.moving.archive import ArchiveOptions, check_archive, check_kind
 from archivers.proof.audit import audit
 from archivers.proof.checks import check
 from archivers.proof.findings import Finding
 from archivers.proof.remedies import REMEDIES
 from archivers.proof.sign import sign
-from archivers.proof.verify import verify
 from archivers.records.deletions import legible
 from archivers.records.pins import COLLECTION as PINS
 from archivers.records.receipts import COLLECTION as RECEIPTS
 from archivers.report import ArchiveReport, DeleteLimit
 from archivers.restoring.options import RestoreOptions
-from archivers.restoring.restore import restore
 from archivers.restoring.unpin import unpin
 from archivers.upkeep import Upkeep, roll_up_all
 from buckets.columns import Quarantined
@@ -77,7 +76,7 @@ def prepare(turn: Turn, keys: Keys | None = None) -> None:
         # By the clock that is behind: a write under way on another machine must not pass for an old one.
         present = min(clock.current(), turn.taken_at)
         context.store.clean_temporaries(present - ABANDONED)
-    recover(replace(context, keys=keys or context.keys))
+    archive_of(replace(context, keys=keys or context.keys)).recover()
 
 
 def check_archived(turn: Turn) -> None:
@@ -154,7 +153,8 @@ def _archive(turn: Turn) -> StepResult:
     require_fit(fit, context.policy)
     upkeep = Upkeep(context, turn.readers, is_deleted_early=turn.is_archived_by_another, dry_run=turn.dry_run)
     options = ArchiveOptions(turn.within, archivable_through(turn), upkeep, turn.allow_large)
-    report = plan_archive(context, options) if turn.dry_run else archive(context, options)
+    archive = archive_of(context)
+    report = archive.plan(options) if turn.dry_run else archive.run(options)
     stays = bool(report.quarantined or report.changed or report.valueless)
     limit = report.limit if turn.dry_run else None
     body = _archive_body(report, context.policy, upkeep.written) | step_body(fit) | _limit_body(limit)
@@ -224,8 +224,9 @@ def _compact_all(turn: Turn) -> StepResult:
 
 def _compact_as_asked(turn: Turn, options: CompactOptions) -> StepResult:
     check_archived(turn)
-    act = plan_compaction if turn.dry_run else compact
-    return StepResult(asdict(act(turn.context, options)))
+    archive = archive_of(turn.context)
+    act = archive.plan_compaction if turn.dry_run else archive.compact
+    return StepResult(asdict(act(options)))
 
 
 def _expire(turn: Turn) -> StepResult:
@@ -242,7 +243,7 @@ def held_body(held: Mapping[str, int]) -> Body:
 
 def _verify(turn: Turn) -> StepResult:
     check_kind(turn.context.database, turn.context.policy)
-    report = verify(turn.context, turn.within)
+    report = archive_of(turn.context).verify(turn.within)
     damage = [pick(it, "code", "place", "message") for it in report.bad]
     body = {"parts": report.parts, "readings": report.readings, "bad": len(damage), "damage": damage}
     return StepResult(body, HaltedError.exit_code if damage else 0)
@@ -266,7 +267,7 @@ def restore_step(options: RestoreOptions) -> Step:
     """Returns the step that restores what is asked for; the range is that of the turn."""
 
     def do(turn: Turn) -> StepResult:
-        report = restore(turn.context, replace(options, within=turn.within))
+        report = archive_of(turn.context).restore(replace(options, within=turn.within))
         counts = {"buckets": report.buckets, "readings": report.readings, "overflow": report.overflow}
         until = options.pinned_until if report.pinned else None
         pinned = {"pinned": report.pinned, "pinned_until": until}

@@ -81,7 +81,7 @@ class OutlivedSummaries:
         is_reported = any(self._has_event(operation, window) for operation in self.changed or ())
         if after is None and not is_reported and not self.is_asked_for:
             return True
-        if self.policy.archive is not None and self.policy.archive.to != "none":
+        if self.policy.archiving is not None:
             is_first = self.archived_from is None or self.archived_from >= window[0]
             return after is None and not is_reported and is_first and self._is_oldest(before, window)
         if (

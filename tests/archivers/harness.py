@@ -17,7 +17,7 @@ import duckdb
 import pytest
 from pymongo.database import Database
 
-from archivers.compacting.compact import CompactOptions, CompactReport, compact
+from archivers.compacting.compact import CompactOptions, CompactReport
 from archivers.context import ArchiveContext
 from archivers.erasing.erase import ErasureFacts, erase
 from archivers.erasing.erasure import Erasure
@@ -26,18 +26,18 @@ from archivers.format.archive import OfflineArchive
 from archivers.format.keys import UNSIGNED, Keys
 from archivers.format.manifest import Manifest
 from archivers.format.names import Commit
-from archivers.moving.archive import ArchiveOptions, archive, plan_archive, recover
+from archivers.kinds import archive_of
+from archivers.moving.archive import ArchiveOptions
 from archivers.proof.sign import SignReport, sign
-from archivers.proof.verify import VerifyReport, verify
 from archivers.report import ArchiveReport
 from archivers.restoring.options import RestoreOptions
-from archivers.restoring.restore import restore
 from archivers.restoring.settle import RestoreReport
 from archivers.restoring.unpin import unpin
 from archivers.run import RolledUp, always
 from archivers.stores import open_store
 from archivers.stores.base import ObjectStore
 from archivers.tasks import Connections, LocalExecutor
+from archivers.verifying.report import VerifyReport
 from buckets.bson.raw import Batch
 from buckets.fields.selectors import Selector
 from buckets.fields.times import EVER, TimeRange
@@ -159,7 +159,8 @@ class Cycle:
         self.runs.add((fence, now))
         options = ArchiveOptions(TimeRange(since, until), through, rolled_up)
         context = self.context(now, fence=fence, **given)
-        return plan_archive(context, options) if dry_run else archive(context, options)
+        archive = archive_of(context)
+        return archive.plan(options) if dry_run else archive.run(options)
 
     def compact(
         self, now: datetime = LATER, options: CompactOptions = WHATEVER, **given: Any
@@ -168,7 +169,7 @@ class Cycle:
         self.runs.add((self.fence, now))
         connections = Connections(self.database, given.get("store", self.store))
         given.setdefault("executor", LocalExecutor(connections, memory=self.memory))
-        return compact(self.context(now, fence=self.fence, **given), options)
+        return archive_of(self.context(now, fence=self.fence, **given)).compact(options)
 
     def erase(
         self, series: Selector, within: TimeRange = EVER, now: datetime = LATER, **given: Any
@@ -176,7 +177,7 @@ class Cycle:
         self.fence += 1
         self.runs.add((self.fence, now))
         context = self.context(now, fence=self.fence, **given)
-        recover(context)
+        archive_of(context).recover()
         return erase(context, Erasure(self.policy, series, within, "case 17"), ErasureFacts())
 
     def restore(
@@ -189,7 +190,8 @@ class Cycle:
         **asked: Any,
     ) -> RestoreReport:
         """Into the source it pins, so that `unpin` is another step."""
-        return restore(self.context(guard=guard), RestoreOptions(to, TimeRange(since, until), **asked))
+        options = RestoreOptions(to, TimeRange(since, until), **asked)
+        return archive_of(self.context(guard=guard)).restore(options)
 
     def unpin(
         self,
@@ -209,7 +211,7 @@ class Cycle:
         return raw_documents(self.database, self.policy.overflow.collection)
 
     def verify(self, check: Callable[[], None] = nothing) -> VerifyReport:
-        return verify(self.context(check=check))
+        return archive_of(self.context(check=check)).verify()
 
     def sign(self) -> SignReport:
         return sign(self.context())

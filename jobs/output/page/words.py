@@ -16,13 +16,10 @@ def words(policy: Policy, store_url: str | None) -> str:
 
 
 def _of_readings(policy: Policy, store_url: str | None) -> str:
-    archive, source = policy.archive, policy.collection
-    if archive is None or archive.to == "none" or archive.after is None:
+    archive, source, archived = policy.archiving, policy.collection, policy.archive_collections
+    if archive is None or archive.after is None:
         return f"raw readings stay in {source}"
-    if archive.to == "online":
-        target = f"the collection {archive.collection}"
-    else:
-        target = f"Parquet in {store_url}/{policy.identity}"
+    target = f"the collection {archived.buckets}" if archived else f"Parquet in {store_url}/{policy.identity}"
     if policy.model == "timeseries" or not archive.delete:
         return f"raw readings stay in {source}, copied to {target} after {spelled(archive.after)}"
     return f"raw {spelled(archive.after)} in {source}, then {target} {_until(policy)}{_conditions(archive)}"

@@ -12,10 +12,10 @@ import bson
 import pytest
 from pymongo.database import Database
 
-from archivers.proof.verify import VerifyReport
-from archivers.reading.reader import archived_reader
+from archivers.reading.archived import archived_reader
 from archivers.records.receipts import Receipts
 from archivers.tasks import Connections
+from archivers.verifying.report import VerifyReport
 from archivers.writes import inserts, online
 from buckets.bson.raw import Docs
 from buckets.fields.times import FIRST_MS, LAST_MS

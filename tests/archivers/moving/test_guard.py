@@ -11,7 +11,7 @@ import bson
 import pytest
 from pymongo.database import Database
 
-from archivers.reading.reader import archived_reader
+from archivers.reading.archived import archived_reader
 from archivers.tasks import Connections
 from archivers.writes import delete
 from buckets.fields.times import FIRST_MS, LAST_MS

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from pymongo.database import Database
 
 from archivers.evidence.coverage import CoverageQuery, coverage
-from archivers.evidence.drill import drill, sample
+from archivers.evidence.drill import sample
+from archivers.kinds import archive_of
 from archivers.records.days import CommitDays
 from archivers.restoring.put import existing_in
 from config.errors import HaltedError
@@ -39,11 +40,11 @@ def cycle(request: pytest.FixtureRequest, database: Database[Document], file_sto
 
 def test_every_bucket_comes_back_as_it_was(cycle: Cycle) -> None:
     before = set(cycle.database.list_collection_names())
-    found = drill(cycle.context(NOW), 1000, 0)
+    found = archive_of(cycle.context(NOW)).drill(1000, 0)
     held = sum(it["buckets"] for it in cycle.database["bucketwise_receipts"].find({"kind": "offline"}))
     assert sum(it.buckets for it in found) == sum(it.equal for it in found) == held > 0
     assert set(cycle.database.list_collection_names()) == before
-    assert drill(cycle.context(NOW), 1000, 0)[0].drilled_before == NOW
+    assert archive_of(cycle.context(NOW)).drill(1000, 0)[0].drilled_before == NOW
     told = {it.drilled for row in coverage(cycle.context(NOW), CoverageQuery()) for it in row.commits}
     assert told == {NOW}
 
@@ -59,7 +60,7 @@ def test_a_damaged_part_halts_and_is_not_noted(database: Database[Document], fil
     part = next((cycle.root / cycle.policy.name / "data").rglob("*.parquet"))
     part.write_bytes(part.read_bytes()[:-1] + b"x")
     with pytest.raises(HaltedError, match="its manifest says"):
-        drill(cycle.context(NOW), 1000, 0)
+        archive_of(cycle.context(NOW)).drill(1000, 0)
     assert not any(name.startswith("bucketwise_drill") for name in database.list_collection_names())
     assert set(CommitDays(cycle.context().receipts).drilled().values()) == {None}
 
@@ -72,7 +73,7 @@ def test_what_comes_back_otherwise_is_told(
     monkeypatch.setattr(
         "archivers.evidence.drill.existing_in", lambda *them: [b"other", *existing_in(*them)[1:]]
     )
-    found = drill(cycle.context(NOW), 1000, 0)
+    found = archive_of(cycle.context(NOW)).drill(1000, 0)
     assert sum(it.equal for it in found) < sum(it.buckets for it in found)
     assert None in CommitDays(cycle.context().receipts).drilled().values()
 
@@ -81,7 +82,8 @@ def test_a_policy_without_an_offline_archive_has_none(
     database: Database[Document], file_store: Store
 ) -> None:
     case: Case = next(iter(BY_NAME.values())).online()
-    assert drill(Cycle(database, case, file_store).load().context(NOW), 1, 0) == []
+    context = Cycle(database, case, file_store).load().context(NOW)
+    assert archive_of(context).drill(1, 0) == []
 
 
 DAYS = st.dictionaries(
@@ -123,4 +125,6 @@ def test_versions_of_a_bucket_in_one_commit_are_no_hindrance(
     database[cycle.policy.collection].insert_one({**document, "p": {"41": 2.0}})
     cycle.run(NOW)
     assert cycle.compact(NOW).commits == 2
-    assert [(it.commits, it.buckets, it.equal) for it in drill(cycle.context(NOW), 9, 0)] == [(1, 2, 2)]
+    assert [(it.commits, it.buckets, it.equal) for it in archive_of(cycle.context(NOW)).drill(9, 0)] == [
+        (1, 2, 2)
+    ]

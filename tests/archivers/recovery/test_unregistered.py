@@ -10,7 +10,7 @@ import bson
 import pytest
 from pymongo.database import Database
 
-from archivers.reading.reader import archived_reader
+from archivers.reading.archived import archived_reader
 from archivers.reading.readings import Readings
 from archivers.recovering.commits import CommitRegistry
 from archivers.tasks import Connections

@@ -14,9 +14,10 @@ import duckdb
 import pytest
 from pymongo.database import Database
 
-from archivers.compacting.compact import CompactOptions, plan_compaction
+from archivers.compacting.compact import CompactOptions
 from archivers.context import ArchiveState
 from archivers.format.archive import OfflineArchive
+from archivers.kinds import archive_of
 from archivers.moving import filling
 from archivers.records.receipts import COLLECTION as RECEIPTS
 from archivers.tasks import LocalExecutor
@@ -272,7 +273,7 @@ def test_a_day_comes_to_rest_first(database: Database[Document], file_store: Sto
 
 def test_a_budget_is_kept(database: Database[Document], file_store: Store) -> None:
     cycle = often(Cycle(database, reading(), file_store).load())
-    whole = plan_compaction(cycle.context(LATER), CompactOptions())
+    whole = archive_of(cycle.context(LATER)).plan_compaction(CompactOptions())
     assert whole.into > 1 and whole.bytes_after is None
     for _ in range(whole.into):
         assert cycle.compact(LATER, CompactOptions(budget=1)).into == 1

@@ -17,10 +17,9 @@ from pymongo.database import Database
 from archivers.compacting.plan import MAX_BUCKETS, MAX_SECTIONS, CommitInfo, Size, groups, section_limit
 from archivers.erasing.commits import commits_of
 from archivers.erasing.erasure import Erasure
-from archivers.evidence.drill import drill
 from archivers.format.names import Commit
+from archivers.kinds import archive_of
 from archivers.moving import filling
-from archivers.proof.verify import verify_records
 from buckets.fields.times import EVER, as_ms
 from config.errors import HaltedError
 from config.policies import Compact
@@ -85,7 +84,7 @@ def test_all_is_there(database: Database[Document], file_store: Store, name: str
     assert sorted(cycle.archived()) == sorted(cycle.case.documents)
     assert cycle.restore("half", until=DAY0 + 4 * HOUR).buckets > 0
     for days in (1, 9):
-        assert all(it.equal == it.buckets for it in drill(cycle.context(), days, seed=1))
+        assert all(it.equal == it.buckets for it in archive_of(cycle.context()).drill(days, 1))
     before = cycle.listing()
     assert cycle.compact().commits == 0
     cycle.run(LATER + 2 * HOUR)
@@ -256,10 +255,10 @@ def test_files_that_no_manifest_names_are_told(database: Database[Document], fil
     elsewhere = part.parent.with_name("dt=2001-01-01") / part.name
     elsewhere.parent.mkdir()
     strays = [elsewhere, part.with_name(f"{part.stem}.99.parquet"), part.with_name("copy.parquet")]
-    assert verify_records(cycle.context()).unlisted == []
+    assert archive_of(cycle.context()).verify_records().unlisted == []
     for stray in strays:
         stray.write_bytes(part.read_bytes())
-    found = verify_records(cycle.context())
+    found = archive_of(cycle.context()).verify_records()
     assert (found.report.bad, len(found.unlisted)) == ([], len(strays))
     assert {cycle.root / key for key in found.unlisted} == set(strays)
 

@@ -208,7 +208,7 @@ def _make_small() -> None:
             "rollups.rolling.rollup.MANY_WRITTEN": 1,
             "archivers.writes.delete.MAX_BUCKETS": 5,
             "archivers.moving.online.MAX_BUCKETS": 5,
-            "archivers.expiring.expire.AT_ONCE": 1,
+            "archivers.expiring.lifting.AT_ONCE": 1,
             "buckets.writing.targets.AT_ONCE": 40,
             "rollups.changes.drain.REPLY": 1,
             "rollups.changes.drain.MANY_DROPPED": 3,

@@ -253,13 +253,13 @@ STEPS = (
     Step(
         "tombstones lifted",
         "mongo update bucketwise_receipts lifted in transaction",
-        "archivers.expiring.expire:undelete",
+        "archivers.expiring.lifting:undelete",
         _LIFTS,
     ),
     Step(
         "lifted ones committed",
         "mongo commit lifted tombstones",
-        "archivers.expiring.expire:undelete",
+        "archivers.expiring.lifting:undelete",
         _LIFTS,
     ),
     # A series is erased

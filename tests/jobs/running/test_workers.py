@@ -29,7 +29,7 @@ from pymongo.errors import OperationFailure, ServerSelectionTimeoutError
 
 from archivers.format.manifest import DamagedError
 from archivers.querying.views import read_context
-from archivers.reading.reader import archived_reader
+from archivers.reading.archived import archived_reader
 from archivers.reading.slices import slice_reader
 from archivers.stores import open_store
 from archivers.stores.base import Corrupt, Denied, NotFound, StoreError

@@ -1,4 +1,4 @@
-"""Removes what is past `retain.archive`, and lifts tombstones before they are due."""
+"""Lifts tombstones before they are due."""
 
 from __future__ import annotations
 
@@ -8,11 +8,7 @@ from typing import Any
 from pymongo.client_session import ClientSession
 
 from archivers.context import ArchiveContext
-from archivers.expiring.offline import OfflineExpiry
-from archivers.expiring.online import OnlineExpiry
-from archivers.expiring.report import ExpiryReport
-from archivers.expiring.rule import RetentionRule, lifted
-from archivers.moving.archive import recover
+from archivers.expiring.rule import lifted
 from archivers.records.receipts import TOMBSTONE
 from buckets.fields.times import DAY_MS, EVER, TimeRange
 from rollups.guarded import transaction
@@ -20,30 +16,6 @@ from rollups.guarded import transaction
 Document = dict[str, Any]
 #: Tombstones that one transaction lifts.
 AT_ONCE = 1000
-
-
-def expire_archive(context: ArchiveContext) -> ExpiryReport:
-    """Puts tombstones on what is past `retain.archive`, and removes what has had one for long enough. Returns
-    what was done. Raises HaltedError where the archive is damaged."""
-    has_expiry = context.to == "offline" and RetentionRule.of(context.policy, context.now) is not None
-    if has_expiry and not context.state.is_recovered:
-        recover(context)
-    return _run(context, writes=True)
-
-
-def plan_expiry(context: ArchiveContext) -> ExpiryReport:
-    """Returns what `expire_archive` would do. Changes nothing."""
-    return _run(context, writes=False)
-
-
-def _run(context: ArchiveContext, *, writes: bool) -> ExpiryReport:
-    rule = RetentionRule.of(context.policy, context.now)
-    if rule is None:
-        return ExpiryReport()
-    if context.to == "online":
-        return OnlineExpiry(context, rule, writes).run()
-    archive = context.offline(context.keys)
-    return ExpiryReport() if archive is None else OfflineExpiry(context, archive, rule, writes).run()
 
 
 def undelete(context: ArchiveContext, within: TimeRange = EVER) -> set[int]:

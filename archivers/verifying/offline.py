@@ -1,10 +1,9 @@
-"""Verifies that the archive is as it was written: every part, every manifest of the chain, every receipt."""
+"""Verifies an offline archive: every part, every manifest of the chain, every receipt."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from archivers.context import ArchiveContext
 from archivers.format.archive import OfflineArchive
@@ -13,78 +12,36 @@ from archivers.format.manifest import DamagedError, LastReceipt, Manifest
 from archivers.format.names import Commit, owner_key
 from archivers.records.checkpoints import last_checkpoint, unreached
 from archivers.records.heads import Heads, check_heads, check_none_reappeared, is_forgotten, read_heads
-from archivers.records.receipt_checks import check_deletions
 from archivers.records.receipts import COLLECTION, Receipts
 from archivers.stores.base import Corrupt, NotFound
-from archivers.versions.kept import KeptVersions
+from archivers.verifying.receipts import verify_receipts
+from archivers.verifying.report import Damage, IntactCommit, VerifiedRecords, VerifyReport
 from archivers.versions.superseded import Superseded
 from buckets.fields.times import EVER, TimeRange
 from config.errors import HaltedError
 
 
-@dataclass(frozen=True)
-class Damage:
-    """A file or record that is missing, or not as it was written."""
-
-    code: str  # the code of a finding
-    place: str  # the url of the file, or of the manifest; or what names a document
-    message: str
-
-
-@dataclass
-class VerifyReport:
-    """How much was verified, and what is damaged."""
-
-    parts: int = 0
-    readings: int = 0
-    bad: list[Damage] = field(default_factory=list)
-
-    def add(self, *errors: DamagedError) -> None:
-        """Records damages, one for each place."""
-        for error in errors:
-            if all(it.place != error.place for it in self.bad):
-                self.bad.append(Damage(error.code, error.place, str(error)))
-
-
-class IntactCommit(NamedTuple):
-    """An undamaged commit, and how many parts it has."""
-
-    commit: Commit
-    parts: int
-
-
-class VerifiedRecords(NamedTuple):
-    """What `verify_records` found: `intact` are the undamaged commits, `unlisted` the keys of files that no
-    manifest names."""
-
-    report: VerifyReport
-    intact: list[IntactCommit]
-    unlisted: list[str]
-
-
-def verify(context: ArchiveContext, within: TimeRange = EVER) -> VerifyReport:
+def verify(context: ArchiveContext, archive: OfflineArchive, within: TimeRange = EVER) -> VerifyReport:
     """Reads every file of every commit that touches the range: size, SHA-256, page checksums, and that
     the documents rebuilt from them are those that were archived. Of all there is, without a range, also the
-    chain of manifests and the receipts: seals, signatures, and that none is missing; and the versions beside
-    an archive."""
-    report, archive = VerifyReport(), context.offline(context.keys)
-    reader = None if archive is None else _Verifier(context, archive, report, archive.check, within)
-    if not within.is_bounded:
-        _verify_all(context, reader, report)
-    elif reader is not None:
+    chain of manifests and the receipts, and the versions beside the archive."""
+    report = VerifyReport()
+    reader = _Verifier(context, archive, report, archive.check, within)
+    if within.is_bounded:
         reader.verify_range()
+    else:
+        _verify_all(reader)
     return report
 
 
-def verify_records(context: ArchiveContext) -> VerifiedRecords:
+def verify_records(context: ArchiveContext, archive: OfflineArchive) -> VerifiedRecords:
     """Verifies everything but the contents of commits' files: each has to be there, with the size that its
     manifest gives. The store's files are listed once. Returns the commits as well, for `verify_commits` to
     read."""
-    report, archive = VerifyReport(), context.offline(context.keys)
-    if archive is None:
-        _verify_all(context, None, report)
-        return VerifiedRecords(report, [], [])
-    sizes = archive.sizes()  # before the commits: what was committed since names its files
+    report, sizes = (
+        VerifyReport(),
+        archive.sizes(),
+    )  # before the commits: what was committed since names its files
     named: set[str] = set()
 
     def check_files(manifest: Manifest) -> None:
@@ -92,7 +49,7 @@ def verify_records(context: ArchiveContext) -> VerifiedRecords:
         archive.check_sizes(manifest, sizes)
 
     verifier = _Verifier(context, archive, report, check_files, label="parts that are there")
-    _verify_all(context, verifier, report)
+    _verify_all(verifier)
     unread = [it for it in verifier.listed if it.name not in verifier.done]  # which may name more of them
     unlisted = [key for key, _ in archive.files_outside(sorted(sizes.keys() - named), unread)]
     there = [key for key in unlisted if archive.store.head(key) is not None]  # a run may have dropped some
@@ -100,26 +57,20 @@ def verify_records(context: ArchiveContext) -> VerifiedRecords:
 
 
 def verify_commits(
-    context: ArchiveContext, commits: Sequence[Commit]
+    context: ArchiveContext, archive: OfflineArchive, commits: Sequence[Commit]
 ) -> tuple[VerifyReport, list[IntactCommit]]:
     """Reads every file of some commits, as `verify` does. Also returns the undamaged ones."""
-    report, archive = VerifyReport(), context.offline(context.keys)
-    if archive is None:
-        return report, []
+    report = VerifyReport()
     reader = _Verifier(context, archive, report, archive.check, count=len(commits))
     for commit in commits:
         reader.verify(commit)
     return report, list(reader.done.values())
 
 
-def _verify_all(context: ArchiveContext, verifier: _Verifier | None, report: VerifyReport) -> None:
-    named: list[LastReceipt] = []
-    if verifier is not None:
-        named = verifier.verify_all()
-        report.add(*Superseded(verifier.archive).damaged())
-    if context.to == "online":
-        report.add(*KeptVersions(context.database, context.policy).damaged())
-    report.add(*check_deletions(context.receipts, context.receipt_files, context.keys, named))
+def _verify_all(verifier: _Verifier) -> None:
+    named = verifier.verify_all()
+    verifier.report.add(*Superseded(verifier.archive).damaged())
+    verify_receipts(verifier.context, verifier.report, named)
 
 
 @dataclass

@@ -1,0 +1,60 @@
+"""What every archive owes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from archivers.compacting.compact import CompactOptions, CompactReport
+from archivers.evidence.drill import DrilledDay
+from archivers.expiring.report import ExpiryReport
+from archivers.format.names import Commit
+from archivers.moving.archive import ArchiveOptions
+from archivers.report import ArchiveReport
+from archivers.restoring.options import RestoreOptions
+from archivers.restoring.settle import RestoreReport
+from archivers.verifying.report import IntactCommit, VerifiedRecords, VerifyReport
+from buckets.fields.times import EVER, TimeRange
+
+
+class Archive(Protocol):
+    """The archive of one policy, wherever its copies lie. What only looks changes nothing."""
+
+    def recover(self) -> None:
+        """Finishes or undoes what a crash left. Raises HaltedError where the archive is incomplete."""
+
+    def run(self, options: ArchiveOptions) -> ArchiveReport:
+        """Archives the expired buckets. Returns what was done, and how many stay, by reason."""
+
+    def plan(self, options: ArchiveOptions) -> ArchiveReport:
+        """Returns what `run` would do."""
+
+    def compact(self, options: CompactOptions) -> CompactReport:
+        """Makes the archive cheaper to read. Returns what was done."""
+
+    def plan_compaction(self, options: CompactOptions) -> CompactReport:
+        """Returns what `compact` would do, as far as records tell."""
+
+    def expire(self) -> ExpiryReport:
+        """Puts tombstones on what is past `retain.archive`, and removes what has had one for long enough.
+        Returns what was done. Raises HaltedError where the archive is damaged."""
+
+    def plan_expiry(self) -> ExpiryReport:
+        """Returns what `expire` would do."""
+
+    def verify(self, within: TimeRange = EVER) -> VerifyReport:
+        """Reads all copies that touch the range, which have to be what was archived. Without a range also all
+        records of the archive."""
+
+    def verify_records(self) -> VerifiedRecords:
+        """Verifies all but the contents of copies. Returns what `verify_commits` may read."""
+
+    def verify_commits(self, commits: Sequence[Commit]) -> tuple[VerifyReport, list[IntactCommit]]:
+        """Reads all copies of these, as `verify` does. Also returns the undamaged ones."""
+
+    def drill(self, days: int, seed: int) -> list[DrilledDay]:
+        """Proves that a sample of archived days can be restored, and records when. Raises HaltedError where
+        a copy is not what it was."""
+
+    def restore(self, options: RestoreOptions) -> RestoreReport:
+        """Brings back every bucket that is asked for. Raises UsageError for a target that won't do."""

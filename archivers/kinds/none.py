@@ -1,0 +1,84 @@
+"""A policy that archives nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from archivers.compacting.compact import CompactOptions, CompactReport
+from archivers.context import ArchiveContext
+from archivers.evidence.drill import DrilledDay
+from archivers.expiring.report import ExpiryReport
+from archivers.format.names import Commit
+from archivers.moving.archive import ArchiveOptions, check_kind
+from archivers.report import ArchiveReport
+from archivers.restoring.options import RestoreOptions, check_request
+from archivers.restoring.settle import RestoreReport
+from archivers.verifying.receipts import verify_receipts
+from archivers.verifying.report import IntactCommit, VerifiedRecords, VerifyReport
+from buckets.fields.times import EVER, TimeRange
+
+
+@dataclass(frozen=True)
+class NoArchive:
+    """The `Archive` of a policy without one. Receipts may be left of an earlier one."""
+
+    context: ArchiveContext
+
+    def recover(self) -> None:
+        """Does nothing."""
+
+    def run(self, options: ArchiveOptions) -> ArchiveReport:
+        """Returns an empty report."""
+        del options
+        return ArchiveReport("none")
+
+    def plan(self, options: ArchiveOptions) -> ArchiveReport:
+        """Returns an empty report."""
+        return self.run(options)
+
+    def compact(self, options: CompactOptions) -> CompactReport:
+        """Returns an empty report."""
+        del options
+        return CompactReport()
+
+    def plan_compaction(self, options: CompactOptions) -> CompactReport:
+        """Returns an empty report."""
+        del options
+        return CompactReport(bytes_after=None)
+
+    def expire(self) -> ExpiryReport:
+        """Returns an empty report."""
+        return ExpiryReport()
+
+    def plan_expiry(self) -> ExpiryReport:
+        """Returns an empty report."""
+        return ExpiryReport()
+
+    def verify(self, within: TimeRange = EVER) -> VerifyReport:
+        """Verifies receipts, where no range is given."""
+        report = VerifyReport()
+        if not within.is_bounded:
+            verify_receipts(self.context, report)
+        return report
+
+    def verify_records(self) -> VerifiedRecords:
+        """Verifies receipts."""
+        return VerifiedRecords(self.verify(), [], [])
+
+    def verify_commits(self, commits: Sequence[Commit]) -> tuple[VerifyReport, list[IntactCommit]]:
+        """Returns an empty report."""
+        del commits
+        return VerifyReport(), []
+
+    def drill(self, days: int, seed: int) -> list[DrilledDay]:
+        """Returns no days."""
+        del days, seed
+        check_kind(self.context.database, self.context.policy)
+        return []
+
+    def restore(self, options: RestoreOptions) -> RestoreReport:
+        """Raises UsageError."""
+        check_kind(self.context.database, self.context.policy)
+        check_request(self.context, options)
+        raise AssertionError("unreachable")

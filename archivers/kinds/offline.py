@@ -1,0 +1,94 @@
+"""The offline archive: parts in a store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from archivers.compacting.compact import CompactOptions, CompactReport, compact, plan_compaction
+from archivers.context import ArchiveContext
+from archivers.evidence.drill import DrilledDay, drill
+from archivers.expiring.offline import OfflineExpiry
+from archivers.expiring.report import ExpiryReport
+from archivers.expiring.rule import RetentionRule
+from archivers.format.archive import OfflineArchive
+from archivers.format.names import Commit
+from archivers.moving.archive import ArchiveOptions, archive, plan_archive, recover
+from archivers.moving.dry_run import OfflineDryRun
+from archivers.moving.offline import OfflineRun
+from archivers.report import ArchiveReport
+from archivers.restoring.offline import OfflineCopies
+from archivers.restoring.options import RestoreOptions
+from archivers.restoring.restore import restore
+from archivers.restoring.settle import RestoreReport
+from archivers.verifying.offline import verify, verify_commits, verify_records
+from archivers.verifying.report import IntactCommit, VerifiedRecords, VerifyReport
+from buckets.fields.times import EVER, TimeRange
+
+
+@dataclass(frozen=True)
+class Offline:
+    """The `Archive` of parts in a store."""
+
+    context: ArchiveContext
+    held: OfflineArchive
+
+    def recover(self) -> None:
+        """Adopts, finishes or removes what earlier runs have begun, once a run."""
+        recover(self.context, OfflineRun)
+
+    def run(self, options: ArchiveOptions) -> ArchiveReport:
+        """Archives the expired buckets as commits."""
+        return archive(self.context, options, OfflineRun)
+
+    def plan(self, options: ArchiveOptions) -> ArchiveReport:
+        """Returns what `run` would do."""
+        return plan_archive(self.context, options, OfflineDryRun)
+
+    def compact(self, options: CompactOptions) -> CompactReport:
+        """Merges small commits."""
+        return compact(self.context, self.held, options)
+
+    def plan_compaction(self, options: CompactOptions) -> CompactReport:
+        """Returns what `compact` would do."""
+        return plan_compaction(self.context, self.held, options)
+
+    def expire(self) -> ExpiryReport:
+        """Expires commits."""
+        if self._rule is not None and not self.context.state.is_recovered:
+            self.recover()
+        return self._expiry(writes=True)
+
+    def plan_expiry(self) -> ExpiryReport:
+        """Returns what `expire` would do."""
+        return self._expiry(writes=False)
+
+    def _expiry(self, *, writes: bool) -> ExpiryReport:
+        rule = self._rule
+        return ExpiryReport() if rule is None else OfflineExpiry(self.context, self.held, rule, writes).run()
+
+    @property
+    def _rule(self) -> RetentionRule | None:
+        return RetentionRule.of(self.context.policy, self.context.now)
+
+    def verify(self, within: TimeRange = EVER) -> VerifyReport:
+        """Reads the files of commits."""
+        return verify(self.context, self.held, within)
+
+    def verify_records(self) -> VerifiedRecords:
+        """Verifies the chain, receipts, and that all files are there."""
+        return verify_records(self.context, self.held)
+
+    def verify_commits(self, commits: Sequence[Commit]) -> tuple[VerifyReport, list[IntactCommit]]:
+        """Reads the files of these commits."""
+        return verify_commits(self.context, self.held, commits)
+
+    def drill(self, days: int, seed: int) -> list[DrilledDay]:
+        """Restores the commits that begin on some days."""
+        return drill(self.context, self.held, days, seed)
+
+    def restore(self, options: RestoreOptions) -> RestoreReport:
+        """Brings back what commits hold."""
+        archive = self.context.offline()  # signatures are not looked at
+        assert archive is not None
+        return restore(self.context, options, OfflineCopies(self.context, archive))

@@ -1,0 +1,50 @@
+"""Opens the reader of what a policy has archived."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pymongo.client_session import ClientSession
+
+from archivers.context import offline_archive
+from archivers.format.commit_index import Listed
+from archivers.format.rows import RowFilter
+from archivers.reading.offline import OfflineReader
+from archivers.reading.online import OnlineReader
+from archivers.reading.reader import ArchivedReader
+from archivers.tasks import Connections
+from buckets.bson.raw import Batch
+from config.policies import Policy
+
+
+class NothingArchived(ArchivedReader):
+    """The `ArchivedReader` of a policy without an archive."""
+
+    def at(self, session: ClientSession) -> NothingArchived:
+        """Returns this reader: nothing is archived at any instant."""
+        del session
+        return self
+
+    def readings(self, row_filter: RowFilter, *, is_by_rows: bool) -> Iterator[Batch]:
+        """Yields nothing."""
+        del row_filter, is_by_rows
+        return iter(())
+
+    def earliest(self, at_or_after_ms: int) -> None:
+        """Returns None."""
+        del at_or_after_ms
+
+    def span(self) -> None:
+        """Returns None."""
+
+    def superseded(self) -> Iterator[tuple[int, int]]:
+        """Yields nothing."""
+        return iter(())
+
+
+def archived_reader(connections: Connections, policy: Policy, listed: Listed | None = None) -> ArchivedReader:
+    """Returns the reader of a policy's archive. `listed`: see `offline_archive`."""
+    if (archive := offline_archive(connections, policy, listed=listed)) is not None:
+        return OfflineReader(connections.database, policy, archive)
+    kind = NothingArchived if policy.archive_collections is None else OnlineReader
+    return kind(connections.database, policy)

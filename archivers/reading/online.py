@@ -1,0 +1,51 @@
+"""Reads what an online archive holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from pymongo.client_session import ClientSession
+
+from archivers.format.rows import RowFilter
+from archivers.reading.reader import ArchivedReader
+from archivers.writes.online import archived_source
+from buckets.bson.raw import Batch
+from buckets.fields.selectors import selector_query
+from buckets.fields.times import DAY_MS
+from buckets.source import Source
+
+
+class OnlineReader(ArchivedReader):
+    """The `ArchivedReader` of an online archive."""
+
+    def at(self, session: ClientSession) -> OnlineReader:
+        """Returns the same archive at another instant."""
+        return OnlineReader(self._database, self.policy, session)
+
+    def readings(self, row_filter: RowFilter, *, is_by_rows: bool) -> Iterator[Batch]:
+        """Yields the archived buckets that may hold what is asked for, and are not live."""
+        del is_by_rows  # there are none
+        query = selector_query(self.policy, *row_filter.series)
+        for batch in self._archived.batches(row_filter.start, row_filter.end, query):
+            copied = self._receipts.copied(batch.main.ids, self._session)
+            ours = np.array([raw_id in copied for raw_id in batch.main.raw_ids], dtype=np.bool_)
+            yield from self._not_live(batch, ours, row_filter)
+
+    def earliest(self, at_or_after_ms: int) -> int | None:
+        """Returns the first instant from then on that an archived bucket covers; None where there is none."""
+        return self._archived.earliest(at_or_after_ms)
+
+    def span(self) -> tuple[int, int] | None:
+        """Returns a range that holds all archived readings; None where nothing is archived."""
+        found = self._archived.span()
+        return None if found is None else (found[0], found[1] + DAY_MS)
+
+    def superseded(self) -> Iterator[tuple[int, int]]:
+        """Yields the spans of copies whose originals no run has deleted."""
+        for receipt in self._receipts.in_state("copied", "online"):
+            yield from self._archived.spans(receipt["ids"])
+
+    @property
+    def _archived(self) -> Source:
+        return archived_source(self._database, self.policy, self._session)

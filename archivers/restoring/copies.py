@@ -1,0 +1,32 @@
+"""What an archive gives to a restore."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from pymongo.client_session import ClientSession
+
+from archivers.restoring.filter import ArchivedBuckets, RestoreFilter
+from archivers.restoring.options import RestoreOptions
+from archivers.restoring.put import Indices
+from archivers.restoring.records import RestoreRecords
+from archivers.versions.history import Histories
+
+
+class ArchivedCopies(Protocol):
+    """The copies of one archive."""
+
+    @property
+    def histories(self) -> Histories:
+        """Returns what finds the versions of a bucket."""
+
+    def of(
+        self, options: RestoreOptions, records: RestoreRecords | None, wanted: RestoreFilter
+    ) -> Iterator[ArchivedBuckets]:
+        """Yields all archived buckets that may hold something of what is asked for. `records`: records what
+        was restored into the source; None: it goes elsewhere."""
+
+
+def note_nothing(_chosen: Indices, _session: ClientSession) -> None:
+    """Records nothing of what was restored."""

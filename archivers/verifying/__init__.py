@@ -1,0 +1,1 @@
+"""Verifies that archives are as they were written."""

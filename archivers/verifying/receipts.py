@@ -1,0 +1,16 @@
+"""Verifies the receipts of a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from archivers.context import ArchiveContext
+from archivers.format.manifest import LastReceipt
+from archivers.records.receipt_checks import check_deletions
+from archivers.verifying.report import VerifyReport
+
+
+def verify_receipts(context: ArchiveContext, report: VerifyReport, named: Sequence[LastReceipt] = ()) -> None:
+    """Adds to the report what is wrong with receipts: seals, signatures, and that none is missing. `named`:
+    those that manifests name."""
+    report.add(*check_deletions(context.receipts, context.receipt_files, context.keys, named))
