@@ -319,7 +319,7 @@ class Runner:
             allow_large=self.options.allow_large,
             taken_at=self.now if lease is None else lease.taken_at,
             readers=tuple(it for it in others if it.rollup is not None),
-            is_archived_by_another=any(it.archiving is not None for it in others),
+            archivers=tuple(it for it in others if it.archiving is not None),
             shared=self._shared,
         )
 

@@ -29,13 +29,18 @@ class Turn:
     allow_large: bool
     taken_at: datetime  # the lease, by the server's clock; `now` where there is none
     readers: tuple[Policy, ...]  # other policies that roll up the same collection
-    is_archived_by_another: bool  # the same collection, by another policy
+    archivers: tuple[Policy, ...]  # other policies that archive the same collection
     shared: SharedChanges | None = None  # what is known of the changes of several policies
 
     @property
     def policy(self) -> Policy:
         """Returns the policy whose turn it is."""
         return self.context.policy
+
+    @property
+    def is_archived_by_another(self) -> bool:
+        """Returns whether another policy archives the same collection."""
+        return bool(self.archivers)
 
 
 @dataclass(frozen=True)

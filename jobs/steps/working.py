@@ -36,10 +36,10 @@ from jobs.running.turn import Step, StepResult, Turn, pick
 from jobs.steps.archive_expiry import ARCHIVE_EXPIRY
 from jobs.steps.audit_evidence import evidence_body
 from jobs.steps.fit import archives_now, check_fit, fit_body, misfits_of, require_fit, step_body, valueless
+from jobs.steps.late import late_body, unfollowed
 from rollups import progress as rollup_progress
 from rollups.calendar.due import over_before
 from rollups.calendar.levels import levels_of
-from rollups.changes.late import LateSpans
 from rollups.holds import COLLECTION as HOLDS
 from rollups.progress import rolled_up_through
 from rollups.rolling import quarantine
@@ -122,12 +122,13 @@ def _roll_up(turn: Turn, reached: Callable[[int], None] = no_report) -> StepResu
         **_by_level(report),
         "readings": report.readings,
         "kept": report.kept,
+        "missed": report.missed,
         "empty_fields": empty,
-        **_late_body(report.late),
+        **late_body(report.late),
         **quarantine_body(report.quarantined, report.quarantined_total),
     }
     fit = None if archives_now(turn) or turn.policy.rollup is None else check_fit(turn)
-    is_left = report.quarantined_total or empty or misfits_of(fit)
+    is_left = report.quarantined_total or empty or report.missed or misfits_of(fit)
     return StepResult(body | step_body(fit), LEFT_SOMETHING if is_left else 0)
 
 
@@ -135,13 +136,6 @@ def _by_level(report: RollupReport) -> Body:
     """Returns the counts of summaries of each level; hours and days are always there."""
     counts = {"hourly": report.hourly, "daily": report.daily, **report.counts}
     return {level: {"written": it.written, "unchanged": it.unchanged} for level, it in counts.items()}
-
-
-def _late_body(late: LateSpans | None) -> Body:
-    """Returns how late readings were looked for as JSON; nothing where a range was asked for."""
-    if late is None:
-        return {}
-    return {"late": {"mode": late.mode, "events": late.events, "reason": late.reason}}
 
 
 def _archive(turn: Turn) -> StepResult:
@@ -312,7 +306,7 @@ def _check(turn: Turn) -> StepResult:
     checked = check(turn.context.database, turn.policy, OWN_COLLECTIONS)
     may_look = all(it.place != lease.COLLECTION for it in checked.findings)  # else a right is missing there
     paused = pause_findings(turn) if may_look else []
-    done = _findings([*paused, *lag_findings(turn), *checked.findings], FAILED)
+    done = _findings([*paused, *lag_findings(turn), *unfollowed(turn), *checked.findings], FAILED)
     fit = None if checked.fit is None else fit_body(checked.fit, turn.policy, checked.misfits)
     return StepResult({**done.body, "fit": fit}, done.exit_code)
 

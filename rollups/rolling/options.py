@@ -79,6 +79,7 @@ class RollupReport:
     readings: int = 0
     finite: Counter[str] = field(default_factory=Counter)  # value field -> how many of them hold a number
     late: LateSpans | None = None  # None: a range was asked for
+    missed: int = 0  # summaries that lack late readings, since something else removed the other ones
     quarantined: list[Quarantined] = field(default_factory=list)  # the first thousand
     quarantined_total: int = 0
     commits: set[str] = field(default_factory=set)  # commits of the archive that were read whole

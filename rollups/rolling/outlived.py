@@ -42,6 +42,7 @@ class OutlivedSummaries:
     changed: Mapping[str, Spans] | None = None  # by operation; None: there was no change stream
     ended_before: Callable[[], int | None] = lambda: None  # archived readings before it (ms) have gone
     archived_next: Callable[[int], int | None] = lambda _: None  # see `Archived.next`
+    missed: int = 0  # summaries that stay although readings came late into their windows
     _oldest: dict[bytes, int | None] = field(default_factory=dict)
     _made_anew: dict[Span, bool] = field(default_factory=dict)
 
@@ -75,6 +76,8 @@ class OutlivedSummaries:
         if after is not None and after["count"] >= before["count"]:
             return False
         if self.is_deleted_early():
+            is_late = any(self._has_event(operation, window) for operation in ("insert", "update", "move"))
+            self.missed += is_late and after is not None
             return True
         if window[1] >= self.recheck_from or (after is None and self._has_event("move", window)):
             return False

@@ -42,7 +42,8 @@ def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
     context, calendar, records = planner.context, planner.calendar, planner.records
     report = RollupReport({level.name: Counts() for level in calendar.levels}, late=plan.late)
     end = min([calendar.due_end, *(span[1:] if (span := planner.options.range) else ())])
-    writer = SummaryWriter(context, calendar, records, _outlived_summaries(planner, plan), report, end)
+    outlived = _outlived_summaries(planner, plan)
+    writer = SummaryWriter(context, calendar, records, outlived, report, end)
     watermark = Watermark(plan, calendar, records.save)
     finder = SliceFinder(context.database, calendar, planner.source, planner.archived.next)
     reading = ReadAhead(
@@ -62,6 +63,7 @@ def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
             del found  # before the next one is read
         planner.options.reached(min(piece.span[1], calendar.due_end))
     writer.finish()
+    report.missed = outlived.missed
     report.quarantined, report.quarantined_total = records.quarantine.details, records.quarantine.total
     if plan.late is not None:
         bookmark = plan.late.bookmark

@@ -62,7 +62,8 @@ def _said(heading: str) -> dict[str, set[str]]:
 
 
 def findings_of_check() -> dict[str, set[str]]:
-    return _findings_in(*_OF_CHECK, "jobs/verbs/proving/check.py", "jobs/running/lag.py", _OF_BOTH)
+    steps = ("jobs/verbs/proving/check.py", "jobs/running/lag.py", "jobs/steps/late.py")
+    return _findings_in(*_OF_CHECK, *steps, _OF_BOTH)
 
 
 def findings_of_audit() -> dict[str, set[str]]:

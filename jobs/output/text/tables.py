@@ -28,6 +28,10 @@ from rollups.summaries.documents import percentile_key
 
 _STYLES = {"ok": "green", "warning": "yellow", "error": "bold red"}
 _MOST_QUARANTINED = 20
+_MISSED = (
+    "summaries lack readings that came late: the others of their time are gone from the collection, by a TTL "
+    "index or another policy's archive"
+)
 #: Verbs whose results are one table: its title, and its columns by their keys.
 _VERBS = {
     "compact": ("Compaction", ("commits", "into", "buckets", "bytes_before", "bytes_after")),
@@ -217,6 +221,8 @@ def _leftovers(results: Sequence[Result]) -> list[RenderableType]:
         ]
         late_reasons = [late["reason"] for body in bodies if (late := body.get("late")) and late["reason"]]
         lines += [Text(f"{result.policy}: late readings: {reason}") for reason in late_reasons]
+        missed = [count for body in bodies if (count := body.get("missed"))]
+        lines += [Text(f"{result.policy}: {it:,} {_MISSED}", style="yellow") for it in missed]
         found = {extended_json(it["id"]): it for body in bodies for it in body.get("quarantine", [])}
         for key, it in list(found.items())[:_MOST_QUARANTINED]:
             text = f"{result.policy}: quarantined: _id {key}, {it['field']}: {it['reason']}"

@@ -119,8 +119,34 @@ def test_a_second_policy_outlives_a_restore_of_a_part(place: Place) -> None:
     (day,) = place.database["watcher_daily"].find()
     until = (START + 10 * MINUTE).isoformat()
     ok(place, "restore", "-p", "ticks", "--to", "ticks", "--until", until)
-    ok(place, "run")
+    place("run")
     assert place.database["watcher_daily"].find_one()["count"] == day["count"] == MINUTES * 60
+
+
+def test_a_second_policy_says_that_it_misses_what_comes_late(place: Place) -> None:
+    """For what the first has archived. Once that is put back, it counts all of it."""
+    place.write_config(POLICIES + WATCHER)
+    for _ in range(2):
+        assert ok(place, "run", "--json").policy("watcher")["rollup"]["missed"] == 0
+    place.database["ticks"].insert_one({"symbol": "MDB", "d": START + MINUTE, "p": {"7": 3.0}})
+    ran = place("run")
+    assert (ran.code, "watcher: 1 summaries lack readings that came late" in ran.out) == (3, True)
+    found = ok(place, "check", "--json")
+    assert [it["code"] for it in found.policy("watcher")["findings"]] == ["late-missed", "policy"]
+    assert [it["code"] for it in found.policy("ticks")["findings"]] == ["policy"]
+
+    def counts() -> list[int]:
+        names = ("watcher_hourly", "ticks_hourly")
+        return [place.database[name].find_one({"start": START})["count"] for name in names]
+
+    assert counts() == [3600, 3601]
+    until = (START + 24 * HOUR).isoformat()
+    ok(place, "restore", "-p", "ticks", "--to", "ticks", "--until", until)
+    assert ok(place, "run", "--json").policy("watcher")["rollup"]["missed"] == 0
+    ok(place, "unpin", "-p", "ticks")
+    for _ in range(2):
+        ok(place, "run")
+    assert (counts(), place.database["ticks"].count_documents({})) == ([3601, 3601], 0)
 
 
 def test_a_second_policy_is_rolled_up_before_the_first_deletes(place: Place) -> None:

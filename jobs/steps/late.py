@@ -1,0 +1,31 @@
+"""What a roll-up, and a check, say of late readings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from archivers.proof.findings import Finding
+from jobs.running.turn import Turn
+from rollups.calendar.levels import levels_of
+from rollups.changes.late import LateSpans
+
+
+def late_body(late: LateSpans | None) -> dict[str, Any]:
+    """Returns how late readings were looked for as JSON; nothing where a range was asked for."""
+    if late is None:
+        return {}
+    return {"late": {"mode": late.mode, "events": late.events, "reason": late.reason}}
+
+
+def unfollowed(turn: Turn) -> list[Finding]:
+    """Returns a finding if the policy only rolls up what another one archives."""
+    policy, archivers = turn.policy, turn.archivers
+    if policy.archiving is not None or not archivers or not levels_of(policy):
+        return []
+    name = archivers[0].name
+    message = (
+        f"policy {name} archives {policy.collection}, and this one only rolls it up: readings that come late "
+        "for what is archived are not in its summaries; runs count such summaries as `missed`. If that "
+        f"matters, let policy {name} make these summaries"
+    )
+    return [Finding("late-missed", policy.name, policy.collection, "warning", message)]
