@@ -55,6 +55,7 @@ class ArchiveState:
     is_recovered: bool = False  # this run has finished or undone what a crash left
     report: ArchiveReport | None = None  # what this run has archived so far
     listed: Listed = field(default_factory=dict)
+    met: set[object] = field(default_factory=set)  # preconditions that this run has found in order
 
 
 def offline_archive(

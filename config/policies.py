@@ -166,6 +166,7 @@ class Policy(Table):
     name: str
     id: str | None = None  # the name that its records and its archive were begun under; None: its own
     collection: str
+    may_be_missing: bool = False  # the collection: a run then has nothing to do
     model: Literal["reading", "slots", "samples", "timeseries"]
     time_field: str | None = None
     series_fields: List[str]

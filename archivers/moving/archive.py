@@ -114,15 +114,13 @@ def recover(context: ArchiveContext, opened: Opener) -> None:
         archiver.recover()
 
 
-def check_archive(
-    database: Database[Document], policy: Policy, store: ObjectStore | None, *, goes_on: bool = False
-) -> None:
+def check_archive(database: Database[Document], policy: Policy, store: ObjectStore | None) -> None:
     """Checks that what was archived is where the policy says; otherwise every summary would lack it.
 
     Raises BucketwiseError where the policy has archived to another kind of archive, DamagedError where the
-    store is an older state of what it was. `goes_on`: see `check_heads`. Changes nothing."""
+    store is an older state of what it was. Changes nothing."""
     if (held := offline_archive(Connections(database, store), policy)) is not None:
-        check_heads(Receipts(database, policy.identity), held, goes_on=goes_on)
+        check_heads(Receipts(database, policy.identity), held)
     check_kind(database, policy)
 
 

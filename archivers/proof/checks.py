@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from pymongo.database import Database
 
-from archivers.moving.archive import check_kind
 from archivers.proof.findings import Finding, Severity
 from archivers.proof.misfits import misfits
 from archivers.proof.privileges import Needs, Privileges, needs_of
@@ -20,7 +19,6 @@ from buckets.models.covered import first_and_last
 from buckets.sampling.fit import Fit, fit_of
 from buckets.sampling.sample import has_index, sample
 from buckets.source import Source
-from config.errors import BucketwiseError
 from config.policies import Policy
 from rollups import ttl
 from rollups.calendar.levels import levels_of
@@ -105,10 +103,13 @@ class CheckResult:
 
 
 def check(
-    database: Database[Document], policy: Policy, own_collections: Mapping[str, tuple[str, ...]]
+    database: Database[Document],
+    policy: Policy,
+    own_collections: Mapping[str, tuple[str, ...]],
+    unmet: Callable[[], Iterable[Finding]] = tuple,
 ) -> CheckResult:
     """Returns what is found of one policy. `own_collections`: where the suite keeps its records, and what it
-    does there.
+    does there. `unmet` finds what would keep a run from going on; it is called where the user may look.
 
     Raises PyMongoError where the server can't be asked."""
     checker = _Check(database, policy)
@@ -118,13 +119,13 @@ def check(
     kind = list(checker.source())
     may_look = not any("find" in it.message and it.place in policy.sources for it in rights)
     fit = None
-    if may_look and all(it.severity != "error" for it in kind):
+    if may_look and policy.collection in checker.here and all(it.severity != "error" for it in kind):
         fit = fit_of(sample(checker.buckets), policy)
     unfit = misfits(fit, policy) if fit else []
     findings = [
         *kind,
         *unfit,
-        *checker.archive(),
+        *(unmet() if all(it.place in policy.sources for it in rights) else ()),
         *checker.sharding(),
         *checker.indexes(),
         *checker.expiry(),
@@ -161,8 +162,6 @@ class _Check:
     def source(self) -> Iterator[Finding]:
         policy, info = self.policy, self.here.get(self.policy.collection)
         if info is None:
-            message = f"there is no such collection in the database {self.database.name}: is the name right?"
-            yield self._finding("source-missing", policy.collection, "error", message)
             return
         kind, options = info["type"], info.get("options", {})
         wanted = "timeseries" if policy.model == "timeseries" else "collection"
@@ -186,12 +185,6 @@ class _Check:
         elif options.get("capped") and self._deletes:
             message = "it is capped, so nothing can be deleted from it: write archive.delete = false"
             yield self._finding("source-kind", policy.collection, "error", message)
-
-    def archive(self) -> Iterator[Finding]:
-        try:
-            check_kind(self.database, self.policy)
-        except BucketwiseError as error:
-            yield self._finding("archive-kind", self.policy.collection, "error", str(error))
 
     def sharding(self) -> Iterator[Finding]:
         """Yields findings on each collection whose documents are identified by `_id`."""

@@ -15,6 +15,7 @@ from pymongo.database import Database
 
 from archivers.context import ArchiveContext, ArchiveState
 from archivers.format.keys import UNSIGNED, Keys
+from archivers.preconditions import require
 from archivers.records.receipts import COLLECTION as RECEIPTS
 from archivers.stores.base import ObjectStore
 from archivers.tasks import Connections, Executor, LocalExecutor
@@ -243,6 +244,7 @@ class Runner:
     def _do(self, result: Result, turn: Turn) -> None:
         for step in self.steps:
             turn.context.check()
+            require(turn.context, step.preconditions)
             body: Document | None = None
             try:
                 with self.progress.step(step.name, turn.policy.name), result.measures.timed(step.name):

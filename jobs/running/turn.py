@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from pymongo.database import Database
 
 from archivers.context import ArchiveContext
+from archivers.preconditions import Precondition
 from buckets.fields.times import TimeRange
 from config.policies import Policy
 from rollups.changes.shared import SharedChanges
@@ -64,13 +65,15 @@ def _untold(_turn: Turn) -> Document | None:
 class Step:
     """One step of a verb. `done_so_far`: returns the counts of what it had done when it was stopped, or
     failed; None where that is not known. `by_present`: what it does depends on what time it is.
-    `follows_changes`: it looks for all that has changed since it was done last."""
+    `follows_changes`: it looks for all that has changed since it was done last. `preconditions`: without
+    these it is not begun."""
 
     name: str
     do: Callable[[Turn], StepResult]
     done_so_far: Callable[[Turn], Document | None] = _untold
     by_present: bool = False
     follows_changes: bool = False
+    preconditions: Sequence[Precondition] = ()
 
 
 @dataclass(frozen=True)

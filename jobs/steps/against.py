@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from archivers.context import ArchiveContext
+from archivers.context import ArchiveContext, ArchiveState
 from archivers.evidence.against import NEVER, PolicyRule, RuleOutcome, expired_summaries, outcomes, rule
 from archivers.evidence.impact import RollupImpact, dropped, rollup_impact
-from archivers.moving.archive import check_kind
+from archivers.preconditions import PRECONDITIONS, require
 from archivers.report import DeleteLimit
 from buckets.fields.times import as_date
 from config.durations import format_duration
@@ -83,7 +83,7 @@ def _rule(
 def _stops(turn: Turn) -> list[str]:
     context = turn.context
     try:
-        check_kind(context.database, context.policy)
+        require(replace(context, state=ArchiveState()), PRECONDITIONS)
         if context.policy.archiving is not None:
             require_fit(check_fit(turn), context.policy)
     except BucketwiseError as error:

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from archivers.erasing.erase import ErasureFacts, erase, plan_erasure
 from archivers.erasing.erasure import Erasure
+from archivers.preconditions import OF_ARCHIVES
 from config.policies import Policy
 from jobs.running.turn import Step, StepResult, Turn
 from jobs.steps.publish import Publishing, remaining_in_redis
-from jobs.steps.working import LEFT_SOMETHING, check_archived, prepare
+from jobs.steps.working import LEFT_SOMETHING, prepare
 
 
 def erase_step(erasure: Erasure, others: Sequence[Policy], publishing: Publishing | None) -> Step:
@@ -18,7 +19,6 @@ def erase_step(erasure: Erasure, others: Sequence[Policy], publishing: Publishin
 
     def do(turn: Turn) -> StepResult:
         if turn.dry_run:
-            check_archived(turn)
             report = plan_erasure(turn.context, erasure, others)
         else:
             prepare(turn)
@@ -31,4 +31,4 @@ def erase_step(erasure: Erasure, others: Sequence[Policy], publishing: Publishin
         body = {**report.counts, "dry_run": turn.dry_run, "remaining": remaining}
         return StepResult(body, LEFT_SOMETHING if report.is_found and not turn.dry_run else 0)
 
-    return Step("erase", do)
+    return Step("erase", do, preconditions=OF_ARCHIVES)

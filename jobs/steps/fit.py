@@ -32,10 +32,6 @@ def check_fit(turn: Turn) -> Body | None:
     source = turn.context.source
     fit = fit_of(sample(source), policy)
     found = misfits(fit, policy)
-    if not any(it["name"] == policy.collection for it in source.listed):
-        where = f"in the database {turn.context.database.name}: is the name right?"
-        message = f"there is no collection {policy.collection} {where}"
-        found = [Finding("source-missing", policy.name, policy.collection, "warning", message)]
     if fit.readings and not found and not turn.dry_run:
         note_fit(turn.context.database, policy, turn.context.now)
     return fit_body(fit, policy, found)

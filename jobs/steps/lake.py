@@ -8,6 +8,7 @@ from typing import Any
 
 from archivers.context import ArchiveContext
 from archivers.lake.report import LakeReport
+from archivers.preconditions import OF_ARCHIVES
 from archivers.proof.findings import Finding
 from config.errors import UsageError
 from config.tables import Lake
@@ -36,7 +37,7 @@ def sync_step(lake: Lake) -> Step:
         prepare(turn)
         return StepResult(_body(_sync(turn.context, lake, whole=True)))
 
-    return Step("lake sync", do)
+    return Step("lake sync", do, preconditions=OF_ARCHIVES)
 
 
 def registering(lake: Lake | None) -> tuple[Follower, ...]:

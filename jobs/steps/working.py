@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from archivers.compacting.compact import CompactOptions, CompactReport
+from archivers.context import ArchiveContext
 from archivers.format.keys import Keys
 from archivers.kinds import archive_of
-from archivers.moving.archive import ArchiveOptions, check_archive, check_kind
+from archivers.moving.archive import ArchiveOptions
+from archivers.preconditions import OF_ARCHIVES, OF_READERS, PRECONDITIONS, problems
 from archivers.proof.audit import audit
 from archivers.proof.checks import check
 from archivers.proof.findings import Finding
@@ -66,10 +69,8 @@ OWN_COLLECTIONS = {
 
 
 def prepare(turn: Turn, keys: Keys | None = None) -> None:
-    """Checks that the archive is complete and that nothing is left unfinished in it, before summaries
-    are made from it."""
+    """Checks that nothing is left unfinished in the archive, before summaries are made from it."""
     context = turn.context
-    check_archived(turn)
     if turn.dry_run:
         return
     if context.store is not None:
@@ -77,15 +78,6 @@ def prepare(turn: Turn, keys: Keys | None = None) -> None:
         present = min(clock.current(), turn.taken_at)
         context.store.clean_temporaries(present - ABANDONED)
     archive_of(replace(context, keys=keys or context.keys)).recover()
-
-
-def check_archived(turn: Turn) -> None:
-    """Checks that the archive is complete. A step that may write checks the rest when it recovers."""
-    context = turn.context
-    if turn.dry_run:
-        check_archive(context.database, context.policy, context.store, goes_on=True)
-    else:
-        check_kind(context.database, context.policy)
 
 
 def backfill_step(length: timedelta, *, restart: bool) -> Step:
@@ -102,7 +94,7 @@ def backfill_step(length: timedelta, *, restart: bool) -> Step:
         slices = {"total": backfill.total, "before": backfill.before}
         return replace(done, body={**done.body, "slices": slices})
 
-    return Step(ROLLUP.name, do, by_present=True)
+    return replace(ROLLUP, do=do, follows_changes=False)
 
 
 def _roll_up(turn: Turn, reached: Callable[[int], None] = no_report) -> StepResult:
@@ -142,7 +134,6 @@ def _archive(turn: Turn) -> StepResult:
     context = turn.context
     if context.policy.archive is None:
         return StepResult(_archive_body(ArchiveReport("none"), context.policy, 0))
-    check_archived(turn)
     fit = check_fit(turn) if archives_now(turn) else None
     require_fit(fit, context.policy)
     upkeep = Upkeep(context, turn.readers, is_deleted_early=turn.is_archived_by_another, dry_run=turn.dry_run)
@@ -217,7 +208,6 @@ def _compact_all(turn: Turn) -> StepResult:
 
 
 def _compact_as_asked(turn: Turn, options: CompactOptions) -> StepResult:
-    check_archived(turn)
     archive = archive_of(turn.context)
     act = archive.plan_compaction if turn.dry_run else archive.compact
     return StepResult(asdict(act(options)))
@@ -236,7 +226,6 @@ def held_body(held: Mapping[str, int]) -> Body:
 
 
 def _verify(turn: Turn) -> StepResult:
-    check_kind(turn.context.database, turn.context.policy)
     report = archive_of(turn.context).verify(turn.within)
     damage = [pick(it, "code", "place", "message") for it in report.bad]
     body = {"parts": report.parts, "readings": report.readings, "bad": len(damage), "damage": damage}
@@ -267,7 +256,8 @@ def restore_step(options: RestoreOptions) -> Step:
         pinned = {"pinned": report.pinned, "pinned_until": until}
         return StepResult({"to": options.to, **counts, "versions": report.versions, **pinned})
 
-    return Step("restore", do, by_present=options.pinned_until is not None)
+    pins = options.pinned_until is not None
+    return Step("restore", do, by_present=pins, preconditions=OF_READERS)
 
 
 def _unpin(turn: Turn) -> StepResult:
@@ -303,12 +293,19 @@ def audit_step(
 
 
 def _check(turn: Turn) -> StepResult:
-    checked = check(turn.context.database, turn.policy, OWN_COLLECTIONS)
+    context = turn.context
+    checked = check(context.database, turn.policy, OWN_COLLECTIONS, partial(_unmet, context))
     may_look = all(it.place != lease.COLLECTION for it in checked.findings)  # else a right is missing there
     paused = pause_findings(turn) if may_look else []
     done = _findings([*paused, *lag_findings(turn), *unfollowed(turn), *checked.findings], FAILED)
     fit = None if checked.fit is None else fit_body(checked.fit, turn.policy, checked.misfits)
     return StepResult({**done.body, "fit": fit}, done.exit_code)
+
+
+def _unmet(context: ArchiveContext) -> Iterator[Finding]:
+    """Yields what would keep a run from going on."""
+    for it in problems(context, PRECONDITIONS):
+        yield Finding(it.code, context.policy.name, it.place, "error", str(it.error))
 
 
 def _findings(found: Iterable[Any], code: int) -> StepResult:
@@ -323,13 +320,14 @@ def finding_body(found: Any) -> Body:
     return pick(found, "code", "policy", "place", "severity", "message")
 
 
-ROLLUP = Step("rollup", _roll_up, by_present=True, follows_changes=True)
-ARCHIVE = Step("archive", _archive, _archived_so_far, by_present=True)
+ROLLUP = Step("rollup", _roll_up, by_present=True, follows_changes=True, preconditions=PRECONDITIONS)
+ARCHIVE = Step("archive", _archive, _archived_so_far, by_present=True, preconditions=PRECONDITIONS)
 EXPIRY = Step("expiry", _expire, by_present=True)
 AUDIT = audit_step()
-VERIFY, CHECK, UNPIN = Step("verify", _verify), Step("check", _check), Step("unpin", _unpin)
-SIGN, RECEIPT_LIST = Step("sign", _sign), Step("receipts", _receipts)
-COMPACT = Step("compact", _compact, by_present=True)
-COMPACT_ALL = Step("compact", _compact_all)
+VERIFY = Step("verify", _verify, preconditions=OF_READERS)
+CHECK, UNPIN, RECEIPT_LIST = Step("check", _check), Step("unpin", _unpin), Step("receipts", _receipts)
+SIGN = Step("sign", _sign, preconditions=OF_ARCHIVES)
+COMPACT = Step("compact", _compact, by_present=True, preconditions=OF_ARCHIVES)
+COMPACT_ALL = replace(COMPACT, do=_compact_all, by_present=False)
 #: Summaries go last: their readings are archived by then.
 RUN = (ROLLUP, ARCHIVE, COMPACT, ARCHIVE_EXPIRY, EXPIRY)

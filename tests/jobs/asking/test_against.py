@@ -173,6 +173,8 @@ def test_the_numbers_are_those_of_plain_python(
     buckets = [bucket(model, i, PRESENT - HOUR * hours, sorted(of)) for i, (hours, of) in enumerate(begun)]
     if model == "timeseries":
         database.create_collection("it", timeseries={"timeField": "at", "metaField": "k"})
+    else:
+        database.create_collection("it")
     for name, some in (
         ("it", [b.document for b in buckets]),
         ("extra", [b.overflow for b in buckets if b.overflow]),

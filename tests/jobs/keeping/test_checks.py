@@ -79,22 +79,19 @@ def _drop_source(database: Db) -> None:
     database.ticks.drop()
 
 
-def test_a_run_tells_of_a_collection_that_does_not_exist(place: Place) -> None:
+def test_a_collection_that_does_not_exist_fails_a_run_unless_it_may_be_missing(place: Place) -> None:
     """One that is empty is in order: its writer may begin tomorrow."""
     for name in ("ticks", "iot"):
         place.database[name].drop()
     place.database.create_collection("iot")
-    for verb in ("plan", "run"):
-        told, shown = place(verb, "--json"), place(verb)
-        assert (told.code, shown.code) == (0, 0)
-        (misfit,) = told.policy("ticks")["archive"]["fit"]["misfits"]
-        assert misfit["code"] == "source-missing"
-        assert misfit["message"].startswith(
-            f"there is no collection ticks in the database {place.database.name}"
-        )
-        assert f"ticks: {misfit['message']}" in shown.out
-        assert told.policy("iot")["archive"]["fit"]["misfits"] == []
-        assert "iot: there" not in shown.out
+    for verb in ("plan", "run", "rollup", "archive"):
+        ran = place(verb, "--json")
+        assert (ran.code, ran.policy("iot")["exit_code"]) == (1, 0)
+        said = f"policy ticks: there is no collection ticks in the database {place.database.name}"
+        assert ran.policy("ticks")["error"].startswith(said)
+    assert not (place.folder / "store" / "ticks").exists()
+    place.write_config(POLICIES.replace('"ticks"\n', '"ticks"\nmay_be_missing = true\n', 1))
+    assert [place(verb).code for verb in ("check", "plan", "run")] == [0, 0, 0]
 
 
 def _source_is_view(database: Db) -> None:
@@ -146,7 +143,7 @@ def _target_is_view(database: Db) -> None:
 @pytest.mark.parametrize(
     ("spoil", "code", "severity", "fragments"),
     [
-        (_drop_source, "source-missing", "error", ["no such collection"]),
+        (_drop_source, "source-missing", "error", ["there is no collection ticks", "may_be_missing"]),
         (_source_is_view, "source-kind", "error", ["it is a view", "slots"]),
         (_source_is_timeseries, "source-kind", "error", ["it is a timeseries", 'model = "timeseries"']),
         (_source_is_capped, "source-kind", "error", ["capped", "delete = false"]),

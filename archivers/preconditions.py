@@ -1,0 +1,88 @@
+"""What keeps a run from going on: one list, at the first of which a run or a plan stops, and all of which
+`check` reports.
+
+To add one: write a function that yields a `Problem` where something is not as a run needs it, and changes
+nothing. Put it into one of the lists at the end, before those that rely on it. Its code goes into the table
+of `check` in docs/operations.md. tests/jobs/keeping/test_preconditions.py wants a case of it. It is asked
+once a run, and may cost a command or two, and a request to the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from archivers.context import ArchiveContext
+from archivers.moving.archive import check_kind
+from archivers.records.heads import check_heads
+from config.errors import BucketwiseError, HaltedError
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What keeps a run from going on. `code` is stable and for machines; `place` says where. The message of
+    `error` says what, which value, and how to fix it; its class is that of the exit code."""
+
+    code: str
+    place: str
+    error: BucketwiseError
+
+
+Precondition = Callable[[ArchiveContext], Iterator[Problem]]
+
+
+def problems(context: ArchiveContext, preconditions: Iterable[Precondition]) -> Iterator[Problem]:
+    """Yields what keeps a run from going on. What this run has found in order is not asked again."""
+    for precondition in preconditions:
+        if precondition not in context.state.met:
+            found = list(precondition(context))
+            yield from found
+            if not found:
+                context.state.met.add(precondition)
+
+
+def require(context: ArchiveContext, preconditions: Iterable[Precondition]) -> None:
+    """Raises the error of the first problem."""
+    for problem in problems(context, preconditions):
+        raise problem.error
+
+
+def has_source(context: ArchiveContext) -> Iterator[Problem]:
+    """Yields a problem where the policy's collection does not exist."""
+    policy = context.policy
+    if policy.may_be_missing or any(it["name"] == policy.collection for it in context.source.listed):
+        return
+    error = BucketwiseError(
+        f"policy {policy.name}: there is no collection {policy.collection} in the database "
+        f"{context.database.name}: is the name right? Where it may be missing, write may_be_missing = true. "
+        "Nothing was changed"
+    )
+    yield Problem("source-missing", policy.collection, error)
+
+
+def has_one_kind(context: ArchiveContext) -> Iterator[Problem]:
+    """Yields a problem where the policy has archived to another kind of archive than it says."""
+    try:
+        check_kind(context.database, context.policy)
+    except BucketwiseError as error:
+        yield Problem("archive-kind", context.policy.collection, error)
+
+
+def has_heads(context: ArchiveContext) -> Iterator[Problem]:
+    """Yields a problem where the store does not hold the last commits. A run that writes finds that when it
+    recovers, before anything else."""
+    archive = None if context.fence else context.offline(context.keys)
+    if archive is None:
+        return
+    try:
+        check_heads(context.receipts, archive, goes_on=True)
+    except HaltedError as error:
+        yield Problem("archive-incomplete", f"{archive.store.url}/{context.policy.identity}", error)
+
+
+#: Those of whatever reads the archive. It finds by itself whether what it reads is there.
+OF_READERS: tuple[Precondition, ...] = (has_one_kind,)
+#: Those of whatever works on the archive.
+OF_ARCHIVES: tuple[Precondition, ...] = (*OF_READERS, has_heads)
+#: All, which are those of a run, in the order in which it asks for them.
+PRECONDITIONS: tuple[Precondition, ...] = (has_source, *OF_ARCHIVES)
