@@ -129,6 +129,7 @@ class Retain(Table):
     daily: PositiveOrForever = None
     weekly: PositiveOrForever = None
     monthly: PositiveOrForever = None
+    grace: Duration = timedelta(days=7)  # a tombstone stands for so long before the summaries under it go
     archive: DurationOrForever = None
     archive_grace: DayOrLonger = timedelta(days=7)  # a tombstone stands for so long before what it is on goes
 

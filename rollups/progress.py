@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from bson.codec_options import CodecOptions
 from bson.datetime_ms import DatetimeMS
+from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.database import Database
 
@@ -37,17 +38,21 @@ class Bookmark:
 class Progress:
     """Every due window of a level that ends at or before its `through` (milliseconds) is rolled up.
 
-    `bookmark`: and holds all changes up to there. None: changes are not read from a stream.
+    `bookmark`: and holds all changes up to there. None: changes are not read from a stream. `gone`: what
+    `note_gone` recorded.
     """
 
     through: Mapping[LevelName, int] = field(default_factory=dict)
     bookmark: Bookmark | None = None
+    gone: Mapping[LevelName, int] = field(default_factory=dict)
 
 
 def load(database: Database[Document], policy: Policy) -> Progress:
     """Returns how far a policy is rolled up: nowhere, where nothing is yet, or was with settings that gave
     other summaries."""
-    return _progress(progress_collection(database).find_one({"_id": policy.identity}), policy)
+    both = {"_id": {"$in": [policy.identity, {"gone": policy.identity}]}}
+    found = {isinstance(it["_id"], str): it for it in progress_collection(database).find(both)}
+    return replace(_progress(found.get(True), policy), gone=_gone(found.get(False), policy))
 
 
 def load_all(database: Database[Document], policies: Sequence[Policy]) -> dict[str, Progress]:
@@ -123,20 +128,33 @@ def rolled_up_through(database: Database[Document], policy: Policy) -> int | Non
     return min(through[level.name] - level.reach for level in levels)
 
 
-def note_gone(database: Database[Document], policy: Policy, before: Mapping[LevelName, int]) -> None:
+def note_gone(
+    database: Database[Document],
+    policy: Policy,
+    before: Mapping[LevelName, int],
+    session: ClientSession | None = None,
+) -> None:
     """Records that summaries of windows that ended before these instants (milliseconds) are gone, or were
     never made."""
-    known = gone_before(database, policy)
+    known = gone_before(database, policy, session)
     noted = known | {level: max(ms, known.get(level, ms)) for level, ms in before.items()}
     if noted != known:
         document: Document = {"_id": {"gone": policy.identity}, "fingerprint": fingerprint(policy)}
         document |= {level: DatetimeMS(ms) for level, ms in noted.items()}
-        progress_collection(database).replace_one({"_id": document["_id"]}, document, upsert=True)
+        progress_collection(database).replace_one(
+            {"_id": document["_id"]}, document, upsert=True, session=session
+        )
 
 
-def gone_before(database: Database[Document], policy: Policy) -> dict[LevelName, int]:
-    """Returns what `note_gone` recorded. A `retain` that is longer now does not bring them back."""
-    found = progress_collection(database).find_one({"_id": {"gone": policy.identity}})
+def gone_before(
+    database: Database[Document], policy: Policy, session: ClientSession | None = None
+) -> dict[LevelName, int]:
+    """Returns what `note_gone` recorded."""
+    found = progress_collection(database).find_one({"_id": {"gone": policy.identity}}, session=session)
+    return _gone(found, policy)
+
+
+def _gone(found: Document | None, policy: Policy) -> dict[LevelName, int]:
     if found is None or found.get("fingerprint") != fingerprint(policy):
         return {}
     return {level.name: milliseconds(found[level.name]) for level in levels_of(policy) if level.name in found}

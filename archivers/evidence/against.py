@@ -149,4 +149,5 @@ def expired_summaries(context: ArchiveContext) -> dict[str, int]:
         return {}
     calendar = Calendar(context.policy, rollup, context.now)
     through = {level.name: level.through(calendar.due_end) for level in calendar.levels}
-    return count_expired(context, through).gone
+    report = count_expired(context, through)
+    return {level: count + report.waiting[level] for level, count in report.gone.items()}

@@ -10,9 +10,8 @@ from typing import Any, Literal
 from buckets.fields.times import DAY_MS, as_date, as_ms
 from config.durations import format_duration
 from config.policies import Policy
+from rollups.summaries.tombstones import LIFTED_FOR
 
-#: After tombstones are lifted, there is so long to change the policy before new ones come.
-LIFTED_FOR = timedelta(days=30)
 #: `none`: there is no tombstone, or one that no longer counts.
 Stage = Literal["none", "standing", "due", "lifted"]
 Document = dict[str, Any]

@@ -32,7 +32,7 @@ from rollups import ttl
 from rollups.answers.holes import longest_holes
 from rollups.calendar.due import over_before
 from rollups.calendar.levels import Span
-from rollups.rolling.expiry import count_expired
+from rollups.rolling.expiry import count_overdue
 
 #: What fell due less than this ago is not overdue: the next run takes it.
 SLACK = timedelta(days=1)
@@ -194,13 +194,13 @@ class _Audit:
                 f"{report.kept} summaries count readings that are neither live nor archived. If those were "
                 "deleted on purpose, `bucketwise rollup` with --since and --until removes them",
             )
-        expired = count_expired(replace(context, now=context.now - SLACK))
-        for name, count in expired.gone.items():
+        for name, count in count_overdue(context, SLACK).items():
             if count:
                 yield self._finding(
                     "summaries-past-retention",
                     targets[name],
-                    f"{count} {name} summaries are past their `retain`: run `bucketwise run`",
+                    f"{count} {name} summaries are past their `retain`, and no run has handled them for a "
+                    "day: run `bucketwise run`",
                 )
 
     def _without_live(self, unread: Iterable[Span]) -> Iterator[Span]:

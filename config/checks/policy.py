@@ -165,6 +165,9 @@ def _check_retain(policy: Policy, at: Key, report: ProblemReport) -> None:
             report.add(key, fault, rests_on=rests_on)
         elif kept is not None and policy.archive is not None:
             _check_outlives(kept, policy.archive.after, key, at, report)
+    if "grace" in policy.retain.model_fields_set and not any(policy.retain.by_level.values()):
+        fault = Fault("it delays the removal of summaries, and all of them stay", "remove it")
+        report.add((*at, "retain", "grace"), fault, rests_on=[(*at, "retain")])
 
 
 def _check_outlives(

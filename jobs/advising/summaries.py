@@ -50,7 +50,7 @@ def from_summaries(database: Database[Document], extract: Extract, stop: Stop) -
     found: Document = {}
     for name in SPANS:
         since, until = _window(last, name)
-        answer = partial(summarize_range, database, policy, now, Question(since, until, selector), stop.check)
+        answer = partial(summarize_range, database, policy, Question(since, until, selector), stop.check)
         found[name] = round(timed(answer), 3)
     sizes = [database.command("collStats", it)["size"] for it in rollup.targets.values()]
     return {"query_ms": found, "data_bytes": sum(sizes)}

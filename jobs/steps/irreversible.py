@@ -44,8 +44,11 @@ def _is_shorter(span: str | None, than: str | None) -> bool:
 def _of_summaries(body: Body) -> Iterator[str]:
     for level in body["now"]["difference"]["summaries"]:
         if when := _when(body, "summaries", level):
-            gone = f"{_keys(body, f'retain.{level}')}: more {level} summaries are removed, {when}"
-            yield f"{gone}: a longer retain does not bring them back"
+            past = f"{_keys(body, f'retain.{level}')}: more {level} summaries are past it, {when}"
+            yield (
+                f"{past}: once a tombstone has stood for retain.grace they are removed, and made again only "
+                "of readings that are live or archived"
+            )
     for level, count in body["dropped"].items():
         if count:
             keys = _keys(body, f"rollup.{level}", "rollup.levels")

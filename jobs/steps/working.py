@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from datetime import timedelta
 from functools import partial
@@ -36,8 +36,8 @@ from jobs.running import lease, ledger
 from jobs.running.lag import lag_findings
 from jobs.running.pausing import pause_findings
 from jobs.running.turn import Step, StepResult, Turn, pick
-from jobs.steps.archive_expiry import ARCHIVE_EXPIRY
 from jobs.steps.audit_evidence import evidence_body
+from jobs.steps.expiring import ARCHIVE_EXPIRY, EXPIRY, limit_body
 from jobs.steps.fit import archives_now, check_fit, fit_body, misfits_of, require_fit, step_body, valueless
 from jobs.steps.late import late_body, unfollowed
 from rollups import progress as rollup_progress
@@ -47,7 +47,6 @@ from rollups.holds import COLLECTION as HOLDS
 from rollups.progress import rolled_up_through
 from rollups.rolling import quarantine
 from rollups.rolling.backfill import Backfill
-from rollups.rolling.expiry import count_expired, expire_summaries
 from rollups.rolling.options import RollupOptions, RollupReport, no_report
 
 Body = dict[str, Any]
@@ -183,8 +182,7 @@ def _limit_body(limit: DeleteLimit | None) -> Body:
     """Returns `max_delete` as a plan's JSON."""
     if limit is None:
         return {}
-    stops = f"this run would stop: {limit.message}" if limit.is_exceeded else None
-    return {"limit": {"due": limit.due, "of": limit.total, "most": limit.most, "stops": stops}}
+    return {"limit": limit_body(limit)}
 
 
 def quarantine_body(found: list[Quarantined], total: int) -> Body:
@@ -211,18 +209,6 @@ def _compact_as_asked(turn: Turn, options: CompactOptions) -> StepResult:
     archive = archive_of(turn.context)
     act = archive.plan_compaction if turn.dry_run else archive.compact
     return StepResult(asdict(act(options)))
-
-
-def _expire(turn: Turn) -> StepResult:
-    context = turn.context
-    act = count_expired if turn.dry_run else expire_summaries
-    report = act(context)
-    return StepResult({"hourly": 0, "daily": 0, **report.gone, **held_body(report.held)})
-
-
-def held_body(held: Mapping[str, int]) -> Body:
-    """Returns how much stays for each hold as JSON; nothing where no hold keeps anything."""
-    return {"held": dict(sorted(held.items()))} if held else {}
 
 
 def _verify(turn: Turn) -> StepResult:
@@ -322,7 +308,6 @@ def finding_body(found: Any) -> Body:
 
 ROLLUP = Step("rollup", _roll_up, by_present=True, follows_changes=True, preconditions=PRECONDITIONS)
 ARCHIVE = Step("archive", _archive, _archived_so_far, by_present=True, preconditions=PRECONDITIONS)
-EXPIRY = Step("expiry", _expire, by_present=True)
 AUDIT = audit_step()
 VERIFY = Step("verify", _verify, preconditions=OF_READERS)
 CHECK, UNPIN, RECEIPT_LIST = Step("check", _check), Step("unpin", _unpin), Step("receipts", _receipts)

@@ -92,7 +92,6 @@ class Answer:
 def summarize(
     database: Database[Document],
     policy: Policy,
-    now: datetime,
     question: Question,
     check: Callable[[], None] = lambda: None,
 ) -> Answer:
@@ -109,9 +108,10 @@ def summarize(
     check_selector(policy, question.series)
     percents = _percentiles(policy, question.percentiles)
     start, end = question.range
-    through, gone = progress.load(database, policy).through, progress.gone_before(database, policy)
+    loaded = progress.load(database, policy)
     levels = {level.name: level for level in aligned_levels(policy)}
-    tiling = tile([existing_windows(level, through, gone, now) for level in levels.values()], start, end)
+    available = [existing_windows(it, loaded.through, loaded.gone) for it in levels.values()]
+    tiling = tile(available, start, end)
     merged: dict[bytes, tuple[Series, State]] = {}
     count = 0
     for piece in tiling.pieces:

@@ -8,7 +8,7 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from config.policies import LevelName, Policy, Rollup
-from rollups.calendar.levels import Level, Span, base_levels, expired_before, levels_of
+from rollups.calendar.levels import Level, Span, base_levels, levels_of
 from rollups.calendar.windows import HIGHEST, LOWEST, day_of, span_ms, to_ms
 
 
@@ -89,8 +89,9 @@ class Calendar:
     into the next one. Weeks and months are made of the slices that they hold. Where days go by the readings'
     own clocks, slices are UTC days, and `reach` is how far apart the two are.
 
-    `through`: how far each level is rolled up, where that is known. What a coarser level is yet to be made
-    of is due even when it is past its retention.
+    `through`: how far each level is rolled up, where that is known; `gone`: before when its summaries have
+    gone. Those that stand are kept up to date, even past their retention. A level that is rolled up for the
+    first time begins with what is not past it.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class Calendar:
         rollup: Rollup,
         now: datetime,
         through: Mapping[LevelName, int] | None = None,
+        gone: Mapping[LevelName, int] | None = None,
     ) -> None:
         self.levels = levels_of(policy)
         self.due_end = to_ms(now) - span_ms(rollup.settle)
@@ -107,7 +109,7 @@ class Calendar:
         self._short = [level for level in self.levels if not level.is_long]
         self._zone = ZoneInfo(rollup.timezone if rollup.has_days else "UTC")
         self._expired = {
-            level.name: expired_before(level, self.levels, now, through)
+            level.name: (gone or {}).get(level.name)
             if through and level.name in through
             else level.expired_before(now)
             for level in self.levels
@@ -120,8 +122,7 @@ class Calendar:
         return (start, end) if start >= after else day_of(ms, self._zone)
 
     def windows(self, level: Level, piece: Span, spans: Spans) -> list[Span]:
-        """Returns the windows of a slice that are over, settled, not past retention, and touched by the
-        spans."""
+        """Returns the windows of a slice that are over, settled, not gone, and touched by the spans."""
         expired = self._expired[level.name]
         return [
             (start, end)
@@ -131,6 +132,11 @@ class Calendar:
             and (expired is None or end >= expired)
             and spans.touch(start - level.reach, end + level.reach)
         ]
+
+    @property
+    def first_made(self) -> dict[LevelName, int]:
+        """Returns the instant of each level before which no window that ends is made, where there is one."""
+        return {name: before for name, before in self._expired.items() if before is not None}
 
     def days_of(self, spans: Iterable[Span]) -> Spans:
         """Returns the spans, widened to the windows of up to a day that they touch."""

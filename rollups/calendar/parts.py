@@ -3,7 +3,7 @@ Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -66,19 +66,19 @@ class Slice:
 class ExistingSummaries:
     """The summaries that earlier runs have written and that are still up to date.
 
-    `through`: how far each level is rolled up. `gone`: the instants before which summaries have expired;
-    called only when needed. `uncertain`: spans whose summaries may have changed without a record of it.
+    `through`: how far each level is rolled up. `gone`: the instants before which summaries have expired.
+    `uncertain`: spans whose summaries may have changed without a record of it.
     """
 
     through: Mapping[LevelName, int] = field(default_factory=dict)
-    gone: Callable[[], Mapping[LevelName, int]] = dict
+    gone: Mapping[LevelName, int] = field(default_factory=dict)
     uncertain: Spans = Spans(())  # noqa: RUF009  (it never changes)
 
     def has(self, level: Level, window: Span) -> bool:
         """Returns whether the summaries of a window exist, are complete, and have not changed."""
         if window[1] > self.through.get(level.name, _NEVER) or self.uncertain.touch(*window):
             return False
-        return window[1] >= self.gone().get(level.name, _NEVER)
+        return window[1] >= self.gone.get(level.name, _NEVER)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import groupby
 from typing import NamedTuple
 
@@ -51,13 +50,11 @@ class ExistingWindows:
 
 
 def existing_windows(
-    level: Level, through: Mapping[LevelName, int], gone: Mapping[LevelName, int], now: datetime
+    level: Level, through: Mapping[LevelName, int], gone: Mapping[LevelName, int]
 ) -> ExistingWindows:
     """Returns the windows that have summaries. `through`: how far each level is rolled up. `gone`: the
-    instants before which the summaries of each level have been deleted."""
-    expired = level.expired_before(now)
-    low = max(gone.get(level.name, -_NEVER), -_NEVER if expired is None else expired)
-    return ExistingWindows(level, low, through.get(level.name, -_NEVER))
+    instants before which the summaries of each level have been deleted, or were never made."""
+    return ExistingWindows(level, gone.get(level.name, -_NEVER), through.get(level.name, -_NEVER))
 
 
 def tile(available: Sequence[ExistingWindows], start: int, end: int) -> Tiling:

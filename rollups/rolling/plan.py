@@ -20,7 +20,7 @@ from rollups.changes.collector import ChangeSet
 from rollups.changes.late import LateFinder, LateSpans
 from rollups.changes.stream import Stream
 from rollups.context import RunContext
-from rollups.progress import Bookmark, Progress, gone_before
+from rollups.progress import Bookmark, Progress
 from rollups.rolling.options import Archived, RollupOptions
 from rollups.rolling.records import Records
 from rollups.ttl import deletes_before_archive
@@ -61,7 +61,7 @@ class Planner:
             existing = replace(self._existing, uncertain=self.calendar.days_of([span]))
             return RollupPlan({level.name: [span] for level in self.calendar.levels}, existing)
         if self.options.whole:
-            gone, trusted_spans = self._gone, Spans(self.options.trusted_spans)
+            gone, trusted_spans = self.loaded.gone, Spans(self.options.trusted_spans)
             names = [level.name for level in self.calendar.levels]
             wanted = {name: list(trusted_spans.gaps(gone.get(name, LOWEST), HIGHEST)) for name in names}
             # Where everything is looked at, no summary is taken as it stands.
@@ -84,11 +84,7 @@ class Planner:
         # Clipped: a run with a later `--now` than this one's has recorded more than is true now.
         known, ends = self.loaded.through, self._ends
         through = {name: min(known[name], end) for name, end in ends.items() if name in known}
-        return ExistingSummaries(through, lambda: self._gone)
-
-    @cached_property
-    def _gone(self) -> Mapping[LevelName, int]:
-        return gone_before(self.context.database, self.context.policy)
+        return ExistingSummaries(through, self.loaded.gone)
 
     @cached_property
     def _ends(self) -> dict[LevelName, int]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from buckets.source import Source
+from config.policies import LevelName
 from rollups.calendar.due import Calendar
 from rollups.changes.late import advance_bookmark, live_days, note_live
 from rollups.changes.stream import Stream
 from rollups.context import RunContext
-from rollups.progress import Bookmark, Progress, store
+from rollups.progress import Bookmark, Progress, note_gone, store
 from rollups.rolling.quarantine import Quarantine, UnrecordedQuarantine
 from rollups.summaries.targets import SummaryDiff
 
@@ -27,6 +29,9 @@ class Records(Protocol):
 
     def save(self, progress: Progress) -> None:
         """Stores how far the policy is rolled up. Everything that it claims must have been written before."""
+
+    def note_gone(self, before: Mapping[LevelName, int]) -> None:
+        """Records that summaries of windows that ended before these instants are never made."""
 
     def note_live(self, source: Source) -> None:
         """Adds the days of live buckets to those that the standing bookmark has."""
@@ -53,6 +58,11 @@ class RunRecords:
         """Stores how far the policy is rolled up."""
         store(self.context.database, self.context.policy, progress)
 
+    def note_gone(self, before: Mapping[LevelName, int]) -> None:
+        """Records before when no summaries are made; milliseconds, by level."""
+        if before:
+            note_gone(self.context.database, self.context.policy, before)
+
     def note_live(self, source: Source) -> None:
         """Records on which days there are live buckets."""
         note_live(self.context.database, self.context.policy, live_days(source))
@@ -73,6 +83,9 @@ class DryRunRecords:
 
     def save(self, progress: Progress) -> None:
         """Leaves the progress as it is."""
+
+    def note_gone(self, before: Mapping[LevelName, int]) -> None:
+        """Leaves what is recorded of gone summaries as it is."""
 
     def note_live(self, source: Source) -> None:
         """Leaves the bookmark as it is."""

@@ -30,7 +30,7 @@ def roll_up(context: RunContext, options: RollupOptions, archived: Archived) -> 
     if policy.rollup is None or not policy.rollup.targets:
         return RollupReport()
     loaded = load(context.database, policy)
-    calendar = Calendar(policy, policy.rollup, context.now, loaded.through)
+    calendar = Calendar(policy, policy.rollup, context.now, loaded.through, loaded.gone)
     records = records_of(context, dry_run=options.dry_run)
     source = Source(context.database, policy)
     planner = Planner(context, options, archived, calendar, loaded, source, records)
@@ -41,6 +41,9 @@ def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
     """Rolls up every due window of the plan, slice by slice."""
     context, calendar, records = planner.context, planner.calendar, planner.records
     report = RollupReport({level.name: Counts() for level in calendar.levels}, late=plan.late)
+    if plan.late is not None:
+        begun = planner.loaded.through
+        records.note_gone({name: ms for name, ms in calendar.first_made.items() if name not in begun})
     end = min([calendar.due_end, *(span[1:] if (span := planner.options.range) else ())])
     outlived = _outlived_summaries(planner, plan)
     writer = SummaryWriter(context, calendar, records, outlived, report, end)

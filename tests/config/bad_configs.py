@@ -981,6 +981,15 @@ CONTRADICTIONS = [
             ),
         ]
     ),
+    bad(
+        "grace-of-summaries-that-stay",
+        'hourly = "730d"',
+        'hourly = "forever"\ngrace = "2d"',
+        "policies.ticks.retain.grace",
+        "all of them stay",
+        "remove it",
+    ),
+    bad("grace-without-end", 'hourly = "730d"', 'hourly = "730d"\ngrace = "forever"', "retain.grace"),
     *(
         bad(
             f"grace-of-an-archive-{name}",

@@ -51,6 +51,10 @@ collection = "iot_archive"
 """
 
 
+#: Summaries go as soon as they are past their time.
+AT_ONCE = POLICIES.replace('hourly = "365d"', 'hourly = "365d"\ngrace = "0s"')
+
+
 @dataclass(frozen=True)
 class Place:
     folder: Path

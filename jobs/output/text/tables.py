@@ -92,16 +92,24 @@ def run_tables(results: Sequence[Result]) -> list[RenderableType]:
         *([table_of_verb("compact", results)] if is_compacted else []),
         table_of("Expired summaries", results, *levels, step="expiry"),
         *archive_expiry_lines(results),
-        *_held_lines(results),
+        *_expiry_lines(results),
         *_leftovers(results),
         *fit_lines(results),
     ]
 
 
-def _held_lines(results: Sequence[Result]) -> Iterator[Text]:
+def _expiry_lines(results: Sequence[Result]) -> Iterator[Text]:
     for result in results:
-        for hold, count in result.body.get("expiry", {}).get("held", {}).items():
+        body = result.body.get("expiry", {})
+        waiting = {level: count for level, count in body.get("waiting", {}).items() if count}
+        for level, count in waiting.items():
+            under = "have a tombstone, or get one: `bucketwise undelete` lifts it"
+            yield Text(f"{result.policy}: {count:,} {level} summaries are past their retain, and {under}")
+        for hold, count in body.get("held", {}).items():
             yield Text(f"{result.policy}: {count:,} expired summaries stay: held by {hold}")
+        for limit in body.get("limits", ()):
+            if limit["stops"]:
+                yield Text(f"{result.policy}: {limit['stops']}", style="yellow")
 
 
 def verify_tables(results: Sequence[Result]) -> list[RenderableType]:

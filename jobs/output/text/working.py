@@ -39,15 +39,15 @@ def archive_expiry_lines(results: Sequence[Result]) -> Iterator[Text]:
 
 def undelete_lines(results: Sequence[Result]) -> list[RenderableType]:
     """Returns how many tombstones were lifted, and until when."""
-    return [
-        Text(
-            f"{it.policy}: tombstones of {it.body['days']:,} days were lifted, until {iso(it.body['until'])}"
-            if it.body["days"]
-            else f"{it.policy}: no tombstone stands there"
-        )
-        for it in results
-        if "days" in it.body
-    ]
+    return [Text(_lifted(it)) for it in results if "days" in it.body]
+
+
+def _lifted(it: Result) -> str:
+    days, summaries = it.body["days"], it.body["summaries"]
+    what = [f"{days:,} archived days"] * bool(days) + [f"{summaries:,} summaries"] * bool(summaries)
+    if not what:
+        return f"{it.policy}: no tombstone stands there"
+    return f"{it.policy}: tombstones of {' and of '.join(what)} were lifted, until {iso(it.body['until'])}"
 
 
 def erase_tables(results: Sequence[Result]) -> list[RenderableType]:

@@ -73,7 +73,7 @@ def summarize(
         assert within.until is not None
         question = Question(within.since, within.until, selector, percents, by_series=by == "series")
         context = turn.context
-        answer = summarize_range(context.database, policy, context.now, question, context.check)
+        answer = summarize_range(context.database, policy, question, context.check)
         through = rolled_up_through(context.database, policy)
         return StepResult(_body(answer, through, by), 0 if answer.is_complete else INCOMPLETE)
 

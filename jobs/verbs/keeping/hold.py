@@ -20,7 +20,7 @@ from jobs.output.text.keeping import holds_table
 from jobs.output.text.working import undelete_lines
 from jobs.running.machine import this_user
 from jobs.running.runner import Runner, RunOptions, perform
-from jobs.steps.archive_expiry import UNDELETE
+from jobs.steps.expiring import UNDELETE
 from jobs.steps.holds import LIST, place_step, policies_with_hold, release_step
 from rollups.holds import Hold
 
@@ -100,11 +100,12 @@ def hold(
 
 
 def undelete(call: Call, since: Since = None, until: Until = None) -> Report:
-    """Lift the tombstones of expiring archives.
+    """Lift the tombstones of expiring archives and summaries.
 
-    What is past `retain.archive` gets a tombstone, and goes for good when that has stood for
-    `retain.archive_grace`. Until then this lifts it, for 30 days: change the policy, or place a hold. With
-    --since and --until only what touches that range. What has gone does not come back. Waits for no run.
+    What is past `retain` gets a tombstone, and goes for good when that has stood for `retain.archive_grace`,
+    or, of summaries, for `retain.grace`. Until then this lifts it, for 30 days: change the policy, or place a
+    hold. With --since and --until only what touches that range. What has gone does not come back. Waits for
+    no run.
     """
     within = parse_range(since, until)
     # No lease: a run must not be able to delete what somebody is about to keep.

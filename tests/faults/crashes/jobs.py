@@ -27,7 +27,8 @@ GRACE = OFFLINE + 'grace = "1d"\n'
 MOVING = 'move_receipts = "1d"\n'
 ENDING = '[policies.it.retain]\narchive = "35d"\n'
 LAKE = "[lake]\n"
-RETAIN = '[policies.it.retain]\nhourly = "30d"\n'
+WAITING = '[policies.it.retain]\nhourly = "30d"\n'
+RETAIN = WAITING + 'grace = "0s"\n'
 
 
 def filled(scene: Scene) -> None:
@@ -72,10 +73,15 @@ def cut_off(scene: Scene) -> None:
     assert scene.run("archive", meddle=("tests.faults.crashes.points", given)).code == -9
 
 
-def young(scene: Scene) -> None:
-    """Nothing had expired in the run before. By now the hourly summaries are past their time as well."""
+def still_young(scene: Scene) -> None:
+    """Nothing had expired in the run before."""
     scene.fill(12)
     scene.well(now=START + timedelta(days=10))
+
+
+def young(scene: Scene) -> None:
+    """And by now the hourly summaries are past their time as well."""
+    still_young(scene)
     assert scene.policy.rollup is not None
     lasting = scene.policy.rollup.model_copy(update={"hourly": None})
     scene.truth.policy = scene.policy.model_copy(update={"rollup": lasting})
@@ -313,6 +319,7 @@ JOBS = {
     "backfill": Job(_OFFLINE, BACKFILL, filled, recover=BACKFILL),
     "first run online": Job(_ONLINE, ("run",), filled),
     "expiry": Job(_OFFLINE + RETAIN, ("run",), young),
+    "tombstones of summaries": Job(_OFFLINE + WAITING, ("run",), still_young),
     "nothing to do": Job(_OFFLINE, ("run",), idle),
     "offline": Job(_OFFLINE, ARCHIVE, rolled_up),
     "offline s3": Job(SAMPLES + ROLLUP + OFFLINE, ARCHIVE, rolled_up, store="moto"),

@@ -57,6 +57,7 @@ _PURPOSES = {
     "delete it_archive ": "erasure from the archive",
     "update bucketwise_receipts pull": "merged windows followed",
     "update bucketwise_receipts live": "receipt",
+    "update bucketwise_progress summaries": "tombstones of summaries",
     "update it_hourly ": "hourly summaries",
     "update it_daily ": "daily summaries",
     "delete it_hourly ": "expired summaries",

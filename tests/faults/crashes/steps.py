@@ -50,6 +50,7 @@ _MARK, _REMODEL = "jobs.remodelling.bookmark:RemodelRecord.", "jobs.remodelling.
 _LOOKS = "jobs.init.inspector:Inspector."
 _HOLD, _HELD = ("hold",), ("held",)
 _BURIES, _LIFTS = ("tombstones", "tombstones online"), ("undelete", "undelete online")
+_BURIES_SUMMARIES = ("tombstones of summaries",)
 _ENDS = ("expired archive", "expired archive s3", "expired archive online")
 _EXPIRE_OFF, _EXPIRE_ON = (
     "archivers.expiring.offline:OfflineExpiry.",
@@ -162,8 +163,35 @@ STEPS = (
     Step("backfill looked up", "mongo find bucketwise_progress", _BACKFILL + "__init__", ("backfill",)),
     Step("backfill noted", "mongo update bucketwise_progress backfill", _BACKFILL + "reach", ("backfill",)),
     # Expiry of summaries
-    Step("expiry noted", "mongo update bucketwise_progress gone", _PROGRESS + "note_gone", ("expiry",)),
-    Step("holds before expiry", "mongo find bucketwise_holds", _HOLDS + "active", ("expiry",)),
+    Step("summaries to expire counted", "mongo aggregate it_hourly", _EXPIRY, ("expiry", *_BURIES_SUMMARIES)),
+    Step(
+        "tombstones of summaries looked at",
+        "mongo find bucketwise_progress in transaction",
+        "rollups.standing:load_tombstones",
+        ("expiry", *_BURIES_SUMMARIES),
+    ),
+    Step(
+        "tombstones of summaries placed",
+        "mongo update bucketwise_progress summaries in transaction",
+        "rollups.standing:store_tombstones",
+        _BURIES_SUMMARIES,
+    ),
+    Step("these committed", "mongo commit tombstones of summaries", _EXPIRY, _BURIES_SUMMARIES),
+    Step(
+        "expiry noted",
+        "mongo update bucketwise_progress gone in transaction",
+        _PROGRESS + "note_gone",
+        ("expiry",),
+    ),
+    Step(
+        "end of expiry noted", "mongo update bucketwise_progress gone", _PROGRESS + "note_gone", ("expiry",)
+    ),
+    Step(
+        "holds before expiry",
+        "mongo find bucketwise_holds",
+        _HOLDS + "active",
+        ("expiry", *_BURIES_SUMMARIES),
+    ),
     Step("holds asked", "mongo find bucketwise_holds in transaction", _HOLDS + "active", _ASK),
     Step("summaries expired", "mongo delete it_hourly in transaction", _EXPIRY, ("expiry",)),
     Step("expiry committed", "mongo commit expired summaries", _EXPIRY, ("expiry",)),

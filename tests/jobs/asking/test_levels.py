@@ -28,7 +28,7 @@ def test_every_verb_knows_every_level(place: Place) -> None:
     ran = place("run", "--json", "-p", "ticks").policy("ticks")
     told = {level: {"written": count, "unchanged": 0} for level, count in COUNTS.items()}
     assert {level: plan[level] for level in ALL} == {level: ran["rollup"][level] for level in ALL} == told
-    assert ran["expiry"] == dict.fromkeys(ALL, 0)
+    assert ran["expiry"] == {**dict.fromkeys(ALL, 0), "waiting": dict.fromkeys(ALL, 0)}
     assert ran["archive"]["deleted"] == 180, "the month did not hold them back"
     assert all(place.database[f"ticks_{level}"].count_documents({}) == COUNTS[level] for level in ALL)
     assert place("audit", "-p", "ticks").code == 0
@@ -76,14 +76,14 @@ def test_what_is_wrong_with_a_level_is_found(place: Place) -> None:
 
 
 def test_each_level_has_its_retain(place: Place) -> None:
-    kept = 'hourly = "365d"\n5m = "40d"\n15m = "50d"\nweekly = "500d"\nmonthly = "600d"\n'
+    kept = 'hourly = "365d"\n5m = "40d"\n15m = "50d"\nweekly = "500d"\nmonthly = "600d"\ngrace = "0s"\n'
     place.write_config(WITH_LEVELS.replace('hourly = "365d"\n', kept, 1))
     place("run", "-p", "ticks")
     gone = []
     for days in (70, 400, 550, 700):
         now = f"{datetime(2018, 6, 30, tzinfo=UTC) + timedelta(days=days):%Y-%m-%d}"
         ran = place("run", "--json", "-p", "ticks", now=now).policy("ticks")
-        gone.append({level: count for level, count in ran["expiry"].items() if count})
+        gone.append({level: count for level in ALL if (count := ran["expiry"][level])})
         assert place("audit", "-p", "ticks", now=now).code == 0
     assert gone == [{}, {"hourly": 3}, {"weekly": 1}, {"monthly": 1}]
     assert place.database.ticks_daily.count_documents({}) == 1

@@ -21,7 +21,7 @@ from config.policies import Policy, Retain
 from config.tables import Store
 from jobs.output.report import Result
 from jobs.running.turn import Step
-from jobs.steps.archive_expiry import UNDELETE
+from jobs.steps.expiring import UNDELETE
 from jobs.steps.holds import place_step, release_step
 from jobs.steps.working import AUDIT, RUN
 from rollups.holds import Hold

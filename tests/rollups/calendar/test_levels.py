@@ -339,7 +339,7 @@ def test_a_level_that_is_new_is_made_of_what_stands(bench: Bench) -> None:
 def test_days_hold_back_their_expiry_until_the_month_is_made(bench: Bench) -> None:
     """Also where raw data is gone by then: the days are the last that is left of it."""
     first = datetime(2021, 5, 1, tzinfo=UTC)
-    kept = Retain(hourly=3 * DAY, daily=7 * DAY)
+    kept = Retain(hourly=3 * DAY, daily=7 * DAY, grace=timedelta(0))
     policy = policy_of(levels=("hourly", "daily", "monthly"), retain=kept, rollup={"recheck": DAY})
     found = [tick(n, first + n * HOUR) for n in range(24 * 40)]
     for day in (5, 12, 20, 28, 34, 40):
@@ -389,7 +389,7 @@ def test_a_month_is_answered_by_its_month(bench: Bench) -> None:
     bench.database["ticks"].insert_many(found)
     bench.roll_up(policy, now)
     since, until = datetime(2021, 4, 30, 23, 55, tzinfo=UTC), datetime(2021, 6, 8, 1, 20, tzinfo=UTC)
-    answer = summarize(bench.database, policy, now, Question(since=since, until=until))
+    answer = summarize(bench.database, policy, Question(since=since, until=until))
     windows = {level: answer.tiling.windows(level) for level in ALL}
     assert windows == {"5m": 2, "15m": 1, "hourly": 1, "daily": 7, "weekly": 0, "monthly": 1}
     told = {series: state.count for (series,), state in answer.states}

@@ -229,7 +229,7 @@ def test_a_range_is_answered_by_one_clock(bench: Bench, targets: dict[str, Any])
     policy = policy_of(rollup=Rollup(daily="daily", **targets))
     bench.roll_up(policy, NOW)
     since, until = FIRST + DAY, FIRST + 3 * DAY
-    answer = summarize(bench.database, policy, NOW, Question(since=since, until=until))
+    answer = summarize(bench.database, policy, Question(since=since, until=until))
     told = {series: state.count for (series,), state in answer.states}
     if targets:
         expected = Counter(one["s"] for one in found if since <= one["d"] < until)
@@ -238,7 +238,7 @@ def test_a_range_is_answered_by_one_clock(bench: Bench, targets: dict[str, Any])
     assert told == expected and answer.is_complete
     if not targets:
         with pytest.raises(UsageError, match=r"local dates: from 2021-03-27T00:00:00Z or 2021-03-28"):
-            summarize(bench.database, policy, NOW, Question(since=since + HOUR, until=until))
+            summarize(bench.database, policy, Question(since=since + HOUR, until=until))
 
 
 def test_a_day_tells_what_is_missing_by_its_own_clock(bench: Bench) -> None:

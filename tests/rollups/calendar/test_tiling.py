@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from config.errors import UsageError
-from config.policies import LEVEL_NAMES
+from config.policies import LEVEL_NAMES, LevelName
 from rollups.calendar.levels import Level
 from rollups.calendar.tiling import (
     NOT_ROLLED_UP,
@@ -171,13 +171,13 @@ def test_days_that_no_hours_meet_are_not_taken() -> None:
 def test_what_is_missing_has_its_reason() -> None:
     start, now = datetime(2021, 6, 1, tzinfo=UTC), datetime(2021, 6, 10, tzinfo=UTC)
     levels = [
-        Level("hourly", "h", ZoneInfo("UTC"), timedelta(days=5)),
+        Level("hourly", "h", ZoneInfo("UTC"), None),
         Level("daily", "d", ZoneInfo("UTC"), None),
     ]
     through = ms(datetime(2021, 6, 9, 20, tzinfo=UTC))
+    gone: dict[LevelName, int] = {"hourly": ms(now - timedelta(days=5))}
     stocks = [
-        existing_windows(level, {"hourly": through, "daily": through - 20 * HOUR}, {}, now)
-        for level in levels
+        existing_windows(level, {"hourly": through, "daily": through - 20 * HOUR}, gone) for level in levels
     ]
     tiling = tile(stocks, ms(start) + 6 * HOUR, ms(now) + 24 * HOUR)
     check_whole(tiling, ms(start) + 6 * HOUR, ms(now) + 24 * HOUR)

@@ -125,9 +125,7 @@ def test_any_range_equals_its_readings_to_the_bit(bench: Bench, zone: str) -> No
     )
     def check(chosen: list[datetime]) -> None:
         since, until = sorted(chosen)
-        answer = summarize(
-            bench.database, policy, NOW, Question(since=since, until=until, percentiles=PERCENTS)
-        )
+        answer = summarize(bench.database, policy, Question(since=since, until=until, percentiles=PERCENTS))
         assert answer.is_complete
         inside = [one for one in found if since <= one["d"] < until]
         assert list(answer.states) == recomputed(bench, policy, since, until)
@@ -146,7 +144,6 @@ def test_raw_readings_are_not_needed(bench: Bench) -> None:
     answer = summarize(
         bench.database,
         policy,
-        NOW,
         Question(since=FIRST, until=FIRST + 6 * DAY + 7 * HOUR, percentiles=PERCENTS),
     )
     assert (answer.tiling.windows("daily"), answer.tiling.windows("hourly")) == (6, 7)
@@ -162,7 +159,6 @@ def test_all_series_as_one(bench: Bench) -> None:
     answer = summarize(
         bench.database,
         policy,
-        NOW,
         Question(since=FIRST, until=FIRST + 3 * DAY, percentiles=PERCENTS, by_series=False),
     )
     ((series, state),) = answer.states
@@ -174,7 +170,7 @@ def test_a_range_without_readings_is_an_answer(bench: Bench) -> None:
     bench.database["ticks"].insert_many(ticks(20, days=1))
     policy = policy_of()
     bench.roll_up(policy, NOW)
-    answer = summarize(bench.database, policy, NOW, Question(since=FIRST + 3 * DAY, until=FIRST + 4 * DAY))
+    answer = summarize(bench.database, policy, Question(since=FIRST + 3 * DAY, until=FIRST + 4 * DAY))
     assert (answer.is_complete, answer.summaries, list(answer.states)) == (True, 0, [])
 
 
@@ -189,18 +185,19 @@ def gaps(answer: Answer) -> list[tuple[datetime, datetime, str | None]]:
 def test_what_is_not_rolled_up_is_missing_and_never_a_low_count(bench: Bench) -> None:
     found, policy = ticks(300, days=8), policy_of()
     bench.database["ticks"].insert_many(found)
-    nothing = summarize(bench.database, policy, NOW, Question(since=FIRST, until=FIRST + DAY))
+    nothing = summarize(bench.database, policy, Question(since=FIRST, until=FIRST + DAY))
     assert gaps(nothing) == [(FIRST, FIRST + DAY, NOT_ROLLED_UP)]
     bench.roll_up(policy, NOW)  # settles 10 minutes: 05:00 is the last hour that is over
-    answer = summarize(bench.database, policy, NOW, Question(since=FIRST, until=FIRST + 8 * DAY))
+    answer = summarize(bench.database, policy, Question(since=FIRST, until=FIRST + 8 * DAY))
     through = NOW.replace(hour=5, minute=0)
     assert gaps(answer) == [(through, FIRST + 8 * DAY, NOT_ROLLED_UP)]
     assert sum(state.count for _, state in answer.states) == sum(one["d"] < through for one in found)
     # Summaries of other settings count for nothing until they are made anew.
     changed = policy_of("Europe/Berlin")
-    assert not summarize(
-        bench.database, changed, NOW, Question(since=FIRST, until=FIRST + 6 * HOUR)
-    ).is_complete
+    assert not summarize(bench.database, changed, Question(since=FIRST, until=FIRST + 6 * HOUR)).is_complete
+
+
+SHORT = Retain(hourly=2 * DAY, daily=5 * DAY, grace=timedelta(0))
 
 
 def test_what_is_past_retention_is_missing(bench: Bench) -> None:
@@ -209,28 +206,31 @@ def test_what_is_past_retention_is_missing(bench: Bench) -> None:
     bench.roll_up(policy, FIRST + DAY)
     bench.roll_up(policy, NOW)
     late = NOW.replace(hour=0, minute=0)
-    answer = summarize(bench.database, policy, NOW, Question(since=FIRST, until=late))
-    # Days that ended more than five days ago are past it, though nobody has removed them yet.
+    expire_summaries(bench.context(policy, NOW))
+    answer = summarize(bench.database, policy, Question(since=FIRST, until=late))
+    assert answer.is_complete  # what waits under a tombstone answers
+    expire_summaries(bench.context(policy.model_copy(update={"retain": SHORT}), NOW))
+    answer = summarize(bench.database, policy, Question(since=FIRST, until=late))
     assert gaps(answer) == [(FIRST, FIRST + 2 * DAY, PAST_RETENTION)]
     inside = [one for one in found if FIRST + 2 * DAY <= one["d"] < late]
     assert sum(state.count for _, state in answer.states) == len(inside)
-    answer = summarize(bench.database, policy, NOW, Question(since=FIRST + 4 * DAY - HOUR, until=late))
+    answer = summarize(bench.database, policy, Question(since=FIRST + 4 * DAY - HOUR, until=late))
     assert gaps(answer) == [(FIRST + 4 * DAY - HOUR, FIRST + 4 * DAY, PAST_RETENTION)]
 
 
 def test_a_longer_retention_does_not_bring_summaries_back(bench: Bench) -> None:
-    found, policy = ticks(300), policy_of(retain=Retain(hourly=2 * DAY, daily=5 * DAY))
+    found, policy = ticks(300), policy_of(retain=SHORT)
     bench.database["ticks"].insert_many(found)
     bench.roll_up(policy, NOW)
     count_expired(bench.context(policy, NOW))
     longer = policy_of(retain=Retain(hourly=60 * DAY, daily=60 * DAY))
     day, hour = (FIRST, FIRST + DAY), (FIRST + 3 * DAY, FIRST + 3 * DAY + HOUR)
     for since, until in (day, hour):
-        assert summarize(bench.database, longer, NOW, Question(since=since, until=until)).is_complete
+        assert summarize(bench.database, longer, Question(since=since, until=until)).is_complete
     expire_summaries(bench.context(policy, NOW))
     expire_summaries(bench.context(policy, NOW - DAY))  # an earlier instant tells of no less
     for since, until in (day, hour):
-        answer = summarize(bench.database, longer, NOW, Question(since=since, until=until))
+        answer = summarize(bench.database, longer, Question(since=since, until=until))
         assert gaps(answer) == [(since, until, PAST_RETENTION)]
 
 
@@ -245,7 +245,7 @@ def test_days_by_the_readings_own_clocks_do_not_meet_hours(bench: Bench, daily: 
     rollup = {"hourly": "hourly", "daily": "daily", "percentiles": (50,)} if daily else {"daily": "daily"}
     policy = policy_of(rollup=rollup, local_offset_field="offset", value_fields=("p",))
     bench.roll_up(policy, NOW)
-    answer = summarize(bench.database, policy, NOW, Question(since=FIRST + DAY, until=FIRST + 2 * DAY))
+    answer = summarize(bench.database, policy, Question(since=FIRST + DAY, until=FIRST + 2 * DAY))
     ((_, state),) = answer.states
     assert (answer.tiling.windows("hourly"), answer.tiling.windows("daily")) == ((24, 0) if daily else (0, 1))
     shift = timedelta(0) if daily else timedelta(minutes=330)
@@ -264,14 +264,14 @@ def test_what_is_missing_is_told_where_an_interval_is_expected(bench: Bench) -> 
     bench.database["ticks"].insert_many(documents)
     policy = policy_of(expected_interval=timedelta(minutes=10), value_fields=("p",))
     bench.roll_up(policy, NOW)
-    answer = summarize(bench.database, policy, NOW, Question(since=FIRST + HOUR, until=FIRST + 2 * DAY))
+    answer = summarize(bench.database, policy, Question(since=FIRST + HOUR, until=FIRST + 2 * DAY))
     ((_, state),) = answer.states
     told = answer.statistics(state)
     assert (told["expected"], told["missing"], told["longest_hole"]) == (144 * 2 - 6, 8, 7 * 600)
     assert told["longest_hole_at"] == FIRST + 5 * HOUR
     # What is not rolled up yet is no hole.
     answer = summarize(
-        bench.database, policy, NOW, Question(since=FIRST + HOUR, until=NOW.replace(minute=0) + DAY)
+        bench.database, policy, Question(since=FIRST + HOUR, until=NOW.replace(minute=0) + DAY)
     )
     assert "missing" not in answer.statistics(answer.states[0][1])
 
@@ -299,9 +299,7 @@ def test_series_are_named_by_their_text(bench: Bench, value: Any, text: str) -> 
 
     def counts(**asked: str) -> dict[Any, int]:
         named = {name.replace("_", "."): wanted for name, wanted in asked.items()}
-        answer = summarize(
-            bench.database, policy, NOW, Question(since=FIRST, until=FIRST + DAY, series=named)
-        )
+        answer = summarize(bench.database, policy, Question(since=FIRST, until=FIRST + DAY, series=named))
         return {str(series): state.count for series, state in answer.states}
 
     assert len(counts(symbol=text)) == 2
@@ -323,18 +321,18 @@ def test_bad_questions_are_refused(bench: Bench) -> None:
     ]
     for wrong, fragment in questions:
         with pytest.raises(UsageError, match=fragment):
-            summarize(bench.database, policy, NOW, Question(**(day | wrong)))
+            summarize(bench.database, policy, Question(**(day | wrong)))
     with pytest.raises(UsageError, match=r"keeps no percentiles. Add `percentiles"):
-        summarize(bench.database, bare, NOW, Question(**day, percentiles=[50]))
+        summarize(bench.database, bare, Question(**day, percentiles=[50]))
     with pytest.raises(UsageError, match="makes no summaries"):
-        summarize(bench.database, policy_of(rollup=None), NOW, Question(**day))
+        summarize(bench.database, policy_of(rollup=None), Question(**day))
 
 
 def test_without_percentiles_all_else_is_told(bench: Bench) -> None:
     policy = policy_of(rollup={"hourly": "hourly", "daily": "daily"})
     bench.database["ticks"].insert_many(ticks(50))
     bench.roll_up(policy, NOW)
-    answer = summarize(bench.database, policy, NOW, Question(since=FIRST, until=FIRST + 5 * DAY))
+    answer = summarize(bench.database, policy, Question(since=FIRST, until=FIRST + 5 * DAY))
     values = answer.statistics(answer.states[0][1])["values"]["p"]
     assert values["count"] > 0
     assert not [key for key in values if key[0] == "p"]
@@ -355,13 +353,13 @@ def test_a_summary_that_cant_be_used_is_an_error(bench: Bench) -> None:
         assert before is not None
         daily.update_one({"_id": before["_id"]}, update)
         with pytest.raises(BucketwiseError, match=fragment) as raised:
-            summarize(bench.database, policy, NOW, Question(**day))
+            summarize(bench.database, policy, Question(**day))
         assert "rollup --since 2021-03-26T00:00:00Z" in str(raised.value)
         daily.replace_one({"_id": before["_id"]}, before)
-    assert summarize(bench.database, policy, NOW, Question(**day)).is_complete
+    assert summarize(bench.database, policy, Question(**day)).is_complete
     # Somebody else's document in the collection is no summary.
     hourly.insert_one({"start": FIRST, "note": "ours"})
-    assert summarize(bench.database, policy, NOW, Question(since=FIRST, until=FIRST + HOUR)).is_complete
+    assert summarize(bench.database, policy, Question(since=FIRST, until=FIRST + HOUR)).is_complete
 
 
 def test_it_stops_where_it_is_asked_to(bench: Bench) -> None:
@@ -375,7 +373,7 @@ def test_it_stops_where_it_is_asked_to(bench: Bench) -> None:
     only_hours = policy.model_copy(update={"rollup": policy.rollup.model_copy(update={"daily": None})})  # type: ignore[union-attr]
     bench.roll_up(only_hours, NOW)
     with pytest.raises(InterruptedRun):
-        summarize(bench.database, only_hours, NOW, Question(since=FIRST, until=FIRST + 7 * DAY), check=stop)
+        summarize(bench.database, only_hours, Question(since=FIRST, until=FIRST + 7 * DAY), check=stop)
 
 
 def test_memory_does_not_grow_with_the_windows(bench: Bench) -> None:
@@ -390,7 +388,7 @@ def test_memory_does_not_grow_with_the_windows(bench: Bench) -> None:
     peaks = []
     for hours in (500, 500, 6 * 500):  # the first one fills caches
         tracemalloc.start()
-        answer = summarize(bench.database, policy, NOW, Question(since=start, until=start + hours * HOUR))
+        answer = summarize(bench.database, policy, Question(since=start, until=start + hours * HOUR))
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert answer.states[0][1].count == hours
