@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from archivers.context import ArchiveContext
-from archivers.moving.archive import check_kind
+from archivers.moving.archive import check_collections, check_kind
 from archivers.records.heads import check_heads
 from config.errors import BucketwiseError, HaltedError
 
@@ -69,15 +69,18 @@ def has_one_kind(context: ArchiveContext) -> Iterator[Problem]:
 
 
 def has_heads(context: ArchiveContext) -> Iterator[Problem]:
-    """Yields a problem where the store does not hold the last commits. A run that writes finds that when it
-    recovers, before anything else."""
-    archive = None if context.fence else context.offline(context.keys)
-    if archive is None:
+    """Yields a problem where the store does not hold the last commits, or collections of an online archive
+    are not as they were left. A run that writes finds that when it recovers, before anything else."""
+    if context.fence:
         return
+    archive, place = context.offline(context.keys), context.policy.collection
     try:
-        check_heads(context.receipts, archive, goes_on=True)
+        if archive is not None:
+            place = f"{archive.store.url}/{context.policy.identity}"
+            check_heads(context.receipts, archive, goes_on=True)
+        check_collections(context.database, context.policy)
     except HaltedError as error:
-        yield Problem("archive-incomplete", f"{archive.store.url}/{context.policy.identity}", error)
+        yield Problem("archive-incomplete", place, error)
 
 
 #: Those of whatever reads the archive. It finds by itself whether what it reads is there.

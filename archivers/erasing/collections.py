@@ -11,6 +11,7 @@ from pymongo.client_session import ClientSession
 
 from archivers.erasing.erasure import Erasure, Selected
 from archivers.erasing.work import ErasureWork, names_of
+from archivers.records.online_heads import OnlineHeads
 from archivers.records.receipts import MERGED, MERGING
 from archivers.versions.kept import KeptVersions
 from archivers.writes.delete import chunks
@@ -100,8 +101,10 @@ class CollectionEraser:
             extra.delete_many({overflow.ref_field: {"$in": ids}}, session=session)
         if place.name == "live":
             work.release(ids, session)
-        for state in ("copied", MERGING, MERGED) if place.name == "online" else ():
-            work.context.receipts.pull(ids, session, state)
+        else:
+            OnlineHeads(database, work.context.policy).subtract(erased, session)
+            for state in ("copied", MERGING, MERGED):
+                work.context.receipts.pull(ids, session, state)
         return names, len(erased)
 
 

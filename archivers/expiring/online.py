@@ -24,6 +24,7 @@ from archivers.context import ArchiveContext
 from archivers.expiring.report import ExpiryReport
 from archivers.expiring.rule import RetentionRule
 from archivers.records.deletions import packed_ids
+from archivers.records.online_heads import OnlineHeads
 from archivers.records.receipts import CODEC, MERGING, TOMBSTONE, Receipts
 from archivers.versions.kept import KeptVersions
 from archivers.writes.delete import chunks, same_id
@@ -216,6 +217,7 @@ class OnlineExpiry:
             if name is not None and len(documents):
                 collection = database.get_collection(name, codec_options=LOSSLESS)
                 collection.delete_many(ids_query(documents.raw_ids), session=session)
+        OnlineHeads(database, self.context.policy).subtract(removable, session)
         self._versions.clear(ids, session)
         if self.context.kept:
             self.context.receipts.pull(ids, session)

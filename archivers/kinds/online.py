@@ -11,8 +11,16 @@ from archivers.evidence.drill import DrilledDay
 from archivers.expiring.online import OnlineExpiry
 from archivers.expiring.report import ExpiryReport
 from archivers.expiring.rule import RetentionRule
+from archivers.format.manifest import DamagedError
 from archivers.format.names import Commit
-from archivers.moving.archive import ArchiveOptions, archive, check_kind, plan_archive, recover
+from archivers.moving.archive import (
+    ArchiveOptions,
+    archive,
+    check_collections,
+    check_kind,
+    plan_archive,
+    recover,
+)
 from archivers.moving.dry_run import OnlineDryRun
 from archivers.moving.online import OnlineRun
 from archivers.report import ArchiveReport
@@ -67,16 +75,21 @@ class Online:
         return ExpiryReport() if rule is None else OnlineExpiry(self.context, rule, writes).run()
 
     def verify(self, within: TimeRange = EVER) -> VerifyReport:
-        """Verifies kept versions and receipts, where no range is given."""
+        """Verifies heads; where no range is given, also kept versions and receipts."""
         report = VerifyReport()
+        try:
+            check_collections(self.context.database, self.context.policy)
+        except DamagedError as error:
+            report.add(error)
         if not within.is_bounded:
             report.add(*KeptVersions(self.context.database, self.context.policy).damaged())
             verify_receipts(self.context, report)
         return report
 
     def verify_records(self) -> VerifiedRecords:
-        """Verifies kept versions and receipts."""
-        return VerifiedRecords(self.verify(), [], [])
+        """Verifies heads, kept versions and receipts."""
+        report = self.verify()
+        return VerifiedRecords(report, [], [], any(it.code.startswith("archive-") for it in report.bad))
 
     def verify_commits(self, commits: Sequence[Commit]) -> tuple[VerifyReport, list[IntactCommit]]:
         """Returns an empty report."""
@@ -91,4 +104,5 @@ class Online:
 
     def restore(self, options: RestoreOptions) -> RestoreReport:
         """Brings back what the collections hold."""
+        check_collections(self.context.database, self.context.policy)
         return restore(self.context, options, OnlineCopies(self.context))

@@ -13,6 +13,7 @@ from archivers.context import ArchiveContext, offline_archive
 from archivers.moving.limit import delete_limit
 from archivers.moving.sweep import Sweep
 from archivers.records.heads import check_heads
+from archivers.records.online_heads import OnlineHeads
 from archivers.records.receipts import Receipts
 from archivers.report import ArchiveReport, DeleteLimit
 from archivers.run import Archiver, ArchiveRun, RolledUp, always
@@ -115,13 +116,20 @@ def recover(context: ArchiveContext, opened: Opener) -> None:
 
 
 def check_archive(database: Database[Document], policy: Policy, store: ObjectStore | None) -> None:
-    """Checks that what was archived is where the policy says; otherwise every summary would lack it.
+    """Checks that what was archived is there, and where the policy says; every summary would lack it.
 
     Raises BucketwiseError where the policy has archived to another kind of archive, DamagedError where the
     store is an older state of what it was. Changes nothing."""
     if (held := offline_archive(Connections(database, store), policy)) is not None:
         check_heads(Receipts(database, policy.identity), held)
+    check_collections(database, policy)
     check_kind(database, policy)
+
+
+def check_collections(database: Database[Document], policy: Policy) -> None:
+    """Raises DamagedError where the collections of an online archive are not those that were left."""
+    if policy.archive_collections is not None:
+        OnlineHeads(database, policy).check()
 
 
 def check_kind(database: Database[Document], policy: Policy) -> None:

@@ -5,7 +5,7 @@ back and compared. Then originals that still equal them are deleted, in another 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ from pymongo import ASCENDING, IndexModel
 from pymongo.client_session import ClientSession
 
 from archivers.records.deletions import KEPT, facts_of_archived
+from archivers.records.online_heads import OnlineHeads
 from archivers.run import ArchiveRun
 from archivers.versions.kept import MAX_BYTES
 from archivers.versions.merging import Merging
@@ -41,9 +42,10 @@ class OnlineRun:
         self._archived = partial(archived_source, work.database, work.policy)
         self._ready: set[bytes] = set()  # the `_id`s of late buckets that may be merged
         self._stale: set[bytes] = set()  # buckets whose copies are out of date
+        self._heads = OnlineHeads(work.database, work.policy)
         self._merging = Merging(work)
 
-    def _make_collections(self) -> None:
+    def _make_collections(self, present: Container[str]) -> None:
         """Creates collections with zstd blocks, and the index for range queries by series and time."""
         policy, database = self._work.policy, self._work.database
         first, last = first_and_last(policy)
@@ -56,7 +58,6 @@ class OnlineRun:
             indexes[self._target].append([(field, ASCENDING)])
         if self._overflow and policy.overflow:
             indexes[self._overflow] = [[(policy.overflow.ref_field, ASCENDING)]]
-        present = set(database.list_collection_names(filter={"name": {"$in": list(indexes)}}))
         for name, keys in indexes.items():
             if name not in present:
                 make_packed(database, name)
@@ -68,9 +69,17 @@ class OnlineRun:
         return None
 
     def recover(self) -> None:
-        """Does nothing: a crash leaves nothing half done, and `settle` deletes what is left to delete."""
-        self._make_collections()
+        """Checks, once a run, that the archive is there, and makes what is absent. A crash leaves nothing
+        half done: `settle` deletes what is left to delete."""
+        work = self._work
+        if work.state.is_recovered:
+            return
+        present, is_recorded = self._heads.check()
+        self._make_collections(present)
         self._receipts.prepare()
+        if not is_recorded:
+            self._heads.record(work.now, work.guard)
+        work.state.is_recovered = True
 
     def settle(self, start_ms: int, end_ms: int) -> None:
         """Deletes copied buckets that end within [start, end), milliseconds, and whose grace is over."""
@@ -284,6 +293,7 @@ class OnlineRun:
         def step(session: ClientSession) -> None:
             self._receipts.pull(ids, session)
             self._receipts.update(f"kept-{gone.digest[:32]}", {"$set": facts}, session)
+            self._heads.add(gone, session)
 
         transaction(self._work.database, self._work.guard, step)
 
@@ -294,6 +304,7 @@ class OnlineRun:
         self._work.check_limit(len(outcome.deleted))
         deleted = verified.take(outcome.deleted)
         self._verify_copies(deleted, session)
+        self._heads.add(deleted, session)
         old, changed = self._merging.containing(verified, outcome.changed, session)
         self._forget(changed, session)
         update = {"$set": {"at": self._work.now}, "$inc": {"deleted": len(outcome.deleted)}}

@@ -70,8 +70,9 @@ def audit(
     # Without a manifest nothing of its commit can be compared; that it is missing is a finding.
     missing = {it.place for it in found if "/meta/manifests/" in it.place}
     damage = VerifyReport()
-    halted = False
-    for more in (auditor.summaries, auditor.holes, auditor.buckets, auditor.overflow, auditor.ending):
+    halted = auditor.is_gone
+    checks = (auditor.summaries, auditor.holes, auditor.buckets, auditor.overflow, auditor.ending)
+    for more in () if halted else checks:
         try:
             found += more()
         except DamagedError as error:
@@ -93,6 +94,7 @@ class _Audit:
     rotation: Rotation
     intact: list[IntactCommit] = field(default_factory=list)  # commits of which all files are there
     read: set[str] = field(default_factory=set)  # those of them that were read whole
+    is_gone: bool = False  # the archive
 
     @property
     def policy(self) -> Policy:
@@ -125,7 +127,7 @@ class _Audit:
             )
 
     def records(self) -> Iterator[Finding]:
-        report, self.intact, unlisted = archive_of(self.context).verify_records()
+        report, self.intact, unlisted, self.is_gone = archive_of(self.context).verify_records()
         yield from self.bad(report)
         for gap in self.context.receipts.gaps():
             numbers = f"{gap['lost']['after'] + 1} to {gap['lost']['sequence']}"

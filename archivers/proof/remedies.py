@@ -24,6 +24,15 @@ REMEDIES = {
         "Find out who changed it, and remove the file: the next run makes another one, if the chain is whole."
     ),
     "store-rolled-back": _EXIT_5,
+    "archive-missing": (
+        "Put the collection back, or correct `archive.collection`. Where it was restored or moved on purpose: "
+        "`bucketwise adopt`."
+    ),
+    "archive-replaced": (
+        "Put the collection back. Where it was restored from a backup on purpose: `bucketwise adopt`, then "
+        "`bucketwise verify`."
+    ),
+    "archive-short": ("Restore them from a backup: `bucketwise verify` names each."),
     "signature-missing": "Follow “Signing” in the operations manual.",
     "signature-wrong": _EXIT_5,
     "receipt-missing": _RECEIPTS,

@@ -11,6 +11,7 @@ from pymongo.client_session import ClientSession
 
 from archivers.format.archive import SectionBuckets
 from archivers.format.manifest import Manifest
+from archivers.records.online_heads import OnlineHeads
 from archivers.records.pins import Pins
 from archivers.records.receipts import Receipts
 from archivers.restoring.put import Indices
@@ -18,6 +19,7 @@ from archivers.restoring.target import Mode, Plan, VersionHandling
 from archivers.versions.history import Version
 from buckets.bson.raw import Batch
 from buckets.fields.times import FIRST_MS, as_date
+from config.policies import Policy
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,7 @@ class RestoreRecords:
     so, so that a later version replaces the archived one. And it is pinned, since the next run would find it
     expired."""
 
+    policy: Policy
     receipts: Receipts
     pins: Pins
     until: datetime | None
@@ -53,6 +56,7 @@ class RestoreRecords:
         """Records that chosen buckets of an online archive are live again, and pins them, in a
         transaction."""
         restored = batch.take(chosen)
+        OnlineHeads(self.receipts.collection.database, self.policy).subtract(restored, session)
         ids = restored.main.ids
         facts = {"kind": "online", "state": "copied", "ids": ids, "copied": as_date(FIRST_MS)}
         self.receipts.update(f"restored-{restored.digest[:32]}", {"$set": facts}, session)

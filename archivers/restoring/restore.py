@@ -40,7 +40,8 @@ def restore(context: ArchiveContext, options: RestoreOptions, copies: ArchivedCo
     check_request(context, options)
     policy, records = context.policy, None
     if options.to == policy.collection:
-        records = RestoreRecords(context.receipts, context.pins, options.pinned_until, options.how)
+        until, how = options.pinned_until, options.how
+        records = RestoreRecords(policy, context.receipts, context.pins, until, how)
     note = records.settled if records else lambda _plans, _session: None
     target = Target(context.database, policy, options.to, context.guard, options.how, note)
     wanted = RestoreFilter(policy, options.within.start_ms, options.within.end_ms, options.series)

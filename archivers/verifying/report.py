@@ -42,8 +42,9 @@ class IntactCommit(NamedTuple):
 
 class VerifiedRecords(NamedTuple):
     """What `verify_records` found: `intact` are the undamaged commits, `unlisted` the keys of files that no
-    manifest names."""
+    manifest names. `is_gone`: the archive is not there, so that nothing can be compared with it."""
 
     report: VerifyReport
     intact: list[IntactCommit]
     unlisted: list[str]
+    is_gone: bool = False

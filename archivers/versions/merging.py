@@ -15,6 +15,7 @@ import numpy as np
 from pymongo.client_session import ClientSession
 
 from archivers.records.deletions import archived_before, facts_of_archived
+from archivers.records.online_heads import OnlineHeads
 from archivers.records.pins import fingerprint
 from archivers.records.receipts import MERGED, MERGING
 from archivers.run import ArchiveRun
@@ -280,6 +281,8 @@ class Merging:
             )
         take_back(work.database, work.policy, ids, session)
         put_copies(work.database, work.policy, merged.batch, session)
+        more = len(merged.batch.extra) - len(archived.extra)
+        OnlineHeads(work.database, work.policy).count(session, 0, more)
         return merged
 
     def roll_up_merged(self) -> None:

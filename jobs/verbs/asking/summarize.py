@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from archivers.moving.archive import check_collections
 from buckets.fields.times import as_date
 from config.errors import UsageError
 from config.policies import LEVEL_NAMES, LevelName, Policy
@@ -73,6 +74,7 @@ def summarize(
         assert within.until is not None
         question = Question(within.since, within.until, selector, percents, by_series=by == "series")
         context = turn.context
+        check_collections(context.database, policy)
         answer = summarize_range(context.database, policy, question, context.check)
         through = rolled_up_through(context.database, policy)
         return StepResult(_body(answer, through, by), 0 if answer.is_complete else INCOMPLETE)
