@@ -25,8 +25,8 @@ REMEDIES = {
     ),
     "store-rolled-back": _EXIT_5,
     "archive-missing": (
-        "Put the collection back, or correct `archive.collection`. Where it was restored or moved on purpose: "
-        "`bucketwise adopt`."
+        "Put the collection back, or correct `archive.collection`. Where it was restored or moved on "
+        "purpose: `bucketwise adopt`."
     ),
     "archive-replaced": (
         "Put the collection back. Where it was restored from a backup on purpose: `bucketwise adopt`, then "
