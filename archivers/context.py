@@ -14,6 +14,7 @@ from pymongo.client_session import ClientSession
 from archivers.format.archive import OfflineArchive
 from archivers.format.commit_index import Listed
 from archivers.format.keys import UNSIGNED, Keys
+from archivers.format.manifest import Manifest
 from archivers.records.deletions import Deletions
 from archivers.records.identity import NO_RUN, RunIdentity
 from archivers.records.pins import Pins
@@ -49,13 +50,15 @@ def no_run_is_known(_fence: int, _now: datetime) -> bool:
 class ArchiveState:
     """What is known of an archive, kept from step to step while no other run works on it.
 
-    `is_clean`: whatever earlier runs left half-done has been looked for."""
+    `is_clean`: whatever earlier runs left half-done has been looked for. `heads`: the last manifests of the
+    chain when the run began; None: not read yet."""
 
     is_clean: bool = False
     is_recovered: bool = False  # this run has finished or undone what a crash left
     report: ArchiveReport | None = None  # what this run has archived so far
     listed: Listed = field(default_factory=dict)
     met: set[object] = field(default_factory=set)  # preconditions that this run has found in order
+    heads: list[Manifest] | None = None
 
 
 def offline_archive(

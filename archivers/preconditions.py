@@ -10,9 +10,11 @@ once a run, and may cost a command or two, and a request to the store.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from archivers.context import ArchiveContext
+from archivers.forward import behind
 from archivers.moving.archive import check_collections, check_kind
 from archivers.records.heads import check_heads
 from config.errors import BucketwiseError, HaltedError
@@ -77,15 +79,27 @@ def has_heads(context: ArchiveContext) -> Iterator[Problem]:
     try:
         if archive is not None:
             place = f"{archive.store.url}/{context.policy.identity}"
-            check_heads(context.receipts, archive, goes_on=True)
+            context.state.heads = check_heads(context.receipts, archive, goes_on=True).manifests
         check_collections(context.database, context.policy)
     except HaltedError as error:
         yield Problem("archive-incomplete", place, error)
+
+
+def goes_forward(context: ArchiveContext) -> Iterator[Problem]:
+    """Yields a problem where the run's `now` lies before what the archive has recorded. It may roll up all
+    the same. Where the last commits are missing, `has_heads` and recovery tell."""
+    with suppress(HaltedError):
+        if (error := behind(context)) is not None:
+            yield Problem("time-recorded", context.receipts.collection.name, error)
 
 
 #: Those of whatever reads the archive. It finds by itself whether what it reads is there.
 OF_READERS: tuple[Precondition, ...] = (has_one_kind,)
 #: Those of whatever works on the archive.
 OF_ARCHIVES: tuple[Precondition, ...] = (*OF_READERS, has_heads)
-#: All, which are those of a run, in the order in which it asks for them.
+#: Those of whatever changes the archive without the source.
+OF_REWRITERS: tuple[Precondition, ...] = (*OF_ARCHIVES, goes_forward)
+#: Those of a run, in the order in which it asks for them, before it rolls up.
 PRECONDITIONS: tuple[Precondition, ...] = (has_source, *OF_ARCHIVES)
+#: All: also those that it asks for once it has rolled up.
+OF_WRITERS: tuple[Precondition, ...] = (*PRECONDITIONS, goes_forward)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from pymongo.database import Database
 
-from buckets.fields.times import TimeRange
+from buckets.fields.times import MAX_SKEW, TimeRange
 from config.errors import BucketwiseError, UsageError
 
 #: Goes on while the machine sleeps, where the system has such a clock: a lease expires then too.
 _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-#: How far this machine's clock and the server's may differ: the present decides what has expired.
-MAX_SKEW = timedelta(minutes=5)
 
 
 def current() -> datetime:

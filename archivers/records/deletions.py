@@ -28,6 +28,7 @@ from archivers.records.identity import RunIdentity
 from archivers.records.pins import SIZE, fingerprint
 from archivers.records.receipt_files import ReceiptFiles, chained, seal_of
 from archivers.records.receipts import CODEC, COLLECTION, Receipts
+from archivers.records.recorded import LAST, Recorded, recorded_in
 from buckets.bson.raw import Batch
 from buckets.bson.types import elements, first_at
 from buckets.fields.ids import sort_key
@@ -38,8 +39,6 @@ from config.secrets import hide_secrets
 Document = dict[str, Any]
 #: Binary data that claims to be a UUID may be of any length.
 _LEGIBLE = CODEC.with_options(uuid_representation=UuidRepresentation.UNSPECIFIED)
-#: The document with the number and the seal of the last receipt.
-LAST = "last"
 #: Kind of the receipts of copies whose originals somebody else has deleted.
 KEPT = "kept"
 #: Commits whose files are remembered while receipts are listed.
@@ -49,11 +48,13 @@ _PAGE = 1000
 
 
 class _Last(NamedTuple):
-    """The number and seal of the last receipt, 0 and None before the first; and the server's time."""
+    """The number and seal of the last receipt, 0 and None before the first; the server's time; and which
+    times are recorded."""
 
     number: int
     sha256: str | None
     time: datetime
+    recorded: Recorded
 
 
 class Deletions:
@@ -125,11 +126,13 @@ class Deletions:
     def _last(self, session: ClientSession) -> _Last:
         """Returns the last receipt and the server's time, with one command where there is a receipt."""
         receipts = self._receipts
-        wanted = {"sequence": 1, "sha256": 1, "time": "$$NOW"}
+        wanted = {**dict.fromkeys(("sequence", "sha256", "latest", "lifted"), 1), "time": "$$NOW"}
         found = receipts.collection.find_one({"_id": receipts.identity(LAST)}, wanted, session=session)
         if found is not None:
-            return _Last(found["sequence"], found["sha256"], found["time"])
-        return _Last(0, None, receipts.collection.database.client.admin.command("hello")["localTime"])
+            recorded = recorded_in(receipts, found, session)
+            return _Last(found["sequence"], found["sha256"], found["time"], recorded)
+        time = receipts.collection.database.client.admin.command("hello")["localTime"]
+        return _Last(0, None, time, Recorded())
 
     def _append(self, session: ClientSession, kind: str, sequence: int, last: _Last, facts: Document) -> None:
         receipt = {
@@ -146,7 +149,9 @@ class Deletions:
         seal = seal_of(receipt)
         signed = {**receipt, "sha256": seal, "signature": self._keys.sign(seal)}
         self._receipts.collection.insert_one(signed, session=session)
-        self._receipts.update(LAST, {"$set": {"kind": "last", "sequence": sequence, "sha256": seal}}, session)
+        recorded = last.recorded.after(kind, sequence, self._now)._asdict()
+        found = {"kind": "last", "sequence": sequence, "sha256": seal, **recorded}
+        self._receipts.update(LAST, {"$set": found}, session)
 
     @cached_property
     def _policy_text(self) -> str:

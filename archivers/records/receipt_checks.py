@@ -8,9 +8,10 @@ from typing import Any
 
 from archivers.format.keys import Keys
 from archivers.format.manifest import DamagedError, LastReceipt
-from archivers.records.deletions import LAST, last_receipt, text_digest
+from archivers.records.deletions import last_of, last_receipt, text_digest
 from archivers.records.receipt_files import ReceiptFiles, chained, seal_of
 from archivers.records.receipts import COLLECTION, Receipts
+from archivers.records.recorded import LAST, Recorded, recorded_in
 from rollups.holds import COLLECTION as HOLDS
 from rollups.holds import Holds
 
@@ -24,7 +25,8 @@ def check_deletions(
     """Yields what is wrong with the receipts: each must be there, as it was written, after the one before,
     and the archive must not name others. `known`: receipts that manifests name, which were there before this
     is called."""
-    last = last_receipt(receipts)
+    found = receipts.get(LAST)
+    last = last_of(found)
     checker = _Checker(receipts, keys)
     before = _digests(receipts)
     try:
@@ -43,6 +45,9 @@ def check_deletions(
     elif last is not None and checker.seals.get(last.sequence) != last.sha256:
         what = f"the last receipt was number {last.sequence}, and it is missing, or has been replaced"
         yield DamagedError("receipt-missing", f"{COLLECTION}, {LAST}", what, _REMEDY)
+    elif found and "latest" in found and recorded_in(receipts, found) != checker.times[found["sequence"]]:
+        what = "the latest time that it tells is not that of the receipts"
+        yield DamagedError("receipt-differs", f"{COLLECTION}, {LAST}", what, _REMEDY)
     if missing := [it for it in known if not checker.knows(it)]:
         number = max(it.sequence for it in missing)
         what = (
@@ -86,6 +91,7 @@ class _Checker:
         self._texts = {name for name, text in texts.items() if text_digest(text) == name}
         self.sequence = 0
         self.seals: dict[int, str] = {}
+        self.times: dict[int, Recorded] = {}  # what is recorded after each
         self.holds: dict[str, str] = {}  # those that are not released: name -> digest
 
     def check(self, receipt: Document, file: str | None) -> Iterator[DamagedError]:
@@ -112,6 +118,8 @@ class _Checker:
             yield DamagedError("receipt-missing", place, what, _REMEDY)
         elif receipt["previous"] != self._previous:
             yield DamagedError("receipt-differs", place, "the receipt before it has another seal", _REMEDY)
+        before = self.times.get(self.sequence, Recorded())
+        self.times[sequence] = before.after(receipt["kind"], sequence, receipt["at"])
         self.sequence, self._previous, self.seals[sequence] = sequence, seal, seal
         if seal_of(receipt) != seal or receipt["_id"]["name"] != f"delete-{sequence:010d}":
             yield DamagedError("receipt-differs", place, "it does not match its own SHA-256", _REMEDY)

@@ -13,7 +13,7 @@ from archivers.format.archive import Copied, OfflineArchive, Positions
 from archivers.format.chain import ChainPosition
 from archivers.format.manifest import DamagedError, Manifest, Origin
 from archivers.format.writing import Maker, Replaced
-from archivers.records.deletions import LAST, last_of, ranges
+from archivers.records.deletions import last_of, ranges
 from archivers.records.heads import (
     HEADS,
     Heads,
@@ -25,6 +25,7 @@ from archivers.records.heads import (
     with_replaced,
 )
 from archivers.records.receipts import HELD, REPLACED, Document, commit_of, facts_of, live_of
+from archivers.records.recorded import LAST
 from archivers.run import ArchiveRun
 from archivers.versions.superseded import Superseded
 from archivers.writes.delete import Outcome

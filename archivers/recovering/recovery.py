@@ -59,6 +59,7 @@ class Recovery:
         incomplete."""
         heads, repaired = check_heads(self._receipts, self._archive, goes_on=True)
         note_repaired(self._receipts, repaired)
+        self._work.state.heads = heads
         self._receipts.prepare()
         self._archive.claim(self._receipts.owner(), self._work.database.name)
         if self._work.state.is_clean and self._is_tail_known():

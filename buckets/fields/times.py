@@ -10,6 +10,8 @@ from bson.int64 import Int64
 from numpy.typing import NDArray
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: How far the clocks of two machines may differ.
+MAX_SKEW = timedelta(minutes=5)
 #: The years that people, Python and the archive's `dt=` can name: 1 to 9999.
 FIRST_MS = -62_135_596_800_000
 LAST_MS = 253_402_300_799_999

@@ -28,6 +28,7 @@ from pymongo.database import Database
 from pymongo.errors import ConnectionFailure
 
 from archivers.records.identity import RunIdentity
+from buckets.fields.times import MAX_SKEW
 from config.secrets import hide_secrets
 from jobs import clock
 from jobs.running import lease, machine
@@ -271,7 +272,7 @@ class Ledger:
         """Returns when the latest run began that came to its end without failing; None without one.
 
         One that began in the future had a wrong clock, and does not count."""
-        past = {"$lte": clock.current() + clock.MAX_SKEW}
+        past = {"$lte": clock.current() + MAX_SKEW}
         query = {"policy": policy, "verb": verb, "exit_code": {"$in": COMPLETED}, "started": past}
         found = self._runs.find_one(query, sort=[("started", DESCENDING)])
         return None if found is None else found["started"]

@@ -6,15 +6,17 @@ a pause.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from bson.codec_options import CodecOptions
 from pymongo.collection import Collection
 from pymongo.errors import DuplicateKeyError
 
+from archivers.forward import lift_time
 from archivers.proof.findings import Finding
 from jobs import clock
-from jobs.running.lease import COLLECTION
+from jobs.running.lease import COLLECTION, touching
 from jobs.running.turn import Step, StepResult, Turn
 from rollups.guarded import majority
 
@@ -54,7 +56,18 @@ def resume_step(reason: str | None, by: str) -> Step:
         end = {"paused": None, "resumed": {"reason": reason, "at": turn.context.now, "by": by}}
         is_paused = {"_id": turn.policy.identity, "paused": {"$ne": None}}
         found = _leases(turn).update_one(is_paused, {"$set": end})
-        return StepResult({"changed": bool(found.modified_count), **pauses(turn)})
+        return StepResult({"changed": bool(found.modified_count), "lifted": None, **pauses(turn)})
+
+    return Step("resume", do, by_present=True)
+
+
+def lift_step(reason: str, by: str) -> Step:
+    """Returns the step that lifts a time in the future which a run has recorded by mistake."""
+
+    def do(turn: Turn) -> StepResult:
+        lifting = replace(turn.context, guard=touching(turn.context.database, turn.policy.identity))
+        lifted = lift_time(lifting, reason, by)
+        return StepResult({"changed": True, "lifted": lifted, **pauses(turn)})
 
     return Step("resume", do, by_present=True)
 

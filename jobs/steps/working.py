@@ -13,7 +13,14 @@ from archivers.context import ArchiveContext
 from archivers.format.keys import Keys
 from archivers.kinds import archive_of
 from archivers.moving.archive import ArchiveOptions
-from archivers.preconditions import OF_ARCHIVES, OF_READERS, PRECONDITIONS, problems
+from archivers.preconditions import (
+    OF_ARCHIVES,
+    OF_READERS,
+    OF_REWRITERS,
+    OF_WRITERS,
+    PRECONDITIONS,
+    problems,
+)
 from archivers.proof.audit import audit
 from archivers.proof.checks import check
 from archivers.proof.findings import Finding
@@ -290,7 +297,7 @@ def _check(turn: Turn) -> StepResult:
 
 def _unmet(context: ArchiveContext) -> Iterator[Finding]:
     """Yields what would keep a run from going on."""
-    for it in problems(context, PRECONDITIONS):
+    for it in problems(context, OF_WRITERS):
         yield Finding(it.code, context.policy.name, it.place, "error", str(it.error))
 
 
@@ -307,12 +314,12 @@ def finding_body(found: Any) -> Body:
 
 
 ROLLUP = Step("rollup", _roll_up, by_present=True, follows_changes=True, preconditions=PRECONDITIONS)
-ARCHIVE = Step("archive", _archive, _archived_so_far, by_present=True, preconditions=PRECONDITIONS)
+ARCHIVE = Step("archive", _archive, _archived_so_far, by_present=True, preconditions=OF_WRITERS)
 AUDIT = audit_step()
 VERIFY = Step("verify", _verify, preconditions=OF_READERS)
 CHECK, UNPIN, RECEIPT_LIST = Step("check", _check), Step("unpin", _unpin), Step("receipts", _receipts)
 SIGN = Step("sign", _sign, preconditions=OF_ARCHIVES)
-COMPACT = Step("compact", _compact, by_present=True, preconditions=OF_ARCHIVES)
+COMPACT = Step("compact", _compact, by_present=True, preconditions=OF_REWRITERS)
 COMPACT_ALL = replace(COMPACT, do=_compact_all, by_present=False)
 #: Summaries go last: their readings are archived by then.
 RUN = (ROLLUP, ARCHIVE, COMPACT, ARCHIVE_EXPIRY, EXPIRY)

@@ -61,6 +61,8 @@ def event(receipt: Body) -> str:
         return f"hold {receipt['hold']} {did} by {receipt['by']}"
     if receipt["kind"] == "expire":
         return f"gone from {receipt.get('commit') or receipt.get('into')}, by retain.archive"
+    if receipt["kind"] == "time":
+        return f"{iso(receipt['recorded'])} lifted, by {receipt['by']}: {receipt['reason']}"
     if receipt["kind"] == "erase":
         return f"erased: {receipt['reason']}"
     return "lost, with those before it"

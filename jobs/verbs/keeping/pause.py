@@ -12,7 +12,7 @@ from jobs.output.report import Report
 from jobs.output.text.cells import printable
 from jobs.output.text.keeping import pauses_table
 from jobs.running.machine import this_user
-from jobs.running.pausing import pause_step, resume_step
+from jobs.running.pausing import lift_step, pause_step, resume_step
 from jobs.running.runner import RunOptions, perform
 from jobs.running.turn import Step
 
@@ -21,11 +21,16 @@ EXAMPLES = [
     'bucketwise pause --reason "Nothing is archived before the new disks are in"',
     "bucketwise resume -p ticks",
     'bucketwise resume --reason "The new disks are in"',
+    'bucketwise resume --time -p ticks --reason "Somebody typed --now 2096 for 2026"',
 ]
 Reason = Annotated[
     str | None, typer.Option("--reason", metavar="TEXT", help="Reason, shown wherever the pause is met.")
 ]
 ResumeReason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Reason for resuming.")]
+
+LiftTime = Annotated[
+    bool, typer.Option("--time", help="Lift a time in the future that was recorded by mistake.")
+]
 
 
 def pause(call: Call, reason: Reason = None) -> Report:
@@ -39,12 +44,20 @@ def pause(call: Call, reason: Reason = None) -> Report:
     return _report(call, pause_step(why, this_user()))
 
 
-def resume(call: Call, reason: ResumeReason = None) -> Report:
+def resume(call: Call, reason: ResumeReason = None, time: LiftTime = False) -> Report:
     """Let paused policies be worked on again.
 
-    The next run does what has fallen due meanwhile.
+    The next run does what has fallen due meanwhile. With --time it lifts a time in the future that a run has
+    recorded by mistake, and that keeps later runs from archiving; pauses stay. Receipts keep the reason.
     """
-    return _report(call, resume_step(_on_one_line(reason), this_user()))
+    why = _on_one_line(reason)
+    if not time:
+        return _report(call, resume_step(why, this_user()))
+    if why is None:
+        raise UsageError("resume --time: say why with --reason TEXT; receipts keep it")
+    if call.is_now_given:
+        raise UsageError("resume --time: what lies in the future goes by the clock; leave --now out")
+    return _report(call, lift_step(why, this_user()))
 
 
 def _on_one_line(reason: str | None) -> str | None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from archivers import preconditions
-from archivers.preconditions import PRECONDITIONS
+from archivers.preconditions import OF_WRITERS
 from tests.jobs.place import POLICIES, Place
 
 
@@ -37,10 +37,16 @@ CASES: dict[preconditions.Precondition, Case] = {
         5,
         "Restore the store from its versions or a backup",
     ),
+    preconditions.goes_forward: Case(
+        lambda it: it("hold", "add", "case-17", "-p", "ticks", "--reason", "x", now="2018-09-02"),
+        "time-recorded",
+        1,
+        "bucketwise resume --time",
+    ),
 }
 
 
-@pytest.mark.parametrize("precondition", PRECONDITIONS, ids=lambda it: it.__name__)
+@pytest.mark.parametrize("precondition", OF_WRITERS, ids=lambda it: it.__name__)
 def test_check_names_it_and_a_run_stops_at_it(place: Place, precondition: preconditions.Precondition) -> None:
     case = CASES[precondition]
     assert place("run", "-p", "ticks").code == 0

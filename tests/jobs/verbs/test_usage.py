@@ -104,6 +104,8 @@ def test_a_bad_config_is_told_to_machines(case: BadConfig, tmp_path: Path, bucke
         (["pause"], ["--reason TEXT"]),
         (["pause", "--reason", " \n"], ["--reason TEXT"]),
         (["resume", "-p", "tick"], ["--policy tick", "Did you mean ticks?"]),
+        (["resume", "--time"], ["resume --time", "--reason TEXT"]),
+        (["resume", "--time", "--reason", "x", "--now", "2018-09-01"], ["resume --time", "leave --now out"]),
         (["schedule"], ["no policy", "schedule", "bucketwise.toml"]),
         (["schedule", "--now", "2018-07-01"], ["--now", "bucketwise run --now"]),
         (["schedule", "--metrics-port", "x"], ["--metrics-port"]),
