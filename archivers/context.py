@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -18,6 +18,7 @@ from archivers.format.manifest import Manifest
 from archivers.records.deletions import Deletions
 from archivers.records.identity import NO_RUN, RunIdentity
 from archivers.records.pins import Pins
+from archivers.records.policies import PolicyRecord, PolicyRecords
 from archivers.records.receipt_files import ReceiptFiles
 from archivers.records.receipts import Receipts
 from archivers.records.registry import Registry
@@ -57,6 +58,7 @@ class ArchiveState:
     is_recovered: bool = False  # this run has finished or undone what a crash left
     report: ArchiveReport | None = None  # what this run has archived so far
     listed: Listed = field(default_factory=dict)
+    record: PolicyRecord | None = None  # what the policy said last, before this run
     met: set[object] = field(default_factory=set)  # preconditions that this run has found in order
     heads: list[Manifest] | None = None
 
@@ -84,6 +86,7 @@ class ArchiveContext(RunContext):
     fence: int = 0  # of the lease; 0 where nothing is written
     run: RunIdentity = NO_RUN
     run_is_known: RunIsKnown = no_run_is_known
+    known: Sequence[Policy] = ()  # all policies of the file
     state: ArchiveState = field(default_factory=ArchiveState)
 
     @property
@@ -118,6 +121,11 @@ class ArchiveContext(RunContext):
     def receipts(self) -> Receipts:
         """Returns the receipts of the policy."""
         return Receipts(self.database, self.policy.identity)
+
+    @property
+    def policy_records(self) -> PolicyRecords:
+        """Returns what the policies of the database said last."""
+        return PolicyRecords(self.database, self.store, self.keys)
 
     @property
     def receipt_files(self) -> ReceiptFiles:

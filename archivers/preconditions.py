@@ -18,6 +18,7 @@ from archivers.forward import behind
 from archivers.moving.archive import check_collections, check_kind
 from archivers.records.heads import check_heads
 from config.errors import BucketwiseError, HaltedError
+from rollups.progress import COLLECTION as PROGRESS
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,25 @@ def has_source(context: ArchiveContext) -> Iterator[Problem]:
     yield Problem("source-missing", policy.collection, error)
 
 
+def is_known(context: ArchiveContext) -> Iterator[Problem]:
+    """Yields a problem where the policy has no records, and one that has left the file has some of the same
+    collection and model: it may be that one, renamed."""
+    policy, records = context.policy, context.policy_records
+    context.state.record = records.get(policy.identity)
+    if context.state.record or policy.id == policy.name or records.has_any(policy.identity):
+        return
+    for other in records.departed(policy, context.known):
+        called = f"policy {policy.name}" + (f" (id {policy.id})" if policy.id else "")
+        error = HaltedError(
+            f"{called} has no records, and policy {other}, which is not in this file, has some of the same "
+            f"collection ({policy.collection}) and model ({policy.model}). If {policy.name} is {other}, "
+            f'renamed, write id = "{other}" into [policies.{policy.name}]. If {other} has ended, run '
+            f"`bucketwise retire {other} --reason TEXT`. If {other} goes on in another policy file, write "
+            f'id = "{policy.name}". Nothing was changed'
+        )
+        yield Problem("policy-renamed", f"{PROGRESS}, {other}", error)
+
+
 def has_one_kind(context: ArchiveContext) -> Iterator[Problem]:
     """Yields a problem where the policy has archived to another kind of archive than it says."""
     try:
@@ -94,7 +114,7 @@ def goes_forward(context: ArchiveContext) -> Iterator[Problem]:
 
 
 #: Those of whatever reads the archive. It finds by itself whether what it reads is there.
-OF_READERS: tuple[Precondition, ...] = (has_one_kind,)
+OF_READERS: tuple[Precondition, ...] = (is_known, has_one_kind)
 #: Those of whatever works on the archive.
 OF_ARCHIVES: tuple[Precondition, ...] = (*OF_READERS, has_heads)
 #: Those of whatever changes the archive without the source.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,6 +14,7 @@ from pathlib import Path
 from pymongo.database import Database
 
 from archivers.format.keys import Keys
+from archivers.records.policies import PolicyRecords
 from archivers.stores import open_store
 from archivers.stores.base import ObjectStore
 from archivers.tasks import Connections, Executor, LocalExecutor
@@ -28,6 +29,12 @@ from jobs.execution.processes import ProcessExecutor
 from jobs.execution.worker import WorkerSettings
 from jobs.output.progress import ProgressDisplay
 from jobs.stopping import Stop
+
+#: Verbs that also work on a policy that has left the file.
+AFTER_ITS_END = (
+    "summarize", "readings", "query", "coverage", "explain", "verify", "drill", "restore", "unpin", "hold",
+    "undelete", "erase", "receipts", "audit", "status",
+)  # fmt: skip
 
 
 @dataclass
@@ -66,12 +73,24 @@ class Call:
     def chosen(self, known: Mapping[str, Policy], where: str) -> list[Policy]:
         """Returns those of `known` that --policy names, else all. Raises UsageError, which says `where` there
         is none."""
+        known = {**known, **self._recorded([it for it in self.names if it not in known], known.values())}
         for name in self.names:
             if name not in known:
                 near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
                 hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(known)}"
                 raise UsageError(f"--policy {name}: {where} no such policy. {hint}")
         return [policy for name, policy in known.items() if not self.names or name in self.names]
+
+    def _recorded(self, names: Sequence[str], policies: Iterable[Policy]) -> dict[str, Policy]:
+        """Returns those of these policies that have left the file, for a verb that may still work on what
+        they have archived: as one that has their `id`, or as they were last."""
+        if not names or self.command not in AFTER_ITS_END:
+            return {}
+        found = {it.identity: it for it in policies if it.identity in names}
+        with self.database() as database:
+            records = PolicyRecords(database, self.store, self.keys)
+            last = {name: records.last(name) for name in names if name not in found}
+        return found | {name: it for name, it in last.items() if it is not None}
 
     @cached_property
     def store(self) -> ObjectStore | None:

@@ -22,8 +22,10 @@ def read_context(
     now: datetime,
     check: Check = lambda: None,
     progress: ProgressListener = no_progress,
+    known: Sequence[Policy] = (),
 ) -> ArchiveContext:
-    """Returns a context for reading only. `check` raises where the query must stop."""
+    """Returns a context for reading only. `check` raises where the query must stop. `known`: all policies of
+    the file."""
     return ArchiveContext(
         connections.database,
         policy,
@@ -33,6 +35,7 @@ def read_context(
         progress,
         store=connections.store,
         executor=LocalExecutor(connections),
+        known=known,
     )
 
 

@@ -82,6 +82,18 @@ def settings_in(
     return settings.model_copy(update={"store": store, "lake": lake, "policies": policies})
 
 
+def policy_in(text: str, place: str) -> Policy:
+    """Returns the only policy that a text has, as `policy_toml` gives it. Raises ConfigError, which says
+    where the text stands: its `place`."""
+    written = _parse(text, Path(place))
+    report = ProblemReport(place, written, lines_of(text), {})
+    ((name, table),) = expand(written, {}, {}, report)["policies"].items()
+    policy = read_table(Policy, table, ("policies", name), report, name=name)
+    if report.problems:
+        raise ConfigError(report.problems)
+    return policy
+
+
 def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")

@@ -8,8 +8,8 @@ from typing import Any
 
 from buckets.inferring.guess import Guess
 from config.policies import LAYOUT_KEYS, Policy
+from config.written import toml_value
 from jobs.init.draft import reason
-from jobs.output.page.settings import toml_value
 from jobs.output.text.cells import printable
 
 _WIDTH = 110

@@ -309,6 +309,7 @@ class Runner:
             fence=0 if lease is None else lease.fence,
             run=machine.this_run(self.run, self.now if self.is_now_given else None),
             run_is_known=partial(Ledger(self.database).has_run, policy.identity),
+            known=self.known,
             state=ArchiveState(is_clean=lease is not None and lease.is_clean),
             listener=listeners[0](self.database, policy) if listeners else no_listener,
         )

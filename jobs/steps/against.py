@@ -68,7 +68,7 @@ class _Side:
             return None
         others = (it for it in settings.policies.values() if it.name != policy.name)
         readers = [it for it in others if it.collection == policy.collection and it.rollup is not None]
-        context = replace(turn.context, policy=policy)
+        context = replace(turn.context, policy=policy, known=tuple(settings.policies.values()))
         stops = _stops(replace(turn, context=context))
         return cls(policy, [_rule(context, readers, it, stops) for it in INSTANTS.values()], stops)
 

@@ -11,6 +11,7 @@ from archivers.evidence.drill import DrilledDay
 from archivers.evidence.explain import ExplainedBucket, ExplainQuery, ExplainResult, explain
 from archivers.evidence.history import Event
 from archivers.kinds import archive_of
+from archivers.preconditions import OF_READERS
 from buckets.fields.selectors import Selector, id_as_json
 from buckets.fields.times import DAY_MS, as_date
 from config.errors import HaltedError
@@ -35,7 +36,7 @@ def coverage_step(series: Selector, by: str) -> Step:
         states = Counter(row.state for row in rows)
         return StepResult({"by": by, "days": [_row_body(row, by) for row in rows], "states": dict(states)})
 
-    return Step("coverage", do)
+    return Step("coverage", do, preconditions=OF_READERS)
 
 
 def _row_body(row: Row, by: str) -> Body:
@@ -82,7 +83,7 @@ def drill_step(days: int, seed: int) -> Step:
             return StepResult(body, HaltedError.exit_code)
         return StepResult(body, LEFT_SOMETHING if body["summaries_differing"] else 0)
 
-    return Step("drill", do)
+    return Step("drill", do, preconditions=OF_READERS)
 
 
 def _day_body(found: DrilledDay) -> Body:
@@ -99,7 +100,7 @@ def explain_step(question: ExplainQuery) -> Step:
         runs = Ledger(turn.context.database).runs_under(turn.policy.identity, fences)
         return StepResult(_answer_body(answer, turn.policy, runs))
 
-    return Step("explain", do)
+    return Step("explain", do, preconditions=OF_READERS)
 
 
 def _answer_body(answer: ExplainResult, policy: Policy, runs: Runs) -> Body:

@@ -7,6 +7,7 @@ from typing import Any
 
 from pymongo.database import Database
 
+from archivers.preconditions import is_known
 from archivers.records.holding import HoldWriter
 from config.errors import UsageError
 from config.policies import Policy
@@ -24,7 +25,7 @@ def place_step(hold: Hold) -> Step:
         placed = _holding(turn).place(hold)
         return StepResult({"placed": placed, **_list(turn)})
 
-    return Step("hold", do, by_present=True)
+    return Step("hold", do, by_present=True, preconditions=[is_known])
 
 
 def release_step(name: str, by: str) -> Step:

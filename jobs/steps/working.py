@@ -19,6 +19,7 @@ from archivers.preconditions import (
     OF_REWRITERS,
     OF_WRITERS,
     PRECONDITIONS,
+    is_known,
     problems,
 )
 from archivers.proof.audit import audit
@@ -28,6 +29,7 @@ from archivers.proof.remedies import REMEDIES
 from archivers.proof.sign import sign
 from archivers.records.deletions import legible
 from archivers.records.pins import COLLECTION as PINS
+from archivers.records.policies import PolicyRecord
 from archivers.records.receipts import COLLECTION as RECEIPTS
 from archivers.report import ArchiveReport, DeleteLimit
 from archivers.restoring.options import RestoreOptions
@@ -86,6 +88,13 @@ def prepare(turn: Turn, keys: Keys | None = None) -> None:
     archive_of(replace(context, keys=keys or context.keys)).recover()
 
 
+def note_policy(turn: Turn) -> None:
+    """Records what the policy says, where that has changed since the last run."""
+    state = turn.context.state
+    if not turn.dry_run and state.record != PolicyRecord.of(turn.policy):
+        state.record = turn.context.policy_records.note(turn.policy)
+
+
 def backfill_step(length: timedelta, *, restart: bool) -> Step:
     """Returns the step that rolls up the turn's range in slices of a length. It resumes where an
     earlier call stopped, unless `restart` is given."""
@@ -105,6 +114,7 @@ def backfill_step(length: timedelta, *, restart: bool) -> Step:
 
 def _roll_up(turn: Turn, reached: Callable[[int], None] = no_report) -> StepResult:
     prepare(turn)
+    note_policy(turn)
     report = roll_up_all(
         turn.context,
         RollupOptions(
@@ -140,6 +150,7 @@ def _archive(turn: Turn) -> StepResult:
     context = turn.context
     if context.policy.archive is None:
         return StepResult(_archive_body(ArchiveReport("none"), context.policy, 0))
+    note_policy(turn)
     fit = check_fit(turn) if archives_now(turn) else None
     require_fit(fit, context.policy)
     upkeep = Upkeep(context, turn.readers, is_deleted_early=turn.is_archived_by_another, dry_run=turn.dry_run)
@@ -282,7 +293,7 @@ def audit_step(
         code = HaltedError.exit_code if report.halted else done.exit_code
         return StepResult({**done.body, **read, **proof}, code)
 
-    return Step("audit", do, by_present=True)
+    return Step("audit", do, by_present=True, preconditions=[is_known])
 
 
 def _check(turn: Turn) -> StepResult:

@@ -36,6 +36,7 @@ VERBS = {
     "erase": "working.erase",
     "pause": "keeping.pause",
     "resume": "keeping.pause",
+    "retire": "keeping.retire",
     "receipts": "proving.archive",
     "sign": "proving.archive",
     "audit": "proving.audit",

@@ -149,7 +149,7 @@ KEYS_AND_TYPES = [
         ":11: policies.ticks.zzz",
         "value: 1\n",
         "there is no such key",
-        "known keys here: id, collection, model, time_field",
+        "known keys here: id, collection, may_be_missing, model",
     ),
     bad(
         "unknown-table",

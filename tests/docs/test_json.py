@@ -113,6 +113,11 @@ def _nothing(_place: Place) -> None:
     pass
 
 
+def _rename(place: Place) -> None:
+    place("run")
+    place.write_config(POLICIES.replace("policies.ticks", "policies.prices"))
+
+
 _HOLD = [
     "add", "case-17", "--series", "symbol=MDB", "--since", "2018-06-01", "--until", "2018-07-01",
     "--reason", "Litigation 17/2018",
@@ -138,6 +143,7 @@ BEFORE: dict[str, tuple[Callable[[Place], None], list[str]]] = {
     "erase": (_run, ["--series", "symbol=MDB", "--reason", "case 17", "--confirm", "ticks"]),
     "pause": (_nothing, ["--reason", "The cluster is being moved"]),
     "resume": (_pause, []),
+    "retire": (_rename, ["ticks", "--reason", "It is over"]),
     "audit": (_nothing, []),
     "status": (_run, []),
     "failed": (_fail, ["--failed"]),
@@ -189,7 +195,8 @@ def test_shown_as_printed(place: Place, verb: str) -> None:
     before, options = BEFORE[verb]
     before(place)
     now = "2018-08-31T12:00:00Z" if verb == "archive" else "2018-09-01T00:00:00Z"
-    printed = place("status" if verb == "failed" else verb, "--json", "-p", "ticks", *options, now=now)
+    chosen = [] if verb == "retire" else ["-p", "ticks"]
+    printed = place("status" if verb == "failed" else verb, "--json", *chosen, *options, now=now)
     assert set(printed.json) - {"findings", "error", *_CIRCUMSTANCES} == {
         "schema",
         "command",

@@ -37,6 +37,15 @@ def pauses_table(results: Sequence[Result]) -> RenderableType:
     return table
 
 
+def retired_lines(results: Sequence[Result]) -> list[RenderableType]:
+    """Returns a line for each policy that has ended."""
+    ended = [(it.policy, it.body["retired"]) for it in results if "retired" in it.body]
+    return [
+        Text(f"{policy}: {'is' if is_new else 'was'} retired; -p {policy} reads what it has archived")
+        for policy, is_new in ended
+    ]
+
+
 def pause_lines(results: Sequence[Result]) -> list[RenderableType]:
     """Returns a line for each policy that is paused, or whose window is closed. Where a pause cut a run off,
     the error says so."""
@@ -63,6 +72,8 @@ def event(receipt: Body) -> str:
         return f"gone from {receipt.get('commit') or receipt.get('into')}, by retain.archive"
     if receipt["kind"] == "time":
         return f"{iso(receipt['recorded'])} lifted, by {receipt['by']}: {receipt['reason']}"
+    if receipt["kind"] == "retire":
+        return f"the policy was retired by {receipt['by']}: {receipt['reason']}"
     if receipt["kind"] == "erase":
         return f"erased: {receipt['reason']}"
     return "lost, with those before it"

@@ -123,6 +123,7 @@ def _text(sql: str | None) -> str:
 @contextmanager
 def _engine(call: Call, progress: ProgressDisplay) -> Iterator[Engine]:
     try:
+        from archivers.preconditions import OF_READERS, require
         from archivers.querying.engine import Engine
         from archivers.querying.views import read_context
     except ImportError as error:
@@ -130,6 +131,11 @@ def _engine(call: Call, progress: ProgressDisplay) -> Iterator[Engine]:
     policies, memory = call.policies, int(call.settings.work.memory)
     with call.database() as database:
         connections = Connections(database, call.store)
-        contexts = [read_context(connections, it, call.now, call.stop.check, progress) for it in policies]
+        known = tuple(call.settings.policies.values())
+        contexts = [
+            read_context(connections, it, call.now, call.stop.check, progress, known) for it in policies
+        ]
+        for context in contexts:
+            require(context, OF_READERS)
         with Engine(contexts, memory) as engine:
             yield engine

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from archivers.preconditions import OF_READERS
 from archivers.reading.formats import Format, write
 from archivers.reading.readings import Readings
 from config.errors import UsageError
@@ -86,7 +87,8 @@ def readings(
     if output is None and sys.stdout.isatty():
         call = replace(call, quiet=True)  # a moving bar among the readings
     # It changes nothing, so it needs no lease: dry.
-    results = perform(call, [Step("readings", do)], RunOptions(dry_run=True), policies=[policy])
+    step = Step("readings", do, preconditions=OF_READERS)
+    results = perform(call, [step], RunOptions(dry_run=True), policies=[policy])
     if output is None:
         report_quarantined(results)
     return Report(call.command, call.now, results, [] if output is None else readings_tables(results))

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from archivers.moving.archive import check_collections
+from archivers.preconditions import is_known
 from buckets.fields.times import as_date
 from config.errors import UsageError
 from config.policies import LEVEL_NAMES, LevelName, Policy
@@ -80,7 +81,8 @@ def summarize(
         return StepResult(_body(answer, through, by), 0 if answer.is_complete else INCOMPLETE)
 
     # It changes nothing, so it needs no lease: dry.
-    results = perform(call, [Step("summarize", do)], RunOptions(dry_run=True), policies=[policy])
+    step = Step("summarize", do, preconditions=[is_known])
+    results = perform(call, [step], RunOptions(dry_run=True), policies=[policy])
     return Report(call.command, call.now, results, summarize_tables(results))
 
 

@@ -10,10 +10,10 @@ import typer
 
 from archivers.records.deletions import policy_digest
 from config.errors import UsageError
+from config.written import policy_toml
 from jobs.call import Call
 from jobs.options import Executor, WorkerCount
 from jobs.output.page.render import audit_page
-from jobs.output.page.settings import policy_toml
 from jobs.output.page.words import words
 from jobs.output.report import Report
 from jobs.output.streams import write_atomically

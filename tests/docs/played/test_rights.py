@@ -266,6 +266,23 @@ def test_who_pauses_policies_needs_these_rights_and_no_others(market: Market, ri
         check_refused(ran, right)
 
 
+RETIRE = rights("retire")
+
+
+@pytest.mark.parametrize("right", [None, *(it for it in RETIRE if it not in rights("read_books"))])
+def test_who_retires_policies_needs_these_rights_and_no_others(market: Market, right: Right | None) -> None:
+    market.allow(FULL["ticks"])
+    assert market("run", "-p", "ticks").code == 3  # something is quarantined
+    config = market.folder / "bucketwise.toml"
+    config.write_text(config.read_text().replace("policies.ticks", "policies.prices"))
+    market.allow([it for it in RETIRE if it != right])
+    ran = market("retire", "ticks", "--reason", "why")
+    if right is None:
+        assert ran.code == 0
+    else:
+        check_refused(ran, right)
+
+
 def test_who_advises_needs_these_rights_and_no_others(market: Market) -> None:
     def advise(policy: str, granted: list[Right]) -> list[Ran]:
         market.allow(granted)

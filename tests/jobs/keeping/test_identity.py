@@ -47,3 +47,78 @@ def test_a_renamed_policy_goes_on_under_its_id(place: Place) -> None:
     assert len(status["last_runs"]) >= 3
     assert not (place.folder / "store" / "prices").exists()
     assert place("hold", "release", "case-17", "-p", "prices").code == 0
+
+
+def test_a_policy_renamed_without_its_id_halts_before_anything_is_touched(place: Place) -> None:
+    """A late reading does not replace the only summary of an archived hour, nothing is read as if there were
+    nothing else, and no hold is placed on nothing. Both ways out are told, and each works."""
+    archived(place, RENAMED)
+    place.database.ticks.insert_one(dict(LATE))
+    halting = (
+        ["run"], ["plan"], ["rollup"], ["archive"], ["compact"], ["restore", "--to", "back"], ["verify"],
+        ["audit"], ["summarize", "--since", "2018-06-30", "--until", "2018-07-01"], ["coverage"], ["drill"],
+        ["readings", "-o", "out.csv"], ["hold", "add", "case-18", "--reason", "case 18"],
+        ["erase", "--series", "symbol=MDB", "--reason", "case 19"],
+    )  # fmt: skip
+    for verb in halting:
+        ran = place(*verb, "-p", "prices", "--json")
+        assert (verb, ran.code) == (verb, 5)
+        for way in ('write id = "ticks"', "`bucketwise retire ticks --reason TEXT`"):
+            assert way in ran.policy("prices")["error"]
+    assert place("query", "FROM prices", "-p", "prices").code == 5
+    assert first_hour(place) == FULL_HOUR
+    assert restored(place, "ticks") == MINUTES  # by what it said last
+    place.write_config(WITH_ID)
+    assert place("run", "-p", "prices").code == 0
+    assert first_hour(place) == FULL_HOUR + 1
+
+
+def test_a_retired_policy_is_read_by_what_it_said_last(place: Place) -> None:
+    archived(place, RENAMED)
+    for refused, why in (
+        (("retire", "prices", "--reason", "over"), "policy prices is in"),
+        (("retire", "tocks", "--reason", "over"), "no records of such a policy"),
+        (("retire", "ticks"), "say why"),
+        (("retire", "ticks", "--reason", "over", "-p", "prices"), "without --policy"),
+    ):
+        ran = place(*refused)
+        assert (ran.code, why in ran.err) == (2, True), ran
+    ended = place("retire", "ticks", "--reason", "The feed is over", "--json")
+    assert (ended.code, ended.policy("ticks")["retired"]) == (0, True)
+    assert place("retire", "ticks", "--reason", "again", "--json").policy("ticks")["retired"] is False
+    receipt = place("receipts", "-p", "ticks", "--json").policy("ticks")["deletes"][-1]
+    assert (receipt["kind"], receipt["reason"]) == ("retire", "The feed is over")
+    place.database.ticks.insert_one(dict(LATE))
+    place.database.ticks_hourly.rename("old_hourly")
+    assert place("run", "-p", "prices").code == 0  # it is another one, and halts no more
+    for verb in (["verify"], ["coverage"], ["status"], ["hold", "list"]):
+        assert (verb, place(*verb, "-p", "ticks").code) == (verb, 0)
+    assert restored(place, "ticks") == MINUTES
+    for refusing in ("run", "plan", "archive", "pause", "publish"):
+        assert place(refusing, "-p", "ticks").code == 2
+
+
+def test_a_policy_of_another_file_goes_on_beside_others_of_its_collection(place: Place) -> None:
+    """Once it has records; a new one says that it is one of its own."""
+    archived(place, RENAMED)
+    place.write_config(RENAMED.replace("[policies.prices]\n", '[policies.prices]\nid = "prices"\n'))
+    assert place("plan", "-p", "prices").code == 0
+    place.database.bucketwise_progress.insert_one({"_id": "prices"})
+    place.write_config(RENAMED)
+    assert place("plan", "-p", "prices").code == 0
+
+
+def test_what_was_archived_before_texts_were_recorded_is_known_by_its_receipts(place: Place) -> None:
+    archived(place, RENAMED)
+    place.database.bucketwise_progress.delete_one({"_id": {"policy": "ticks"}})
+    assert place("run", "-p", "prices").code == 5
+    assert restored(place, "ticks") == MINUTES
+    place.database.bucketwise_receipts.delete_many({"kind": {"$in": ["policy", "delete"]}})
+    assert place("run", "-p", "prices").code == 5  # by the last manifest
+
+
+def test_a_text_that_somebody_changed_counts_as_none(place: Place) -> None:
+    archived(place, RENAMED)
+    text = {"text": '[policies.ticks]\ncollection = "iot"\n'}
+    place.database.bucketwise_progress.update_one({"_id": {"policy": "ticks"}}, {"$set": text})
+    assert restored(place, "ticks") == MINUTES

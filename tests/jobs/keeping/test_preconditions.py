@@ -20,6 +20,7 @@ class Case(NamedTuple):
     code: str
     exit_code: int
     remedy: str
+    name: str = "ticks"
 
 
 def _other_kind(place: Place) -> None:
@@ -29,6 +30,13 @@ def _other_kind(place: Place) -> None:
 CASES: dict[preconditions.Precondition, Case] = {
     preconditions.has_source: Case(
         lambda it: it.database.ticks.drop(), "source-missing", 1, "write may_be_missing = true"
+    ),
+    preconditions.is_known: Case(
+        lambda it: it.write_config(POLICIES.replace("policies.ticks", "policies.prices")),
+        "policy-renamed",
+        5,
+        'write id = "ticks"',
+        "prices",
     ),
     preconditions.has_one_kind: Case(_other_kind, "archive-kind", 1, "Set archive.to back"),
     preconditions.has_heads: Case(
@@ -51,12 +59,12 @@ def test_check_names_it_and_a_run_stops_at_it(place: Place, precondition: precon
     case = CASES[precondition]
     assert place("run", "-p", "ticks").code == 0
     case.spoil(place)
-    checked = place("check", "-p", "ticks", "--json")
-    (found,) = [it for it in checked.policy("ticks")["findings"] if it["code"] == case.code]
+    checked = place("check", "-p", case.name, "--json")
+    (found,) = [it for it in checked.policy(case.name)["findings"] if it["code"] == case.code]
     assert (found["severity"], checked.code) == ("error", 1)
     assert case.remedy in found["message"]
     before = place.database.ticks_hourly.estimated_document_count()
     for verb in ("plan", "run"):
-        ran = place(verb, "-p", "ticks", "--json")
-        assert (ran.code, ran.policy("ticks")["error"]) == (case.exit_code, found["message"])
+        ran = place(verb, "-p", case.name, "--json")
+        assert (ran.code, ran.policy(case.name)["error"]) == (case.exit_code, found["message"])
     assert place.database.ticks_hourly.estimated_document_count() == before

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from config.durations import parse_duration
 from config.loading.load import load
 from config.policies import Policy
-from jobs.output.page.settings import policy_toml
+from config.written import policy_toml
 from jobs.output.page.words import spelled, words
 from tests.docs.pages import ROOT
 from tests.jobs.place import POLICIES

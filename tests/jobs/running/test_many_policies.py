@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -65,7 +66,8 @@ def test_commands_and_documents_are_linear_in_policies(
 ) -> None:
     few = counted(database, mongodb_uri, file_store, to, FEW)
     database.client.drop_database(database.name)
-    store = Store(url=f"{file_store.url}_of_many")
+    store = Store(url=f"{file_store.url}/of_many")
+    Path(store.url.removeprefix("file://")).mkdir(parents=True)
     many = counted(database, mongodb_uri, store, to, MANY)
     for what, one in few.items():
         other, times = many[what], MANY / FEW

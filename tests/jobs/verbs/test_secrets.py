@@ -152,6 +152,7 @@ VERBS: list[tuple[str, ...]] = [
     ("erase", "-p", "ticks", "--series", "symbol=MDB", "--reason", "why", "--confirm", "ticks"),
     ("unpin",), ("hold", "add", "case", "--reason", "why"), ("hold", "list"), ("undelete",),
     ("pause", "--reason", "why"), ("run",), ("resume",), ("schedule",), ("publish",),
+    ("retire", "gone", "--reason", "why"),
 ]  # fmt: skip
 
 
@@ -160,8 +161,8 @@ def test_no_verb_shows_them(planted: Planted, odd: int) -> None:
     for number, verb in enumerate(VERBS):
         form = () if number % 2 == odd else ("--json",)
         ran = planted(*verb, *form, BUCKETWISE_DEBUG="1")
-        # One takes no --now; the others can't reach Redis.
-        assert ran.code == {"schedule": 2, "publish": 1, "erase": 3}.get(verb[0], 0), ran
+        # One takes no --now, one finds no such policy; the others can't reach Redis.
+        assert ran.code == {"schedule": 2, "retire": 2, "publish": 1, "erase": 3}.get(verb[0], 0), ran
     assert (planted.folder / "audit.html").exists()
     planted.check_everything()
 

@@ -1,0 +1,181 @@
+"""What each policy said last: its text, by which what it has archived can be read when it has left the file.
+
+One document a policy beside its progress, written by runs when it has changed. One that does not match its
+digest, or is not signed where manifests are, counts as none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pymongo.client_session import ClientSession
+from pymongo.database import Database
+
+from archivers.format.keys import UNSIGNED, Keys
+from archivers.format.manifest import DamagedError, LastReceipt, read_manifest
+from archivers.records.heads import commit_of_link, read_heads
+from archivers.records.receipt_files import ReceiptFiles, seal_of
+from archivers.records.receipts import CODEC, Receipts
+from archivers.stores.base import ObjectStore
+from config.loading.load import policy_in
+from config.policies import LAYOUT_KEYS, Policy
+from config.secrets import hide_secrets
+from config.written import policy_toml
+from rollups.holds import COLLECTION as HOLDS
+from rollups.progress import COLLECTION, progress_collection
+
+Document = dict[str, Any]
+#: Kind of the receipt that ends a policy.
+RETIRE = "retire"
+_OF_ROLLUP = ("hourly", "daily", "levels", "timezone", "percentiles")
+
+
+@dataclass(frozen=True)
+class PolicyRecord:
+    """What a policy said last. `identity`: the name under which its archive is kept. `retired`: the receipt
+    that ended it."""
+
+    identity: str
+    text: str
+    retired: LastReceipt | None = None
+
+    @classmethod
+    def of(cls, policy: Policy) -> PolicyRecord:
+        """Returns what the policy says now."""
+        return cls(policy.identity, hide_secrets(policy_toml(policy)))
+
+    @property
+    def policy(self) -> Policy:
+        """Returns the policy; what is secret in it is hidden. Raises ConfigError."""
+        found = policy_in(self.text, f"{COLLECTION}, {self.identity}")
+        return found if found.identity == self.identity else found.model_copy(update={"id": self.identity})
+
+    @property
+    def seal(self) -> str:
+        """Returns the SHA-256 of the policy's text and identity."""
+        return hashlib.sha256(json.dumps([self.identity, self.text]).encode()).hexdigest()
+
+
+class PolicyRecords:
+    """What the policies of a database said last, whichever policy file they are in."""
+
+    def __init__(
+        self, database: Database[Document], store: ObjectStore | None, keys: Keys = UNSIGNED
+    ) -> None:
+        self._database, self._store, self._keys = database, store, keys
+        self._collection = progress_collection(database)
+
+    def get(self, identity: str) -> PolicyRecord | None:
+        """Returns what a policy said last, as a run has recorded it; None where none has."""
+        return self._read(self._collection.find_one({"_id": {"policy": identity}}))
+
+    def last(self, identity: str) -> Policy | None:
+        """Returns the policy as it was last; of one that no run has recorded yet, as far as its archive tells
+        it. None where nothing is known of it."""
+        record = self.get(identity)
+        return self._archived(identity) if record is None else record.policy
+
+    def note(self, policy: Policy) -> PolicyRecord:
+        """Records what a policy says now."""
+        record = PolicyRecord.of(policy)
+        self._put(record, policy)
+        return record
+
+    def retire(self, policy: Policy, receipt: LastReceipt, session: ClientSession) -> None:
+        """Records, in the transaction that writes the receipt, that a policy has ended."""
+        self._put(replace(PolicyRecord.of(policy), retired=receipt), policy, session)
+
+    def is_retired(self, record: PolicyRecord) -> bool:
+        """Returns whether a receipt says that the policy has ended."""
+        if record.retired is None:
+            return False
+        receipts, number = Receipts(self._database, record.identity), record.retired.sequence
+        query = {"_id": receipts.identity(f"delete-{number:010d}")}
+        found = receipts.collection.with_options(codec_options=CODEC).find_one(query)
+        if found is None:  # it was moved to the store
+            return ReceiptFiles(receipts, self._store).seals([number]).get(number) == record.retired.sha256
+        return bool(found["kind"] == RETIRE and seal_of(found) == record.retired.sha256)
+
+    def has_any(self, identity: str) -> bool:
+        """Returns whether any record is kept under this name."""
+        return any(
+            self._database[name].find_one(query, {"_id": 1}) is not None
+            for name, query in (
+                (Receipts(self._database, identity).collection.name, {"_id.policy": identity}),
+                (COLLECTION, {"_id": {"$in": [identity, {"policy": identity}]}}),
+                (HOLDS, {"_id.policy": identity}),
+            )
+        )
+
+    def departed(self, policy: Policy, known: Iterable[Policy]) -> list[str]:
+        """Returns the policies of the same collection and model that are not among the `known` ones, and have
+        not ended."""
+        here = {policy.identity, *(it.identity for it in known)}
+        return sorted(
+            identity
+            for identity, it in self._others(policy.collection, here)
+            if it.collection == policy.collection and it.model == policy.model
+        )
+
+    def _others(self, collection: str, here: set[str]) -> Iterator[tuple[str, Policy]]:
+        for found in self._collection.find({"_id.policy": {"$exists": True}, "collection": collection}):
+            record = self._read(found)
+            if record is not None and record.identity not in here and not self.is_retired(record):
+                yield record.identity, record.policy
+        for identity in Receipts(self._database, "").collection.distinct("_id.policy"):
+            if identity not in here and self.get(identity) is None and (policy := self._archived(identity)):
+                yield identity, policy
+
+    def _archived(self, identity: str) -> Policy | None:
+        """Returns a policy as receipts of its deletes tell it, or else the last manifest of its archive."""
+        receipts = Receipts(self._database, identity)
+        texts = receipts.policies()
+        named = receipts.collection.find({"_id.policy": identity, "policy_sha256": {"$in": list(texts)}})
+        for newest in named.sort("_id", -1).limit(1):
+            return _policy_of(identity, json.loads(texts[newest["policy_sha256"]]))
+        heads = read_heads(receipts)
+        if self._store is None or heads is None or not heads.links:
+            return None
+        try:
+            manifest = read_manifest(self._store, identity, commit_of_link(heads.links[-1]))
+        except DamagedError:
+            return None
+        said = {"collection": manifest.collection, **manifest.layout, "archive": {"to": "offline"}}
+        return _policy_of(identity, said)
+
+    def _put(self, record: PolicyRecord, policy: Policy, session: ClientSession | None = None) -> None:
+        document = {
+            "_id": {"policy": record.identity},
+            "collection": policy.collection,
+            "text": record.text,
+            "sha256": record.seal,
+            "signature": self._keys.sign(record.seal),
+            "retired": record.retired and record.retired.model_dump(),
+        }
+        self._collection.replace_one({"_id": document["_id"]}, document, upsert=True, session=session)
+
+    def _read(self, found: Document | None) -> PolicyRecord | None:
+        if found is None:
+            return None
+        retired = found["retired"] and LastReceipt(**found["retired"])
+        record = PolicyRecord(found["_id"]["policy"], found["text"], retired)
+        try:
+            if self._keys.first is not None:  # without a key nothing can be said about signatures
+                self._keys.check(record.seal, found["signature"], COLLECTION)
+        except DamagedError:
+            return None
+        return record if record.seal == found["sha256"] else None
+
+
+def _policy_of(identity: str, said: Document) -> Policy:
+    """Returns a policy that reads what was archived. `said`: the keys that are known of it."""
+    kept = {key: said[key] for key in (*sorted(LAYOUT_KEYS), "collection") if key in said}
+    if rollup := said.get("rollup"):
+        kept["rollup"] = {key: rollup[key] for key in _OF_ROLLUP if key in rollup}
+    if archive := said.get("archive"):
+        kept["archive"] = {"after": None, "to": archive["to"], "collection": archive.get("collection")}
+    return Policy(name=identity, **kept)

@@ -1,0 +1,33 @@
+"""The step that ends a policy which has left the file, in the words of the JSON."""
+
+from __future__ import annotations
+
+from pymongo.client_session import ClientSession
+
+from archivers.records.deletions import last_receipt
+from archivers.records.policies import RETIRE
+from jobs.running.lease import touching
+from jobs.running.turn import Step, StepResult, Turn
+from rollups.guarded import transaction
+
+
+def retire_step(reason: str, by: str) -> Step:
+    """Returns the step that writes the receipt."""
+
+    def do(turn: Turn) -> StepResult:
+        context, records = turn.context, turn.context.policy_records
+        facts = {"collection": turn.policy.collection, "reason": reason, "by": by}
+
+        def retire(session: ClientSession) -> None:
+            context.deletions.record_event(RETIRE, facts, session)
+            receipt = last_receipt(context.receipts, session)
+            assert receipt is not None
+            records.retire(turn.policy, receipt, session)
+
+        record = records.get(turn.policy.identity)
+        is_new = record is None or not records.is_retired(record)
+        if is_new:
+            transaction(context.database, touching(context.database, turn.policy.identity), retire)
+        return StepResult({"retired": is_new})
+
+    return Step("retire", do, by_present=True)
