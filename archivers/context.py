@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 
 from archivers.format.archive import OfflineArchive
-from archivers.format.commit_index import Listed
 from archivers.format.keys import UNSIGNED, Keys
 from archivers.format.manifest import Manifest
 from archivers.records.deletions import Deletions
@@ -37,14 +36,14 @@ from rollups.context import RunContext
 from rollups.holds import Hold, Holds
 
 _MS = timedelta(milliseconds=1)
-#: Returns whether the database knows of a run under this fence, at this instant. It does not know runs that
-#: it has forgotten since it was restored from a backup.
-RunIsKnown = Callable[[int, datetime], bool]
+#: Returns those of these fences under which the database knows of a run. It does not know runs that it has
+#: forgotten since it was restored from a backup.
+KnownFences = Callable[[Collection[int]], Collection[int]]
 
 
-def no_run_is_known(_fence: int, _now: datetime) -> bool:
-    """Returns False: a `RunIsKnown` for contexts in which nothing is written."""
-    return False
+def no_fence_is_known(_fences: Collection[int]) -> Collection[int]:
+    """Returns no fence: a `KnownFences` for contexts in which nothing is written."""
+    return ()
 
 
 @dataclass
@@ -57,23 +56,22 @@ class ArchiveState:
     is_clean: bool = False
     is_recovered: bool = False  # this run has finished or undone what a crash left
     report: ArchiveReport | None = None  # what this run has archived so far
-    listed: Listed = field(default_factory=dict)
     record: PolicyRecord | None = None  # what the policy said last, before this run
     met: set[object] = field(default_factory=set)  # preconditions that this run has found in order
     heads: list[Manifest] | None = None
 
 
 def offline_archive(
-    connections: Connections, policy: Policy, keys: Keys | None = None, listed: Listed | None = None
+    connections: Connections, policy: Policy, keys: Keys | None = None
 ) -> OfflineArchive | None:
     """Returns a policy's offline archive; None where it has none. `keys`: manifests must be signed by one of
-    them; None: signatures are not looked at. `listed`: what has been listed of the store; listings are added
-    to it."""
+    them; None: by one of the connections', or, where these have none, signatures are not looked at."""
     if not policy.has_parts or connections.store is None:
         return None
     receipts = Receipts(connections.database, policy.identity)
-    known = {} if listed is None else listed
-    return OfflineArchive(policy, connections.store, Registry(receipts), keys, known)
+    if keys is None and connections.keys.first is not None:
+        keys = connections.keys
+    return OfflineArchive(policy, connections.store, Registry(receipts), keys)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,19 +83,20 @@ class ArchiveContext(RunContext):
     keys: Keys = UNSIGNED
     fence: int = 0  # of the lease; 0 where nothing is written
     run: RunIdentity = NO_RUN
-    run_is_known: RunIsKnown = no_run_is_known
+    known_fences: KnownFences = no_fence_is_known
+    adopts: bool = False  # commits that the database has forgotten are registered
     known: Sequence[Policy] = ()  # all policies of the file
     state: ArchiveState = field(default_factory=ArchiveState)
 
     @property
     def connections(self) -> Connections:
         """Returns the connections for tasks in this process."""
-        return Connections(self.database, self.store)
+        return Connections(self.database, self.store, keys=self.keys)
 
     def offline(self, keys: Keys | None = None) -> OfflineArchive | None:
         """Returns the policy's offline archive; None where it has none. `keys`: manifests must be signed by
-        one of them; None: signatures are not looked at."""
-        return offline_archive(self.connections, self.policy, keys, self.state.listed)
+        one of them; None: by one of the run's, if it has any."""
+        return offline_archive(self.connections, self.policy, keys)
 
     def online(self, session: ClientSession | None = None) -> Source | None:
         """Returns what reads the collections of the policy's online archive, within a session if one is

@@ -10,6 +10,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from pymongo.database import Database
 
+from archivers.format.keys import UNSIGNED, Keys
 from archivers.stores.base import ObjectStore
 from config.tables import USUAL_MEMORY
 from rollups.tasks import run_now
@@ -26,6 +27,7 @@ class Connections:
     store: ObjectStore | None
     #: Returns the present fence of a policy's lease; None where it was never acquired.
     fence_of: Callable[[str], int | None] = lambda _policy: None
+    keys: Keys = UNSIGNED  # with any, commits must be signed by one of them
 
 
 #: A function of a module.

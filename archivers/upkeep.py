@@ -24,7 +24,7 @@ from rollups.rolling.rollup import roll_up
 
 def roll_up_all(context: ArchiveContext, options: RollupOptions = CATCH_UP) -> RollupReport:
     """Rolls up what is due, from live and archived buckets."""
-    archived = archived_reader(context.connections, context.policy, context.state.listed)
+    archived = archived_reader(context.connections, context.policy)
     reader = slice_reader(context, archived)
     known = Archived(reader, RECEIPTS, archived.span(), archived.superseded, archived.earliest)
     return roll_up(context, options, known)

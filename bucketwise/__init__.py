@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from archivers.format.keys import Keys
 from archivers.querying.tables import readings_reader
 from archivers.querying.views import read_context
 from archivers.stores import open_store
@@ -69,7 +70,8 @@ def _open(config: str | Path | None) -> tuple[Settings, Connections]:
     settings = load(None if config is None else Path(config), os.environ)
     store = None if settings.store is None else open_store(settings.store)
     client = mongodb.connect(settings.mongodb)  # closed when nothing refers to it any more
-    return settings, Connections(client[settings.mongodb.database], store)
+    keys = Keys.of(settings.store)
+    return settings, Connections(client[settings.mongodb.database], store, keys=keys)
 
 
 def _chosen(settings: Settings, names: Sequence[str] | None) -> list[Policy]:

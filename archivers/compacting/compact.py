@@ -23,6 +23,7 @@ from archivers.moving.known import KnownCopies
 from archivers.moving.offline import OfflineRun
 from archivers.records.days import CommitDays
 from archivers.records.receipts import commit_of
+from archivers.records.replacements import record_fault
 from archivers.recovering.commits import CommitRegistry
 from archivers.run import ArchiveRun
 from buckets.bson.raw import Batch
@@ -153,6 +154,8 @@ class _Compactor:
         context, archive = self.context, self.archive
         manifests = [archive.manifest(it.commit) for it in group]
         first = manifests[0]
+        if len({it.merge_key for it in manifests}) > 1:
+            raise record_fault(first.commit, "it says that the commit is like others, and it is not")
         maker = Maker(first.database, context.fence, context.now, first.timeseries)
         replaced = Replaced.by_sections(manifests, (it for one in manifests for it in one.all_origins))
         copied = archive.copy(

@@ -68,7 +68,6 @@ class CommitEraser:
         for held in commits_of(self._archive, self._work.erasure, self._forget):
             if len(held.found.erased):
                 self._rewrite(held)
-        self._archive.refresh()
 
     def _forget(self, erased: Batch) -> None:
         self._work.context.check()

@@ -123,7 +123,7 @@ def known_span(context: ArchiveContext) -> tuple[int, int]:
 
 
 def _known(context: ArchiveContext, counter: SummaryCounter) -> tuple[int, int]:
-    archived = archived_reader(context.connections, context.policy, context.state.listed).span()
+    archived = archived_reader(context.connections, context.policy).span()
     spans = [it for it in (_live_span(context), archived, counter.span()) if it]
     return min((it[0] for it in spans), default=0), max((it[1] for it in spans), default=0)
 

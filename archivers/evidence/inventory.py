@@ -80,7 +80,7 @@ class InventoryReader:
         self._selector = selector
         self._offline = context.offline()
         self._rule = RetentionRule.of(context.policy, context.now)
-        self._archived = archived_reader(context.connections, context.policy, context.state.listed)
+        self._archived = archived_reader(context.connections, context.policy)
 
     def parts(self, grid: Grid, session: ClientSession) -> list[HeldPart]:
         """Returns the parts of these days that an offline archive has. Reads manifests alone."""

@@ -9,6 +9,7 @@ from pymongo.client_session import ClientSession
 
 from archivers.context import ArchiveContext
 from archivers.expiring.rule import lifted
+from archivers.expiring.sealed import record_lifted
 from archivers.records.receipts import TOMBSTONE
 from buckets.fields.times import DAY_MS, EVER, TimeRange
 from rollups.guarded import transaction
@@ -34,14 +35,16 @@ def undelete(context: ArchiveContext, within: TimeRange = EVER) -> set[int]:
     }
     while found := list(receipts.collection.find(query, {"day": 1, "days": 1}).limit(AT_ONCE)):
         context.check()
-        step = partial(_lift, context, [it["_id"] for it in found])
+        step = partial(_lift, context, found)
         transaction(context.database, context.guard, step)
         days.update(day for it in found for day in it.get("days", [it.get("day")]))
     return days
 
 
-def _lift(context: ArchiveContext, names: list[Any], session: ClientSession) -> None:
+def _lift(context: ArchiveContext, found: list[Document], session: ClientSession) -> None:
     """Lifts tombstones in a transaction, except of what has been removed meanwhile."""
-    under_tombstone = {"_id": {"$in": names}, "tombstone.due": {"$exists": True}}
-    update = {"$set": {"tombstone": lifted(context.now)}}
+    under_tombstone = {"_id": {"$in": [it["_id"] for it in found]}, "tombstone.due": {"$exists": True}}
+    names = [it["_id"]["name"] for it in found]
+    context.deletions.check_last(session)
+    update = {"$set": {"tombstone": record_lifted(context.deletions, names, lifted(context.now), session)}}
     context.receipts.collection.update_many(under_tombstone, update, session=session)

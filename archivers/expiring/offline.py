@@ -16,11 +16,13 @@ from pymongo.client_session import ClientSession
 from archivers.context import ArchiveContext
 from archivers.expiring.report import ExpiryReport
 from archivers.expiring.rule import RetentionRule
+from archivers.expiring.sealed import check_tombstone, record_placed
 from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Manifest
 from archivers.format.writing import Maker
 from archivers.records.heads import with_replaced
 from archivers.records.receipts import commit_of
+from archivers.records.replacements import record_fault
 from archivers.recovering.commits import CommitRegistry
 from archivers.run import ArchiveRun
 from archivers.writes.held import may_cover
@@ -94,9 +96,11 @@ class OfflineExpiry:
 
     def _place_tombstones(self, new: Sequence[Document]) -> None:
         named = {"_id": {"$in": [it["_id"] for it in new]}}
-        update = {"$set": {"tombstone": self.rule.tombstone}}
+        names, deletions = [it["_id"]["name"] for it in new], self.context.deletions
 
         def step(session: ClientSession) -> None:
+            tombstone = record_placed(deletions, names, self.rule.tombstone, session)
+            update = {"$set": {"tombstone": tombstone}}
             self.context.receipts.collection.update_many(named, update, session=session)
 
         transaction(self.context.database, self.context.guard, step)
@@ -106,6 +110,9 @@ class OfflineExpiry:
         commit = commit_of(receipt)
         assert commit is not None
         manifest = self.archive.manifest(commit)
+        if as_ms(manifest.last) >= self.rule.end:
+            raise record_fault(commit.name, "it says that the commit ends earlier than its manifest does")
+        check_tombstone(self.context.receipts, commit.name, receipt["tombstone"], self.context.keys)
         before = with_replaced(self.context.receipts, self.archive, manifest)
         amount = receipt["days"], receipt["buckets"], receipt["bytes"]
         if not self.writes:
@@ -148,6 +155,7 @@ class OfflineExpiry:
         states = ("closed", "open") if self.context.kept else ("closed",)
         if now.get("state") not in states or self.rule.stage(now.get("tombstone")) != "due":
             return "stays"
+        check_tombstone(self.context.receipts, name, now["tombstone"], self.context.keys, session)
         if holds := self._holding(before, session):
             self.context.receipts.update(name, {"$set": {"tombstone.held": holds}}, session)
             return holds

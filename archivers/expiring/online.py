@@ -23,6 +23,7 @@ from pymongo.client_session import ClientSession
 from archivers.context import ArchiveContext
 from archivers.expiring.report import ExpiryReport
 from archivers.expiring.rule import RetentionRule
+from archivers.expiring.sealed import check_tombstone, record_placed
 from archivers.records.deletions import packed_ids
 from archivers.records.online_heads import OnlineHeads
 from archivers.records.receipts import CODEC, MERGING, TOMBSTONE, Receipts
@@ -113,17 +114,19 @@ class OnlineExpiry:
             at = None if at is None else max(at, day * DAY_MS)
 
     def _place_tombstones(self, new: dict[int, int]) -> None:
-        placed = {"kind": TOMBSTONE, "tombstone": self.rule.tombstone}
-        updates = [
-            UpdateOne(
-                {"_id": self._identity(day)},
-                {"$set": {**placed, "day": day, "buckets": buckets}},
-                upsert=True,
-            )
-            for day, buckets in new.items()
-        ]
+        names, deletions = [self._identity(day)["name"] for day in new], self.context.deletions
 
         def step(session: ClientSession) -> None:
+            tombstone = record_placed(deletions, names, self.rule.tombstone, session)
+            placed = {"kind": TOMBSTONE, "tombstone": tombstone}
+            updates = [
+                UpdateOne(
+                    {"_id": self._identity(day)},
+                    {"$set": {**placed, "day": day, "buckets": buckets}},
+                    upsert=True,
+                )
+                for day, buckets in new.items()
+            ]
             self.context.receipts.collection.bulk_write(updates, session=session)
 
         transaction(self.context.database, self.context.guard, step)
@@ -202,6 +205,7 @@ class OnlineExpiry:
         has_changed = not set(piece.units) <= set(current.units)
         if has_changed or not tombstone or self.rule.stage(tombstone) != "due":
             return SortedBuckets(nothing, Counter(), 0)
+        check_tombstone(self.context.receipts, identity["name"], tombstone, self.context.keys, session)
         found = self._sort(piece, session)
         if len(found.removable):
             self._remove(piece.take(found.removable), tombstone["at"], session)

@@ -52,12 +52,12 @@ class RetentionRule:
 
     def stage(self, tombstone: Mapping[str, Any] | None) -> Stage:
         """Returns the stage of a recorded tombstone. One made under another `retain.archive` no longer
-        counts."""
+        counts, nor does one of which no receipt tells."""
         if tombstone is None:
             return "none"
         if "until" in tombstone:
             return "lifted" if self.now < tombstone["until"] else "none"
-        if tombstone["keep"] != self.text:
+        if tombstone["keep"] != self.text or "receipt" not in tombstone:
             return "none"
         return "due" if self.now >= tombstone["due"] else "standing"
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -133,10 +133,11 @@ class OfflineArchive(ArchivedCommits):
         draft = writer.draft(buckets)
         return Copied(draft, batch if len(draft.sections) == 1 else None)
 
-    def commit(self, copied: Copied, place: ChainPosition, check: Callable[[], None]) -> Manifest:
+    def commit(self, copied: Copied, place: ChainPosition, begin: Callable[[Manifest], None]) -> Manifest:
         """Writes the manifest: from now on the copy is part of the archive.
 
-        `check` raises where the run must stop: a run that has lost its lease has to leave no manifest behind.
+        `begin` records that it is about to be written, and raises where the run must stop: a run that has
+        lost its lease has to leave no manifest behind.
         Raises DamagedError where a file has gone since it was read back: others may have been committed, and
         deleted, meanwhile."""
         manifest = self.chain.sealed(copied.draft.model_copy(update=place._asdict()))
@@ -148,7 +149,7 @@ class OfflineArchive(ArchivedCommits):
                 raise DamagedError("part-missing", f"{self.store.url}/{file.key}", fault)
             versions |= {file.key: found.version} if found.version else {}
         self.versions = {manifest.commit: versions} if versions else {}
-        check()
+        begin(manifest)
         self.chain.commit(manifest)
         if copied.batch is not None:
             self._recent.sections.put(section_key(manifest.sections[0]), copied.batch)
@@ -281,18 +282,28 @@ class OfflineArchive(ArchivedCommits):
             if commit is None or commit.name not in names:
                 yield key, commit
 
+    def foreign(
+        self, keys: Iterable[str], own: Callable[[set[int]], Collection[int]]
+    ) -> dict[str, DamagedError]:
+        """Returns an error for each of these files of no commit that no run has left. `own`: see `clear`."""
+        named = {key: commit_of_file(self.policy.identity, key) for key in keys}
+        fences = own({it.fence for it in named.values() if it is not None})
+        foreign = (key for key, it in named.items() if it is None or it.fence not in fences)
+        return {key: foreign_file(f"{self.store.url}/{key}") for key in foreign}
+
     def clear(
         self,
         fence: int,
         known: Callable[[set[str]], Mapping[str, Commit]],
         parts: Callable[[], Iterable[str]],
+        own: Callable[[set[int]], Collection[int]],
     ) -> bool:
         """Removes what runs under older leases wrote and never committed. Returns whether that was all.
 
         A newer holder's files carry a higher fence, so a run that lost its lease can't take them away.
         `known` tells which commits have a receipt: they were committed. `parts` are the keys that must be
-        there: while one is missing, a file that seems left over may be that part, renamed. Raises
-        DamagedError."""
+        there: while one is missing, a file that seems left over may be that part, renamed. `own` are those of
+        some fences under which runs of this database were. Raises DamagedError."""
         found = [(key, commit) for key, commit in self.unlisted() if commit]
         left = [(key, commit.name) for key, commit in found if commit.fence < fence]
         for _, commit in sorted(known({name for _, name in left}).items()):
@@ -304,8 +315,17 @@ class OfflineArchive(ArchivedCommits):
                     f"the file is missing, and {left[0][0]} belongs to no commit: it may have been renamed"
                 )
                 raise DamagedError("part-missing", f"{self.store.url}/{key}", fault)
+        for error in self.foreign([key for key, _ in left], own).values():
+            raise error
         self.store.delete([key for key, _ in left])
         return len(left) == len(found)
+
+
+def foreign_file(place: str) -> DamagedError:
+    """Returns the error for a file of no commit that no run of this database has left there."""
+    what = "no commit names this file, and no run of this database has left it there"
+    remedy = "It is not used. Find out who put it there, and move it away"
+    return DamagedError("file-foreign", place, what, remedy)
 
 
 def _files(manifest: Manifest, section: int) -> Written:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NoReturn, Protocol, Self
 
 from archivers.format.chain import Chain
 from archivers.format.keys import Keys
 from archivers.format.manifest import DamagedError, Manifest
-from archivers.format.names import Commit, commits, day, day_number, manifest_key
+from archivers.format.names import Commit, commits, day, manifest_key
 from archivers.stores.base import NotFound, ObjectStore
 from buckets.fields.times import DAY_MS, as_ms
 from config.policies import Policy
@@ -22,46 +22,25 @@ class CommitIndex(Protocol):
     def seal(self, commit: str) -> str | None:
         """Returns the seal that a commit's manifest has to have, where that is known."""
 
-    def knows(self, commit: Commit) -> bool:
-        """Returns whether a commit is registered, or was once and has been dropped."""
-
     def within(self, start_ms: int, end_ms: int) -> list[Commit]:
         """Returns the registered commits that may hold something of [start, end)."""
 
     def span(self) -> tuple[int, int] | None:
         """Returns the first and the last UTC day, since 1970, of all of them; None where there are none."""
 
-    def sequence(self) -> int:
-        """Returns the number of the last registered commit in the chain: what the store holds from there on
-        may be unregistered. 0 where none is."""
-
     def types(self, fields: Sequence[str]) -> dict[str, str] | None:
         """Returns the types of the columns of these series fields; None where that is not known."""
 
 
-def _without_unfinished(manifests: Sequence[Manifest], commits: Iterable[Commit]) -> list[Manifest]:
-    """Returns these manifests without unregistered ones that replace a registered one: until the exchange is
-    recorded, only the receipts of the replaced commits say what is live."""
-    registered = {it.name for it in commits if it.seal is not None}
-    return [it for it in manifests if it.commit in registered or registered.isdisjoint(it.replaces)]
-
-
-#: Commits that were listed after the registered ones, by policy.
-Listed = dict[str, list[Commit]]
-
-
 @dataclass(eq=False)
 class ArchivedCommits:
-    """The commits of one policy in a store, and how they are found.
-
-    The index tells what is registered, and only commits after it are listed in the store, once. Without
-    `keys` signatures are not looked at. `listed` is shared by those that need not list the store again."""
+    """The commits of one policy in a store, and how they are found: what the index does not know is no part
+    of the archive, whatever lies in the store. Without `keys` signatures are not looked at."""
 
     policy: Policy
     store: ObjectStore
     index: CommitIndex
     keys: Keys | None = None
-    listed: Listed = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.chain = Chain(self.store, self.policy.identity, self.index.seal, self.keys)
@@ -76,20 +55,6 @@ class ArchivedCommits:
         was committed."""
         return self.chain.manifest(commit)
 
-    @property
-    def tail(self) -> list[Commit]:
-        """Returns the commits in the store from the last registered one on, as listed when this is first
-        called. One that was not registered then may be by now; nothing that it holds had been deleted by
-        then."""
-        name = self.policy.identity
-        if name not in self.listed:
-            self.listed[name] = list(commits(self.store, name, self.index.sequence()))
-        return self.listed[name]
-
-    def refresh(self) -> None:
-        """Forgets the listing, so that the store is listed again."""
-        self.listed.pop(self.policy.identity, None)
-
     def at(self, index: CommitIndex) -> Self:
         """Returns the same commits, as they were registered at another instant."""
         other = copy.copy(self)
@@ -98,30 +63,22 @@ class ArchivedCommits:
 
     def within(self, start_ms: int, end_ms: int) -> list[Commit]:
         """Returns the commits that may hold something of [start, end)."""
-        known = self.index.within(start_ms, end_ms)
-        names = {it.name for it in known}
-        tail = (it for it in self.tail if it.name not in names and it.may_hold(start_ms, end_ms))
-        # One that is registered, and is not found for the range, holds nothing of it, or has been replaced.
-        return known + [it for it in tail if not self.index.knows(it)]
+        return self.index.within(start_ms, end_ms)
 
     def manifests(self, start_ms: int, end_ms: int, among: Iterable[Commit] | None = None) -> list[Manifest]:
         """Returns the commits that hold something of [start, end), leaving out those that another one has
         taken over (a crash may leave both). `among` these commits, or all that there are."""
         there = self.within(start_ms, end_ms) if among is None else list(among)
-        read = [self._current(commit) for commit in there if commit.may_hold(start_ms, end_ms)]
-        named = _without_unfinished([manifest for manifest in read if manifest is not None], there)
+        named = [self._current(commit) for commit in there if commit.may_hold(start_ms, end_ms)]
         found = [it for it in named if as_ms(it.first) < end_ms and as_ms(it.last) >= start_ms]
         replaced = {name for manifest in named for name in manifest.replaces}
         return [manifest for manifest in found if manifest.commit not in replaced]
 
-    def _current(self, commit: Commit) -> Manifest | None:
-        """Returns the manifest of a commit; None where it was not registered, and dropped since it was
-        listed. Raises DamagedError where that of a registered one is gone."""
+    def _current(self, commit: Commit) -> Manifest:
+        """Returns the manifest of a commit. Raises DamagedError where it is gone."""
         try:
             return self.manifest(commit)
         except NotFound:
-            if commit.seal is None:
-                return None
             self.raise_missing(commit)
 
     def earliest(self, at_or_after_ms: int) -> int | None:
@@ -150,15 +107,13 @@ class ArchivedCommits:
 
     def _starts(self, commit: Commit, at_or_after_ms: int) -> list[int]:
         """Returns where the days of a commit begin, from the instant on."""
-        manifest = self._current(commit)
-        parts = manifest.parts if manifest is not None else ()
+        parts = self._current(commit).parts
         return [max(as_ms(it.first), at_or_after_ms) for it in parts if as_ms(it.last) >= at_or_after_ms]
 
     def span(self) -> tuple[int, int] | None:
         """Returns a range, in milliseconds, that holds all readings; None where nothing is archived."""
-        known = self.index.span()
-        days = [*(known or ()), *(day_number(text) for it in self.tail for text in (it.first, it.last))]
-        return (min(days) * DAY_MS, (max(days) + 1) * DAY_MS) if days else None
+        days = self.index.span()
+        return None if days is None else (days[0] * DAY_MS, (days[1] + 1) * DAY_MS)
 
     def missing(
         self, registered: Callable[[], Iterable[Commit]], listed: Iterable[Commit] | None = None
@@ -185,15 +140,8 @@ class ArchivedCommits:
         is one table."""
         if self._types is None:
             fields = self.policy.series_names
-            self._types = self.index.types(fields) or self._types_of(self.tail, fields)
+            self._types = self.index.types(fields) or {}
         return self._types
-
-    def _types_of(self, among: Sequence[Commit], fields: Sequence[str]) -> dict[str, str]:
-        for commit in reversed(among):
-            known = self.manifest(commit).series_types
-            if set(known) == set(fields):
-                return {name: known[name] for name in fields}
-        return {}
 
     def is_there(self, commit: Commit) -> bool:
         """Returns whether a commit's manifest is."""

@@ -328,7 +328,7 @@ def _other_version(data: bytes) -> int | None:
     try:
         said = json.loads(data)
         version, seal = int(said["schema_version"]), said["sha256"]
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         return None
     return version if version != SCHEMA_VERSION and seal == seal_of(data) else None
 

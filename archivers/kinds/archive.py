@@ -23,6 +23,10 @@ class Archive(Protocol):
     def recover(self) -> None:
         """Finishes or undoes what a crash left. Raises HaltedError where the archive is incomplete."""
 
+    def adopt(self) -> list[str]:
+        """Registers what the database has forgotten of the archive, since it was restored from a backup, once
+        it is verified. Returns the names of the commits."""
+
     def run(self, options: ArchiveOptions) -> ArchiveReport:
         """Archives the expired buckets. Returns what was done, and how many stay, by reason."""
 

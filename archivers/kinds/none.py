@@ -28,6 +28,10 @@ class NoArchive:
     def recover(self) -> None:
         """Does nothing."""
 
+    def adopt(self) -> list[str]:
+        """Returns no commits."""
+        return []
+
     def run(self, options: ArchiveOptions) -> ArchiveReport:
         """Returns an empty report."""
         del options

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from archivers.compacting.compact import CompactOptions, CompactReport, compact, plan_compaction
 from archivers.context import ArchiveContext
@@ -16,6 +16,7 @@ from archivers.format.names import Commit
 from archivers.moving.archive import ArchiveOptions, archive, plan_archive, recover
 from archivers.moving.dry_run import OfflineDryRun
 from archivers.moving.offline import OfflineRun
+from archivers.recovering.adoption import verify_forgotten
 from archivers.report import ArchiveReport
 from archivers.restoring.offline import OfflineCopies
 from archivers.restoring.options import RestoreOptions
@@ -36,6 +37,13 @@ class Offline:
     def recover(self) -> None:
         """Adopts, finishes or removes what earlier runs have begun, once a run."""
         recover(self.context, OfflineRun)
+
+    def adopt(self) -> list[str]:
+        """Registers commits whose chain goes on from what the database knows. A receipt records which
+        receipts are lost."""
+        names = verify_forgotten(self.context, self.held)
+        recover(replace(self.context, adopts=True), OfflineRun)
+        return names
 
     def run(self, options: ArchiveOptions) -> ArchiveReport:
         """Archives the expired buckets as commits."""
@@ -89,6 +97,6 @@ class Offline:
 
     def restore(self, options: RestoreOptions) -> RestoreReport:
         """Brings back what commits hold."""
-        archive = self.context.offline()  # signatures are not looked at
+        archive = self.context.offline()  # without a key signatures are not looked at
         assert archive is not None
         return restore(self.context, options, OfflineCopies(self.context, archive))

@@ -44,6 +44,10 @@ class Online:
         """Makes the collections: a crash leaves nothing half done."""
         recover(self.context, OnlineRun)
 
+    def adopt(self) -> list[str]:
+        """Returns no commits: the archive lies in the database itself."""
+        return []
+
     def run(self, options: ArchiveOptions) -> ArchiveReport:
         """Moves the expired buckets."""
         return archive(self.context, options, OnlineRun)

@@ -87,6 +87,7 @@ class OfflineRun:
         found = [commit_of(it) for it in open_ones if not self._work.in_grace(it["copied"])]
         others = (it for it in found if it is not None and it.name not in without)
         known = [self._archive.manifest(commit) for commit in others]
+        known = [it for it in known if not self._work.in_grace(it.newest.created)]  # as the manifest says
         return sorted(known, key=lambda it: (it.oldest.sequence, it.oldest.fence))
 
     def misfit(self, series: Series) -> tuple[str, object] | None:

@@ -113,7 +113,7 @@ class _Audit:
     @cached_property
     def archived(self) -> ArchivedReader:
         """Returns what reads the policy's archive."""
-        return archived_reader(self.context.connections, self.policy, self.context.state.listed)
+        return archived_reader(self.context.connections, self.policy)
 
     def _finding(self, code: str, place: str, message: str, severity: Severity = "error") -> Finding:
         return Finding(code, self.policy.name, place, severity, message)
@@ -140,8 +140,7 @@ class _Audit:
             yield self._finding(
                 "part-unlisted",
                 f"{self.context.store.url}/{key}",
-                "no manifest names this file: an interrupted run left it (the next run removes it), or "
-                "someone put it there",
+                "no manifest names this file: an interrupted run left it, and the next run removes it",
             )
 
     def parts(self) -> Iterator[Finding]:

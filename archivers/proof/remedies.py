@@ -4,6 +4,7 @@ from __future__ import annotations
 
 _EXIT_5 = "Follow “What to do at exit 5” in the operations manual."
 _RECEIPTS = "Restore `bucketwise_receipts` from a backup. Find out who changed or removed them."
+_FOREIGN = "Find out who put it there, and move it away. Readers of `data/` beside bucketwise see it."
 
 REMEDIES = {
     "paused": "Once the reason is gone: `bucketwise resume`.",
@@ -40,18 +41,22 @@ REMEDIES = {
     "hold-missing": ("Restore `bucketwise_holds` from a backup, or place it again. Find out who removed it."),
     "hold-differs": "Restore `bucketwise_holds` from a backup. Find out who changed it.",
     "receipts-rolled-back": (
-        "If a backup was restored on purpose, run: the next receipt records it. Otherwise restore "
+        "If a backup was restored on purpose: `bucketwise adopt`, which records it. Otherwise restore "
         "`bucketwise_receipts` from a backup."
     ),
+    "record-differs": _RECEIPTS,
+    "commit-unregistered": (
+        "If the database was restored from a backup on purpose: `bucketwise adopt`. Otherwise find out who "
+        "wrote it."
+    ),
+    "commit-foreign": _FOREIGN,
+    "file-foreign": _FOREIGN,
     "receipts-lost": "Nothing; it stays on record.",
     "version-differs": (
         "Restore it from a backup: of the collection with `_versions` appended to its name, or, "
         "offline, of the file under `meta/versions`."
     ),
-    "part-unlisted": (
-        "If an interrupted run left it, the next run removes it. If somebody put it there, move it "
-        "away: readers of `data/` see it."
-    ),
+    "part-unlisted": "The next run removes it.",
     "ttl-conflict": "Drop the TTL index, or make its period longer.",
     "overflow-orphaned": (
         "Restore their buckets into the source, so that the next run takes both together; or remove "

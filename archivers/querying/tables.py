@@ -79,6 +79,7 @@ class ReadingsTable:
                 until=as_date(end) if as_date(end) != as_date(end - 1) else None,
                 among=narrowed.selectors,
                 check=context.check,
+                keys=context.keys,
             )
             for rows in found:
                 _fit(context.policy, rows.series, self.types)
@@ -212,7 +213,9 @@ def readings_reader(
     """Returns the readings of a range as batches with the columns of parts, in the order of time. Raises
     UsageError where the policy has no such series field; while it is read, Misfit."""
     policy, types = context.policy, types_of(context)
-    found = Readings(context.database, policy, context.store, since=since, until=until, series=series)
+    found = Readings(
+        context.database, policy, context.store, since=since, until=until, series=series, keys=context.keys
+    )
     values = [(column_name(it), pa.float64()) for it in policy.value_names]
     schema = pa.schema([*_series_columns(types), ("time", pa.timestamp("ms", tz="UTC")), *values])
 

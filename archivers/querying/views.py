@@ -34,6 +34,7 @@ def read_context(
         check,
         progress,
         store=connections.store,
+        keys=connections.keys,
         executor=LocalExecutor(connections),
         known=known,
     )

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pymongo.client_session import ClientSession
 
 from archivers.context import offline_archive
-from archivers.format.commit_index import Listed
 from archivers.format.rows import RowFilter
 from archivers.reading.offline import OfflineReader
 from archivers.reading.online import OnlineReader
@@ -42,9 +41,9 @@ class NothingArchived(ArchivedReader):
         return iter(())
 
 
-def archived_reader(connections: Connections, policy: Policy, listed: Listed | None = None) -> ArchivedReader:
-    """Returns the reader of a policy's archive. `listed`: see `offline_archive`."""
-    if (archive := offline_archive(connections, policy, listed=listed)) is not None:
+def archived_reader(connections: Connections, policy: Policy) -> ArchivedReader:
+    """Returns the reader of a policy's archive."""
+    if (archive := offline_archive(connections, policy)) is not None:
         return OfflineReader(connections.database, policy, archive)
     kind = NothingArchived if policy.archive_collections is None else OnlineReader
     return kind(connections.database, policy)

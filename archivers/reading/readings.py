@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
+from archivers.format.keys import UNSIGNED, Keys
 from archivers.format.rows import RowFilter
 from archivers.moving.archive import check_archive
 from archivers.reading.archived import archived_reader
@@ -71,6 +72,7 @@ class Readings:
         among: Sequence[Selector] = (),
         check: Callable[[], None] = lambda: None,
         at_most: int = MAX_READINGS,
+        keys: Keys = UNSIGNED,
     ) -> None:
         self.selectors = [series, *among] if series else list(among)
         for selector in self.selectors:
@@ -80,7 +82,7 @@ class Readings:
         self._broken: set[str] = set()
         self._database = database
         self._store = store
-        self._archived = archived_reader(Connections(database, store), policy)
+        self._archived = archived_reader(Connections(database, store, keys=keys), policy)
         self._start = FIRST_MS if since is None else as_ms(since)
         self._end = LAST_MS + 1 if until is None else as_ms(until)
         self._check = check

@@ -85,10 +85,12 @@ class Deletions:
             }
             self.record_event("delete", facts, session)
 
-    def record_event(self, kind: str, facts: Document, session: ClientSession) -> None:
-        """Records a delete, or another event such as a hold, in its transaction."""
+    def record_event(self, kind: str, facts: Document, session: ClientSession) -> int:
+        """Records a delete, or another event such as a hold, in its transaction. Returns the receipt's
+        number."""
         found = self._last(session)
         self._append(session, kind, found.number + 1, found, facts)
+        return found.number + 1
 
     def record_end(self, facts: Document, session: ClientSession) -> None:
         """Records what `retain.archive` removes for good, in the transaction that does so. Raises

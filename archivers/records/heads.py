@@ -193,12 +193,12 @@ def check_none_reappeared(receipts: Receipts, archive: OfflineArchive) -> None:
             raise _rolled_back(archive, commit, "it was dropped, and has come back")
 
 
-def check_all_present(receipts: Receipts, archive: OfflineArchive) -> list[Commit]:
+def check_all_present(receipts: Receipts, archive: OfflineArchive, *, adopts: bool) -> list[Commit]:
     """Raises DamagedError where a commit with a receipt has no manifest: the store is another one, or
-    incomplete. Returns the commits that were dropped, which this database has forgotten."""
+    incomplete. `adopts`: returns the commits that were dropped, which this database has forgotten."""
     missing = archive.missing(receipts.commits)
     for commit in missing:
-        if not is_forgotten(receipts, archive, commit):
+        if not (adopts and is_forgotten(receipts, archive, commit)):
             archive.raise_missing(commit)
     return missing
 

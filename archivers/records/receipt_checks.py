@@ -16,18 +16,24 @@ from rollups.holds import COLLECTION as HOLDS
 from rollups.holds import Holds
 
 Document = dict[str, Any]
+#: First and last of each run of positions in a commit.
+Ranges = list[list[int]]
 _REMEDY = f"Restore {COLLECTION} from a backup, or find out who changed it"
 
 
 def check_deletions(
-    receipts: Receipts, moved: ReceiptFiles, keys: Keys, known: Sequence[LastReceipt]
+    receipts: Receipts,
+    moved: ReceiptFiles,
+    keys: Keys,
+    known: Sequence[LastReceipt],
+    deleted: dict[str, Ranges],
 ) -> Iterator[DamagedError]:
     """Yields what is wrong with the receipts: each must be there, as it was written, after the one before,
     and the archive must not name others. `known`: receipts that manifests name, which were there before this
-    is called."""
+    is called. Adds to `deleted`, for the commits in it, what receipts say was deleted of them."""
     found = receipts.get(LAST)
     last = last_of(found)
-    checker = _Checker(receipts, keys)
+    checker = _Checker(receipts, keys, deleted)
     before = _digests(receipts)
     try:
         for receipt, file in chained(receipts, moved):
@@ -49,15 +55,20 @@ def check_deletions(
         what = "the latest time that it tells is not that of the receipts"
         yield DamagedError("receipt-differs", f"{COLLECTION}, {LAST}", what, _REMEDY)
     if missing := [it for it in known if not checker.knows(it)]:
-        number = max(it.sequence for it in missing)
-        what = (
-            f"manifests of the archive tell of receipt {number}, and the database has none or another one: "
-            "it was put back to an older state, or receipts were taken out"
-        )
-        remedy = (
-            "If a backup was restored on purpose, the next run continues from there, and a receipt records it"
-        )
-        yield DamagedError("receipts-rolled-back", COLLECTION, what, remedy)
+        yield receipts_rolled_back(max(it.sequence for it in missing))
+
+
+def receipts_rolled_back(number: int) -> DamagedError:
+    """Returns the error for a receipt that manifests name and that the database does not have."""
+    what = (
+        f"manifests of the archive tell of receipt {number}, and the database has none or another one: "
+        "it was put back to an older state, or receipts were taken out"
+    )
+    remedy = (
+        "Where this database was restored from a backup on purpose, `bucketwise adopt` goes on from there, "
+        "and a receipt records it"
+    )
+    return DamagedError("receipts-rolled-back", COLLECTION, what, remedy)
 
 
 def _digests(receipts: Receipts) -> dict[str, str]:
@@ -83,8 +94,9 @@ def differing_holds(
 class _Checker:
     """Checks receipts one after the other."""
 
-    def __init__(self, receipts: Receipts, keys: Keys) -> None:
+    def __init__(self, receipts: Receipts, keys: Keys, deleted: dict[str, Ranges]) -> None:
         self._keys = keys
+        self._deleted = deleted
         self._previous: str | None = None
         self._lost: dict[int, str] = {}  # the last of those that are lost -> its seal
         texts = receipts.policies()
@@ -127,6 +139,8 @@ class _Checker:
         if receipt["kind"] in ("delete", "expire") and receipt["policy_sha256"] not in self._texts:
             what = f"the policy text {receipt['policy_sha256'][:16]}… that it names is gone, or was changed"
             yield DamagedError("receipt-differs", place, what, _REMEDY)
+        if receipt["kind"] == "delete" and receipt["held_by"].get("commit") in self._deleted:
+            self._deleted[receipt["held_by"]["commit"]] += receipt["positions"]
         if receipt["kind"] == "hold":
             self.holds[receipt["hold"]] = receipt["hold_sha256"]
         elif receipt["kind"] == "release":

@@ -28,7 +28,7 @@ from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.database import Database
 
-from archivers.format.manifest import Manifest
+from archivers.format.manifest import DamagedError, Manifest
 from archivers.format.names import Commit, commit_at
 from buckets.bson.raw import LOSSLESS, Docs, without_uuid
 from buckets.bson.types import DECODED
@@ -133,15 +133,6 @@ class Receipts:
         """Returns the seals of the commits that were dropped, by name."""
         query = {"_id.policy": self.policy, "kind": "dropped"}
         return {it.name: it.seal for it in self._commits(query) if it.seal is not None}
-
-    def knows(self, commit: Commit) -> bool:
-        """Returns whether a commit is registered or dropped. A dropped one may be made again, with another
-        number."""
-        wanted = {"kind": 1, "sequence": 1, "seal": 1}
-        found = self.collection.find_one({"_id": self.identity(commit.name)}, wanted)
-        if found is None or "seal" not in found:
-            return False
-        return bool(found["kind"] == "offline" or found["sequence"] == commit.sequence)
 
     def seal(self, name: str) -> str | None:
         """Returns the seal of an offline commit's manifest; None where it is not registered."""
@@ -323,7 +314,14 @@ def live_of(receipt: Document | None, buckets: int) -> NDArray[np.bool_]:
     """Returns which of a commit's buckets may be live by its receipt; all without one."""
     if receipt is None or "live" not in receipt:
         return np.ones(buckets, dtype=np.bool_)
-    bits = np.frombuffer(zlib.decompress(receipt["live"]), dtype=np.uint8)
+    try:
+        bits = np.frombuffer(zlib.decompress(receipt["live"]), dtype=np.uint8)
+    except (zlib.error, TypeError):
+        bits = np.zeros(0, dtype=np.uint8)
+    if len(bits) != (buckets + 7) // 8:
+        place = f"{COLLECTION}, {receipt['_id']['name']}"
+        remedy = f"Restore {COLLECTION} from a backup, or find out who changed it"
+        raise DamagedError("record-differs", place, "it does not say which buckets may be live", remedy)
     return np.unpackbits(bits, count=buckets).astype(np.bool_)
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pymongo.client_session import ClientSession
 
 from archivers.format.names import Commit
-from archivers.records.heads import HEADS, heads_of, types_of
-from archivers.records.receipts import Document, Receipts
+from archivers.records.heads import HEADS, types_of
+from archivers.records.receipts import Receipts
 from buckets.fields.times import DAY_MS
 
 
@@ -24,10 +24,6 @@ class Registry:
         """Returns the seal that a commit's manifest must have; None where it is not known."""
         return self._receipts.seal(commit)
 
-    def knows(self, commit: Commit) -> bool:
-        """Returns whether MongoDB has a receipt of the commit."""
-        return self._receipts.knows(commit)
-
     def within(self, start_ms: int, end_ms: int) -> list[Commit]:
         """Returns the commits that may hold readings in [start, end), milliseconds."""
         return self._receipts.within(start_ms // DAY_MS, (end_ms - 1) // DAY_MS, self._session)
@@ -36,15 +32,6 @@ class Registry:
         """Returns the first and last UTC day of all commits; None without commits."""
         return self._receipts.span(self._session)
 
-    def sequence(self) -> int:
-        """Returns the number of the last registered commit in the chain; 0 without one."""
-        heads = heads_of(self._heads)
-        return heads.sequence if heads else 0
-
     def types(self, fields: Sequence[str]) -> dict[str, str] | None:
         """Returns the archived types of these series fields; None where they are not known."""
-        return types_of(self._heads, fields)
-
-    @property
-    def _heads(self) -> Document | None:
-        return self._receipts.get(HEADS)
+        return types_of(self._receipts.get(HEADS), fields)

@@ -13,6 +13,7 @@ from archivers.format.archive import Copied, OfflineArchive, Positions
 from archivers.format.chain import ChainPosition
 from archivers.format.manifest import DamagedError, Manifest, Origin
 from archivers.format.writing import Maker, Replaced
+from archivers.records.begun import begin, end_update
 from archivers.records.deletions import last_of, ranges
 from archivers.records.heads import (
     HEADS,
@@ -26,6 +27,7 @@ from archivers.records.heads import (
 )
 from archivers.records.receipts import HELD, REPLACED, Document, commit_of, facts_of, live_of
 from archivers.records.recorded import LAST
+from archivers.records.replacements import EMPTIED, check_replaced
 from archivers.run import ArchiveRun
 from archivers.versions.superseded import Superseded
 from archivers.writes.delete import Outcome
@@ -50,7 +52,7 @@ class CommitRegistry:
 
     def commit(self, copied: Copied) -> Manifest:
         """Makes a copy part of the archive, and all its buckets live."""
-        manifest = self._archive.commit(copied, self._place(), self._work.check)
+        manifest = self._archive.commit(copied, self._place(), self._begin)
         self.register(manifest, np.ones(manifest.buckets, dtype=np.bool_), is_new=True)
         return manifest
 
@@ -61,8 +63,9 @@ class CommitRegistry:
         on."""
 
         def step(session: ClientSession) -> None:
-            heads = [(heads_update if is_new else types_update)(self.receipts, manifest)]
-            self.receipts.set_live(manifest.commit, live, self._facts(manifest), session, deleted, heads)
+            heads = (heads_update if is_new else types_update)(self.receipts, manifest)
+            also = [heads, end_update(self.receipts, manifest)]
+            self.receipts.set_live(manifest.commit, live, self._facts(manifest), session, deleted, also)
 
         self.transaction(step)
 
@@ -149,6 +152,9 @@ class CommitRegistry:
 
         def exchange(session: ClientSession) -> None:
             self._exchange([(manifest, staying)], successor, session)
+            if successor is None:
+                emptied = {"commit": manifest.commit, "manifest_sha256": manifest.sha256}
+                self._work.deletions.record_event(EMPTIED, emptied, session)
             record(session)
 
         self.transaction(exchange)
@@ -171,7 +177,9 @@ class CommitRegistry:
             self.drop_replaced(receipt)
 
     def drop_replaced(self, receipt: Document) -> None:
-        """Drops a replaced commit, or finishes that after a crash."""
+        """Drops a replaced commit, or finishes that after a crash. Raises DamagedError where nothing sealed
+        says that it was replaced."""
+        check_replaced(self.receipts, self._archive, receipt, self._work.keys)
         commit = commit_of(receipt)
         if "replaced_at" in receipt:
             self.receipts.update(receipt["_id"]["name"], {"$unset": {"replaced_at": ""}})
@@ -234,7 +242,13 @@ class CommitRegistry:
                 f"{copied.draft.buckets} buckets, and takes the place of {buckets}. Nothing was replaced or "
                 "deleted. Report this as a bug"
             )
-        return self._archive.commit(copied, self._place(), self._work.check)
+        return self._archive.commit(copied, self._place(), self._begin)
+
+    def _begin(self, manifest: Manifest) -> None:
+        """Records, right before it is written, that a manifest is this run's. Raises where the run must
+        stop."""
+        begin(self.receipts, manifest)
+        self._work.check()
 
     def _exchange(
         self,
@@ -251,9 +265,9 @@ class CommitRegistry:
             parts = [(receipts.get(it.commit), it, staying) for it, staying in replaced]
             live = np.concatenate([live_of(old, it.buckets)[staying] for old, it, staying in parts])
             deleted = sum((old or {}).get("deleted", 0) for old, _, _ in parts)
-            heads = [heads_update(self.receipts, successor)]
+            also = [heads_update(self.receipts, successor), end_update(self.receipts, successor)]
             facts = {**self._facts(successor), **_lifted(list(receipts.values()))}
-            self.receipts.set_live(successor.commit, live, facts, session, deleted, heads)
+            self.receipts.set_live(successor.commit, live, facts, session, deleted, also)
         state: Document = {"state": REPLACED, "replaced_by": successor.commit if successor else None}
         if stays:
             state["replaced_at"] = self._work.now

@@ -7,6 +7,7 @@ there, or from one that had lost its lease: nothing was deleted because of it, a
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,7 @@ from pymongo.client_session import ClientSession
 
 from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Manifest
-from archivers.format.names import Commit
+from archivers.format.names import Commit, commits
 from archivers.records.deletions import latest
 from archivers.records.heads import (
     Heads,
@@ -27,8 +28,10 @@ from archivers.records.heads import (
     write_heads,
 )
 from archivers.records.holding import note_held
+from archivers.records.receipt_checks import receipts_rolled_back
 from archivers.records.receipt_files import move_old
 from archivers.records.receipts import REPLACED, commit_of
+from archivers.records.unregistered import Unregistered, unregistered
 from archivers.recovering.checkpointing import make_due_checkpoint
 from archivers.recovering.commits import CommitRegistry
 from archivers.recovering.forgotten import ForgottenMerges, may_be_live
@@ -66,7 +69,6 @@ class Recovery:
             self._drop_replaced()
         else:
             self._work.state.is_clean = self._search_all(heads)
-            self._archive.refresh()
         make_due_checkpoint(self._work, self._archive)
         self._move_receipts()
 
@@ -81,39 +83,54 @@ class Recovery:
 
     def _is_tail_known(self) -> bool:
         """Returns whether the store holds no unregistered commit after the last registered one."""
-        tail = [commit.name for commit in self._archive.tail]
+        heads = read_heads(self._receipts)
+        after = commits(self._archive.store, self._archive.policy.identity, heads.sequence if heads else 0)
+        tail = [commit.name for commit in after]
         return self._receipts.registered(tail).keys() == set(tail)
 
     def _search_all(self, heads: list[Manifest]) -> bool:
-        """Lists all of the store, and adopts or removes what belongs to no commit. Returns whether nothing is
-        left: files may be of forgotten runs, whose fences this database has yet to reach again."""
+        """Lists all of the store, and registers or removes what runs have left that died. Returns whether
+        nothing is left: files may be of forgotten runs, whose fences this database has yet to reach again.
+        Raises DamagedError for what is not theirs; where the run adopts, commits that the database has
+        forgotten are registered as well."""
         check_none_reappeared(self._receipts, self._archive)
-        unknown = self._adopt_merges(self._listed())
-        for forgotten in check_all_present(self._receipts, self._archive):
+        listed = self._listed()
+        found = self._found(listed)
+        unknown = [*found.own, *found.newer]
+        if self._work.adopts:
+            self._adopt_merges(unknown, listed)
+        for forgotten in check_all_present(self._receipts, self._archive, adopts=self._work.adopts):
             self._receipts.mark_dropped(forgotten.name)
         self._drop_replaced()
-        is_all = self._archive.clear(self._work.fence, self._receipts.registered, self._receipts.parts)
+        is_all = self._archive.clear(
+            self._work.fence, self._receipts.registered, self._receipts.parts, self._own_fences
+        )
         self._adopt_unknown(self._listed(), [*heads, *unknown])
         return is_all
+
+    def _found(self, listed: dict[str, Commit]) -> Unregistered:
+        """Returns the commits without a receipt. Raises DamagedError where one is neither a run's own nor to
+        be adopted."""
+        found = unregistered(self._receipts, self._archive, listed.values(), self._work.known_fences)
+        for error in found.faults if self._work.adopts else found.errors(self._archive):
+            raise error
+        return found
+
+    def _own_fences(self, fences: set[int]) -> Collection[int]:
+        """Returns those of these fences whose files a run may remove; where it adopts, all."""
+        return fences if self._work.adopts else self._work.known_fences(fences)
 
     def _listed(self) -> dict[str, Commit]:
         return {commit.name: commit for commit in self._archive.commits()}
 
-    def _adopt_merges(self, listed: dict[str, Commit]) -> list[Manifest]:
+    def _adopt_merges(self, unknown: list[Manifest], listed: dict[str, Commit]) -> None:
         """Adopts forgotten merges, before anything is dropped or reported missing, since they explain where
-        commits went. Returns the manifests that had no receipt before."""
-        merges = ForgottenMerges(self._work, self._archive, self._registry)
-        unknown, heads = self._unknown(listed), read_heads(self._receipts)
+        commits went."""
+        merges, heads = ForgottenMerges(self._work, self._archive, self._registry), read_heads(self._receipts)
         later = [it for it in unknown if heads is None or it.sequence > heads.sequence]
         merges.finish(later, listed)
         if heads is not None:
             merges.adopt(later, set(listed))
-        return unknown
-
-    def _unknown(self, listed: dict[str, Commit]) -> list[Manifest]:
-        """Returns the manifests of the commits that have no receipt."""
-        names = listed.keys() - self._receipts.registered(listed).keys()
-        return [self._archive.manifest(listed[name]) for name in names]
 
     def _drop_replaced(self) -> None:
         """Finishes exchanges by dropping replaced commits, the oldest first: only the manifest of a later one
@@ -173,7 +190,8 @@ class Recovery:
         """Registers the commits that have no receipt, each after those that came before it; `last` are those
         of the heads, and those that had none before. Where the archive names receipts that are missing,
         writes one that says so."""
-        manifests = self._unknown(listed)
+        found = self._found(listed)
+        manifests, own = [*found.own, *found.newer], {it.link for it in found.own}
         chain, heads = self._archive.chain, read_heads(self._receipts)
         if heads is None and listed:  # all receipts are lost
             last = chain.leaves(manifests)
@@ -183,6 +201,8 @@ class Recovery:
             heads = Heads(sequence, tuple(links), frozenset())
         newest = latest([*last, *manifests])
         lost = newest if newest is not None and self._work.deletions.is_behind(newest) else None
+        if lost is not None and not self._work.adopts:
+            raise receipts_rolled_back(lost.sequence)
         floor = min((it.sequence for it in manifests), default=0)
         before = chain.walk(heads.links, lost=heads.lost, floor=floor) if heads and manifests else []
         covered = {it.link for it in before if isinstance(it, Manifest)}
@@ -193,16 +213,10 @@ class Recovery:
                 # had been cleared already
                 self._archive.drop(manifest)
             else:
-                is_forgotten = lost is not None or self._is_forgotten(manifest)
+                is_forgotten = lost is not None or manifest.link not in own
                 self._adopt(manifest, manifest.link in covered, is_forgotten)
         if lost is not None:
             self._registry.transaction(partial(self._work.deletions.record_gap, lost))
-
-    def _is_forgotten(self, manifest: Manifest) -> bool:
-        """Returns whether this database was restored to a state before a commit. The count of its leases was,
-        too, so that fences come again."""
-        run = manifest.fence, manifest.created
-        return manifest.fence >= self._work.fence or not self._work.run_is_known(*run)
 
     def _adopt(self, manifest: Manifest, is_covered: bool, is_forgotten: bool) -> None:
         """Registers a commit with those of its buckets that are live, and takes out those that later runs

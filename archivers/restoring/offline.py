@@ -8,6 +8,7 @@ from functools import cached_property, partial
 
 from archivers.context import ArchiveContext
 from archivers.format.archive import OfflineArchive
+from archivers.records.replacements import check_complete
 from archivers.restoring.copies import note_nothing
 from archivers.restoring.filter import ArchivedBuckets, RestoreFilter
 from archivers.restoring.options import RestoreOptions
@@ -43,8 +44,9 @@ class OfflineCopies:
     def _of_commits(
         self, options: RestoreOptions, records: RestoreRecords | None, wanted: RestoreFilter
     ) -> Iterator[ArchivedBuckets]:
-        database, archive = self._context.database, self._archive
-        manifests = archive.manifests(wanted.start, wanted.end)
+        database, archive, span = self._context.database, self._archive, (wanted.start, wanted.end)
+        check_complete(self._context.receipts, archive, span, self._context.known_fences)
+        manifests = archive.manifests(*span)
         for number, manifest in enumerate(manifests, 1):
             if (
                 manifest.timeseries is not None

@@ -11,10 +11,13 @@ from archivers.format.checkpoint import Checkpoint
 from archivers.format.manifest import DamagedError, LastReceipt, Manifest
 from archivers.format.names import Commit, owner_key
 from archivers.records.checkpoints import last_checkpoint, unreached
-from archivers.records.heads import Heads, check_heads, check_none_reappeared, is_forgotten, read_heads
+from archivers.records.heads import Heads, check_heads, check_none_reappeared, read_heads
+from archivers.records.receipt_checks import Ranges
 from archivers.records.receipts import COLLECTION, Receipts
+from archivers.records.unregistered import unregistered
 from archivers.stores.base import Corrupt, NotFound
 from archivers.verifying.receipts import verify_receipts
+from archivers.verifying.records import check_record, revived, unfounded
 from archivers.verifying.report import Damage, IntactCommit, VerifiedRecords, VerifyReport
 from archivers.versions.superseded import Superseded
 from buckets.fields.times import EVER, TimeRange
@@ -53,7 +56,9 @@ def verify_records(context: ArchiveContext, archive: OfflineArchive) -> Verified
     unread = [it for it in verifier.listed if it.name not in verifier.done]  # which may name more of them
     unlisted = [key for key, _ in archive.files_outside(sorted(sizes.keys() - named), unread)]
     there = [key for key in unlisted if archive.store.head(key) is not None]  # a run may have dropped some
-    return VerifiedRecords(report, list(verifier.done.values()), there)
+    foreign = archive.foreign(there, context.known_fences)
+    report.add(*foreign.values())
+    return VerifiedRecords(report, list(verifier.done.values()), [it for it in there if it not in foreign])
 
 
 def verify_commits(
@@ -68,9 +73,12 @@ def verify_commits(
 
 
 def _verify_all(verifier: _Verifier) -> None:
+    context, archive, report = verifier.context, verifier.archive, verifier.report
     named = verifier.verify_all()
-    verifier.report.add(*Superseded(verifier.archive).damaged())
-    verify_receipts(verifier.context, verifier.report, named)
+    report.add(*Superseded(archive).damaged(), *unfounded(context, archive))
+    deleted: dict[str, Ranges] = {name: [] for name in sorted(verifier.open_ones)}
+    verify_receipts(context, report, named, deleted)
+    report.add(*revived(context, archive, deleted))
 
 
 @dataclass
@@ -88,6 +96,7 @@ class _Verifier:
     listed: list[Commit] = field(default_factory=list)  # all that the store has
     seen: set[str] = field(default_factory=set)  # commits
     done: dict[str, IntactCommit] = field(default_factory=dict)  # those of them that are as they should be
+    open_ones: set[str] = field(default_factory=set)  # those that have buckets which may be live
 
     def verify_range(self) -> None:
         self._verify_heads()
@@ -104,12 +113,14 @@ class _Verifier:
         archive.chain.expect({name: it.seal for name, it in registered.items()})
         replaced = {it["_id"]["name"] for it in receipts.replaced()}
         self.listed = archive.commits()
-        there = {it.name: it for it in self.listed if it.name not in replaced}
+        there = {it.name: it for it in self.listed if it.name in registered and it.name not in replaced}
         self.count = len(there)
         named = self._verify_chain(registered, there)
         for commit in archive.missing(receipts.commits, self.listed):
-            if not is_forgotten(receipts, archive, commit):
-                self.report.add(_missing(archive, commit))
+            self.report.add(_missing(archive, commit))
+        others = [it for it in self.listed if it.name not in registered]
+        found = unregistered(receipts, archive, others, self.context.known_fences)
+        self.report.add(*found.errors(archive))
         for commit in sorted(there.values(), key=lambda it: it.first):
             if commit.name not in self.seen:
                 self.verify(commit)
@@ -167,6 +178,7 @@ class _Verifier:
         self.seen.add(commit.name)
         try:
             manifest = self.archive.manifest(commit)
+            self._check_record(manifest)
             self.inspect(manifest)
         except (DamagedError, NotFound) as error:
             if not _is_dropped(self.context.receipts, self.archive, commit):
@@ -178,6 +190,13 @@ class _Verifier:
         self.report.readings += manifest.readings
         share = len(self.seen) / self.count if self.count else None
         self.context.progress(self.label, len(manifest.parts), share)
+
+    def _check_record(self, manifest: Manifest) -> None:
+        record = self.context.receipts.get(manifest.commit) or {}
+        if record.get("kind") == "offline":  # else a concurrent run has dropped it
+            check_record(record, manifest)
+            if record["state"] == "open":
+                self.open_ones.add(manifest.commit)
 
 
 def _verify_owner(receipts: Receipts, archive: OfflineArchive, report: VerifyReport) -> None:

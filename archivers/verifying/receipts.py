@@ -6,11 +6,17 @@ from collections.abc import Sequence
 
 from archivers.context import ArchiveContext
 from archivers.format.manifest import LastReceipt
-from archivers.records.receipt_checks import check_deletions
+from archivers.records.receipt_checks import Ranges, check_deletions
 from archivers.verifying.report import VerifyReport
 
 
-def verify_receipts(context: ArchiveContext, report: VerifyReport, named: Sequence[LastReceipt] = ()) -> None:
+def verify_receipts(
+    context: ArchiveContext,
+    report: VerifyReport,
+    named: Sequence[LastReceipt] = (),
+    deleted: dict[str, Ranges] | None = None,
+) -> None:
     """Adds to the report what is wrong with receipts: seals, signatures, and that none is missing. `named`:
-    those that manifests name."""
-    report.add(*check_deletions(context.receipts, context.receipt_files, context.keys, named))
+    those that manifests name. `deleted`: see `check_deletions`."""
+    files, keys = context.receipt_files, context.keys
+    report.add(*check_deletions(context.receipts, files, keys, named, {} if deleted is None else deleted))

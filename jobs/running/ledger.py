@@ -233,10 +233,6 @@ class Ledger:
         if gone := [DeleteOne({"_id": it["_id"]}) for it in some]:
             self._runs.bulk_write(gone, ordered=False)
 
-    def has_run(self, policy: str, fence: int, now: datetime) -> bool:
-        """Returns whether the ledger has a run with this fence at this instant."""
-        return self._runs.find_one({"policy": policy, "fence": fence, "now": now}) is not None
-
     def runs_under(self, policy: str, fences: Collection[int]) -> dict[int, tuple[str, str]]:
         """Returns the run and the verb of each of these fences that has an entry."""
         query = {"policy": policy, "fence": {"$in": list(fences)}}

@@ -308,7 +308,7 @@ class Runner:
             keys=self.keys,
             fence=0 if lease is None else lease.fence,
             run=machine.this_run(self.run, self.now if self.is_now_given else None),
-            run_is_known=partial(Ledger(self.database).has_run, policy.identity),
+            known_fences=partial(Ledger(self.database).runs_under, policy.identity),
             known=self.known,
             state=ArchiveState(is_clean=lease is not None and lease.is_clean),
             listener=listeners[0](self.database, policy) if listeners else no_listener,

@@ -25,7 +25,7 @@ from archivers.erasing.report import ErasureReport
 from archivers.format.archive import OfflineArchive
 from archivers.format.keys import UNSIGNED, Keys
 from archivers.format.manifest import Manifest
-from archivers.format.names import Commit
+from archivers.format.names import Commit, commits
 from archivers.kinds import archive_of
 from archivers.moving.archive import ArchiveOptions
 from archivers.proof.sign import SignReport, sign
@@ -74,23 +74,21 @@ def _duckdb() -> duckdb.DuckDBPyConnection:
     return duckdb.connect(config={"threads": 1})
 
 
-class Nothing:
-    """A `CommitIndex` of nothing: the archive is what the store lists."""
+@dataclass
+class AsListed:
+    """A `CommitIndex` of what the store lists, whatever MongoDB knows."""
+
+    store: ObjectStore
+    policy: str
 
     def seal(self, _commit: str) -> None:
         return None
 
-    def knows(self, _commit: Commit) -> bool:
-        return False
-
-    def within(self, _start_ms: int, _end_ms: int) -> list[Commit]:
-        return []
+    def within(self, start_ms: int, end_ms: int) -> list[Commit]:
+        return [it for it in commits(self.store, self.policy) if it.may_hold(start_ms, end_ms)]
 
     def span(self) -> None:
         return None
-
-    def sequence(self) -> int:
-        return 0
 
     def types(self, _fields: Sequence[str]) -> None:
         return None
@@ -126,7 +124,7 @@ class Cycle:
 
     def as_stored(self) -> OfflineArchive:
         """The archive as the store alone tells it."""
-        return OfflineArchive(self.policy, self.store, Nothing())
+        return OfflineArchive(self.policy, self.store, AsListed(self.store, self.policy.identity))
 
     def context(self, now: datetime = LATER, **given: Any) -> ArchiveContext:
         """What a run works with, or anything else that is done with the archive."""
@@ -136,7 +134,7 @@ class Cycle:
             "progress": nothing,
             "store": self.store,
             "keys": self.keys,
-            "run_is_known": lambda fence, now: (fence, now) in self.runs,
+            "known_fences": lambda fences: {fence for fence, _ in self.runs} & set(fences),
         } | given
         whole.setdefault("executor", LocalExecutor(Connections(self.database, whole["store"])))
         return ArchiveContext(self.database, self.policy, now, **whole)
@@ -161,6 +159,12 @@ class Cycle:
         context = self.context(now, fence=fence, **given)
         archive = archive_of(context)
         return archive.plan(options) if dry_run else archive.run(options)
+
+    def adopt(self, now: datetime = LATER, **given: Any) -> list[str]:
+        """After a backup of the database was put back: registers what it has forgotten."""
+        self.fence += 1
+        self.runs.add((self.fence, now))
+        return archive_of(self.context(now, fence=self.fence, **given)).adopt()
 
     def compact(
         self, now: datetime = LATER, options: CompactOptions = WHATEVER, **given: Any

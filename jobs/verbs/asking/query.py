@@ -130,7 +130,7 @@ def _engine(call: Call, progress: ProgressDisplay) -> Iterator[Engine]:
         raise UsageError(str(error)) from None
     policies, memory = call.policies, int(call.settings.work.memory)
     with call.database() as database:
-        connections = Connections(database, call.store)
+        connections = Connections(database, call.store, keys=call.keys)
         known = tuple(call.settings.policies.values())
         contexts = [
             read_context(connections, it, call.now, call.stop.check, progress, known) for it in policies

@@ -74,6 +74,7 @@ def readings(
             until=within.until,
             series=selector,
             check=context.check,
+            keys=context.keys,
         )
         count = _deliver(found, form, output, context.progress)
         body = {

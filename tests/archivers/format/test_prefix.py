@@ -26,7 +26,7 @@ from config.errors import HaltedError
 from config.loading.load import load
 from config.problems import ConfigError
 from config.tables import Store
-from tests.archivers.builders import DAY0, Case, raw_documents, reading, slots
+from tests.archivers.builders import DAY0, LATER, Case, raw_documents, reading, slots
 from tests.archivers.harness import Cycle
 from tests.config.bad_configs import changed
 
@@ -179,12 +179,12 @@ def test_a_receipt_names_no_file(cycle: Cycle, tmp_path: Path) -> None:
         identity = {"policy": cycle.policy.name, "name": name}
         told = {"seal": "0" * 64, "sequence": 1}
         forged = {"_id": identity, "kind": "offline", "parts": [name], **told}
-        receipts.insert_one(forged | {"state": "replaced", "replaced_by": None})
-        cycle.run()
-        assert receipts.find_one({"_id": identity}) == {"_id": identity, "kind": "dropped", **told}
-        receipts.replace_one({"_id": forged["_id"]}, forged | {"state": "open"})
-        with pytest.raises(HaltedError):
-            cycle.run()
+        for state in ("replaced", "open"):
+            receipts.replace_one(
+                {"_id": identity}, forged | {"state": state, "replaced_by": None}, upsert=True
+            )
+            with pytest.raises(HaltedError):
+                cycle.run()
         receipts.delete_one({"_id": forged["_id"]})
     assert snapshot(tmp_path) == before
 
@@ -230,6 +230,7 @@ def test_a_planted_name_is_no_commit(cycle: Cycle) -> None:
 
 def test_a_link_is_no_part(cycle: Cycle, tmp_path: Path) -> None:
     """Named as a run cut off would have left it: cleared away, and what is behind it is not."""
+    cycle.runs.add((0, LATER))
     precious = tmp_path / "outside" / "precious"
     dead = "2018-06-30_2018-06-30_f000000_0123456789abcdef"
     day = cycle.root / cycle.policy.name / "data" / "dt=2018-06-30"

@@ -231,7 +231,7 @@ def test_a_database_that_was_put_back_names_one_that_is_gone(cycle: Cycle) -> No
     (later,) = checkpoints(cycle)
     put_back(cycle, before)
     assert "checkpoint-missing" in {it.code for it in cycle.verify().bad}
-    cycle.run()
+    cycle.adopt()
     assert len(checkpoints(cycle)) == 1
     assert checkpoints(cycle)[0].name != later.name or the_one(cycle)["sequence"] == 6
     assert cycle.verify().bad == []
@@ -292,13 +292,13 @@ def test_one_is_made_once_they_are_back(cycle: Cycle) -> None:
 
 
 def test_a_commit_that_was_forgotten_when_one_was_made(cycle: Cycle) -> None:
-    """Its receipt was taken out, and a later run adopts it: it lies behind the checkpoint unlisted."""
+    """Its receipt was taken out, and `adopt` brings it back: it lies behind the checkpoint unlisted."""
     archive_some(cycle, 0, 1, 2)
     (_, second, _) = sorted(cycle.database[RECEIPTS].distinct("_id.name", {"kind": "offline"}))
     cycle.database[RECEIPTS].delete_one({"_id.name": second})
     cycle.run(state=ArchiveState(is_clean=True))
     assert [it["sequence"] for it in the_one(cycle)["commits"]] == [1, 3]
-    cycle.run()
+    cycle.adopt()
     assert codes(cycle) == set()
     archive_some(cycle, 3, 4, 5)
     cycle.run()

@@ -47,6 +47,7 @@ def test_a_database_is_put_back_while_replaced_commits_are_dropped(
             database[RECEIPTS].insert_many(backup)
         cycle.runs, cycle.fence = runs, fence
         insert(database, cycle.policy.collection, live[:3])  # the others were written since
+        cycle.adopt(LATER + 2 * HOUR)
         cycle.run(LATER + 2 * HOUR)
         cycle.run(LATER + 4 * HOUR)
         assert cycle.live() == []
@@ -87,6 +88,7 @@ def test_a_database_is_put_back_to_between_two_merges(
     database[RECEIPTS].insert_many(backup)
     insert(database, cycle.policy.collection, live)
     cycle.runs, cycle.fence = runs, fence
+    cycle.adopt(LATER + 2 * HOUR)
     cycle.run(LATER + 2 * HOUR)
     cycle.run(LATER + 4 * HOUR)
     assert cycle.live() == []

@@ -26,14 +26,16 @@ class MergingStory(Story):
     def __init__(self, cycle: Cycle, seed: int) -> None:
         super().__init__(cycle, seed)
         self.now = LATER
-        run, compact = cycle.run, cycle.compact
+        run, compact, adopt = cycle.run, cycle.compact, cycle.adopt
 
         def later() -> Any:
             self.now += timedelta(minutes=self.random.choice((1, 40, 90)))
             return self.now
 
         vars(cycle).update(
-            run=lambda **given: run(later(), **given), compact=lambda **given: compact(later(), **given)
+            run=lambda **given: run(later(), **given),
+            compact=lambda **given: compact(later(), **given),
+            adopt=lambda **given: adopt(later(), **given),
         )
 
     def act(self, what: str) -> None:

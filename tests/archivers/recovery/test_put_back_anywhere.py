@@ -6,6 +6,7 @@ What the archive holds by then stays in it, and what was live comes into it; the
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import bson
 import pytest
@@ -61,13 +62,14 @@ class Story:
         self.versions += 1
         change(self.cycle, identity, f"v{self.versions}")
 
-    def die(self) -> None:
+    def die(self, work: Callable[..., object] | None = None) -> None:
+        """While it runs, or adopts."""
         steps = Steps(self.random.randrange(5, 80))
         with pytest.MonkeyPatch.context() as patch:
             die_in_transactions(patch, steps)
             try:
                 store = DyingStore(self.cycle.store, steps)
-                self.cycle.run(store=store, check=lambda: steps.step("check"))
+                (work or self.cycle.run)(store=store, check=lambda: steps.step("check"))
             except Crash:
                 pass
 
@@ -89,7 +91,8 @@ def put_back(cycle: Cycle, story: Story, before: int, since: int) -> bool:
     keep(cycle, False)
     try:
         for _ in range(story.random.randrange(3)):
-            story.die()
+            story.die(cycle.adopt)
+        cycle.adopt()
         cycle.run()
     except HaltedError as error:  # there may be no other copy: a person has to look
         assert "though a receipt names it" in str(error)

@@ -377,6 +377,7 @@ def test_a_database_is_put_back_to_before_a_merge(database: Database[Document], 
     database[RECEIPTS].insert_many(backup[0])
     insert(database, cycle.policy.collection, backup[1])
     cycle.runs = {it for it in runs if it[1] <= DAY0 + AFTER + 9 * HOUR}
+    cycle.adopt(LATER + 2 * HOUR)
     cycle.run(LATER + 2 * HOUR)
     cycle.run(LATER + 2 * HOUR)
     assert cycle.live() == []

@@ -1,0 +1,96 @@
+"""Only what runs of this database have archived is read: files of another one, and records that were changed,
+are named, and nothing is restored or removed because of them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from bson import decode, encode
+
+from tests.jobs.keeping.test_proof import KEY, set_key
+from tests.jobs.place import MINUTES, Place
+
+RECEIPTS = "bucketwise_receipts"
+
+
+@pytest.fixture(params=[False, True], ids=["unsigned", "signed"])
+def archived(place: Place, request: pytest.FixtureRequest) -> Place:
+    """Three hours in an archive, of which no original is left."""
+    if request.param:
+        set_key(place, f'"{KEY}"')
+    assert place("run", "-p", "ticks").code == 0
+    return place
+
+
+@pytest.fixture
+def other(place: Place) -> Iterator[Place]:
+    """Another database under the same policies without a key, with its own store: the same `_id`s, and other
+    values."""
+    database = place.database.client[f"{place.database.name}_other"]
+    it = replace(place, folder=place.folder / "other", database=database)
+    it.folder.mkdir()
+    it.write_config()
+    yield it
+    database.client.drop_database(database)
+
+
+def restored(place: Place) -> list[bytes]:
+    found = sorted(encode(it) for it in place.database.back.find())
+    place.database.back.drop()
+    return found
+
+
+def test_files_of_another_database(archived: Place, other: Place) -> None:
+    """A store was synchronized to the wrong prefix."""
+    assert archived("restore", "-p", "ticks", "--to", "back").code == 0
+    genuine = restored(archived)
+    assert len(genuine) == MINUTES
+    other.database.ticks.insert_many({**decode(it), "p": {"0": 1.0}} for it in genuine)
+    assert other("run", "-p", "ticks").code == 0
+    store = archived.folder / "store/ticks"
+    before = {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
+    for kind in ("data", "meta/buckets", "meta/manifests"):
+        shutil.copytree(other.folder / "store/ticks" / kind, store / kind, dirs_exist_ok=True)
+    for verb in ("run", "verify"):
+        assert archived(verb, "-p", "ticks").code == 5, verb
+    assert archived("audit", "-p", "ticks").code == 4
+    ran = archived("restore", "-p", "ticks", "--to", "back")
+    assert (ran.code, restored(archived)) in [(5, []), (0, genuine)]
+    count = archived("query", "SELECT count(*) AS n FROM ticks", "--json")
+    assert count.json["rows"] == [[MINUTES * 60]]
+    assert {path: path.read_bytes() for path in before} == before
+    for path in (it for it in store.rglob("*") if it.is_file() and it not in before):
+        path.unlink()
+    for verb in ("run", "verify", "audit"):
+        assert archived(verb, "-p", "ticks").code == 0, verb
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"$set": {"state": "replaced", "replaced_by": None}},
+        {"$set": {"state": "replaced", "replaced_by": "2018-06-30_2018-06-30_f000001_0000000000000000"}},
+        {"$set": {"kind": "dropped"}},
+        {"$set": {"days": [20000]}},
+        {"$unset": {"seal": ""}},
+    ],
+    ids=["ended", "replaced", "dropped", "days", "seal"],
+)
+def test_a_record_of_a_commit_was_changed(place: Place, change: dict[str, Any]) -> None:
+    """No copy goes, no less is restored with 0, and it is named."""
+    set_key(place, f'"{KEY}"')
+    assert place("run", "-p", "ticks").code == 0
+    store = place.folder / "store/ticks"
+    before = {path for path in store.rglob("*") if path.is_file()}
+    of_commit = {"kind": "offline", "_id.policy": "ticks"}
+    assert place.database[RECEIPTS].update_one(of_commit, change).modified_count == 1
+    ran = place("restore", "-p", "ticks", "--to", "back")
+    assert (ran.code, len(restored(place))) in [(5, 0), (0, MINUTES)]
+    place("run", "-p", "ticks")
+    assert place("verify", "-p", "ticks").code == 5
+    assert place("audit", "-p", "ticks").code == 4
+    assert before <= {path for path in store.rglob("*") if path.is_file()}
