@@ -160,10 +160,15 @@ class OfflineArchive(ArchivedCommits):
         them, or were proven to give them when this run committed it. `which`: whether to read each section.
 
         Raises DamagedError where a file is missing, differs from the manifest or does not give the
-        documents."""
+        documents, unless `on_damage` leaves that section out."""
         for number, (start, end) in enumerate(itertools.pairwise(manifest.edges)):
             if which is None or which[number]:
-                yield SectionBuckets(np.arange(start, end), self.load(manifest, number))
+                try:
+                    batch = self.load(manifest, number)
+                except DamagedError as error:
+                    self.on_damage(error, manifest.commit, number)
+                else:
+                    yield SectionBuckets(np.arange(start, end), batch)
 
     def buckets_at(self, manifest: Manifest, positions: Positions) -> Iterator[SectionBuckets]:
         """Yields the buckets at these ascending positions of a commit, as `sections` does; only sections that
@@ -250,9 +255,14 @@ class OfflineArchive(ArchivedCommits):
         (None: any) is missing, or not what was put there. Asks the store, whatever this run has read."""
         for number, (start, end) in enumerate(itertools.pairwise(manifest.edges)):
             low, high = (0, 1) if positions is None else np.searchsorted(positions, [start, end])
-            section = _files(manifest, number)
-            for file in (*section.parts, section.buckets_file) if low < high else ():
-                check_file(self.store, file)
+            if low < high:
+                self.check_section(manifest, number)
+
+    def check_section(self, manifest: Manifest, number: int) -> None:
+        """Checks the files of one section, as `check_stored` does."""
+        section = _files(manifest, number)
+        for file in (*section.parts, section.buckets_file):
+            check_file(self.store, file)
 
     def drop(self, manifest: Manifest) -> None:
         """Removes a commit. Its manifest is moved first, so that a crash leaves files of no commit, never a

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NoReturn, Protocol, Self
 
@@ -32,15 +32,27 @@ class CommitIndex(Protocol):
         """Returns the types of the columns of these series fields; None where that is not known."""
 
 
+#: What to do with damage in a commit: its name, and the number of the section; None: all of it. Where this
+#: returns, what is damaged is left out.
+OnDamage = Callable[[DamagedError, str, int | None], None]
+
+
+def refuse(error: DamagedError, _commit: str, _section: int | None) -> None:
+    """Raises the error: an `OnDamage` for whoever needs all that is archived."""
+    raise error
+
+
 @dataclass(eq=False)
 class ArchivedCommits:
     """The commits of one policy in a store, and how they are found: what the index does not know is no part
-    of the archive, whatever lies in the store. Without `keys` signatures are not looked at."""
+    of the archive, whatever lies in the store. Without `keys` signatures are not looked at. `on_damage`
+    decides about damaged commits."""
 
     policy: Policy
     store: ObjectStore
     index: CommitIndex
     keys: Keys | None = None
+    on_damage: OnDamage = refuse
 
     def __post_init__(self) -> None:
         self.chain = Chain(self.store, self.policy.identity, self.index.seal, self.keys)
@@ -69,10 +81,18 @@ class ArchivedCommits:
         """Returns the commits that hold something of [start, end), leaving out those that another one has
         taken over (a crash may leave both). `among` these commits, or all that there are."""
         there = self.within(start_ms, end_ms) if among is None else list(among)
-        named = [self._current(commit) for commit in there if commit.may_hold(start_ms, end_ms)]
+        near = (commit for commit in there if commit.may_hold(start_ms, end_ms))
+        named = [manifest for commit in near for manifest in self._undamaged(commit)]
         found = [it for it in named if as_ms(it.first) < end_ms and as_ms(it.last) >= start_ms]
         replaced = {name for manifest in named for name in manifest.replaces}
         return [manifest for manifest in found if manifest.commit not in replaced]
+
+    def _undamaged(self, commit: Commit) -> Iterator[Manifest]:
+        """Yields the manifest of a commit, unless it is damaged or gone, and that is to be left out."""
+        try:
+            yield self._current(commit)
+        except DamagedError as error:
+            self.on_damage(error, commit.name, None)
 
     def _current(self, commit: Commit) -> Manifest:
         """Returns the manifest of a commit. Raises DamagedError where it is gone."""

@@ -47,7 +47,7 @@ class DamagedError(HaltedError):
         self, code: str, place: str, what: str, remedy: str = "Restore the file from a backup of the store"
     ) -> None:
         super().__init__(f"{place}: {what}. Nothing was deleted. {remedy}")
-        self.code = code  # the code of a finding
+        self.code, self.what = code, what  # the code of a finding
         self.place = place  # url of the file, or what names the document
 
 

@@ -59,7 +59,7 @@ def stored(key: str, data: bytes) -> StoredFile:
 def fetch(store: ObjectStore, file: StoredFile) -> bytes:
     """Returns the bytes of a file. Raises DamagedError where it is missing, or not as its manifest says."""
     place = f"{store.url}/{file.key}"
-    with _damage(place):
+    with damage_at(place):
         data = store.get_bytes(file.key, file.bytes)
     found = stored(file.key, data)
     if (found.bytes, found.sha256) != (file.bytes, file.sha256):
@@ -74,12 +74,12 @@ def fetch(store: ObjectStore, file: StoredFile) -> bytes:
 
 def check_file(store: ObjectStore, file: StoredFile) -> None:
     """Raises DamagedError as `fetch` does. Reads the file only where the store can't tell."""
-    with _damage(f"{store.url}/{file.key}"):
+    with damage_at(f"{store.url}/{file.key}"):
         store.check(file.key, file.bytes, file.sha256)
 
 
 @contextmanager
-def _damage(place: str) -> Iterator[None]:
+def damage_at(place: str) -> Iterator[None]:
     """Raises DamagedError where the store does not have a file as it was put there."""
     try:
         yield

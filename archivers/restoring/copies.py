@@ -7,6 +7,7 @@ from typing import Protocol
 
 from pymongo.client_session import ClientSession
 
+from archivers.restoring.damaged import MissingBuckets
 from archivers.restoring.filter import ArchivedBuckets, RestoreFilter
 from archivers.restoring.options import RestoreOptions
 from archivers.restoring.put import Indices
@@ -20,6 +21,12 @@ class ArchivedCopies(Protocol):
     @property
     def histories(self) -> Histories:
         """Returns what finds the versions of a bucket."""
+
+    def begin(self, options: RestoreOptions, wanted: RestoreFilter) -> None:
+        """Raises HaltedError where something that may be wanted is damaged, unless `options` leave it out."""
+
+    def missing(self) -> list[MissingBuckets]:
+        """Returns what was left out."""
 
     def of(
         self, options: RestoreOptions, records: RestoreRecords | None, wanted: RestoreFilter

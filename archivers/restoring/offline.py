@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+from bisect import bisect_right
 from collections.abc import Iterator
 from functools import cached_property, partial
 
@@ -10,6 +10,7 @@ from archivers.context import ArchiveContext
 from archivers.format.archive import OfflineArchive
 from archivers.records.replacements import check_complete
 from archivers.restoring.copies import note_nothing
+from archivers.restoring.damaged import DamageFound, MissingBuckets, check_sound, missing_buckets
 from archivers.restoring.filter import ArchivedBuckets, RestoreFilter
 from archivers.restoring.options import RestoreOptions
 from archivers.restoring.records import RestoreRecords
@@ -27,11 +28,23 @@ class OfflineCopies:
     def __init__(self, context: ArchiveContext, archive: OfflineArchive) -> None:
         self._context = context
         self._archive = archive
+        self._damage = DamageFound()
 
     @cached_property
     def histories(self) -> OfflineHistories:
         """Returns what finds the versions of a bucket."""
         return OfflineHistories(self._archive)
+
+    def begin(self, options: RestoreOptions, wanted: RestoreFilter) -> None:
+        """Asks the store for all files that may be needed, unless what is damaged is to be left out."""
+        if options.skip_damaged:
+            self._archive.on_damage = self._damage
+        else:
+            check_sound(self._archive, wanted)
+
+    def missing(self) -> list[MissingBuckets]:
+        """Returns the damaged sections of commits, and files beside them."""
+        return missing_buckets(self._context, self._archive, self._damage)
 
     def of(
         self, options: RestoreOptions, records: RestoreRecords | None, wanted: RestoreFilter
@@ -53,9 +66,8 @@ class OfflineCopies:
                 and timeseries.timeseries_options(database, options.to) is None
             ):
                 database.create_collection(options.to, timeseries=manifest.timeseries)
-            which = wanted.sections_of(manifest)
-            chosen = itertools.compress(manifest.sections, which)
-            for held, section in zip(archive.sections(manifest, which), chosen, strict=True):
+            for held in archive.sections(manifest, wanted.sections_of(manifest)):
+                section = manifest.sections[bisect_right(manifest.edges, held.positions[0]) - 1]
                 note = partial(records.offline, manifest, held) if records else note_nothing
                 yield ArchivedBuckets(
                     BucketSet(held.batch, manifest.archived_policy),

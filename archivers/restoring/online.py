@@ -7,6 +7,7 @@ from functools import cached_property, partial
 
 from archivers.context import ArchiveContext
 from archivers.restoring.copies import note_nothing
+from archivers.restoring.damaged import MissingBuckets
 from archivers.restoring.filter import ArchivedBuckets, RestoreFilter
 from archivers.restoring.options import RestoreOptions
 from archivers.restoring.records import RestoreRecords
@@ -26,6 +27,13 @@ class OnlineCopies:
     def histories(self) -> OnlineHistories:
         """Returns what finds the versions of a bucket."""
         return OnlineHistories(self._context.database, self._context.policy)
+
+    def begin(self, options: RestoreOptions, wanted: RestoreFilter) -> None:
+        """Checks nothing: damage is found as buckets are read."""
+
+    def missing(self) -> list[MissingBuckets]:
+        """Returns none: nothing is left out."""
+        return []
 
     def of(
         self, options: RestoreOptions, records: RestoreRecords | None, wanted: RestoreFilter

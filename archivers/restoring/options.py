@@ -26,13 +26,14 @@ class RestoreOptions:
     `within`: every bucket with a reading in it. `series`: only those of these series, fields as text. `to`:
     the collection that they go to. `how`: what to do with several versions of a bucket. `pinned_until`: in
     the source they are pinned, so that no run deletes or archives them before then; None: until they are
-    released."""
+    released. `skip_damaged`: to leave out what the archive can't give."""
 
     to: str
     within: TimeRange = EVER
     series: Mapping[str, str] = field(default_factory=dict)
     how: VersionHandling = MERGED
     pinned_until: datetime | None = None
+    skip_damaged: bool = False
 
 
 def check_request(context: ArchiveContext, options: RestoreOptions) -> None:

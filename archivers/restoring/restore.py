@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 
@@ -34,7 +35,7 @@ def restore(context: ArchiveContext, options: RestoreOptions, copies: ArchivedCo
     as `how` says. What is there already and equal stays; a document of the same `_id` that the archive does
     not hold is never written over. Raises UsageError for a target that won't do, BucketwiseError where
     documents are in the way, or lie in another kind of archive than the policy says, HaltedError where the
-    archive is not what it should be.
+    archive is not what it should be; with `skip_damaged` it gives the rest, and reports what is missing.
     """
     check_kind(context.database, context.policy)
     check_request(context, options)
@@ -45,11 +46,12 @@ def restore(context: ArchiveContext, options: RestoreOptions, copies: ArchivedCo
     note = records.settled if records else lambda _plans, _session: None
     target = Target(context.database, policy, options.to, context.guard, options.how, note)
     wanted = RestoreFilter(policy, options.within.start_ms, options.within.end_ms, options.series)
+    copies.begin(options, wanted)
     restoring = _Restoring(context, target, wanted, copies.histories)
     found = copies.of(options, records, wanted)
     with ThreadPoolExecutor(1, "bucketwise-reader") as reader:
         restoring.restore(prefetch(map(wanted.of, found), lambda: True), reader)
-    return restoring.finished()
+    return replace(restoring.finished(), missing=copies.missing())
 
 
 class _Restoring:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from pymongo.client_session import ClientSession
 
+from archivers.restoring.damaged import MissingBuckets
 from archivers.restoring.put import PutResult, check_put, existing_in
 from archivers.restoring.target import Mode, Plan, Target, VersionHandling
 from archivers.restoring.target_state import TargetState, documents_of
@@ -47,6 +48,7 @@ class RestoreReport:
     overflow: int = 0  # overflow documents
     pinned: int = 0  # of the buckets
     versions: int = 0  # older ones of these buckets: merged, left out, or put elsewhere
+    missing: list[MissingBuckets] = field(default_factory=list)  # which the archive could not give
 
 
 @dataclass

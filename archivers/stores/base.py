@@ -126,9 +126,9 @@ class ObjectStore(Protocol):
     def head(self, key: str) -> StoreObject | None:
         """Returns the object's size and time, or None where there is none."""
 
-    def check(self, key: str, size: int, sha256: str) -> None:
-        """Checks that an object still is what was put there. It is read only where the store keeps no SHA-256
-        of it that can be asked for. Raises NotFound, and Corrupt."""
+    def check(self, key: str, size: int | None, sha256: str) -> None:
+        """Checks that an object still is what was put there; `size`: None where it is not known. It is read
+        only where the store keeps no SHA-256 of it that can be asked for. Raises NotFound, and Corrupt."""
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[StoreObject]:
         """Yields the objects whose key starts with `prefix`, which need not end at a `/`, in order of their

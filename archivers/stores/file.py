@@ -106,7 +106,7 @@ class FileStore:
         except NotFound:
             return None
 
-    def check(self, key: str, size: int, sha256: str) -> None:
+    def check(self, key: str, size: int | None, sha256: str) -> None:
         """Reads the object: a directory keeps no checksum, and neither its size nor its time tells that a bit
         has flipped."""
         check_bytes(self.get_bytes(key, size), sha256, f"{self.url}/{key}")

@@ -170,7 +170,7 @@ class S3Store:
         version = found.get("VersionId")
         return StoreObject(key, found["ContentLength"], found["LastModified"], version)
 
-    def check(self, key: str, size: int, sha256: str) -> None:
+    def check(self, key: str, size: int | None, sha256: str) -> None:
         """Asks for the object's size, and for the SHA-256 that the server has computed of it. Reads the
         object where it has none: a server that keeps none, or an object that was uploaded without."""
         place = f"{self.url}/{key}"

@@ -258,7 +258,9 @@ def restore_step(options: RestoreOptions) -> Step:
         counts = {"buckets": report.buckets, "readings": report.readings, "overflow": report.overflow}
         until = options.pinned_until if report.pinned else None
         pinned = {"pinned": report.pinned, "pinned_until": until}
-        return StepResult({"to": options.to, **counts, "versions": report.versions, **pinned})
+        missing = [it._asdict() for it in report.missing]
+        body = {"to": options.to, **counts, "versions": report.versions, **pinned, "missing": missing}
+        return StepResult(body, LEFT_SOMETHING if missing else 0)
 
     pins = options.pinned_until is not None
     return Step("restore", do, by_present=pins, preconditions=OF_READERS)

@@ -100,7 +100,7 @@ class DyingStore:
     def head(self, key: str) -> StoreObject | None:
         return self._do("head", lambda: self.inner.head(key))
 
-    def check(self, key: str, size: int, sha256: str) -> None:
+    def check(self, key: str, size: int | None, sha256: str) -> None:
         self._do("check", lambda: self.inner.check(key, size, sha256))
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[StoreObject]:

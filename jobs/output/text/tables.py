@@ -50,6 +50,22 @@ def table_of_verb(verb: str, results: Sequence[Result]) -> RenderableType:
     return table_of(title, results, *keys, step=verb)
 
 
+def restore_tables(results: Sequence[Result]) -> list[RenderableType]:
+    """Returns what `restore` prints: counts, and what the archive could not give."""
+    missing = [
+        Text(printable(f"{result.policy}: missing: {_missing(it)}"), style="bold red")
+        for result in results
+        for it in result.body.get("missing", [])
+    ]
+    return [table_of_verb("restore", results), *missing]
+
+
+def _missing(it: Body) -> str:
+    receipts = ", ".join(str(receipt["sequence"]) for receipt in it["receipts"]) or "none"
+    lost = f"{it['buckets']:,} buckets of commit {it['commit']}, {it['live']:,} of them still live"
+    return f"{lost}: {it['place']}: {it['reason']}; receipts of deletes: {receipts}"
+
+
 def rollup_tables(results: Sequence[Result]) -> list[RenderableType]:
     """Returns what `rollup` prints."""
     return [_rollup_table(results), *_leftovers(results), *fit_lines(results)]

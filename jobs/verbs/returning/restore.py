@@ -20,7 +20,7 @@ from jobs.clock import parse_range
 from jobs.connect import Document
 from jobs.options import Series, Since, Until, one_policy, parse_series
 from jobs.output.report import Report
-from jobs.output.text.tables import table_of_verb
+from jobs.output.text.tables import restore_tables, table_of_verb
 from jobs.running.runner import Runner, RunOptions, perform
 from jobs.steps.working import UNPIN, restore_step
 from jobs.stopping import interruptible
@@ -30,6 +30,7 @@ EXAMPLES = [
     "bucketwise restore -p iot --since 2018-08-29 --until 2018-08-30 --series deviceid=1234 --to iot",
     "bucketwise restore -p iot --since 2018-08-29 --until 2018-08-30 --to iot --keep-for 30d",
     "bucketwise restore -p ticks --to ticks_back --versions all --versions-to ticks_older",
+    "bucketwise restore -p ticks --to ticks_back --skip-damaged --json",
     "bucketwise unpin -p ticks",
     "bucketwise unpin -p ticks --since 2018-06-30 --until 2018-07-01",
 ]
@@ -59,6 +60,14 @@ KeepFor = Annotated[
         "30d. Default: until `unpin`.",
     ),
 ]
+SkipDamaged = Annotated[
+    bool,
+    typer.Option(
+        "--skip-damaged",
+        help="Restore what is undamaged, and list what the archive can't give (exit 3). Without it, damage "
+        "keeps everything from being restored.",
+    ),
+]
 
 
 def restore(
@@ -71,6 +80,7 @@ def restore(
     versions: Versions = Mode.merged,
     versions_to: VersionsTo = None,
     keep_for: KeepFor = None,
+    skip_damaged: SkipDamaged = False,
 ) -> Report:
     """Bring archived buckets back.
 
@@ -87,9 +97,9 @@ def restore(
     with call.database() as database:
         _confirm(call, database, to)
         how = VersionHandling(versions, versions_to)
-        step = restore_step(RestoreOptions(to, within, wanted, how, pinned_until))
+        step = restore_step(RestoreOptions(to, within, wanted, how, pinned_until, skip_damaged))
         results = Runner.of(call, database, [step], RunOptions(within)).run_all([policy])
-    return Report(call.command, call.now, results, [table_of_verb("restore", results)])
+    return Report(call.command, call.now, results, restore_tables(results))
 
 
 def unpin(call: Call, since: Since = None, until: Until = None) -> Report:

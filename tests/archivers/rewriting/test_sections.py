@@ -24,7 +24,16 @@ from buckets.fields.times import EVER, as_ms
 from config.errors import HaltedError
 from config.policies import Compact
 from config.tables import USUAL_MEMORY, Store
-from tests.archivers.builders import DAY0, LATER, Case, encode, reading, samples_overflow, slots
+from tests.archivers.builders import (
+    DAY0,
+    LATER,
+    Case,
+    encode,
+    raw_documents,
+    reading,
+    samples_overflow,
+    slots,
+)
 from tests.archivers.faults import Crash, DyingStore, Steps, die_in_transactions
 from tests.archivers.harness import Cycle, Standing, expected_rows
 from tests.archivers.moving.test_crash import World
@@ -69,6 +78,22 @@ def in_sections(database: Database[Document], store: Store, name: str) -> Cycle:
     cycle.run(LATER + HOUR)
     assert max(sections_of(cycle)) > 1
     return cycle
+
+
+def test_a_damaged_section_does_not_keep_the_others_from_being_restored(
+    database: Database[Document], file_store: Store
+) -> None:
+    cycle = in_sections(database, file_store, "hours")
+    paths = list(cycle.root.rglob("meta/buckets/*.2.parquet"))
+    paths[0].unlink()
+    with pytest.raises(HaltedError, match="Nothing was restored"):
+        cycle.restore()
+    report = cycle.restore(skip_damaged=True)
+    (missing,) = report.missing
+    assert missing.buckets and missing.live == 0
+    assert len(raw_documents(database, "back")) == report.buckets == 3 * HOURS - missing.buckets
+    held = sum(it["buckets"] for it in missing.receipts)
+    assert missing.buckets <= held < 3 * HOURS  # those of the commits that the section was made from
 
 
 def sections_of(cycle: Cycle) -> list[int]:

@@ -266,6 +266,7 @@ def test_between_copy_and_delete(
             database.drop_collection(name)
         store = file_store.model_copy(update={"url": f"{file_store.url}/{at}"})
         place = Place(database, store, to)
+        place.cycle.root.mkdir()
         met: list[int] = []
 
         def meddles(place: Place = place, met: list[int] = met) -> None:

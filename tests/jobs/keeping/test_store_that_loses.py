@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.jobs.command import Ran
+from tests.jobs.losing import damage
 from tests.jobs.place import MINUTES, NOW, Place
 
+Document = dict[str, Any]
 DATA, BUCKETS = "ticks/data/*/*.parquet", "ticks/meta/buckets/*.parquet"
 
 
@@ -28,4 +31,44 @@ def test_nothing_goes_whose_copy_went_before_it(place: Place, kind: str, flips: 
     for verb in ("run", "plan", "verify", "audit"):
         again = place(verb, "--json", "-p", "ticks")
         assert again.code == 5 and damaged in again.out, verb
+    checked = place("check", "--json", "-p", "ticks")
+    assert checked.code == 1 and damaged in str(checked.policy("ticks")["findings"])
     assert place.database.ticks.count_documents({}) == MINUTES
+
+
+def test_one_damaged_commit_does_not_keep_the_others_from_being_restored(place: Place) -> None:
+    halfway = "2018-07-30T01:30:00Z"  # of the three hours, 30 days later
+    assert [place("run", "-p", "ticks", now=now).code for now in (halfway, NOW)] == [0, 0]
+    (_, last) = sorted(place.folder.glob("store/ticks/meta/manifests/*.json"))
+    (_, receipt) = place("receipts", "-p", "ticks", "--json").policy("ticks")["deletes"]
+    commit = last.stem.partition("_")[2]
+    data, buckets = (
+        next(place.folder.glob(f"store/{it.replace('*.', commit + '.')}")) for it in (DATA, BUCKETS)
+    )
+    for path, flips in ((data, True), (buckets, False), (last, True), (last, False)):
+        check_damaged(place, path, receipt, flips=flips)
+    assert place("restore", "-p", "ticks", "--to", "all", "--skip-damaged").code == 0
+    assert place.database["all"].count_documents({}) == MINUTES
+
+
+def check_damaged(place: Place, path: Path, receipt: Document, *, flips: bool) -> None:
+    """Restores nothing, then what is left, while a file of the commit of this receipt is damaged."""
+    data = path.read_bytes()
+    damage(path, flips=flips)
+    refused = place("restore", "-p", "ticks", "--to", "back", "--json")
+    error = refused.policy("ticks")["error"]
+    assert refused.code == 5 and path.name in error and "--skip-damaged" in error
+    assert "back" not in place.database.list_collection_names()
+    ran = place("restore", "-p", "ticks", "--to", "back", "--json", "--skip-damaged")
+    found = ran.policy("ticks")
+    (missing,) = found["missing"]
+    gone = receipt["buckets"]
+    assert (ran.code, found["buckets"]) == (3, MINUTES - gone)
+    assert place.database.back.count_documents({}) == MINUTES - gone
+    assert (missing["buckets"], missing["live"], missing["receipts"][0]["buckets"]) == (gone, 0, gone)
+    assert path.name in missing["place"] and missing["commit"] in path.name
+    assert [it["sequence"] for it in missing["receipts"]] == [receipt["sequence"]]
+    shown = place("restore", "-p", "ticks", "--to", "back", "--skip-damaged")
+    assert shown.code == 3 and f"missing: {gone}" in shown.out
+    path.write_bytes(data)
+    place.database.back.drop()
