@@ -14,10 +14,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from archivers.context import ArchiveContext
+from archivers.evidence.changed import unmakeable, unreadable
 from archivers.forward import behind
 from archivers.moving.archive import check_collections, check_kind
 from archivers.records.heads import check_heads
+from archivers.records.policies import PolicyRecord
 from config.errors import BucketwiseError, HaltedError
+from config.policies import Policy
 from rollups.progress import COLLECTION as PROGRESS
 
 
@@ -82,6 +85,30 @@ def is_known(context: ArchiveContext) -> Iterator[Problem]:
         yield Problem("policy-renamed", f"{PROGRESS}, {other}", error)
 
 
+def reads_archive(context: ArchiveContext) -> Iterator[Problem]:
+    """Yields a problem where the policy reads buckets by other rules than before, and archived ones break
+    these."""
+    before = _changed_from(context)
+    if before is not None and (fault := unreadable(context, before)):
+        error = HaltedError(f"policy {context.policy.name}: {fault}. Nothing was changed")
+        yield Problem("archive-unreadable", context.policy.collection, error)
+
+
+def can_be_made_anew(context: ArchiveContext) -> Iterator[Problem]:
+    """Yields a problem where series or days are others than before, and summaries stand that can't be made
+    again."""
+    before = _changed_from(context)
+    if before is not None and (fault := unmakeable(context, before)):
+        error = HaltedError(f"policy {context.policy.name}: {fault}. Nothing was changed")
+        yield Problem("summaries-lost", context.policy.collection, error)
+
+
+def _changed_from(context: ArchiveContext) -> Policy | None:
+    """Returns the policy as it was when it ran last; None where it has not changed since."""
+    record = context.state.record
+    return None if record is None or record == PolicyRecord.of(context.policy) else record.policy
+
+
 def has_one_kind(context: ArchiveContext) -> Iterator[Problem]:
     """Yields a problem where the policy has archived to another kind of archive than it says."""
     try:
@@ -120,6 +147,8 @@ OF_ARCHIVES: tuple[Precondition, ...] = (*OF_READERS, has_heads)
 #: Those of whatever changes the archive without the source.
 OF_REWRITERS: tuple[Precondition, ...] = (*OF_ARCHIVES, goes_forward)
 #: Those of a run, in the order in which it asks for them, before it rolls up.
-PRECONDITIONS: tuple[Precondition, ...] = (has_source, *OF_ARCHIVES)
+PRECONDITIONS: tuple[Precondition, ...] = (
+    has_source, *OF_ARCHIVES, reads_archive, can_be_made_anew,
+)  # fmt: skip
 #: All: also those that it asks for once it has rolled up.
 OF_WRITERS: tuple[Precondition, ...] = (*PRECONDITIONS, goes_forward)

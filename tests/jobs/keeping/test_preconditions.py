@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from datetime import timedelta
 from typing import NamedTuple
 
 import pytest
 
 from archivers import preconditions
 from archivers.preconditions import OF_WRITERS
-from tests.jobs.place import POLICIES, Place
+from tests.jobs.place import POLICIES, START, Place
 
 
 class Case(NamedTuple):
@@ -25,6 +26,16 @@ class Case(NamedTuple):
 
 def _other_kind(place: Place) -> None:
     place.write_config(POLICIES.replace('to = "offline"', 'to = "online"\ncollection = "ticks_archive"'))
+
+
+def _summary_without_readings(place: Place) -> None:
+    """Of a day before all others, as where its readings have gone. The policy then has other series."""
+    summary = place.database.ticks_hourly.find_one()
+    assert summary is not None
+    summary["_id"]["start"] = summary["start"] = START - timedelta(days=1)
+    summary["end"] = summary["start"] + timedelta(hours=1)
+    place.database.ticks_hourly.insert_one(summary)
+    place.write_config(POLICIES.replace('["symbol"]', "[]"))
 
 
 CASES: dict[preconditions.Precondition, Case] = {
@@ -44,6 +55,17 @@ CASES: dict[preconditions.Precondition, Case] = {
         "archive-incomplete",
         5,
         "Restore the store from its versions or a backup",
+    ),
+    preconditions.reads_archive: Case(
+        lambda it: it.write_config(
+            POLICIES.replace('model = "slots"', 'model = "reading"').replace('slot = "second"\n', "")
+        ),
+        "archive-unreadable",
+        5,
+        "give documents of another design a policy and a collection of their own",
+    ),
+    preconditions.can_be_made_anew: Case(
+        _summary_without_readings, "summaries-lost", 5, "Put series_fields back; or name new collections"
     ),
     preconditions.goes_forward: Case(
         lambda it: it("hold", "add", "case-17", "-p", "ticks", "--reason", "x", now="2018-09-02"),
