@@ -79,6 +79,13 @@ class PolicyRecords:
         record = self.get(identity)
         return self._archived(identity) if record is None else record.policy
 
+    def standing(self) -> Iterator[Policy]:
+        """Yields the policies as runs have recorded them last, without those that have ended."""
+        for found in self._collection.find({"_id.policy": {"$exists": True}}):
+            record = self._read(found)
+            if record is not None and not self.is_retired(record):
+                yield record.policy
+
     def note(self, policy: Policy) -> PolicyRecord:
         """Records what a policy says now."""
         record = PolicyRecord.of(policy)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from archivers.evidence.series import is_of_series
 from archivers.format.manifest import Manifest
 from archivers.restoring.put import Indices, Note
 from archivers.versions.history import Version, bucket_sets_of
 from buckets.bson.raw import Batch
-from buckets.decoding.decode import BucketSet
-from buckets.fields.selectors import series_text
+from buckets.decoding.decode import BucketSet, decode
+from buckets.fields.selectors import selected
 from buckets.fields.times import FIRST_MS, LAST_MS
 from config.policies import Policy
 
@@ -99,11 +100,15 @@ class RestoreFilter:
         columns, touching = buckets.decoded.columns, buckets.decoded.touching(self.start, self.end)
         if not self.series:  # an empty one may be of none
             return touching
-        names = buckets.policy.series_names
-        named = np.array(
-            [self._matches(dict(zip(names, it, strict=True))) for it in columns.series], np.bool_
-        )
-        return touching & columns.holds(named)
+        if self.series.keys() <= set(buckets.policy.series_names):
+            return touching & columns.holds(selected(columns.series, buckets.policy, self.series))
+        return touching & np.isin(buckets.decoded.units, self._of_series(buckets.batch))
 
-    def _matches(self, values: Mapping[str, Any]) -> bool:
-        return all(series_text(values[name]) == text for name, text in self.series.items() if name in values)
+    def _of_series(self, batch: Batch) -> list[int]:
+        """Returns the buckets of the series as the policy reads them now: where they were archived, it had
+        not all of its series fields yet. What it can't read is looked at by its fields."""
+        decoded = decode(batch, self.policy)
+        named = decoded.columns.holds(selected(decoded.columns.series, self.policy, self.series))
+        others = np.setdiff1d(np.arange(len(batch)), decoded.units).tolist()
+        broken = [i for i in others if is_of_series(self.policy, batch.main[i], self.series)]
+        return [*decoded.units[named].tolist(), *broken]

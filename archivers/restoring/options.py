@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
-
-from pymongo.database import Database
 
 from archivers.context import ArchiveContext
+from archivers.records.policies import PolicyRecords
 from archivers.restoring.target import MERGED, Mode, VersionHandling
 from buckets.fields.selectors import check_selector
 from buckets.fields.times import EVER, TimeRange
 from config.errors import UsageError
 from config.policies import Policy
-
-Document = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -26,7 +22,8 @@ class RestoreOptions:
     `within`: every bucket with a reading in it. `series`: only those of these series, fields as text. `to`:
     the collection that they go to. `how`: what to do with several versions of a bucket. `pinned_until`: in
     the source they are pinned, so that no run deletes or archives them before then; None: until they are
-    released. `skip_damaged`: to leave out what the archive can't give."""
+    released. `skip_damaged`: to leave out what the archive can't give. `others`: the other policies of the
+    file, into whose collections nothing is restored."""
 
     to: str
     within: TimeRange = EVER
@@ -34,6 +31,7 @@ class RestoreOptions:
     how: VersionHandling = MERGED
     pinned_until: datetime | None = None
     skip_damaged: bool = False
+    others: Sequence[Policy] = ()
 
 
 def check_request(context: ArchiveContext, options: RestoreOptions) -> None:
@@ -42,10 +40,10 @@ def check_request(context: ArchiveContext, options: RestoreOptions) -> None:
     check_selector(policy, options.series)
     if policy.archiving is None:
         raise UsageError(f"policy {policy.name} archives nothing, so there is nothing to restore")
-    _check_collection(context.database, policy, "--to", options.to)
+    _check_collection(context, options.others, "--to", options.to)
     _check_versions(policy, options.to, how)
     if how.aside is not None:
-        _check_collection(context.database, policy, "--versions-to", how.aside)
+        _check_collection(context, options.others, "--versions-to", how.aside)
 
 
 def _check_versions(policy: Policy, to: str, how: VersionHandling) -> None:
@@ -67,17 +65,34 @@ def _check_versions(policy: Policy, to: str, how: VersionHandling) -> None:
         )
 
 
-def _check_collection(database: Database[Document], policy: Policy, option: str, to: str) -> None:
-    taken: list[str | None] = list(policy.rollup.targets.values()) if policy.rollup else []
-    if policy.archive_collections is not None:
-        taken += policy.archive_collections
-    if policy.overflow is not None:
-        taken.append(policy.overflow.collection)
-    if to in taken or to.startswith(("system.", "bucketwise_")) or not to or "$" in to:
+def _check_collection(context: ArchiveContext, others: Sequence[Policy], option: str, to: str) -> None:
+    database, policy = context.database, context.policy
+    if to in _written(policy) or to.startswith(("system.", "bucketwise_")) or not to or "$" in to:
         remedy = "name the source or a new collection"
         raise UsageError(f"{option} {to}: buckets can't be restored there; {remedy}")
+    if to != policy.collection:
+        _check_not_anothers(context, others, option, to)
     found = next(iter(database.list_collections(filter={"name": to})), None)
     wanted = "timeseries" if policy.model == "timeseries" else "collection"
     if found is not None and found["type"] != wanted:
         needed = "a native time-series collection" if wanted == "timeseries" else "an ordinary collection"
         raise UsageError(f"{option} {to}: it is a {found['type']}; this policy's buckets need {needed}")
+
+
+def _written(policy: Policy) -> list[str | None]:
+    """Returns the collections of a policy other than its source."""
+    targets = list(policy.rollup.targets.values()) if policy.rollup else []
+    overflow = [policy.overflow.collection] if policy.overflow is not None else []
+    return [*targets, *(policy.archive_collections or ()), *overflow]
+
+
+def _check_not_anothers(context: ArchiveContext, others: Sequence[Policy], option: str, to: str) -> None:
+    """Raises UsageError where a collection is another policy's, of this file or as records tell: it would
+    count, archive and delete what is restored there."""
+    recorded = PolicyRecords(context.database, context.store, context.keys).standing()
+    for other in (*others, *recorded):
+        if other.identity != context.policy.identity and to in (other.collection, *_written(other)):
+            raise UsageError(
+                f"{option} {to}: policy {other.name} works on this collection, and would take what is "
+                "restored there for its own. Name a new collection, or the source of this policy"
+            )

@@ -97,7 +97,8 @@ def restore(
     with call.database() as database:
         _confirm(call, database, to)
         how = VersionHandling(versions, versions_to)
-        step = restore_step(RestoreOptions(to, within, wanted, how, pinned_until, skip_damaged))
+        others = tuple(call.settings.policies.values())
+        step = restore_step(RestoreOptions(to, within, wanted, how, pinned_until, skip_damaged, others))
         results = Runner.of(call, database, [step], RunOptions(within)).run_all([policy])
     return Report(call.command, call.now, results, restore_tables(results))
 

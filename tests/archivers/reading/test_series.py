@@ -465,6 +465,7 @@ def test_series_of_any_types_are_found_as_by_plain_python(
     def check(rows: list[tuple[Any, Any, int, float]], others: list[str], is_merged: bool, last: int) -> None:
         database.client.drop_database(database.name)
         folder = tmp_path / uuid.uuid4().hex
+        folder.mkdir()
         documents = [
             {
                 "_id": i,
