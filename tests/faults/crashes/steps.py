@@ -86,6 +86,7 @@ _ONLINE_RUN, _RECEIPTS = "archivers.moving.online:OnlineRun.", "archivers.record
 _MERGING, _KEPT = "archivers.versions.merging:Merging.", "archivers.versions.kept:KeptVersions."
 _SUPERSEDED = "archivers.versions.superseded:Superseded."
 _CHAIN, _DELETIONS = "archivers.format.chain:Chain.", "archivers.records.deletions:Deletions."
+_POLICIES = "archivers.records.policies:PolicyRecords."
 _BACKFILL = "rollups.rolling.backfill:Backfill."
 _PROGRESS, _DRAIN = "rollups.progress:", "rollups.changes.drain:"
 _QUARANTINE, _TARGETS = "rollups.rolling.quarantine:Quarantine.", "rollups.summaries.targets:"
@@ -126,6 +127,8 @@ STEPS = (
     Step("old entries removed", "mongo delete bucketwise_runs", _LEDGER + "remove_old", _IDLE),
     Step("lease released", "mongo update bucketwise_lease release", _LEASE + "__exit__", _ALL),
     Step("report", "report", "jobs.execute:emit", _ALL),
+    Step("others looked for", "mongo distinct bucketwise_receipts", _POLICIES + "departed", ("first run",)),
+    Step("policy noted", "mongo update bucketwise_progress policy", _POLICIES + "note", ("first run",)),
     # Roll-up
     Step("progress read", "mongo find bucketwise_progress", _PROGRESS + "load", ("roll-up", "offline")),
     Step(

@@ -94,6 +94,17 @@ def test_a_collection_that_does_not_exist_fails_a_run_unless_it_may_be_missing(p
     assert [place(verb).code for verb in ("check", "plan", "run")] == [0, 0, 0]
 
 
+def test_a_mistyped_database_claims_nothing(place: Place) -> None:
+    """The right one goes on once it is mended."""
+    right = place.config.read_text()
+    place.config.write_text(right.replace(place.database.name, f"{place.database.name}_"))
+    assert [place(verb).code for verb in ("plan", "run")] == [1, 1]
+    assert list((place.folder / "store").iterdir()) == []
+    place.config.write_text(right)
+    assert place("run").code == 0
+    place.database.client.drop_database(f"{place.database.name}_")
+
+
 def _source_is_view(database: Db) -> None:
     database.ticks.drop()
     database.command("create", "ticks", viewOn="iot", pipeline=[])
