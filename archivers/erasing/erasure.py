@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from archivers.erasing.matcher import TextMatcher
-from archivers.evidence.series import is_of_series
 from buckets.bson.raw import Batch
 from buckets.decoding.decode import decode
 from buckets.fields.selectors import Selector, check_selector, selected
 from buckets.fields.times import TimeRange
+from buckets.models.asked import is_of_series
 from buckets.models.covered import covered_span
 from config.errors import UsageError
 from config.policies import Policy

@@ -16,7 +16,6 @@ import numpy as np
 from bson.objectid import ObjectId
 
 from archivers.context import ArchiveContext
-from archivers.evidence.series import is_of_series
 from archivers.format.archive import OfflineArchive
 from archivers.records.receipts import live_of
 from archivers.versions.history import History, OfflineHistories, OnlineHistories, Version, one_of
@@ -25,6 +24,7 @@ from buckets.bson.raw import Batch
 from buckets.decoding.decode import decode
 from buckets.fields.selectors import Selector, selector_query
 from buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, as_ms
+from buckets.models.asked import is_of_series
 from buckets.models.covered import covered_span
 from buckets.models.slots import length_ms
 from config.policies import Policy

@@ -13,7 +13,6 @@ from pymongo.client_session import ClientSession
 
 from archivers.context import ArchiveContext
 from archivers.evidence.grid import Counts, Grid, Tally
-from archivers.evidence.series import is_of_series
 from archivers.evidence.summary_counts import SummaryCounter, SummaryCounts
 from archivers.expiring.online import tombstones_of
 from archivers.expiring.rule import RetentionRule
@@ -26,6 +25,7 @@ from buckets.bson.raw import Batch
 from buckets.decoding.decode import Decoded, decode
 from buckets.fields.selectors import Selector, selector_query
 from buckets.fields.times import as_ms
+from buckets.models.asked import is_of_series
 from buckets.models.covered import covered_span
 from buckets.source import Source
 from rollups.holds import Holds

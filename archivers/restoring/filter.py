@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from archivers.evidence.series import is_of_series
 from archivers.format.manifest import Manifest
 from archivers.restoring.put import Indices, Note
 from archivers.versions.history import Version, bucket_sets_of
@@ -17,6 +16,7 @@ from buckets.bson.raw import Batch
 from buckets.decoding.decode import BucketSet, decode
 from buckets.fields.selectors import selected
 from buckets.fields.times import FIRST_MS, LAST_MS
+from buckets.models.asked import is_of_series
 from config.policies import Policy
 
 
