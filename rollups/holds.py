@@ -21,7 +21,8 @@ from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
 from buckets.fields.selectors import Selector, summary_query
-from buckets.fields.times import FIRST_MS, LAST_MS, TimeRange
+from buckets.fields.times import FIRST_MS, LAST_MS, TimeRange, as_ms
+from config.errors import HaltedError
 from rollups.guarded import majority
 
 COLLECTION = "bucketwise_holds"
@@ -46,17 +47,27 @@ class Hold:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Hold:
-        """Returns the hold that a document of `bucketwise_holds` describes."""
-        return cls(
-            document["_id"]["name"],
-            {it["field"]: it["value"] for it in document["series"]},
-            TimeRange(document["since"], document["until"]),
-            document["reason"],
-            document["placed_at"],
-            document["by"],
-            document["freeze"],
-            document["salt"],
-        )
+        """Returns the hold that a document of `bucketwise_holds` describes. Raises HaltedError where it is
+        none: what it covers is not known."""
+        name = document["_id"]["name"]
+        try:
+            for bound in ("since", "until"):
+                _ = document[bound] and as_ms(document[bound])
+            return cls(
+                name,
+                {str(it["field"]): str(it["value"]) for it in document["series"]},
+                TimeRange(document["since"], document["until"]),
+                str(document["reason"]),
+                document["placed_at"],
+                str(document["by"]),
+                bool(document["freeze"]),
+                bytes(document["salt"]),
+            )
+        except (KeyError, TypeError, AttributeError):
+            raise HaltedError(
+                f"{COLLECTION}, {name}: it does not have the form of a hold, so that what it covers is not "
+                f"known. Nothing was changed. Restore {COLLECTION} from a backup, or place the hold again"
+            ) from None
 
     @property
     def freeze_reason(self) -> str:

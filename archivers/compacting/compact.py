@@ -22,8 +22,8 @@ from archivers.moving.archive import recover
 from archivers.moving.known import KnownCopies
 from archivers.moving.offline import OfflineRun
 from archivers.records.days import CommitDays
+from archivers.records.faults import record_fault
 from archivers.records.receipts import commit_of
-from archivers.records.replacements import record_fault
 from archivers.recovering.commits import CommitRegistry
 from archivers.run import ArchiveRun
 from buckets.bson.raw import Batch

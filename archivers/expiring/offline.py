@@ -20,9 +20,9 @@ from archivers.expiring.sealed import check_tombstone, record_placed
 from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Manifest
 from archivers.format.writing import Maker
+from archivers.records.faults import record_fault
 from archivers.records.heads import with_replaced
 from archivers.records.receipts import commit_of
-from archivers.records.replacements import record_fault
 from archivers.recovering.commits import CommitRegistry
 from archivers.run import ArchiveRun
 from archivers.writes.held import may_cover

@@ -12,8 +12,9 @@ from pymongo.client_session import ClientSession
 
 from archivers.format.keys import Keys
 from archivers.records.deletions import Deletions
+from archivers.records.faults import record_fault
 from archivers.records.receipts import CODEC, Receipts
-from archivers.records.replacements import record_fault, sealed_receipt
+from archivers.records.replacements import sealed_receipt
 
 Document = dict[str, Any]
 PLACED, LIFTED = "tombstones", "undelete"

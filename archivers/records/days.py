@@ -9,6 +9,7 @@ from typing import Any
 
 import bson
 
+from archivers.records.faults import shaped
 from archivers.records.receipts import Receipts
 
 Document = dict[str, Any]
@@ -32,7 +33,8 @@ class CommitDays:
     def commits_of(self, day: int) -> list[Document]:
         """Returns the receipts of current commits that begin on a UTC day."""
         query = {**self._receipts.is_current, "first_day": day}
-        return list(self._receipts.collection.find(query, {"live": 0, "parts": 0}))
+        found = self._receipts.collection.find(query, {"live": 0, "parts": 0})
+        return [shaped(it, left_out=frozenset({"live", "parts"})) for it in found]
 
     def note_compacted(self, names: Sequence[str]) -> None:
         """Records that a compaction has looked at these commits, and left them as they are."""

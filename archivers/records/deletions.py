@@ -21,9 +21,11 @@ from bson.binary import Binary, UuidRepresentation
 from numpy.typing import NDArray
 from pymongo import DESCENDING
 from pymongo.client_session import ClientSession
+from pymongo.errors import DuplicateKeyError
 
 from archivers.format.keys import Keys
 from archivers.format.manifest import LastReceipt, Manifest
+from archivers.records.faults import record_fault
 from archivers.records.identity import RunIdentity
 from archivers.records.pins import SIZE, fingerprint
 from archivers.records.receipt_files import ReceiptFiles, chained, seal_of
@@ -150,7 +152,12 @@ class Deletions:
         }
         seal = seal_of(receipt)
         signed = {**receipt, "sha256": seal, "signature": self._keys.sign(seal)}
-        self._receipts.collection.insert_one(signed, session=session)
+        try:
+            self._receipts.collection.insert_one(signed, session=session)
+        except DuplicateKeyError:
+            raise record_fault(
+                LAST, f"it does not name the last receipt: there is a number {sequence}"
+            ) from None
         recorded = last.recorded.after(kind, sequence, self._now)._asdict()
         found = {"kind": "last", "sequence": sequence, "sha256": seal, **recorded}
         self._receipts.update(LAST, {"$set": found}, session)

@@ -17,6 +17,7 @@ from archivers.format.chain import Chain
 from archivers.format.checkpoint import CheckpointRecord
 from archivers.format.manifest import DamagedError, Link, Manifest
 from archivers.format.names import Commit, commit_at
+from archivers.records.faults import reading
 from archivers.records.receipts import Receipts, commit_of
 from config.errors import HaltedError
 
@@ -68,11 +69,12 @@ def heads_of(found: Document | None) -> Heads | None:
     """Returns the heads, as the document `HEADS` of the receipts tells them; None without one."""
     if found is None:
         return None
-    links = tuple(Link(**link) for link in found["commits"])
-    made = found.get("checkpoint")
-    checkpoint = CheckpointRecord(**made) if made else None
-    lost, damaged = frozenset(found.get("lost", ())), tuple(found.get("damaged", ()))
-    return Heads(found["sequence"], links, lost, checkpoint, damaged)
+    with reading(HEADS):
+        links = tuple(Link(**link) for link in found["commits"])
+        made = found.get("checkpoint")
+        checkpoint = CheckpointRecord(**made) if made else None
+        lost, damaged = frozenset(found.get("lost", ())), tuple(found.get("damaged", ()))
+        return Heads(found["sequence"], links, lost, checkpoint, damaged)
 
 
 def heads_update(receipts: Receipts, manifest: Manifest) -> UpdateOne:
@@ -105,10 +107,11 @@ def _known_types(manifest: Manifest) -> Document:
 def types_of(found: Document | None, fields: Sequence[str]) -> dict[str, str] | None:
     """Returns the types of the series columns, as the document `HEADS` tells them; None where it knows of no
     commit with these fields."""
-    for pairs in found.get("types", ()) if found else ():
-        types = {str(name): str(kind) for name, kind in pairs}
-        if types.keys() == set(fields):
-            return {name: types[name] for name in fields}
+    with reading(HEADS):
+        for pairs in found.get("types", ()) if found else ():
+            types = {str(name): str(kind) for name, kind in pairs}
+            if types.keys() == set(fields):
+                return {name: types[name] for name in fields}
     return None
 
 

@@ -51,6 +51,9 @@ def check_deletions(
     elif last is not None and checker.seals.get(last.sequence) != last.sha256:
         what = f"the last receipt was number {last.sequence}, and it is missing, or has been replaced"
         yield DamagedError("receipt-missing", f"{COLLECTION}, {LAST}", what, _REMEDY)
+    elif last is not None and (last_receipt(receipts) or last).sequence < checker.sequence:
+        what = f"it names receipt {last.sequence}, and there are later ones"
+        yield DamagedError("receipt-differs", f"{COLLECTION}, {LAST}", what, _REMEDY)
     elif found and "latest" in found and recorded_in(receipts, found) != checker.times[found["sequence"]]:
         what = "the latest time that it tells is not that of the receipts"
         yield DamagedError("receipt-differs", f"{COLLECTION}, {LAST}", what, _REMEDY)

@@ -21,6 +21,7 @@ from pymongo.client_session import ClientSession
 
 from archivers.format.manifest import DamagedError
 from archivers.format.names import receipts_key
+from archivers.records.faults import reading
 from archivers.records.receipts import CODEC, Receipts
 from archivers.stores.base import Corrupt, NotFound, ObjectStore
 from config.errors import HaltedError
@@ -68,7 +69,8 @@ class ReceiptFiles:
     def listed(self) -> list[ReceiptFile]:
         """Returns the files in order, as MongoDB names them."""
         found = self._receipts.get(MOVED) or {}
-        return [ReceiptFile(**it) for it in found.get("files", ())]
+        with reading(MOVED):
+            return [ReceiptFile(**it) for it in found.get("files", ())]
 
     def place(self, file: ReceiptFile) -> str:
         """Returns the place of the file, for messages."""

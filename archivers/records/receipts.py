@@ -28,15 +28,17 @@ from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.database import Database
 
-from archivers.format.manifest import DamagedError, Manifest
+from archivers.format.manifest import Manifest
 from archivers.format.names import Commit, commit_at
+from archivers.records.faults import COLLECTION as COLLECTION
+from archivers.records.faults import reading, record_fault, shaped
 from buckets.bson.raw import LOSSLESS, Docs, without_uuid
 from buckets.bson.types import DECODED
 from config.errors import HaltedError
 from rollups.guarded import majority
 
-COLLECTION = "bucketwise_receipts"
 _PAGE = 1000
+_LIVE = frozenset({"live"})
 #: States of online receipts: later versions of archived buckets were copied; were merged with these.
 MERGING, MERGED = "merging", "merged"
 #: States of an offline commit that another one has taken over: it is dropped next; or it stays in the store
@@ -97,7 +99,7 @@ class Receipts:
         """Returns those of these few receipts that are there, by name."""
         wanted = {"$in": [self.identity(name) for name in names]}
         found = self.collection.find({"_id": wanted}, session=session)
-        return {document["_id"]["name"]: document for document in found}
+        return {document["_id"]["name"]: shaped(document) for document in found}
 
     def update(
         self, name: str, update: Document | list[Document], session: ClientSession | None = None
@@ -172,7 +174,8 @@ class Receipts:
         """Yields the receipts in a state. Those of offline commits must be registered."""
         whole = {"seal": {"$exists": True}} if kind == "offline" else {}
         query = {"_id.policy": self.policy, "state": state, "kind": kind, **whole}
-        yield from self._queryable.find(query, {"live": 0}).sort("_id")
+        for found in self._queryable.find(query, {"live": 0}).sort("_id"):
+            yield shaped(found, left_out=_LIVE)
 
     def numbered(self, after: int, query: Document | None = None, most: int = 0) -> Iterator[Document]:
         """Yields the receipts of deletes, and other numbered ones, after this number; at most `most` of them,
@@ -193,7 +196,7 @@ class Receipts:
     def policies(self) -> dict[str, str]:
         """Returns the policy texts that receipts of deletes refer to, by their SHA-256."""
         found = self.collection.find({"_id.policy": self.policy, "kind": "policy"})
-        return {document["_id"]["name"].removeprefix("policy-"): document["text"] for document in found}
+        return {it["_id"]["name"].removeprefix("policy-"): str(it.get("text")) for it in found}
 
     def owner(self) -> str:
         """Returns a random id of this database, made once, since others may archive to the same place."""
@@ -204,7 +207,7 @@ class Receipts:
             return_document=ReturnDocument.AFTER,
         )
         assert found is not None
-        return str(found["owner"])
+        return str(shaped(found)["owner"])
 
     def other_kind(self, to: str) -> str | None:
         """Returns the archive ("offline", "online") that was written to and is not `to`; or None."""
@@ -307,7 +310,8 @@ class Receipts:
 
 def commit_of(receipt: Document) -> Commit | None:
     """Returns the commit that a receipt names; None where it is no name of a commit."""
-    return commit_at(receipt["_id"]["name"], receipt["sequence"], receipt["seal"])
+    with reading(receipt["_id"]["name"]):
+        return commit_at(receipt["_id"]["name"], int(receipt["sequence"]), str(receipt["seal"]))
 
 
 def live_of(receipt: Document | None, buckets: int) -> NDArray[np.bool_]:
@@ -319,9 +323,7 @@ def live_of(receipt: Document | None, buckets: int) -> NDArray[np.bool_]:
     except (zlib.error, TypeError):
         bits = np.zeros(0, dtype=np.uint8)
     if len(bits) != (buckets + 7) // 8:
-        place = f"{COLLECTION}, {receipt['_id']['name']}"
-        remedy = f"Restore {COLLECTION} from a backup, or find out who changed it"
-        raise DamagedError("record-differs", place, "it does not say which buckets may be live", remedy)
+        raise record_fault(receipt["_id"]["name"], "it does not say which buckets may be live")
     return np.unpackbits(bits, count=buckets).astype(np.bool_)
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from pymongo.client_session import ClientSession
 
 from archivers.format.manifest import Manifest
+from archivers.records.faults import reading
 from archivers.records.receipt_files import ReceiptFiles
 from archivers.records.receipts import Receipts
 
@@ -53,7 +54,8 @@ def recorded_in(receipts: Receipts, last: Document | None, session: ClientSessio
     if last is None:
         return Recorded()
     if "latest" in last:
-        return Recorded(last["latest"], last["lifted"])
+        with reading(LAST):
+            return Recorded(last["latest"], int(last["lifted"]))
     span = {"$gt": receipts.identity("delete-"), "$lt": receipts.identity("delete.")}
     group = {"$group": {"_id": None, "latest": {"$max": "$at"}}}
     found = receipts.collection.aggregate([{"$match": {"_id": span}}, group], session=session)

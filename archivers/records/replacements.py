@@ -8,6 +8,7 @@ from typing import Any
 from archivers.format.archive import OfflineArchive
 from archivers.format.keys import Keys
 from archivers.format.manifest import DamagedError
+from archivers.records.faults import REMEDY, record_fault
 from archivers.records.heads import link_of
 from archivers.records.receipt_files import seal_of
 from archivers.records.receipts import CODEC, COLLECTION, HELD, REPLACED, Receipts, commit_of
@@ -16,12 +17,6 @@ from archivers.records.unregistered import KnownFences, unregistered
 Document = dict[str, Any]
 #: Kinds of the receipts which say that a commit has ended: its time was over, or nothing was left in it.
 EXPIRED, EMPTIED = "expire", "emptied"
-_REMEDY = f"Restore {COLLECTION} from a backup, or find out who changed it"
-
-
-def record_fault(name: str, what: str) -> DamagedError:
-    """Returns the error for the record of a commit that is not as the archive says."""
-    return DamagedError("record-differs", f"{COLLECTION}, {name}", what, _REMEDY)
 
 
 def check_replaced(receipts: Receipts, archive: OfflineArchive, record: Document, keys: Keys) -> None:
@@ -56,7 +51,7 @@ def sealed_receipt(receipt: Document, keys: Keys) -> Document:
     be."""
     place = f"{COLLECTION}, {receipt['_id']['name']}"
     if seal_of(receipt) != receipt.get("sha256"):
-        raise DamagedError("receipt-differs", place, "it does not match its own SHA-256", _REMEDY)
+        raise DamagedError("receipt-differs", place, "it does not match its own SHA-256", REMEDY)
     keys.check(receipt["sha256"], receipt.get("signature"), place)
     return receipt
 

@@ -11,13 +11,14 @@ from archivers.format.checkpoint import Checkpoint
 from archivers.format.manifest import DamagedError, LastReceipt, Manifest
 from archivers.format.names import Commit, owner_key
 from archivers.records.checkpoints import last_checkpoint, unreached
-from archivers.records.heads import Heads, check_heads, check_none_reappeared, read_heads
+from archivers.records.faults import record_fault
+from archivers.records.heads import HEADS, Heads, check_heads, check_none_reappeared, read_heads, types_of
 from archivers.records.receipt_checks import Ranges
 from archivers.records.receipts import COLLECTION, Receipts
 from archivers.records.unregistered import unregistered
 from archivers.stores.base import Corrupt, NotFound
 from archivers.verifying.receipts import verify_receipts
-from archivers.verifying.records import check_record, revived, unfounded
+from archivers.verifying.records import check_record, returned, revived, unfounded
 from archivers.verifying.report import Damage, IntactCommit, VerifiedRecords, VerifyReport
 from archivers.versions.superseded import Superseded
 from buckets.fields.times import EVER, TimeRange
@@ -78,7 +79,7 @@ def _verify_all(verifier: _Verifier) -> None:
     report.add(*Superseded(archive).damaged(), *unfounded(context, archive))
     deleted: dict[str, Ranges] = {name: [] for name in sorted(verifier.open_ones)}
     verify_receipts(context, report, named, deleted)
-    report.add(*revived(context, archive, deleted))
+    report.add(*revived(context, archive, deleted), *returned(context.receipts, verifier.replaced))
 
 
 @dataclass
@@ -97,6 +98,7 @@ class _Verifier:
     seen: set[str] = field(default_factory=set)  # commits
     done: dict[str, IntactCommit] = field(default_factory=dict)  # those of them that are as they should be
     open_ones: set[str] = field(default_factory=set)  # those that have buckets which may be live
+    replaced: dict[str, int] = field(default_factory=dict)  # what they took over: name -> number of the newer
 
     def verify_range(self) -> None:
         self._verify_heads()
@@ -137,6 +139,8 @@ class _Verifier:
         except HaltedError as error:
             self.report.bad.append(Damage("chain-broken", COLLECTION, str(error)))
         heads = read_heads(receipts)
+        if heads is not None and heads.sequence != max((it.sequence for it in heads.links), default=0):
+            self.report.add(record_fault(HEADS, "the number is not that of the last of its commits"))
         if heads is not None:
             _verify_owner(receipts, self.archive, self.report)
         return heads
@@ -197,6 +201,10 @@ class _Verifier:
             check_record(record, manifest)
             if record["state"] == "open":
                 self.open_ones.add(manifest.commit)
+            self.replaced.update(dict.fromkeys(manifest.replaces, manifest.sequence))
+            heads = self.context.receipts.get(HEADS)
+            if heads and types_of(heads, list(manifest.series_types)) != manifest.series_types:
+                raise record_fault(HEADS, "it does not tell the types of the columns of a commit")
 
 
 def _verify_owner(receipts: Receipts, archive: OfflineArchive, report: VerifyReport) -> None:
@@ -204,7 +212,7 @@ def _verify_owner(receipts: Receipts, archive: OfflineArchive, report: VerifyRep
     owner = receipts.get("owner")
     try:
         found = archive.store.get_bytes(owner_key(archive.policy.identity))
-        if owner is not None and owner["owner"].encode() not in found:
+        if owner is None or f'"{owner["owner"]}"'.encode() not in found:
             fault = "it names another database as the owner of this archive"
             report.add(DamagedError("part-differs", place, fault))
     except NotFound:

@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from archivers.context import ArchiveContext
 from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import DamagedError, Manifest
-from archivers.records.receipts import HELD, REPLACED, facts_of, live_of
-from archivers.records.replacements import check_replaced, record_fault
+from archivers.records.faults import record_fault
+from archivers.records.heads import link_of
+from archivers.records.receipts import HELD, REPLACED, Receipts, commit_of, facts_of, live_of
+from archivers.records.replacements import check_replaced
 from archivers.stores.base import NotFound
 from buckets.fields.times import as_ms
 
@@ -43,12 +45,26 @@ def _is_same(found: Any, wanted: Any) -> bool:
 def unfounded(context: ArchiveContext, archive: OfflineArchive) -> Iterator[DamagedError]:
     """Yields an error for each record of a replaced commit that nothing sealed supports."""
     receipts = context.receipts
-    for record in list(receipts.replaced()):
+    for name in [it["_id"]["name"] for it in receipts.replaced()]:
         try:
-            check_replaced(receipts, archive, record, context.keys)
+            record = receipts.get(name)
+            if record is not None and record.get("state") in (REPLACED, HELD):
+                check_replaced(receipts, archive, record, context.keys)
+                commit = commit_of(record)
+                assert commit is not None  # its manifest has been read
+                check_record(record, archive.chain.link(link_of(commit)))
         except DamagedError as error:
-            if (receipts.get(record["_id"]["name"]) or {}).get("state") == record["state"]:
+            if (receipts.get(name) or {}).get("state") in (REPLACED, HELD):
                 yield error  # else a concurrent run has gone on with it
+
+
+def returned(receipts: Receipts, replaced: Mapping[str, int]) -> Iterator[DamagedError]:
+    """Yields an error for each record which says that a commit must be there, and another one has taken it
+    over. `replaced`: the number of the manifest that did so, by the name of the commit."""
+    for name, commit in receipts.registered(receipts.current(list(replaced))).items():
+        if commit.sequence < replaced[name]:
+            what = "it says that the commit must be there, and another one has taken it over"
+            yield record_fault(name, what)
 
 
 def revived(

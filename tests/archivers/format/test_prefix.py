@@ -157,7 +157,7 @@ def test_a_forged_manifest_names_only_files_of_its_commit(cycle: Cycle, tmp_path
         forge(manifest, change)
         before = snapshot(tmp_path)
         assert [bad.code for bad in cycle.verify().bad] == ["part-differs"], what
-        with pytest.raises(DamagedError):
+        with pytest.raises(HaltedError):
             cycle.restore("back")
         # A run would take a commit out that a receipt says is replaced, and looks into one that has none.
         for state in ("replaced", None):
@@ -264,7 +264,7 @@ def test_a_file_that_is_a_link_is_damage(cycle: Cycle, kind: str, tmp_path: Path
     path.symlink_to(moved)
     (bad,) = cycle.verify().bad
     assert bad.code == "part-differs" and "symbolic link" in bad.message
-    with pytest.raises(DamagedError, match="symbolic link"):
+    with pytest.raises(HaltedError, match="symbolic link"):
         cycle.restore("back")
     assert moved.exists()
 
@@ -275,7 +275,7 @@ def test_a_folder_that_is_a_link_is_not_entered(cycle: Cycle, folder: str, tmp_p
     moved = path.rename(tmp_path / "outside" / "moved")
     path.symlink_to(moved)
     before = snapshot(tmp_path)
-    with pytest.raises((DamagedError, Corrupt)) as error:
+    with pytest.raises((HaltedError, Corrupt)) as error:
         cycle.restore("back")
     assert error.value.exit_code == 5 and "symbolic link" in str(error.value)
     cycle.load()

@@ -1,0 +1,59 @@
+"""Records in MongoDB that are not as they were written: what is wrong with one is named, and nothing is done
+because of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+from archivers.format.manifest import DamagedError
+
+COLLECTION = "bucketwise_receipts"
+REMEDY = f"Restore {COLLECTION} from a backup, or find out who changed it"
+Document = dict[str, Any]
+Shape = dict[str, type]
+#: What records must have to be used at all, by their names.
+_NAMED: dict[str, Shape] = {
+    "heads": {"sequence": int, "commits": list},
+    "last": {"sequence": int, "sha256": str},
+    "moved": {"files": list},
+    "begun": {"seals": list},
+    "owner": {"owner": str},
+}
+#: Those of registered commits. What they say is held against manifests.
+_OF_COMMIT: Shape = {
+    "state": str, "sequence": int, "seal": str, "live": bytes, "days": list,
+    "first": datetime, "last": datetime, "copied": datetime, "first_day": int, "kin": str,
+    "buckets": int, "readings": int, "bytes": int, "documents_bytes": int,
+}  # fmt: skip
+
+
+def record_fault(name: str, what: str) -> DamagedError:
+    """Returns the error for a record that is not as it was written."""
+    return DamagedError("record-differs", f"{COLLECTION}, {name}", what, REMEDY)
+
+
+@contextmanager
+def reading(name: str) -> Iterator[None]:
+    """Raises DamagedError where what is read of a record does not have its form."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise record_fault(name, "it does not have the form of such a record") from None
+
+
+def shaped(record: Document, *, left_out: frozenset[str] = frozenset()) -> Document:
+    """Returns a record. Raises DamagedError where it does not have the form of such a record. `left_out`:
+    what was not asked for."""
+    name = str(record["_id"]["name"])
+    shape = _NAMED.get(name, {})
+    if shape and record.get("kind") != name:
+        raise record_fault(name, f"its kind is {record.get('kind')!r}")
+    if record.get("kind") == "offline" and "seal" in record:
+        shape = _OF_COMMIT
+    for key, kind in shape.items():
+        if key not in left_out and not isinstance(record.get(key), kind):
+            raise record_fault(name, f"{key} is missing, or no such value")
+    return record
