@@ -11,6 +11,7 @@ from pymongo.client_session import ClientSession
 
 from archivers.erasing.erasure import Erasure, Selected
 from archivers.erasing.work import ErasureWork, names_of
+from archivers.records.copies import record_gone
 from archivers.records.online_heads import OnlineHeads
 from archivers.records.receipts import MERGED, MERGING
 from archivers.versions.kept import KeptVersions
@@ -103,6 +104,7 @@ class CollectionEraser:
             work.release(ids, session)
         else:
             OnlineHeads(database, work.context.policy).subtract(erased, session)
+            record_gone(work.context.deletions, place.collection, erased.main.raw_ids, session)
             for state in ("copied", MERGING, MERGED):
                 work.context.receipts.pull(ids, session, state)
         return names, len(erased)

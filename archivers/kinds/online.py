@@ -11,12 +11,10 @@ from archivers.evidence.drill import DrilledDay
 from archivers.expiring.online import OnlineExpiry
 from archivers.expiring.report import ExpiryReport
 from archivers.expiring.rule import RetentionRule
-from archivers.format.manifest import DamagedError
 from archivers.format.names import Commit
 from archivers.moving.archive import (
     ArchiveOptions,
     archive,
-    check_collections,
     check_kind,
     plan_archive,
     recover,
@@ -28,9 +26,8 @@ from archivers.restoring.online import OnlineCopies
 from archivers.restoring.options import RestoreOptions
 from archivers.restoring.restore import restore
 from archivers.restoring.settle import RestoreReport
-from archivers.verifying.receipts import verify_receipts
+from archivers.verifying.online import verify, verify_beside, verify_heads
 from archivers.verifying.report import IntactCommit, VerifiedRecords, VerifyReport
-from archivers.versions.kept import KeptVersions
 from buckets.fields.times import EVER, TimeRange
 
 
@@ -79,21 +76,16 @@ class Online:
         return ExpiryReport() if rule is None else OnlineExpiry(self.context, rule, writes).run()
 
     def verify(self, within: TimeRange = EVER) -> VerifyReport:
-        """Verifies heads; where no range is given, also kept versions and receipts."""
-        report = VerifyReport()
-        try:
-            check_collections(self.context.database, self.context.policy)
-        except DamagedError as error:
-            report.add(error)
-        if not within.is_bounded:
-            report.add(*KeptVersions(self.context.database, self.context.policy).damaged())
-            verify_receipts(self.context, report)
-        return report
+        """Compares documents with receipts."""
+        return verify(self.context, within)
 
     def verify_records(self) -> VerifiedRecords:
         """Verifies heads, kept versions and receipts."""
-        report = self.verify()
-        return VerifiedRecords(report, [], [], any(it.code.startswith("archive-") for it in report.bad))
+        report = VerifyReport()
+        verify_heads(self.context, report)
+        is_damaged = bool(report.bad)
+        verify_beside(self.context, report)
+        return VerifiedRecords(report, [], [], is_gone=is_damaged)
 
     def verify_commits(self, commits: Sequence[Commit]) -> tuple[VerifyReport, list[IntactCommit]]:
         """Returns an empty report."""
@@ -108,5 +100,4 @@ class Online:
 
     def restore(self, options: RestoreOptions) -> RestoreReport:
         """Brings back what the collections hold."""
-        check_collections(self.context.database, self.context.policy)
         return restore(self.context, options, OnlineCopies(self.context))

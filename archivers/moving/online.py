@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pymongo import ASCENDING, IndexModel
 from pymongo.client_session import ClientSession
 
+from archivers.records.copies import packed_marks, record_gone
 from archivers.records.deletions import KEPT, facts_of_archived
 from archivers.records.online_heads import OnlineHeads
 from archivers.run import ArchiveRun
@@ -178,6 +179,7 @@ class OnlineRun:
     def _forget(self, changed: Batch, session: ClientSession) -> None:
         """Removes the copies of buckets that were restored and have changed since."""
         take_back(self._work.database, self._work.policy, changed.main.ids, session)
+        record_gone(self._work.deletions, self._target, changed.main.raw_ids, session)
         self._merging.retire(changed, session)
 
     def finish(self) -> None:
@@ -244,6 +246,7 @@ class OnlineRun:
             "ids": ids,
             "copied": self._work.now,
             "documents_sha256": piece.digest,
+            "fingerprints": packed_marks(self._work.policy, piece),
         }
 
         def step(session: ClientSession) -> None:

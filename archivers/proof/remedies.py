@@ -25,6 +25,9 @@ REMEDIES = {
         "Find out who changed it, and remove the file: the next run makes another one, if the chain is whole."
     ),
     "store-rolled-back": _EXIT_5,
+    "copy-missing": "Restore the document from a backup of the collection.",
+    "copy-differs": "Restore the document from a backup of the collection. Find out who changed it.",
+    "copy-unknown": "Find out who put it there, and move it away.",
     "archive-missing": (
         "Put the collection back, or correct `archive.collection`. Where it was restored or moved on "
         "purpose: `bucketwise adopt`."

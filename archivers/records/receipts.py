@@ -56,9 +56,7 @@ _OF_COMMITS = (
     "replaced_by", "replaced_at", "tombstone", "ended",
 )  # fmt: skip
 #: Binary data among `_id`s stays as it is: it may claim to be a UUID, and be of any length.
-_AS_QUERIED: CodecOptions[Document] = LOSSLESS.with_options(
-    uuid_representation=UuidRepresentation.UNSPECIFIED
-)
+AS_QUERIED: CodecOptions[Document] = LOSSLESS.with_options(uuid_representation=UuidRepresentation.UNSPECIFIED)
 #: Documents as dicts: for those that only the suite writes.
 CODEC = DECODED
 
@@ -245,7 +243,7 @@ class Receipts:
     @property
     def _queryable(self) -> Collection[Document]:
         """Returns the collection with `_id`s decoded so that they can be used in queries."""
-        return self.collection.with_options(codec_options=_AS_QUERIED)
+        return self.collection.with_options(codec_options=AS_QUERIED)
 
     @property
     def is_current(self) -> Document:
@@ -304,7 +302,9 @@ class Receipts:
             {**mine, "ids": {"$in": list(ids)}}, {"$pullAll": {"ids": list(ids)}}, session=session
         )
         self.collection.update_many(
-            {**mine, "ids": []}, {"$set": {"state": "closed"}, "$unset": {"ids": ""}}, session=session
+            {**mine, "ids": []},
+            {"$set": {"state": "closed"}, "$unset": {"ids": "", "fingerprints": ""}},
+            session=session,
         )
 
 

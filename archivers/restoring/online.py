@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property, partial
 
+import numpy as np
+
 from archivers.context import ArchiveContext
+from archivers.format.manifest import DamagedError
+from archivers.moving.archive import check_collections
+from archivers.records.copies import CopyReceipts, names_of
 from archivers.restoring.copies import note_nothing
 from archivers.restoring.damaged import MissingBuckets
 from archivers.restoring.filter import ArchivedBuckets, RestoreFilter
 from archivers.restoring.options import RestoreOptions
 from archivers.restoring.records import RestoreRecords
 from archivers.versions.history import OnlineHistories
-from archivers.writes.online import archived_source
+from archivers.versions.kept import KeptVersions
+from archivers.writes.online import archive_collections, archived_source
+from buckets.bson.raw import Batch
 from buckets.decoding.decode import BucketSet
 from buckets.fields.selectors import selector_query
+from config.errors import HaltedError
 
 
 class OnlineCopies:
@@ -22,6 +30,8 @@ class OnlineCopies:
 
     def __init__(self, context: ArchiveContext) -> None:
         self._context = context
+        self._receipts = CopyReceipts(context.database, context.policy)
+        self._left_out: dict[str, DamagedError] | None = None  # None: nothing may be
 
     @cached_property
     def histories(self) -> OnlineHistories:
@@ -29,18 +39,51 @@ class OnlineCopies:
         return OnlineHistories(self._context.database, self._context.policy)
 
     def begin(self, options: RestoreOptions, wanted: RestoreFilter) -> None:
-        """Checks nothing: damage is found as buckets are read."""
+        """Compares all that may be wanted with its receipts, unless what is damaged is to be left out."""
+        if options.skip_damaged:
+            self._left_out = {}
+        else:
+            check_collections(self._context.database, self._context.policy)
+        kept = KeptVersions(self._context.database, self._context.policy)
+        seen = set[int]()
+        for batch in self._sound(options, wanted):
+            kept.of(batch.main.ids)  # raises where a version is damaged
+            seen.update(names_of(batch))
+        if not options.series:  # of what is gone the receipts do not tell the series
+            for error in self._receipts.missing(wanted.start, wanted.end - 1, seen):
+                self._note(error)
 
     def missing(self) -> list[MissingBuckets]:
-        """Returns none: nothing is left out."""
-        return []
+        """Returns the buckets that are gone, or not as they were archived."""
+        target, _ = archive_collections(self._context.policy)
+        return [
+            MissingBuckets(target, it.place, it.what, None, None, 1, 0, [])
+            for it in (self._left_out or {}).values()
+        ]
+
+    def _note(self, error: DamagedError) -> None:
+        if self._left_out is None:
+            raise HaltedError(
+                f"policy {self._context.policy.name}: the archive can't give all that is asked for: "
+                f"{error.place}: {error.what}. Nothing was restored. Put back what is damaged, or restore "
+                "the rest with --skip-damaged"
+            )
+        self._left_out[error.place] = error
+
+    def _sound(self, options: RestoreOptions, wanted: RestoreFilter) -> Iterator[Batch]:
+        """Yields what may be wanted, as it was archived."""
+        database, policy = self._context.database, self._context.policy
+        query = selector_query(policy, options.series)
+        for batch in archived_source(database, policy).batches(wanted.start, wanted.end, query):
+            unlike = self._receipts.unlike(batch)
+            for error in unlike.values():
+                self._note(error)
+            yield batch.take(np.setdiff1d(np.arange(len(batch)), list(unlike))) if unlike else batch
 
     def of(
         self, options: RestoreOptions, records: RestoreRecords | None, wanted: RestoreFilter
     ) -> Iterator[ArchivedBuckets]:
         """Yields the archived buckets that may hold what is asked for."""
-        database, policy = self._context.database, self._context.policy
-        query = selector_query(policy, options.series)
-        for batch in archived_source(database, policy).batches(wanted.start, wanted.end, query):
+        for batch in self._sound(options, wanted):
             note = partial(records.online, batch) if records else note_nothing
-            yield ArchivedBuckets(BucketSet(batch, policy), note)
+            yield ArchivedBuckets(BucketSet(batch, self._context.policy), note)

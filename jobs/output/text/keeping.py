@@ -76,6 +76,8 @@ def event(receipt: Body) -> str:
         return f"the policy was retired by {receipt['by']}: {receipt['reason']}"
     if receipt["kind"] == "erase":
         return f"erased: {receipt['reason']}"
+    if receipt["kind"] == "gone":
+        return "copies removed: erased, or live again"
     return "lost, with those before it"
 
 

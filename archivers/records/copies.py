@@ -1,0 +1,197 @@
+"""What receipts say of the copies in an online archive: each bucket that left its source must lie there as it
+was then."""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Collection, Iterator, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Any
+
+import bson
+from bson.binary import Binary
+from pymongo import DESCENDING
+from pymongo.client_session import ClientSession
+from pymongo.database import Database
+
+from archivers.format.manifest import DamagedError
+from archivers.records.deletions import KEPT, Deletions, unpacked_names
+from archivers.records.pins import SIZE
+from archivers.records.receipts import AS_QUERIED, Receipts
+from archivers.writes.delete import same_id, units
+from archivers.writes.online import archived_source
+from buckets.bson.raw import Batch
+from buckets.decoding.decode import decode
+from buckets.fields.selectors import extended_json
+from buckets.fields.times import FIRST_MS, LAST_MS, as_date
+from buckets.source import Source
+from config.policies import Policy
+
+Document = dict[str, Any]
+#: Kind of the receipts of copies that were removed: by an erasure, or since the bucket is live again.
+GONE = "gone"
+_REMEDY = "Restore it from a backup of the collection, or find out who changed it"
+_PAGE = 1000
+
+
+def marks(policy: Policy, batch: Batch) -> list[bytes]:
+    """Returns the fingerprint of each bucket, with its overflow."""
+    return [hashlib.sha256(unit).digest()[:SIZE] for unit in units(policy, batch)]
+
+
+def names_of(batch: Batch) -> list[int]:
+    """Returns the hash of the `same_id` of each bucket."""
+    return [hash(same_id(raw_id)) for raw_id in batch.main.raw_ids]
+
+
+def packed_marks(policy: Policy, batch: Batch) -> Binary:
+    """Returns the fingerprints of buckets, one after the other."""
+    return Binary(b"".join(marks(policy, batch)))
+
+
+def record_gone(deletions: Deletions, target: str, ids: Sequence[bytes], session: ClientSession) -> None:
+    """Records, in the transaction that removes copies, that they need not be there any more. `ids`: of
+    `Docs.raw_ids`; digests of them are kept."""
+    if ids:
+        digests = b"".join(_digest(same_id(it)) for it in ids)
+        facts = {"collection": target, "buckets": len(ids), "digests": Binary(digests)}
+        deletions.record_event(GONE, facts, session)
+
+
+def _digest(name: bytes) -> bytes:
+    return hashlib.sha256(name).digest()[:SIZE]
+
+
+@dataclass
+class _Said:
+    """What receipts say of one `_id`: the fingerprint of the newest delete, and others that may be there."""
+
+    last: bytes | None = None
+    others: set[bytes] = field(default_factory=set)
+    is_unproven: bool = False  # a receipt without fingerprints names it
+
+    def allows(self, mark: bytes) -> bool:
+        return mark == self.last or mark in self.others or (self.is_unproven and self.last is None)
+
+
+class CopyReceipts:
+    """What the receipts of one policy say of the copies in its online archive."""
+
+    def __init__(self, database: Database[Document], policy: Policy) -> None:
+        assert policy.archive_collections is not None
+        self._database = database
+        self._policy = policy
+        self._receipts = Receipts(database, policy.identity)
+        self._target = policy.archive_collections.buckets
+
+    def unlike(self, batch: Batch) -> dict[int, DamagedError]:
+        """Returns which archived buckets of a batch are not as receipts say, or that none names: index, and
+        the error."""
+        unlike = dict[int, DamagedError]()
+        names = [same_id(raw_id) for raw_id in batch.main.raw_ids]
+        said = self._said(batch, names)
+        for i, mark in enumerate(marks(self._policy, batch)):
+            found = said.get(names[i])
+            if found is None:
+                what = "no receipt says that it was archived"
+                remedy = "Find out who put it there, and move it away"
+                unlike[i] = DamagedError("copy-unknown", self._place(batch.main.legible_id(i)), what, remedy)
+            elif not found.allows(mark):
+                what = "it is not as it was archived: its fingerprint is not that of its receipt"
+                unlike[i] = DamagedError("copy-differs", self._place(batch.main.legible_id(i)), what, _REMEDY)
+        return unlike
+
+    def _said(self, batch: Batch, names: Collection[bytes]) -> dict[bytes, _Said]:
+        wanted, said = set(names), dict[bytes, _Said]()
+        decoded = decode(batch, self._policy)
+        spans = decoded.spans() if len(decoded.units) == len(batch) else None  # one that is broken has none
+        first, last = (FIRST_MS, LAST_MS) if spans is None else (int(spans.min()), int(spans.max()))
+        for receipt in self._naming(["delete", KEPT], first, last):
+            recorded = receipt.get("fingerprints")
+            for i, name in enumerate(unpacked_names(receipt["ids"])):
+                if name not in wanted:
+                    continue
+                found = said.setdefault(name, _Said())
+                mark = recorded[i * SIZE : (i + 1) * SIZE] if recorded else None
+                if mark is None:
+                    found.is_unproven = True
+                elif receipt["kind"] == KEPT:
+                    found.others.add(mark)
+                elif found.last is None:
+                    found.last = mark
+        for name, recorded in self._waiting(batch).items():
+            found = said.setdefault(name, _Said())
+            found.is_unproven |= not recorded
+            found.others |= recorded
+        return said
+
+    def _waiting(self, batch: Batch) -> dict[bytes, set[bytes]]:
+        """Returns the copies whose originals no run has deleted, each with the fingerprints of its receipt;
+        none in receipts from before they had any."""
+        copied = self._receipts.open(batch.main.ids, "copied")
+        named = self._receipts.get_all({name for name, _ in copied.values()}) if copied else {}
+        recorded = {name: bytes(it.get("fingerprints") or b"") for name, it in named.items()}
+        several = {
+            name: {some[at : at + SIZE] for at in range(0, len(some), SIZE)}
+            for name, some in recorded.items()
+        }
+        return {same_id(raw_id): several.get(name, set()) for raw_id, (name, _) in copied.items()}
+
+    def missing(
+        self, first_ms: int = FIRST_MS, last_ms: int = LAST_MS, seen: Set[int] | None = None
+    ) -> Iterator[DamagedError]:
+        """Yields an error for each bucket that receipts of this time name, whose original was deleted, and
+        that is neither in the archive nor live. `seen`: hashes of the `same_id`s of documents that were
+        compared; others that are there are compared as well, since they may have lost their time."""
+        archived, live = archived_source(self._database, self._policy), Source(self._database, self._policy)
+        for receipt in self._naming(["delete", KEPT], first_ms, last_ms):
+            packed = bson.decode(zlib.decompress(receipt["ids"]), codec_options=AS_QUERIED)
+            ids = dict(zip(unpacked_names(receipt["ids"]), packed["ids"], strict=True))
+            absent = self._absent(archived, ids)
+            if seen is not None:
+                unseen = [it for name, it in ids.items() if name not in absent and hash(name) not in seen]
+                for batch in archived.by_ids(unseen) if unseen else ():
+                    yield from self.unlike(batch).values()
+            if absent:
+                self._leave_out_explained(receipt, absent)
+            for identity in self._absent(live, absent).values():
+                place, what = self._place(identity), "it is gone, and its original was deleted"
+                yield DamagedError("copy-missing", place, what, "Restore it from a backup of the collection")
+
+    def _absent(self, source: Source, ids: dict[bytes, Any]) -> dict[bytes, Any]:
+        listed, there = list(ids.values()), set[bytes]()
+        for at in range(0, len(listed), _PAGE):
+            there |= {same_id(it) for it in source.present(listed[at : at + _PAGE])}
+        return {name: it for name, it in ids.items() if name not in there}
+
+    def _leave_out_explained(self, receipt: Document, absent: dict[bytes, Any]) -> None:
+        """Leaves out what later receipts tell of: a newer delete of the bucket, its end, or its erasure."""
+        after = receipt.get("sequence", 0)
+        times = receipt["first"], receipt["last"]
+        for later in self._naming(["delete", "expire"], *times):
+            if later["sequence"] > after:
+                for name in unpacked_names(later["ids"]):
+                    absent.pop(name, None)
+        if absent:
+            mine = {"_id.policy": self._receipts.policy, "kind": GONE, "sequence": {"$gt": after}}
+            digests = {_digest(name): name for name in absent}
+            for later in self._receipts.collection.find(mine, {"digests": 1}):
+                for at in range(0, len(later["digests"]), SIZE):
+                    absent.pop(digests.get(later["digests"][at : at + SIZE], b""), None)
+
+    def _naming(self, kinds: list[str], first: Any, last: Any) -> Iterator[Document]:
+        """Yields receipts of a time that name `_id`s, the newest delete first."""
+        first, last = (as_date(it) if isinstance(it, int) else it for it in (first, last))
+        query = {
+            "_id.policy": self._receipts.policy,
+            "kind": {"$in": kinds},
+            "ids": {"$exists": True},
+            "first": {"$lte": last},
+            "last": {"$gte": first},
+        }
+        fields = dict.fromkeys(("kind", "sequence", "ids", "fingerprints", "first", "last"), 1)
+        yield from self._receipts.collection.find(query, fields).sort("_id", DESCENDING)
+
+    def _place(self, identity: Any) -> str:
+        return f"{self._target}, _id {extended_json(identity)}"

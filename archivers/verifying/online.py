@@ -1,0 +1,74 @@
+"""Verifies an online archive: every document of it by its receipt, every receipt by its document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain
+
+from archivers.context import ArchiveContext
+from archivers.format.manifest import DamagedError
+from archivers.moving.archive import check_collections
+from archivers.records.copies import CopyReceipts, names_of
+from archivers.verifying.receipts import verify_receipts
+from archivers.verifying.report import VerifyReport
+from archivers.versions.kept import KeptVersions
+from archivers.writes.online import archive_collections, archived_source
+from buckets.bson.raw import Batch
+from buckets.decoding.decode import decode
+from buckets.fields.selectors import extended_json
+from buckets.fields.times import EVER, FIRST_MS, LAST_MS, TimeRange
+
+
+def verify(context: ArchiveContext, within: TimeRange = EVER) -> VerifyReport:
+    """Reads all documents that touch the range, which have to be those that receipts name, and looks for what
+    these name besides. Without a range also the receipts, and the versions beside the archive."""
+    report = VerifyReport()
+    is_there = verify_heads(context, report)
+    if not within.is_bounded:
+        verify_beside(context, report)
+    if is_there:
+        source = archived_source(context.database, context.policy)
+        if within.is_bounded:
+            verify_range(context, report, source.batches(within.start_ms, within.end_ms), within)
+        else:
+            every = chain(source.ending(FIRST_MS, LAST_MS + 1), source.untimed())
+            verify_range(context, report, every, within)
+    return report
+
+
+def verify_heads(context: ArchiveContext, report: VerifyReport) -> bool:
+    """Verifies that the collections are those that were left. Returns whether they are there."""
+    try:
+        check_collections(context.database, context.policy)
+    except DamagedError as error:
+        report.add(error)
+        return error.code == "archive-short"
+    return True
+
+
+def verify_beside(context: ArchiveContext, report: VerifyReport) -> None:
+    """Verifies the receipts, overflow that belongs to no bucket, and the versions beside the archive."""
+    source = archived_source(context.database, context.policy)
+    for found in source.orphans():
+        for i in range(len(found)):
+            place = f"{archive_collections(context.policy)[1]}, _id {extended_json(found.legible_id(i))}"
+            what, remedy = "it belongs to no archived bucket", "Find out who put it there, and move it away"
+            report.add(DamagedError("copy-unknown", place, what, remedy))
+    report.add(*KeptVersions(context.database, context.policy).damaged())
+    verify_receipts(context, report)
+
+
+def verify_range(
+    context: ArchiveContext, report: VerifyReport, found: Iterable[Batch], within: TimeRange
+) -> None:
+    """Compares the documents of a range with receipts, and looks for what receipts of the range name
+    besides."""
+    receipts, seen = CopyReceipts(context.database, context.policy), set[int]()
+    for batch in found:
+        context.check()
+        seen.update(names_of(batch))
+        report.add(*receipts.unlike(batch).values())
+        report.parts += len(batch)
+        report.readings += len(decode(batch, context.policy).columns.time)
+        context.progress("verified buckets", len(batch))
+    report.add(*receipts.missing(within.start_ms, within.end_ms - 1, seen if within.is_bounded else None))
