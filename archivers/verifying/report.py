@@ -42,7 +42,8 @@ class IntactCommit(NamedTuple):
 
 class VerifiedRecords(NamedTuple):
     """What `verify_records` found: `intact` are the undamaged commits, `unlisted` the keys of files that no
-    manifest names. `is_gone`: some or all of the archive is not there, so that nothing can be compared with it."""
+    manifest names. `is_gone`: the archive is not all there, so that nothing can be compared with
+    it."""
 
     report: VerifyReport
     intact: list[IntactCommit]
