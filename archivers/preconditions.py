@@ -74,11 +74,11 @@ def is_known(context: ArchiveContext) -> Iterator[Problem]:
     if context.state.record or policy.id == policy.name or records.has_any(policy.identity):
         return
     for other in records.departed(policy, context.known):
-        called = f"policy {policy.name}" + (f" (id {policy.id})" if policy.id else "")
+        under = f" under its id {policy.id}" if policy.id else ""
         error = HaltedError(
-            f"{called} has no records, and policy {other}, which is not in this file, has some of the same "
-            f"collection ({policy.collection}) and model ({policy.model}). If {policy.name} is {other}, "
-            f'renamed, write id = "{other}" into [policies.{policy.name}]. If {other} has ended, run '
+            f"policy {policy.name}: it has no records{under}, and policy {other}, which is not in this file, "
+            f"has some of the same collection ({policy.collection}) and model ({policy.model}). If it is "
+            f'{other}, renamed, write id = "{other}" into [policies.{policy.name}]. If {other} has ended, run '
             f"`bucketwise retire {other} --reason TEXT`. If {other} goes on in another policy file, write "
             f'id = "{policy.name}". Nothing was changed'
         )

@@ -23,6 +23,7 @@ from archivers.records.receipts import CODEC, Receipts
 from archivers.stores.base import ObjectStore
 from config.loading.load import policy_in
 from config.policies import LAYOUT_KEYS, Policy
+from config.problems import ConfigError
 from config.secrets import hide_secrets
 from config.written import policy_toml
 from rollups.holds import COLLECTION as HOLDS
@@ -40,24 +41,31 @@ class PolicyRecord:
     that ended it."""
 
     identity: str
+    collection: str
+    model: str
     text: str
     retired: LastReceipt | None = None
 
     @classmethod
     def of(cls, policy: Policy) -> PolicyRecord:
         """Returns what the policy says now."""
-        return cls(policy.identity, hide_secrets(policy_toml(policy)))
+        return cls(policy.identity, policy.collection, policy.model, hide_secrets(policy_toml(policy)))
 
     @property
-    def policy(self) -> Policy:
-        """Returns the policy; what is secret in it is hidden. Raises ConfigError."""
-        found = policy_in(self.text, f"{COLLECTION}, {self.identity}")
+    def policy(self) -> Policy | None:
+        """Returns the policy; what is secret in it is hidden. None where this release can't read the text of
+        another one."""
+        try:
+            found = policy_in(self.text, COLLECTION)
+        except ConfigError:
+            return None
         return found if found.identity == self.identity else found.model_copy(update={"id": self.identity})
 
     @property
     def seal(self) -> str:
-        """Returns the SHA-256 of the policy's text and identity."""
-        return hashlib.sha256(json.dumps([self.identity, self.text]).encode()).hexdigest()
+        """Returns the SHA-256 of what it says, and of its identity."""
+        said = [self.identity, self.collection, self.model, self.text]
+        return hashlib.sha256(json.dumps(said).encode()).hexdigest()
 
 
 class PolicyRecords:
@@ -77,24 +85,22 @@ class PolicyRecords:
         """Returns the policy as it was last; of one that no run has recorded yet, as far as its archive tells
         it. None where nothing is known of it."""
         record = self.get(identity)
-        return self._archived(identity) if record is None else record.policy
+        return (record and record.policy) or self._archived(identity)
 
     def standing(self) -> Iterator[Policy]:
         """Yields the policies as runs have recorded them last, without those that have ended."""
-        for found in self._collection.find({"_id.policy": {"$exists": True}}):
-            record = self._read(found)
-            if record is not None and not self.is_retired(record):
-                yield record.policy
+        records = (it for it in self._records() if not self.is_retired(it))
+        yield from (it for record in records if (it := record.policy) is not None)
 
     def note(self, policy: Policy) -> PolicyRecord:
         """Records what a policy says now."""
         record = PolicyRecord.of(policy)
-        self._put(record, policy)
+        self._put(record)
         return record
 
     def retire(self, policy: Policy, receipt: LastReceipt, session: ClientSession) -> None:
         """Records, in the transaction that writes the receipt, that a policy has ended."""
-        self._put(replace(PolicyRecord.of(policy), retired=receipt), policy, session)
+        self._put(replace(PolicyRecord.of(policy), retired=receipt), session)
 
     def is_retired(self, record: PolicyRecord) -> bool:
         """Returns whether a receipt says that the policy has ended."""
@@ -122,20 +128,14 @@ class PolicyRecords:
         """Returns the policies of the same collection and model that are not among the `known` ones, and have
         not ended."""
         here = {policy.identity, *(it.identity for it in known)}
-        return sorted(
-            identity
-            for identity, it in self._others(policy.collection, here)
-            if it.collection == policy.collection and it.model == policy.model
-        )
-
-    def _others(self, collection: str, here: set[str]) -> Iterator[tuple[str, Policy]]:
-        for found in self._collection.find({"_id.policy": {"$exists": True}, "collection": collection}):
-            record = self._read(found)
-            if record is not None and record.identity not in here and not self.is_retired(record):
-                yield record.identity, record.policy
+        records = self._records(collection=policy.collection, model=policy.model)
+        found = [it.identity for it in records if it.identity not in here and not self.is_retired(it)]
         for identity in Receipts(self._database, "").collection.distinct("_id.policy"):
-            if identity not in here and self.get(identity) is None and (policy := self._archived(identity)):
-                yield identity, policy
+            if identity not in here and self.get(identity) is None:
+                before = self._archived(identity)
+                if before and (before.collection, before.model) == (policy.collection, policy.model):
+                    found.append(identity)
+        return sorted(found)
 
     def _archived(self, identity: str) -> Policy | None:
         """Returns a policy as receipts of its deletes tell it, or else the last manifest of its archive."""
@@ -154,10 +154,15 @@ class PolicyRecords:
         said = {"collection": manifest.collection, **manifest.layout, "archive": {"to": "offline"}}
         return _policy_of(identity, said)
 
-    def _put(self, record: PolicyRecord, policy: Policy, session: ClientSession | None = None) -> None:
+    def _records(self, **alike: str) -> Iterator[PolicyRecord]:
+        found = self._collection.find({"_id.policy": {"$exists": True}, **alike})
+        return (record for it in found if (record := self._read(it)) is not None)
+
+    def _put(self, record: PolicyRecord, session: ClientSession | None = None) -> None:
         document = {
             "_id": {"policy": record.identity},
-            "collection": policy.collection,
+            "collection": record.collection,
+            "model": record.model,
             "text": record.text,
             "sha256": record.seal,
             "signature": self._keys.sign(record.seal),
@@ -169,7 +174,8 @@ class PolicyRecords:
         if found is None:
             return None
         retired = found["retired"] and LastReceipt(**found["retired"])
-        record = PolicyRecord(found["_id"]["policy"], found["text"], retired)
+        said = (found[key] for key in ("collection", "model", "text"))
+        record = PolicyRecord(found["_id"]["policy"], *said, retired)
         try:
             if self._keys.first is not None:  # without a key nothing can be said about signatures
                 self._keys.check(record.seal, found["signature"], COLLECTION)
