@@ -78,8 +78,8 @@ def is_known(context: ArchiveContext) -> Iterator[Problem]:
         error = HaltedError(
             f"policy {policy.name}: it has no records{under}, and policy {other}, which is not in this file, "
             f"has some of the same collection ({policy.collection}) and model ({policy.model}). If it is "
-            f'{other}, renamed, write id = "{other}" into [policies.{policy.name}]. If {other} has ended, run '
-            f"`bucketwise retire {other} --reason TEXT`. If {other} goes on in another policy file, write "
+            f'{other}, renamed: write id = "{other}" into [policies.{policy.name}]. If {other} has ended: '
+            f"`bucketwise retire {other} --reason TEXT`. If {other} goes on in another policy file: write "
             f'id = "{policy.name}". Nothing was changed'
         )
         yield Problem("policy-renamed", f"{PROGRESS}, {other}", error)
