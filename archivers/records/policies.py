@@ -174,8 +174,8 @@ class PolicyRecords:
         if found is None:
             return None
         retired = found["retired"] and LastReceipt(**found["retired"])
-        said = (found[key] for key in ("collection", "model", "text"))
-        record = PolicyRecord(found["_id"]["policy"], *said, retired)
+        said = {key: found[key] for key in ("collection", "model", "text")}
+        record = PolicyRecord(found["_id"]["policy"], retired=retired, **said)
         try:
             if self._keys.first is not None:  # without a key nothing can be said about signatures
                 self._keys.check(record.seal, found["signature"], COLLECTION)
