@@ -81,6 +81,7 @@ def _erase_archived(work: ErasureWork) -> None:
         VersionsEraser(work).run()
     archive = work.context.offline(work.context.keys)
     if archive is not None:
+        archive.store.clean_temporaries(None, archive.policy.identity)
         CommitEraser(work, archive).run()
         erase_versions(work, archive)
         erase_removed(work, archive)

@@ -35,6 +35,11 @@ _WHAT = {
     "set_aside": "documents are of the series",
 }
 _UNREADABLE = "the file can't be read as documents: look at it, and delete it"
+_NO_COMMIT = "the file belongs to no commit, and may hold the series: look at it, and delete it"
+_UNFINISHED = (
+    "a write was broken off there, and may hold the series: a run removes it once it is a day old; or delete "
+    "it, if no run is at work"
+)
 _DIGESTS = (
     "manifests and receipts keep digests of what was erased, and filters that tell which series a commit "
     "held: whoever knows nearly all of a document can find the rest by trial"
@@ -82,6 +87,17 @@ def _by_series(context: ArchiveContext, erasure: Erasure, *, is_own: bool) -> It
     offline = offline_archive(context.connections, erasure.policy)
     if offline is not None:
         yield from _reported(in_archive(offline, erasure))
+        yield from _unfinished(offline, erasure)
+
+
+def _unfinished(archive: OfflineArchive, erasure: Erasure) -> Iterator[Remaining]:
+    """Yields what runs that were killed have left of writes: nobody reads it, and it may hold the series."""
+    within, url = erasure.within, archive.store.url
+    for key, commit in archive.unlisted():
+        if commit is None or commit.may_hold(within.start_ms, within.end_ms):
+            yield Remaining(f"{url}/{key}", _NO_COMMIT, True)
+    for place in archive.store.unfinished(archive.policy.identity):
+        yield Remaining(place, _UNFINISHED, True)
 
 
 def _reported(places: Iterable[PlaceHolding]) -> Iterator[Remaining]:

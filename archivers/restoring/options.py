@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -22,8 +22,7 @@ class RestoreOptions:
     `within`: every bucket with a reading in it. `series`: only those of these series, fields as text. `to`:
     the collection that they go to. `how`: what to do with several versions of a bucket. `pinned_until`: in
     the source they are pinned, so that no run deletes or archives them before then; None: until they are
-    released. `skip_damaged`: to leave out what the archive can't give. `others`: the other policies of the
-    file, into whose collections nothing is restored."""
+    released. `skip_damaged`: to leave out what the archive can't give."""
 
     to: str
     within: TimeRange = EVER
@@ -31,7 +30,6 @@ class RestoreOptions:
     how: VersionHandling = MERGED
     pinned_until: datetime | None = None
     skip_damaged: bool = False
-    others: Sequence[Policy] = ()
 
 
 def check_request(context: ArchiveContext, options: RestoreOptions) -> None:
@@ -40,10 +38,10 @@ def check_request(context: ArchiveContext, options: RestoreOptions) -> None:
     check_selector(policy, options.series)
     if policy.archiving is None:
         raise UsageError(f"policy {policy.name} archives nothing, so there is nothing to restore")
-    _check_collection(context, options.others, "--to", options.to)
+    _check_collection(context, "--to", options.to)
     _check_versions(policy, options.to, how)
     if how.aside is not None:
-        _check_collection(context, options.others, "--versions-to", how.aside)
+        _check_collection(context, "--versions-to", how.aside)
 
 
 def _check_versions(policy: Policy, to: str, how: VersionHandling) -> None:
@@ -65,13 +63,13 @@ def _check_versions(policy: Policy, to: str, how: VersionHandling) -> None:
         )
 
 
-def _check_collection(context: ArchiveContext, others: Sequence[Policy], option: str, to: str) -> None:
+def _check_collection(context: ArchiveContext, option: str, to: str) -> None:
     database, policy = context.database, context.policy
     if to in _written(policy) or to.startswith(("system.", "bucketwise_")) or not to or "$" in to:
         remedy = "name the source or a new collection"
         raise UsageError(f"{option} {to}: buckets can't be restored there; {remedy}")
     if to != policy.collection:
-        _check_not_anothers(context, others, option, to)
+        _check_not_anothers(context, option, to)
     found = next(iter(database.list_collections(filter={"name": to})), None)
     wanted = "timeseries" if policy.model == "timeseries" else "collection"
     if found is not None and found["type"] != wanted:
@@ -86,11 +84,11 @@ def _written(policy: Policy) -> list[str | None]:
     return [*targets, *(policy.archive_collections or ()), *overflow]
 
 
-def _check_not_anothers(context: ArchiveContext, others: Sequence[Policy], option: str, to: str) -> None:
+def _check_not_anothers(context: ArchiveContext, option: str, to: str) -> None:
     """Raises UsageError where a collection is another policy's, of this file or as records tell: it would
     count, archive and delete what is restored there."""
     recorded = PolicyRecords(context.database, context.store, context.keys).standing()
-    for other in (*others, *recorded):
+    for other in (*context.known, *recorded):
         if other.identity != context.policy.identity and to in (other.collection, *_written(other)):
             raise UsageError(
                 f"{option} {to}: policy {other.name} works on this collection, and would take what is "

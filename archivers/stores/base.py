@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -143,10 +143,15 @@ class ObjectStore(Protocol):
     def versioning(self) -> Versioning:
         """Returns whether the store keeps older versions of objects, and whether it can lock objects."""
 
-    def clean_temporaries(self, before: datetime) -> int:
-        """Removes what writes begun before that instant left unfinished. Returns how many there were.
+    def clean_temporaries(self, before: datetime | None, folder: str | None = None) -> int:
+        """Removes what writes begun before that instant left unfinished; None: at any time. `folder`: only of
+        objects below it, None: of all. Returns how many there were.
 
-        Only the owner of the lease may call it: a slow writer elsewhere may still be at work on them."""
+        Only the owner of the lease may call it: a slow writer elsewhere may still be at work on them. Without
+        an instant, `folder` has to be what that lease is for."""
+
+    def unfinished(self, folder: str) -> Sequence[str]:
+        """Returns the places of unfinished writes that may be of objects below a folder."""
 
     def probe(self) -> bool:
         """Tries every right on a small object of our own. Raises Denied, which names those that are missing.

@@ -11,7 +11,7 @@ import errno
 import os
 import shlex
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -74,7 +74,7 @@ class FileStore:
         self.check_there()
         with self._errors("put", key):
             target = self._path(key)
-            temporary = self._temporaries / uuid4().hex
+            temporary = self._temporaries / f"{key.split('/')[0]}.{uuid4().hex}"
             try:
                 self._check_folders(_TEMPORARY)
                 _make_folders(self._temporaries, self._root)
@@ -138,17 +138,27 @@ class FileStore:
         """Returns none: a file that is gone is gone."""
         return OlderVersions()
 
-    def clean_temporaries(self, before: datetime) -> int:
+    def clean_temporaries(self, before: datetime | None, folder: str | None = None) -> int:
         """Removes what broken-off writes left before that time. Returns how many files."""
         count = 0
         with self._errors("clean", _TEMPORARY):
             self._check_folders(_TEMPORARY)
             for path in self._temporaries.glob("*"):
+                if folder not in (None, _folder_of(path)):
+                    continue
                 with suppress(PermissionError):  # another user's: the others are removed all the same
-                    if path.lstat().st_mtime < before.timestamp():
+                    if before is None or path.lstat().st_mtime < before.timestamp():
                         path.unlink(missing_ok=True)
                         count += 1
         return count
+
+    def unfinished(self, folder: str) -> Sequence[str]:
+        """Returns the files of broken-off writes below the folder, and those that don't tell where they
+        belong: of older releases."""
+        with self._errors("list", _TEMPORARY):
+            self._check_folders(_TEMPORARY)
+            found = [it for it in self._temporaries.glob("*") if _folder_of(it) in (folder, "")]
+        return sorted(it.absolute().as_uri() for it in found)
 
     def probe(self) -> bool:
         """Tries every right, with an object that is removed again."""
@@ -220,6 +230,11 @@ class FileStore:
         except OSError as error:
             remedy = "Free some space." if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
             raise StoreError(operation, place, str(error), remedy) from error
+
+
+def _folder_of(temporary: Path) -> str:
+    """Returns the first folder of the object that an unfinished write was for; empty where it is not told."""
+    return temporary.name.rpartition(".")[0]
 
 
 def _described(key: str, path: Path) -> StoreObject:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, NamedTuple
@@ -260,9 +260,13 @@ class S3Store:
         )
         return until
 
-    def clean_temporaries(self, before: datetime) -> int:  # noqa: ARG002
+    def clean_temporaries(self, before: datetime | None, folder: str | None = None) -> int:  # noqa: ARG002
         """Returns 0: each object is put by one request, whole or not at all."""
         return 0
+
+    def unfinished(self, folder: str) -> Sequence[str]:  # noqa: ARG002
+        """Returns none."""
+        return []
 
     def probe(self) -> bool:
         """Tries every right, with an object that is removed again."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
@@ -117,8 +117,11 @@ class DyingStore:
     def older_versions(self, prefix: str) -> OlderVersions:
         return self._do("older_versions", lambda: self.inner.older_versions(prefix))
 
-    def clean_temporaries(self, before: datetime) -> int:
-        return self._do("clean_temporaries", lambda: self.inner.clean_temporaries(before))
+    def clean_temporaries(self, before: datetime | None, folder: str | None = None) -> int:
+        return self._do("clean_temporaries", lambda: self.inner.clean_temporaries(before, folder))
+
+    def unfinished(self, folder: str) -> Sequence[str]:
+        return self._do("unfinished", lambda: self.inner.unfinished(folder))
 
     def probe(self) -> bool:
         raise AssertionError("an archive run doesn't probe")

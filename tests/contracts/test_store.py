@@ -277,3 +277,16 @@ def test_a_directory_is_never_created(tmp_path: Path) -> None:
     store.check_there()
     store.probe()
     assert list((tmp_path / "a" / "store").iterdir()) == []
+
+
+def test_unfinished_writes_are_told_and_removed_by_folder(tmp_path: Path) -> None:
+    """However new they are: those of one folder, whose owner has the lease."""
+    store = FileStore(tmp_path)
+    left = {name: tmp_path / ".tmp" / name for name in ("it.1f", "it.b.2f", "other.3f", "4f")}
+    store.put_bytes("it/k", b"1")
+    for path in left.values():
+        path.write_bytes(b"half")
+    assert store.unfinished("it") == sorted(left[it].as_uri() for it in ("4f", "it.1f"))
+    assert store.clean_temporaries(None, "it") == 1
+    assert store.unfinished("it") == [left["4f"].as_uri()]  # which may be another's
+    assert {it.name for it in (tmp_path / ".tmp").iterdir()} == left.keys() - {"it.1f"}

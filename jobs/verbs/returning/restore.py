@@ -97,8 +97,7 @@ def restore(
     with call.database() as database:
         _confirm(call, database, to)
         how = VersionHandling(versions, versions_to)
-        others = tuple(call.settings.policies.values())
-        step = restore_step(RestoreOptions(to, within, wanted, how, pinned_until, skip_damaged, others))
+        step = restore_step(RestoreOptions(to, within, wanted, how, pinned_until, skip_damaged))
         results = Runner.of(call, database, [step], RunOptions(within)).run_all([policy])
     return Report(call.command, call.now, results, restore_tables(results))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import bson
@@ -16,6 +17,7 @@ from pymongo.database import Database
 
 from archivers.moving import filling
 from archivers.records.erasures import Erasures
+from archivers.stores import file
 from buckets.fields.times import TimeRange
 from config.errors import BucketwiseError, LeaseLostError, UsageError
 from config.policies import Archive, Policy
@@ -95,6 +97,49 @@ def prepared(database: Database[Document], case: Case, store: Store) -> World:
     if world.cycle.policy.archive and world.cycle.policy.archive.to == "offline":
         world.cycle.compact(LATER)
     return world
+
+
+@pytest.mark.parametrize("is_placed", [False, True])
+def test_nothing_stays_of_what_a_killed_run_was_writing(
+    database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch, is_placed: bool
+) -> None:
+    """Right after it was killed, before its n-th file was in its place, or after."""
+    world = World.make(database, slots("minute"), file_store)
+    inner = file._place
+    for at in (2, 3):  # after the file of the owner: a part, and the buckets file
+        placed: list[Path] = []
+
+        def place(temporary: Path, *given: Any, placed: list[Path] = placed, at: int = at) -> bool:
+            placed.append(temporary)
+            if len(placed) == at:
+                temporary.with_name(f"{temporary.name}f").write_bytes(temporary.read_bytes())
+                if is_placed:
+                    inner(temporary.with_name(f"{temporary.name}f"), *given)
+                raise Crash(temporary.name)
+            return inner(temporary, *given)
+
+        with monkeypatch.context() as patch, pytest.raises(Crash):
+            patch.setattr(file, "_place", place)
+            world.cycle.run()
+        assert not world.cycle.erase({"meta.symbol": "ORCL"}).is_found
+        assert in_files(world.cycle.root, "ORCL") == []
+        assert not list((world.cycle.root / ".tmp").iterdir())
+        gone = [it for it in world.cycle.case.documents if b"ORCL" in it]
+        insert(database, world.cycle.policy.collection, gone)
+
+
+def test_what_may_still_hold_the_series_is_told(database: Database[Document], file_store: Store) -> None:
+    world = World.make(database, slots("minute"), file_store)
+    world.cycle.run()
+    (part,) = world.cycle.root.rglob("data/*/*.parquet")
+    foreign = part.with_name(part.name.replace("_f000001_", "_f000999_"))
+    foreign.write_bytes(part.read_bytes())
+    (world.cycle.root / ".tmp" / "0123").write_bytes(b"of an older release")
+    report = world.cycle.erase({"meta.symbol": "ORCL"})
+    assert [it.place for it in report.remaining if it.found and "ORCL" not in it.why] == [
+        f"{world.cycle.store.url}/{foreign.relative_to(world.cycle.root)}",
+        (world.cycle.root / ".tmp" / "0123").as_uri(),
+    ]
 
 
 @FEW_STEPS
