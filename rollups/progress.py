@@ -146,6 +146,13 @@ def note_gone(
         )
 
 
+def set_gone(database: Database[Document], policy: Policy, before: Mapping[LevelName, int]) -> None:
+    """Records before when summaries are gone, in place of what `note_gone` recorded."""
+    document: Document = {"_id": {"gone": policy.identity}, "fingerprint": fingerprint(policy)}
+    document |= {level: DatetimeMS(ms) for level, ms in before.items()}
+    progress_collection(database).replace_one({"_id": document["_id"]}, document, upsert=True)
+
+
 def gone_before(
     database: Database[Document], policy: Policy, session: ClientSession | None = None
 ) -> dict[LevelName, int]:

@@ -1,35 +1,59 @@
-"""What is recorded of the summaries of each level, beside how far it is rolled up: their tombstones. One
-document a policy in `bucketwise_progress`."""
+"""What is recorded of the summaries of each level, beside how far it is rolled up: how many there are, how
+long they stay, and their tombstones. One document a policy in `bucketwise_progress`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
 
 from bson.datetime_ms import DatetimeMS
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
 from config.policies import LevelName, Policy
-from rollups.calendar.levels import levels_of
+from rollups.calendar.levels import Level, Span, levels_of
 from rollups.progress import progress_collection
 from rollups.summaries.documents import milliseconds
+from rollups.summaries.months import SummaryCount, month_of, span_of
+from rollups.summaries.targets import target
 from rollups.summaries.tombstones import Lift, Tombstone, Tombstones
 
 Document = dict[str, Any]
+#: Looks at what is missing, while a run may be writing.
+_TRIES = 3
 
 
-def load_tombstones(
+@dataclass(frozen=True)
+class Standing:
+    """What is recorded of each level: what runs have counted, how long its summaries stay by the last one (as
+    the policy file writes it), and their tombstones. Records of another collection do not count."""
+
+    counts: Mapping[LevelName, SummaryCount]
+    retentions: Mapping[LevelName, str]
+    tombstones: Mapping[LevelName, Tombstones]
+
+
+def load_standing(
     database: Database[Document], policy: Policy, session: ClientSession | None = None
-) -> dict[LevelName, Tombstones]:
-    """Returns the tombstones of each level. Those of another collection do not count."""
-    found = progress_collection(database).find_one(_identity(policy), {"tombstones": 1}, session=session)
-    known: Mapping[str, Document] = (found or {}).get("tombstones", {})
+) -> Standing:
+    """Returns what is recorded of the summaries of a policy."""
+    found = progress_collection(database).find_one(_identity(policy), session=session) or {}
+    counts, tombstones = (_of_levels(policy, found.get(it, {})) for it in ("counts", "tombstones"))
+    names = ("standing", "wanted", "lost", "beside")
+    return Standing(
+        {level: SummaryCount(*(it[name] for name in names)) for level, it in counts.items()},
+        found.get("retentions", {}),
+        {it.name: _tombstones(tombstones.get(it.name)) for it in levels_of(policy)},
+    )
+
+
+def _of_levels(policy: Policy, found: Mapping[str, Document]) -> dict[LevelName, Document]:
     return {
-        level.name: _tombstones(known[level.name])
-        if known.get(level.name, {}).get("collection") == level.collection
-        else Tombstones()
-        for level in levels_of(policy)
+        it.name: found[it.name]
+        for it in levels_of(policy)
+        if found.get(it.name, {}).get("collection") == it.collection
     }
 
 
@@ -47,11 +71,102 @@ def store_tombstones(
     )
 
 
+def store_counts(
+    database: Database[Document], policy: Policy, counts: Mapping[LevelName, SummaryCount]
+) -> None:
+    """Stores what was counted of some levels. Only who holds the lease may."""
+    targets = policy.rollup.targets if policy.rollup else {}
+    update = {f"counts.{name}": {"collection": targets[name], **asdict(it)} for name, it in counts.items()}
+    progress_collection(database).update_one(_identity(policy), {"$set": update}, upsert=True)
+
+
+def count_changes(
+    database: Database[Document],
+    policy: Policy,
+    level: Level,
+    changes: Counter[str],
+    session: ClientSession,
+) -> None:
+    """Adds to the count of a level, in the transaction that writes its summaries, by month. Without a count
+    nothing is added: the next run counts all."""
+    added = {f"counts.{level.name}.standing.{month}": count for month, count in changes.items() if count}
+    if added:
+        counted = {**_identity(policy), f"counts.{level.name}.collection": level.collection}
+        progress_collection(database).update_one(counted, {"$inc": added}, session=session)
+
+
+def delete_summaries(
+    database: Database[Document],
+    policy: Policy,
+    level: Level,
+    query: Mapping[str, Any],
+    session: ClientSession,
+) -> int:
+    """Deletes the summaries of a level that match, in a transaction. Returns how many went."""
+    collection, changes = target(database, level.collection), Counter[str]()
+    found = collection.find(query, {"start": 1}, session=session)
+    changes.subtract(month_of(milliseconds(it["start"])) for it in found)
+    collection.delete_many(query, session=session)
+    count_changes(database, policy, level, changes, session)
+    return -changes.total()
+
+
+def months_in(database: Database[Document], level: Level) -> dict[str, int]:
+    """Returns how many summaries of a level there are, counted one by one."""
+    month = {"$dateToString": {"date": "$start", "format": "%Y-%m"}}
+    stages: list[Document] = [
+        {"$match": {"_id.series": {"$exists": True}, "start": {"$type": "date"}}},  # as only summaries have
+        {"$group": {"_id": month, "count": {"$sum": 1}}},
+    ]
+    return {it["_id"]: it["count"] for it in database[level.collection].aggregate(stages)}
+
+
+class Removed(NamedTuple):
+    """Summaries of one level and month that somebody has removed. `is_lost`: no reading gives them again."""
+
+    level: Level
+    span: Span  # of the month, milliseconds
+    summaries: int
+    is_lost: bool
+
+
+def removed_summaries(database: Database[Document], policy: Policy, levels: Iterable[Level]) -> list[Removed]:
+    """Returns the summaries that somebody has removed. Counts them only where MongoDB's estimate says that
+    their number has changed."""
+    known = load_standing(database, policy).counts
+    for _ in range(_TRIES):
+        counts, found = known, list[Removed]()
+        for level in levels:
+            if (count := counts.get(level.name)) is None:
+                continue
+            missing = {}
+            if not count.fits(database[level.collection].estimated_document_count()):
+                missing = count.missing(months_in(database, level))
+            for is_lost, months in ((False, missing), (True, count.lost)):
+                found += [Removed(level, span_of(it), months[it], is_lost) for it in sorted(months)]
+        if all(it.is_lost for it in found):
+            break
+        known = load_standing(database, policy).counts
+        if known == counts:  # else a run has written meanwhile
+            break
+    return found
+
+
+def store_retentions(
+    database: Database[Document], policy: Policy, retentions: Mapping[LevelName, str]
+) -> None:
+    """Stores how long each level is kept."""
+    update = {"$set": {"retentions": dict(retentions)}}
+    progress_collection(database).update_one(_identity(policy), update, upsert=True)
+
+
 def _identity(policy: Policy) -> Document:
     return {"_id": {"summaries": policy.identity}}
 
 
-def _tombstones(found: Document) -> Tombstones:
+def _tombstones(found: Document | None) -> Tombstones:
+    if found is None:
+        return Tombstones()
     return Tombstones(
         found["keep"],
         tuple(Tombstone(milliseconds(it["before"]), milliseconds(it["at"])) for it in found["placed"]),

@@ -82,8 +82,8 @@ def _by_series(context: ArchiveContext, erasure: Erasure, *, is_own: bool) -> It
     """Yields what holds the series by its fields. `is_own`: the erasure is of the policy itself. Of another
     policy the source is not searched again."""
     yield from _reported(in_collections(context, erasure, is_own=is_own))
-    for collection, some in summaries_of(context, erasure, is_within=True):
-        yield from counted(collection.name, "summaries are of the series", len(some))
+    for level, some in summaries_of(context, erasure, is_within=True):
+        yield from counted(level.collection, "summaries are of the series", len(some))
     offline = offline_archive(context.connections, erasure.policy)
     if offline is not None:
         yield from _reported(in_archive(offline, erasure))

@@ -7,9 +7,7 @@ from datetime import timedelta
 from functools import partial
 
 from bson.datetime_ms import DatetimeMS
-from bson.raw_bson import RawBSONDocument
 from pymongo.client_session import ClientSession
-from pymongo.collection import Collection
 
 from archivers.context import ArchiveContext
 from archivers.erasing.erasure import Erasure
@@ -22,8 +20,9 @@ from buckets.bson.types import first_at
 from buckets.fields.selectors import series_text, summary_query
 from buckets.fields.times import TimeRange
 from buckets.models.shape import split
-from rollups.calendar.levels import levels_of
+from rollups.calendar.levels import Level, levels_of
 from rollups.rolling.options import RollupOptions
+from rollups.standing import delete_summaries
 from rollups.summaries.targets import target
 
 _AT_ONCE = 1000
@@ -32,9 +31,9 @@ _MS = timedelta(milliseconds=1)
 
 def summaries_of(
     context: ArchiveContext, erasure: Erasure, *, is_within: bool = False
-) -> Iterator[tuple[Collection[RawBSONDocument], list[bytes]]]:
-    """Yields the summaries of the series whose windows touch the range, by level: the collection, and the
-    `_id`s of some. `is_within`: only those whose windows lie in it."""
+) -> Iterator[tuple[Level, list[bytes]]]:
+    """Yields the summaries of the series whose windows touch the range: the level, and the `_id`s of
+    some. `is_within`: only those whose windows lie in it."""
     start, end = DatetimeMS(erasure.within.start_ms), DatetimeMS(erasure.within.end_ms)
     ranged = (
         {"start": {"$gte": start, "$lt": end}, "end": {"$lte": end}}
@@ -47,7 +46,7 @@ def summaries_of(
         for documents in find_raw(collection, query, fields={"_id": 1}):
             mine = [documents.raw_id(i) for i, it in enumerate(documents) if _is_of(it, erasure)]
             for at in range(0, len(mine), _AT_ONCE):
-                yield collection, mine[at : at + _AT_ONCE]
+                yield level, mine[at : at + _AT_ONCE]
 
 
 def _is_of(document: bytes, erasure: Erasure) -> bool:
@@ -60,18 +59,17 @@ def _is_of(document: bytes, erasure: Erasure) -> bool:
 def erase_summaries(work: ErasureWork, *, is_deleted_early: bool) -> None:
     """Deletes the summaries of all windows that touch the range, then rolls up those at its edges again, from
     what is left. `is_deleted_early`: something removes raw data that is in no archive of this policy."""
-    for collection, raw_ids in summaries_of(work.context, work.erasure):
+    for level, raw_ids in summaries_of(work.context, work.erasure):
         work.context.check()
-        work.transaction(partial(_delete, work, collection, raw_ids))
+        work.transaction(partial(_delete, work, level, raw_ids))
     for edge in _edges(work.erasure.within):
         roll_up_all(work.context, RollupOptions(edge, is_deleted_early=is_deleted_early))
 
 
-def _delete(
-    work: ErasureWork, collection: Collection[RawBSONDocument], raw_ids: list[bytes], session: ClientSession
-) -> None:
+def _delete(work: ErasureWork, level: Level, raw_ids: list[bytes], session: ClientSession) -> None:
     work.check_not_held(session)
-    deleted = collection.delete_many(ids_query(raw_ids), session=session).deleted_count
+    database, policy = work.context.database, work.erasure.policy
+    deleted = delete_summaries(database, policy, level, ids_query(raw_ids), session)
     work.erasures.count({"summaries": deleted}, session)
 
 

@@ -25,14 +25,15 @@ from archivers.upkeep import recompute
 from archivers.verifying.report import IntactCommit, VerifyReport
 from buckets.columns import Quarantined
 from buckets.fields.selectors import extended_json
-from buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, as_text
+from buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, as_date, as_text
 from config.durations import format_duration
 from config.policies import Policy
 from rollups import ttl
 from rollups.answers.holes import longest_holes
 from rollups.calendar.due import over_before
-from rollups.calendar.levels import Span
+from rollups.calendar.levels import Span, levels_of
 from rollups.rolling.expiry import count_overdue
+from rollups.standing import Removed, removed_summaries
 
 #: What fell due less than this ago is not overdue: the next run takes it.
 SLACK = timedelta(days=1)
@@ -195,6 +196,8 @@ class _Audit:
                 f"{report.kept} summaries count readings that are neither live nor archived. If those were "
                 "deleted on purpose, `bucketwise rollup` with --since and --until removes them",
             )
+        for it in removed_summaries(context.database, self.policy, levels_of(self.policy)):
+            yield self._removed(it)
         for name, count in count_overdue(context, SLACK).items():
             if count:
                 yield self._finding(
@@ -203,6 +206,15 @@ class _Audit:
                     f"{count} {name} summaries are past their `retain`, and no run has handled them for a "
                     "day: run `bucketwise run`",
                 )
+
+    def _removed(self, it: Removed) -> Finding:
+        month = f"of {as_date(it.span[0]):%Y-%m}"
+        removed = f"{it.summaries:,} {it.level.name} summaries {month} were removed by somebody"
+        if it.is_lost:
+            message = f"{removed}, and no reading gives them again"
+            return self._finding("summaries-lost", it.level.collection, message, "warning")
+        message = f"{removed}: `bucketwise run` makes them again, as far as readings are live or archived"
+        return self._finding("summaries-missing", it.level.collection, message)
 
     def _without_live(self, unread: Iterable[Span]) -> Iterator[Span]:
         """Yields the parts of these days on which nothing is live, since live readings may be late. Where

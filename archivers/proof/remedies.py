@@ -15,6 +15,11 @@ REMEDIES = {
     "readings-gone": (
         "Find out what deleted them. If that was intended: `bucketwise rollup` with `--since` and `--until`."
     ),
+    "summaries-missing": "Run `bucketwise run`. Find out who removed them.",
+    "summaries-lost": (
+        "Restore them from a backup of MongoDB, if there is one: the next run then counts them again. Find "
+        "out who removed them."
+    ),
     "summaries-past-retention": "Run `bucketwise run`.",
     "archive-past-retention": "Run `bucketwise run`.",
     "part-missing": _EXIT_5,

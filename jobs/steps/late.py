@@ -1,13 +1,30 @@
-"""What a roll-up, and a check, say of late readings."""
+"""What a roll-up, and a check, say of late readings, and of summaries that are missing."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from archivers.proof.findings import Finding
-from jobs.running.turn import Turn
+from buckets.fields.times import as_date
+from jobs.running.turn import Turn, pick
 from rollups.calendar.levels import levels_of
 from rollups.changes.late import LateSpans
+from rollups.rolling.remaking import MissingSummaries
+
+
+def missing_body(missing: Sequence[MissingSummaries]) -> dict[str, Any]:
+    """Returns the summaries that somebody had removed as JSON; nothing where there are none. `lost`: null in
+    a plan."""
+    found = [
+        {
+            **pick(it, "level", "collection", "missing", "lost"),
+            "since": as_date(it.span[0]),
+            "until": as_date(it.span[1]),
+        }
+        for it in missing
+    ]
+    return {"missing": found} if found else {}
 
 
 def late_body(late: LateSpans | None) -> dict[str, Any]:

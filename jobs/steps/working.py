@@ -48,7 +48,7 @@ from jobs.running.turn import Step, StepResult, Turn, pick
 from jobs.steps.audit_evidence import evidence_body
 from jobs.steps.expiring import ARCHIVE_EXPIRY, EXPIRY, limit_body
 from jobs.steps.fit import archives_now, check_fit, fit_body, misfits_of, require_fit, step_body, valueless
-from jobs.steps.late import late_body, unfollowed
+from jobs.steps.late import late_body, missing_body, unfollowed
 from rollups import progress as rollup_progress
 from rollups.calendar.due import over_before
 from rollups.calendar.levels import levels_of
@@ -133,10 +133,12 @@ def _roll_up(turn: Turn, reached: Callable[[int], None] = no_report) -> StepResu
         "missed": report.missed,
         "empty_fields": empty,
         **late_body(report.late),
+        **missing_body(report.missing),
         **quarantine_body(report.quarantined, report.quarantined_total),
     }
     fit = None if archives_now(turn) or turn.policy.rollup is None else check_fit(turn)
-    is_left = report.quarantined_total or empty or report.missed or misfits_of(fit)
+    lost = any(it.lost for it in report.missing)
+    is_left = report.quarantined_total or empty or report.missed or lost or misfits_of(fit)
     return StepResult(body | step_body(fit), LEFT_SOMETHING if is_left else 0)
 
 

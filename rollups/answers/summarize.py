@@ -3,7 +3,7 @@ readings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -28,6 +28,7 @@ from rollups import progress
 from rollups.calendar.levels import Level, Span, aligned_levels
 from rollups.calendar.tiling import Tiling, TilingPiece, existing_windows, instant, tile
 from rollups.calendar.windows import HIGHEST, LOWEST, to_ms
+from rollups.standing import Removed, removed_summaries
 from rollups.summaries import coverage, documents
 from rollups.summaries.summary import State, merge
 
@@ -60,6 +61,7 @@ class Question:
 class Answer:
     """The merged summaries of a range.
 
+    `removed`: where somebody has removed summaries that it would be made of.
     `states`: the state over the range of each requested series that has a reading, sorted by series. If one
     answer for all series was requested, there is at most one state, that of the series (). The stretches in
     `tiling.missing` are not included.
@@ -72,11 +74,17 @@ class Answer:
     tiling: Tiling
     summaries: int  # how many were merged
     states: Sequence[tuple[Series, State]]
+    removed: Sequence[TilingPiece] = ()
 
     @property
     def is_complete(self) -> bool:
         """Returns whether summaries cover the whole range."""
-        return not self.tiling.missing
+        return not self.missing
+
+    @property
+    def missing(self) -> list[TilingPiece]:
+        """Returns the stretches without summaries, or without some of them, in the order of time."""
+        return sorted([*self.tiling.missing, *self.removed], key=lambda it: (it.start, it.end))
 
     def statistics(self, state: State) -> Document:
         """Returns a state with the names of a summary: `count`, and in `values` each value field by its name.
@@ -124,7 +132,20 @@ def summarize(
             if count % _BATCH_SIZE == 0:
                 check()
     states = sorted(merged.values(), key=lambda it: series_order(it[0]))
-    return Answer(policy, start, end, percents, tiling, count, states)
+    used = [level for level in levels.values() if tiling.windows(level.name)]
+    removed = list(_removed(removed_summaries(database, policy, used), tiling))
+    return Answer(policy, start, end, percents, tiling, count, states, removed)
+
+
+def _removed(found: Iterable[Removed], tiling: Tiling) -> Iterator[TilingPiece]:
+    """Yields the stretches of which somebody has removed summaries, by UTC months."""
+    for it in found:
+        again = "their readings are gone" if it.is_lost else "a run makes again what readings give"
+        reason = f"{it.summaries:,} {it.level.name} summaries were removed by somebody: {again}"
+        for piece in tiling.pieces:
+            start, end = max(it.span[0], piece.start), min(it.span[1], piece.end)
+            if piece.level == it.level.name and start < end:
+                yield TilingPiece(start, end, piece.level, 0, reason)
 
 
 def _percentiles(policy: Policy, requested: Sequence[float] | None) -> tuple[float, ...]:

@@ -25,7 +25,7 @@ from rollups.context import RunContext
 from rollups.guarded import transaction
 from rollups.holds import Holds, without_held
 from rollups.progress import load, note_gone
-from rollups.standing import load_tombstones, store_tombstones
+from rollups.standing import delete_summaries, load_standing, store_tombstones
 from rollups.summaries.documents import milliseconds
 from rollups.summaries.targets import target
 from rollups.summaries.tombstones import NEVER, Retention, Tombstones
@@ -160,12 +160,12 @@ class _Expiry:
         }
 
     @cached_property
-    def tombstones(self) -> dict[LevelName, Tombstones]:
+    def tombstones(self) -> Mapping[LevelName, Tombstones]:
         """Returns the tombstones of each level."""
         return self._read(self._session)
 
-    def _read(self, session: ClientSession | None) -> dict[LevelName, Tombstones]:
-        return load_tombstones(self._context.database, self._context.policy, session)
+    def _read(self, session: ClientSession | None) -> Mapping[LevelName, Tombstones]:
+        return load_standing(self._context.database, self._context.policy, session).tombstones
 
     def place_tombstones(self) -> None:
         """Places the tombstones of this run, and forgets those that are of no use."""
@@ -245,10 +245,11 @@ class _Expiry:
     def _delete_page(self, level: Level, ids: list[Any], reached: int, session: ClientSession) -> int | None:
         if self._read(session)[level.name].removable(self.rules[level]) < reached:
             return None
-        note_gone(self._context.database, self._context.policy, {level.name: reached}, session)
+        database, policy = self._context.database, self._context.policy
+        note_gone(database, policy, {level.name: reached}, session)
         holds = self._holds.active(session)
         query = without_held({"_id": {"$in": ids}}, holds, self._names, level.reach)
-        return self._collection(level).delete_many(query, session=session).deleted_count
+        return delete_summaries(database, policy, level, query, session)
 
     def count_under(self, level: Level, within: TimeRange) -> int:
         """Returns how many summaries of a range are under tombstones that were not lifted."""

@@ -13,6 +13,7 @@ from rollups.calendar.levels import Span
 from rollups.calendar.windows import HIGHEST, LOWEST
 from rollups.changes.late import LateSpans
 from rollups.changes.shared import SharedChanges
+from rollups.rolling.remaking import MissingSummaries
 from rollups.rolling.slices import SliceReader
 from rollups.summaries.targets import Counts
 
@@ -42,6 +43,11 @@ class RollupOptions:
         if not self.within.is_bounded:
             return None
         return max(LOWEST, self.within.start_ms), min(HIGHEST, self.within.end_ms)
+
+    @property
+    def is_catch_up(self) -> bool:
+        """Returns whether what is due is rolled up, and what has changed since."""
+        return self.range is None and not self.whole
 
 
 #: All that is due.
@@ -82,6 +88,7 @@ class RollupReport:
     missed: int = 0  # summaries that lack late readings, since something else removed the other ones
     quarantined: list[Quarantined] = field(default_factory=list)  # the first thousand
     quarantined_total: int = 0
+    missing: list[MissingSummaries] = field(default_factory=list)  # that somebody had removed
     commits: set[str] = field(default_factory=set)  # commits of the archive that were read whole
 
     def of(self, level: LevelName) -> Counts:

@@ -23,6 +23,7 @@ from rollups.context import RunContext
 from rollups.progress import Bookmark, Progress
 from rollups.rolling.options import Archived, RollupOptions
 from rollups.rolling.records import Records
+from rollups.rolling.remaking import Remaking
 from rollups.ttl import deletes_before_archive
 
 
@@ -50,6 +51,7 @@ class Planner:
     loaded: Progress
     source: Source
     records: Records
+    remaking: Remaking | None = None
 
     def plan(self) -> RollupPlan:
         """Returns the windows that are due. Raises BucketwiseError where the policy's changes can't be
@@ -108,11 +110,15 @@ class Planner:
         quarantine = self.records.quarantine
         quarantine.add(chain.from_iterable(map(self._quarantined_in, self.source.untimed())))
         changed = [*late.spans, *quarantine.recheck(self.source)]
+        remade = self.remaking.spans if self.remaking is not None else {}
         existing = self._existing
         if late.mode == "scan":  # if it begins in the middle of a day
             existing = replace(existing, uncertain=self.calendar.days_of(late.spans))
         return RollupPlan(
-            {name: [(through.get(name, LOWEST), end), *changed] for name, end in self._ends.items()},
+            {
+                name: [(through.get(name, LOWEST), end), *changed, *remade.get(name, ())]
+                for name, end in self._ends.items()
+            },
             existing,
             late,
             _interim(loaded.bookmark, late.bookmark) if through else late.bookmark,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from buckets.source import Source
@@ -14,6 +15,8 @@ from rollups.changes.stream import Stream
 from rollups.context import RunContext
 from rollups.progress import Bookmark, Progress, note_gone, store
 from rollups.rolling.quarantine import Quarantine, UnrecordedQuarantine
+from rollups.rolling.remaking import MissingSummaries, Remaking
+from rollups.standing import count_changes
 from rollups.summaries.targets import SummaryDiff
 
 
@@ -32,6 +35,12 @@ class Records(Protocol):
 
     def note_gone(self, before: Mapping[LevelName, int]) -> None:
         """Records that summaries of windows that ended before these instants are never made."""
+
+    def begin(self, remaking: Remaking) -> None:
+        """Records which summaries are there and which are missing."""
+
+    def finish(self, remaking: Remaking) -> list[MissingSummaries]:
+        """Records that all is made again that can be. Returns what was missing."""
 
     def note_live(self, source: Source) -> None:
         """Adds the days of live buckets to those that the standing bookmark has."""
@@ -52,7 +61,8 @@ class RunRecords:
         if changes.replaced or changes.deleted:
             put = (bytes(identity.raw) for identity, _ in changes.replaced)
             self.context.listener(changes.collection, put, (bytes(it.raw) for it in changes.deleted))
-        changes.apply(self.context.policy, self.context.guard)
+        count = partial(count_changes, self.context.database, self.context.policy, changes.level)
+        changes.apply(self.context.policy, self.context.guard, count)
 
     def save(self, progress: Progress) -> None:
         """Stores how far the policy is rolled up."""
@@ -62,6 +72,14 @@ class RunRecords:
         """Records before when no summaries are made; milliseconds, by level."""
         if before:
             note_gone(self.context.database, self.context.policy, before)
+
+    def begin(self, remaking: Remaking) -> None:
+        """Records which summaries are there and which are missing."""
+        remaking.begin()
+
+    def finish(self, remaking: Remaking) -> list[MissingSummaries]:
+        """Records that all is made again that can be. Returns what was missing, and what of it is lost."""
+        return remaking.finish()
 
     def note_live(self, source: Source) -> None:
         """Records on which days there are live buckets."""
@@ -86,6 +104,13 @@ class DryRunRecords:
 
     def note_gone(self, before: Mapping[LevelName, int]) -> None:
         """Leaves what is recorded of gone summaries as it is."""
+
+    def begin(self, remaking: Remaking) -> None:
+        """Leaves what was counted as it is."""
+
+    def finish(self, remaking: Remaking) -> list[MissingSummaries]:
+        """Returns what is missing."""
+        return remaking.missing
 
     def note_live(self, source: Source) -> None:
         """Leaves the bookmark as it is."""

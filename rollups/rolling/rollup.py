@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from buckets.source import Source
@@ -13,8 +14,10 @@ from rollups.rolling.outlived import OutlivedSummaries
 from rollups.rolling.plan import Planner, RollupPlan, Watermark
 from rollups.rolling.read_ahead import ReadAhead, SliceFinder
 from rollups.rolling.records import records_of
+from rollups.rolling.remaking import Remaking
 from rollups.rolling.writing import SummaryWriter
 from rollups.summaries.targets import Counts
+from rollups.ttl import deletes_before_archive
 
 #: Reading past so many summaries in the change stream takes about as long as reading it once more.
 MANY_WRITTEN = 1000
@@ -29,11 +32,18 @@ def roll_up(context: RunContext, options: RollupOptions, archived: Archived) -> 
     policy = context.policy
     if policy.rollup is None or not policy.rollup.targets:
         return RollupReport()
+    source = Source(context.database, policy)
     loaded = load(context.database, policy)
+    remaking = None
+    if options.is_catch_up:
+        is_deleted_early = options.is_deleted_early
+        remaking = Remaking(
+            context, loaded, source, lambda: is_deleted_early or deletes_before_archive(source)
+        )
+        loaded = replace(loaded, gone=remaking.gone)
     calendar = Calendar(policy, policy.rollup, context.now, loaded.through, loaded.gone)
     records = records_of(context, dry_run=options.dry_run)
-    source = Source(context.database, policy)
-    planner = Planner(context, options, archived, calendar, loaded, source, records)
+    planner = Planner(context, options, archived, calendar, loaded, source, records, remaking)
     return _carry_out(planner, planner.plan())
 
 
@@ -44,6 +54,8 @@ def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
     if plan.late is not None:
         begun = planner.loaded.through
         records.note_gone({name: ms for name, ms in calendar.first_made.items() if name not in begun})
+    if planner.remaking is not None:
+        records.begin(planner.remaking)
     end = min([calendar.due_end, *(span[1:] if (span := planner.options.range) else ())])
     outlived = _outlived_summaries(planner, plan)
     writer = SummaryWriter(context, calendar, records, outlived, report, end)
@@ -73,6 +85,8 @@ def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
         if bookmark is not None and plan.late.mode == "stream" and report.written >= MANY_WRITTEN:
             bookmark = records.advance_bookmark(planner.stream, bookmark, calendar)
         watermark.finish(bookmark)
+        if planner.remaking is not None:
+            report.missing = records.finish(planner.remaking)
         records.quarantine.remove_healed()
     return report
 

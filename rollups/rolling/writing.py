@@ -169,7 +169,7 @@ class SummaryWriter:
         outlived = {
             documents.identity(policy, tally.series[key], window[0]) for key, window in tally.outlived
         }
-        changes = SummaryDiff(self.context.database, level.collection)
+        changes = SummaryDiff(self.context.database, level)
         keeper = _KeepRule(self.context, self.outlived_summaries, tally, level, lambda: self._holds)
         narrow = partial(self._spilled.of, level.name, portions=portions)
         changes.compare(list(tally.windows), computed, keeper.keeps, outlived, narrow)

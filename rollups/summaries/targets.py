@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,13 +22,17 @@ from buckets.bson.cursor import find_raw
 from buckets.bson.raw import LOSSLESS
 from config.errors import BucketwiseError
 from config.policies import Policy
-from rollups.calendar.levels import Span
+from rollups.calendar.levels import Level, Span
 from rollups.guarded import Guard, majority, transaction
 from rollups.summaries.documents import milliseconds
+from rollups.summaries.months import month_of
 
 Document = dict[str, Any]
 _BATCH_SIZE = 1000
-_Operation = DeleteOne | ReplaceOne[RawBSONDocument]
+#: A write of a summary, and its month.
+_Operation = tuple[DeleteOne | ReplaceOne[RawBSONDocument], str]
+#: Takes how many summaries a transaction adds, by month.
+CountChanges = Callable[[Counter[str], ClientSession], None]
 #: How a document begins, behind its length: the server puts `_id` first.
 _ID_FIRST = b"\x03_id\0"
 _SERIES_INDEX = "bucketwise_series"
@@ -66,9 +71,10 @@ def target(database: Database[Document], collection: str) -> Collection[RawBSOND
 class SummaryDiff:
     """How the summaries of some windows differ from what they should be."""
 
-    def __init__(self, database: Database[Document], collection: str) -> None:
+    def __init__(self, database: Database[Document], level: Level) -> None:
         self._database = database
-        self._collection = target(database, collection)
+        self.level = level
+        self._collection = target(database, level.collection)
         self.replaced: list[tuple[RawBSONDocument, RawBSONDocument]] = []
         self.deleted: list[RawBSONDocument] = []
         self.unchanged = 0
@@ -125,21 +131,23 @@ class SummaryDiff:
         span = {"$gte": DatetimeMS(windows[0][0]), "$lt": DatetimeMS(windows[-1][1])}
         return chain.from_iterable(find_raw(self._collection, {"start": span}))
 
-    def apply(self, policy: Policy, guard: Guard) -> None:
-        """Deletes first: a summary whose `_id` is written otherwise now must not stand in the way.
+    def apply(self, policy: Policy, guard: Guard, count: CountChanges) -> None:
+        """Deletes first: a summary whose `_id` is written otherwise now must not stand in the way. `count`
+        takes how many came and went, by month.
 
         A run that has lost its lease while it slept writes nothing: another may have mended this since.
         """
         if not self.deleted and not self.replaced:
             return
         ensure_indexes(self._collection, policy)
-        operations: list[_Operation]
-        operations = [DeleteOne({"_id": identity}) for identity in self.deleted]
-        operations += [ReplaceOne({"_id": key}, document, upsert=True) for key, document in self.replaced]
+        operations: list[_Operation] = [(DeleteOne({"_id": it}), _month(it)) for it in self.deleted]
+        operations += [
+            (ReplaceOne({"_id": key}, document, upsert=True), _month(key)) for key, document in self.replaced
+        ]
         for at in range(0, len(operations), _BATCH_SIZE):
             try:
                 piece = operations[at : at + _BATCH_SIZE]
-                transaction(self._database, guard, partial(_write, self._collection, piece))
+                transaction(self._database, guard, partial(_write, self._collection, piece, count))
             except BulkWriteError as error:
                 raise BucketwiseError(_explain(policy, self._collection.name, error)) from error
 
@@ -151,9 +159,19 @@ def identity_of(document: bytes) -> bytes:
 
 
 def _write(
-    collection: Collection[RawBSONDocument], piece: Sequence[_Operation], session: ClientSession
+    collection: Collection[RawBSONDocument],
+    piece: Sequence[_Operation],
+    count: CountChanges,
+    session: ClientSession,
 ) -> None:
-    collection.bulk_write(piece, ordered=True, session=session)
+    done = collection.bulk_write([it for it, _ in piece], ordered=True, session=session)
+    changes = Counter(piece[at][1] for at in done.upserted_ids or ())
+    changes.subtract(month for it, month in piece if isinstance(it, DeleteOne))
+    count(changes, session)
+
+
+def _month(identity: RawBSONDocument) -> str:
+    return month_of(milliseconds(identity["start"]))
 
 
 def stored_fields(policy: Policy) -> list[str]:

@@ -68,7 +68,7 @@ def _missing(it: Body) -> str:
 
 def rollup_tables(results: Sequence[Result]) -> list[RenderableType]:
     """Returns what `rollup` prints."""
-    return [_rollup_table(results), *_leftovers(results), *fit_lines(results)]
+    return [_rollup_table(results), *_missing_lines(results), *_leftovers(results), *fit_lines(results)]
 
 
 def _rollup_table(results: Sequence[Result]) -> RenderableType:
@@ -107,11 +107,20 @@ def run_tables(results: Sequence[Result]) -> list[RenderableType]:
         _archive_table(results),
         *([table_of_verb("compact", results)] if is_compacted else []),
         table_of("Expired summaries", results, *levels, step="expiry"),
+        *_missing_lines(results),
         *archive_expiry_lines(results),
         *_expiry_lines(results),
         *_leftovers(results),
         *fit_lines(results),
     ]
+
+
+def _missing_lines(results: Sequence[Result]) -> Iterator[Text]:
+    for result in results:
+        for it in result.body.get("rollup", result.body).get("missing", ()):
+            lost = f"; {it['lost']:,} stay lost, since their readings are gone" if it["lost"] else ""
+            what = f"{it['missing']:,} {it['level']} summaries of {it['since']:%Y-%m} had been removed"
+            yield Text(f"{result.policy}: {what} by somebody{lost}", style="yellow")
 
 
 def _expiry_lines(results: Sequence[Result]) -> Iterator[Text]:

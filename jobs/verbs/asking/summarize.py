@@ -110,7 +110,7 @@ def _body(answer: Answer, through: int | None, by: By) -> dict[str, Any]:
         "windows": {name: tiling.windows(name) for name in _levels(answer.policy)},
         "summaries": answer.summaries,
         "complete": answer.is_complete,
-        "missing": [_missing(piece) for piece in tiling.missing],
+        "missing": [_missing(piece) for piece in answer.missing],
         "percentiles": list(answer.percentiles),
         "series": rows,
     }

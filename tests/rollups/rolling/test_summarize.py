@@ -25,7 +25,7 @@ from config.policies import Policy, Retain
 from rollups.answers.summarize import Answer, Question, summarize
 from rollups.calendar.tiling import NOT_ROLLED_UP, PAST_RETENTION
 from rollups.calendar.windows import to_ms
-from rollups.rolling.expiry import count_expired, expire_summaries
+from rollups.rolling.expiry import expire_summaries
 from rollups.summaries.documents import OPTIONS
 from rollups.summaries.summary import State, aggregate
 from tests.rollups.conftest import Bench
@@ -218,20 +218,25 @@ def test_what_is_past_retention_is_missing(bench: Bench) -> None:
     assert gaps(answer) == [(FIRST + 4 * DAY - HOUR, FIRST + 4 * DAY, PAST_RETENTION)]
 
 
-def test_a_longer_retention_does_not_bring_summaries_back(bench: Bench) -> None:
+def test_a_longer_retention_brings_back_what_readings_give(bench: Bench) -> None:
     found, policy = ticks(300), policy_of(retain=SHORT)
     bench.database["ticks"].insert_many(found)
     bench.roll_up(policy, NOW)
-    count_expired(bench.context(policy, NOW))
     longer = policy_of(retain=Retain(hourly=60 * DAY, daily=60 * DAY))
     day, hour = (FIRST, FIRST + DAY), (FIRST + 3 * DAY, FIRST + 3 * DAY + HOUR)
-    for since, until in (day, hour):
-        assert summarize(bench.database, longer, Question(since=since, until=until)).is_complete
     expire_summaries(bench.context(policy, NOW))
     expire_summaries(bench.context(policy, NOW - DAY))  # an earlier instant tells of no less
     for since, until in (day, hour):
         answer = summarize(bench.database, longer, Question(since=since, until=until))
         assert gaps(answer) == [(since, until, PAST_RETENTION)]
+    bench.database["ticks"].delete_one({"_id": found[0]["_id"]})
+    first = min(it["d"] for it in found[1:])
+    bench.roll_up(longer, NOW)
+    answer = summarize(bench.database, longer, Question(since=FIRST, until=FIRST + 5 * DAY))
+    begins = first.replace(minute=0, second=0, microsecond=0) + HOUR
+    assert gaps(answer) == [(FIRST, begins, PAST_RETENTION)]  # of its hour, something may have been purged
+    inside = [it for it in found[1:] if begins <= it["d"] < FIRST + 5 * DAY]
+    assert sum(state.count for _, state in answer.states) == len(inside)
 
 
 @pytest.mark.parametrize("daily", ["daily", None])

@@ -1,0 +1,159 @@
+"""What a run makes again although no reading has changed: summaries that somebody has removed, and those that
+a longer `retain` brings back. Only where all of their readings are live or archived: less would pass for
+all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from buckets.source import Source
+from config.durations import format_duration
+from config.policies import LevelName
+from rollups.calendar.levels import Level, Span, expired_before, levels_of, sources_of
+from rollups.calendar.windows import HIGHEST, LOWEST
+from rollups.context import RunContext
+from rollups.progress import Progress, ended_before, set_gone
+from rollups.standing import Standing, load_standing, months_in, store_counts, store_retentions
+from rollups.summaries.months import SummaryCount, month_of, span_of
+
+
+@dataclass(frozen=True)
+class MissingSummaries:
+    """Summaries of one level and month that somebody has removed: how many, and how many of them stay lost
+    since their readings are gone; None before anything was made again."""
+
+    level: LevelName
+    collection: str
+    span: Span  # of the month
+    missing: int
+    lost: int | None = None
+
+
+@dataclass
+class Remaking:
+    """Plans what one run makes again, and records what became of it. `is_deleted_early`: returns whether
+    something removes raw data before an archive of the policy holds it."""
+
+    context: RunContext
+    loaded: Progress
+    source: Source
+    is_deleted_early: Callable[[], bool]
+    _counts: dict[LevelName, SummaryCount] = field(default_factory=dict)  # those that have changed
+
+    @cached_property
+    def _levels(self) -> list[Level]:
+        return levels_of(self.context.policy)
+
+    @cached_property
+    def _complete_from(self) -> int:
+        """Returns the instant (milliseconds) from which on all readings are live or archived."""
+        archive = self.context.policy.archive
+        if self.is_deleted_early():
+            return HIGHEST
+        if archive is not None and archive.to != "none":
+            ended = ended_before(self.context.database, self.context.policy)
+            return LOWEST if ended is None else ended
+        first = self.source.earliest()
+        return HIGHEST if first is None else first
+
+    @cached_property
+    def gone(self) -> Mapping[LevelName, int]:
+        """Returns before when summaries are gone, once those are made again that a longer `retain` brings
+        back."""
+        return {**self.loaded.gone, **self._reopened}
+
+    @cached_property
+    def _reopened(self) -> dict[LevelName, int]:
+        loaded, kept = self.loaded, self._standing.retentions
+        found = {}
+        for level in self._levels:
+            if level.name not in loaded.gone or kept.get(level.name) == _text(level):
+                continue
+            expired = expired_before(level, self._levels, self.context.now, loaded.through)
+            first = max(LOWEST if expired is None else expired, self._first_whole(level))
+            if first < loaded.gone[level.name]:
+                found[level.name] = first
+        return found
+
+    def _first_whole(self, level: Level) -> int:
+        """Returns the instant before which a window may end for some of its readings to be gone."""
+        start = self._complete_from
+        if not LOWEST < start < HIGHEST:
+            return start
+        low, high = level.edges(start + level.reach, start + level.reach + 1)[:2]
+        return (low if low == start + level.reach else high) + 1
+
+    @cached_property
+    def _standing(self) -> Standing:
+        return load_standing(self.context.database, self.context.policy)
+
+    @cached_property
+    def missing(self) -> list[MissingSummaries]:
+        """Returns what somebody has removed. Counts only where MongoDB's estimate has changed."""
+        database, counts = self.context.database, self._standing.counts
+        found: list[MissingSummaries] = []
+        for level in self._levels:
+            estimate = database[level.collection].estimated_document_count()
+            known = counts.get(level.name)
+            if known is None or not known.fits(estimate):
+                months = months_in(database, level)
+                count = (known or SummaryCount()).recounted(months, estimate)
+                self._counts[level.name] = count
+                found += [
+                    MissingSummaries(level.name, level.collection, span_of(month), missing)
+                    for month, missing in sorted(count.missing(months).items())
+                ]
+        return found
+
+    @cached_property
+    def spans(self) -> Mapping[LevelName, Sequence[Span]]:
+        """Returns where each level is made again."""
+        found: dict[LevelName, list[Span]] = {
+            name: [(first, self.loaded.gone[name])] for name, first in self._reopened.items()
+        }
+        levels = {level.name: level for level in self._levels}
+        for it in self.missing:
+            level = levels[it.level]
+            first = it.span[0] if self._has_finer(level, it.span) else self._first_whole(level)
+            if first < it.span[1]:
+                found.setdefault(it.level, []).append((max(first, it.span[0]), it.span[1]))
+        return found
+
+    def _has_finer(self, level: Level, span: Span) -> bool:
+        """Returns whether finer summaries stand in all of a span, so that no reading is needed."""
+        removed = {(it.level, it.span) for it in self.missing}
+        return any(
+            self.gone.get(finer.name, LOWEST) <= span[0] and (finer.name, span) not in removed
+            for finer in sources_of(level, self._levels)
+        )
+
+    def begin(self) -> None:
+        """Records what is there and what is missing, before anything is written."""
+        if self._counts:
+            store_counts(self.context.database, self.context.policy, self._counts)
+
+    def finish(self) -> list[MissingSummaries]:
+        """Records that all is made again that can be. Returns what was missing, and what of it is lost."""
+        database, policy = self.context.database, self.context.policy
+        if self._reopened:
+            set_gone(database, policy, self.gone)
+        kept = {level.name: _text(level) for level in self._levels}
+        if kept != self._standing.retentions:
+            store_retentions(database, policy, kept)
+        if not self.missing:
+            return []
+        counts = {name: it for name, it in load_standing(database, policy).counts.items() if it.wanted}
+        settled = {name: it.settled() for name, it in counts.items()}
+        store_counts(database, policy, settled)
+        return [self._settled(it, settled[it.level], counts[it.level]) for it in self.missing]
+
+    def _settled(self, it: MissingSummaries, after: SummaryCount, before: SummaryCount) -> MissingSummaries:
+        month = month_of(it.span[0])
+        lost = after.lost.get(month, 0) - before.lost.get(month, 0)
+        return MissingSummaries(it.level, it.collection, it.span, it.missing, lost)
+
+
+def _text(level: Level) -> str:
+    return format_duration(level.retain)
