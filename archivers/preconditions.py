@@ -11,11 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from pymongo.client_session import ClientSession
 
 from archivers.context import ArchiveContext
 from archivers.evidence.changed import unmakeable, unreadable
 from archivers.forward import behind
+from archivers.holds import damage_of
 from archivers.moving.archive import check_collections, check_kind
 from archivers.records.heads import check_heads
 from archivers.records.policies import PolicyRecord
@@ -51,6 +54,17 @@ def require(context: ArchiveContext, preconditions: Iterable[Precondition]) -> N
     """Raises the error of the first problem."""
     for problem in problems(context, preconditions):
         raise problem.error
+
+
+def destroying(context: ArchiveContext) -> ArchiveContext:
+    """Returns a context in which no transaction begins while the database lacks a hold that the store tells
+    of. The store is asked when the first one does."""
+
+    def guard(session: ClientSession) -> None:
+        context.guard(session)
+        require(context, OF_DESTROYERS)
+
+    return replace(context, guard=guard)
 
 
 def has_source(context: ArchiveContext) -> Iterator[Problem]:
@@ -140,6 +154,12 @@ def goes_forward(context: ArchiveContext) -> Iterator[Problem]:
             yield Problem("time-recorded", context.receipts.collection.name, error)
 
 
+def has_holds(context: ArchiveContext) -> Iterator[Problem]:
+    """Yields a problem for each hold that the store tells of, and the database lacks or can't compare."""
+    for error in damage_of(context):
+        yield Problem("hold-missing", error.place, error)
+
+
 #: Those of whatever reads the archive. It finds by itself whether what it reads is there.
 OF_READERS: tuple[Precondition, ...] = (is_known, has_one_kind)
 #: Those of whatever works on the archive.
@@ -150,5 +170,7 @@ OF_REWRITERS: tuple[Precondition, ...] = (*OF_ARCHIVES, goes_forward)
 PRECONDITIONS: tuple[Precondition, ...] = (
     has_source, *OF_ARCHIVES, reads_archive, can_be_made_anew,
 )  # fmt: skip
+#: Those of whatever destroys something that a hold may cover.
+OF_DESTROYERS: tuple[Precondition, ...] = (has_holds,)
 #: All: also those that it asks for once it has rolled up.
 OF_WRITERS: tuple[Precondition, ...] = (*PRECONDITIONS, goes_forward)

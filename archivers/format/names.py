@@ -11,6 +11,7 @@ another ended.
     <policy>/meta/manifests/<sequence>_<commit>.json  manifest
     <policy>/meta/checkpoints/<sequence>_<seal>.json  the commits that stood when it was made
     <policy>/meta/receipts/<first>-<last>_<seal>.bson.gz   receipts of old deletes
+    <policy>/meta/holds/<name>.<digest>.json          the holds that stand, without their series
     <policy>/meta/superseded/<commit>.bson            what was taken out of a commit: not part of the archive
     <policy>/meta/superseded/<commit>.<seal>.json     the manifest of a commit that was dropped
     <policy>/meta/versions/<commit>.<sha256>.bson     versions that count no more (`versions/superseded.py`)
@@ -140,6 +141,16 @@ def checkpoint_key(policy: str, sequence: int, seal: str) -> str:
 def receipts_key(policy: str, first: int, last: int, seal: str) -> str:
     """Returns where the receipts of these numbers lie; `seal` is that of the last of them."""
     return f"{policy}/meta/receipts/{first:0{DIGITS}d}-{last:0{DIGITS}d}_{seal[:16]}.bson.gz"
+
+
+def holds_prefix(policy: str) -> str:
+    """Returns the prefix of the keys of the files of all holds."""
+    return f"{policy}/meta/holds/"
+
+
+def hold_key(policy: str, name: str, digest: str) -> str:
+    """Returns the key of the file of a hold."""
+    return f"{holds_prefix(policy)}{name}.{digest[:16]}.json"
 
 
 def superseded_prefix(policy: str) -> str:

@@ -17,6 +17,7 @@ from pymongo.client_session import ClientSession
 from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import Manifest
 from archivers.format.names import Commit, commits
+from archivers.holds import are_known
 from archivers.records.deletions import latest
 from archivers.records.heads import (
     Heads,
@@ -154,6 +155,8 @@ class Recovery:
 
     def _without_held(self, receipts: list[Document]) -> list[Document]:
         """Returns the receipts that no hold covers. The others stay until it is released."""
+        if receipts and not are_known(self._work):
+            return []
         held: dict[str, Hold] = {}
 
         def step(session: ClientSession) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from archivers.context import ArchiveContext
 from archivers.format.manifest import LastReceipt
+from archivers.holds import damage_of
 from archivers.records.receipt_checks import Ranges, check_deletions
 from archivers.verifying.report import VerifyReport
 
@@ -16,7 +17,8 @@ def verify_receipts(
     named: Sequence[LastReceipt] = (),
     deleted: dict[str, Ranges] | None = None,
 ) -> None:
-    """Adds to the report what is wrong with receipts: seals, signatures, and that none is missing. `named`:
-    those that manifests name. `deleted`: see `check_deletions`."""
+    """Adds to the report what is wrong with receipts: seals, signatures, and that none is missing; and
+    which holds are. `named`: those that manifests name. `deleted`: see `check_deletions`."""
     files, keys = context.receipt_files, context.keys
     report.add(*check_deletions(context.receipts, files, keys, named, {} if deleted is None else deleted))
+    report.add(*damage_of(context))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from archivers.erasing.erase import ErasureFacts, erase, plan_erasure
 from archivers.erasing.erasure import Erasure
-from archivers.preconditions import OF_REWRITERS
+from archivers.preconditions import OF_DESTROYERS, OF_REWRITERS
 from config.policies import Policy
 from jobs.running.turn import Step, StepResult, Turn
 from jobs.steps.publish import Publishing, remaining_in_redis
@@ -31,4 +31,4 @@ def erase_step(erasure: Erasure, others: Sequence[Policy], publishing: Publishin
         body = {**report.counts, "dry_run": turn.dry_run, "remaining": remaining}
         return StepResult(body, LEFT_SOMETHING if report.is_found and not turn.dry_run else 0)
 
-    return Step("erase", do, preconditions=OF_REWRITERS)
+    return Step("erase", do, preconditions=(*OF_REWRITERS, *OF_DESTROYERS))

@@ -9,6 +9,7 @@ from typing import Any
 from archivers.expiring.lifting import undelete
 from archivers.expiring.report import Amount
 from archivers.kinds import archive_of
+from archivers.preconditions import OF_DESTROYERS, destroying, require
 from archivers.report import DeleteLimit
 from config.errors import HaltedError
 from jobs.running.lease import touching
@@ -20,8 +21,12 @@ Body = dict[str, Any]
 
 
 def _end(turn: Turn) -> StepResult:
-    archive = archive_of(turn.context)
-    report = archive.plan_expiry() if turn.dry_run else archive.expire()
+    if turn.dry_run:
+        report = archive_of(turn.context).plan_expiry()
+        if report.tombstoned.buckets or report.expired.buckets:
+            require(turn.context, OF_DESTROYERS)
+    else:
+        report = archive_of(destroying(turn.context)).expire()
     amounts = pick(report, "tombstoned", "standing", "expired", "lifted")
     body: Body = {name: _amount(it) for name, it in amounts.items()}
     return StepResult({**body, "held": dict(sorted(report.held.items())), "live": report.live})
@@ -35,8 +40,10 @@ def _expire(turn: Turn) -> StepResult:
     context = turn.context
     if turn.dry_run:
         report = count_expired(context)
+        if any(report.gone.values()):
+            require(context, OF_DESTROYERS)
     else:
-        report = expire_summaries(context, allow_large=turn.allow_large)
+        report = expire_summaries(destroying(context), allow_large=turn.allow_large)
     none = {"hourly": 0, "daily": 0}
     body = {**none, **report.gone, "waiting": {**none, **report.waiting}, **held_body(report.held)}
     if not turn.dry_run or turn.allow_large:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from pymongo.database import Database
 
+from archivers.evidence.covering import covers_anything
+from archivers.holds import check_signed, hold_files
 from archivers.preconditions import is_known
+from archivers.records.hold_files import HoldFiles, lost
 from archivers.records.holding import HoldWriter
+from archivers.records.receipts import Receipts
 from config.errors import UsageError
 from config.policies import Policy
+from jobs.call import Call
 from jobs.running.lease import touching
 from jobs.running.turn import Document, Step, StepResult, Turn, pick
 from rollups.holds import Hold, Holds
@@ -28,11 +32,16 @@ def place_step(hold: Hold) -> Step:
     return Step("hold", do, by_present=True, preconditions=[is_known])
 
 
-def release_step(name: str, by: str) -> Step:
+def covers_step(hold: Hold) -> Step:
+    """Returns the step that tells whether a hold covers anything that is there."""
+    return Step("hold", lambda turn: StepResult({"covers": covers_anything(turn.context, hold)}))
+
+
+def release_step(name: str, by: str, reason: str | None = None) -> Step:
     """Returns the step that releases a hold."""
 
     def do(turn: Turn) -> StepResult:
-        released = _holding(turn).release(name, by)
+        released = _holding(turn).release(name, by, reason)
         return StepResult({"released": released, **_list(turn)})
 
     return Step("hold", do, by_present=True)
@@ -49,8 +58,10 @@ def _holding(turn: Turn) -> HoldWriter:
     """Returns what places and releases a policy's holds. It takes no lease: a hold is placed while a run
     works."""
     context = turn.context
+    check_signed(context)
     guard = touching(context.database, turn.policy.identity)
-    return HoldWriter(context.database, turn.policy.identity, context.deletions, guard)
+    files = hold_files(context)
+    return HoldWriter(context.database, turn.policy.identity, context.deletions, guard, files)
 
 
 def _list(turn: Turn) -> Body:
@@ -66,12 +77,23 @@ def hold_body(hold: Hold) -> Body:
     }
 
 
-def policies_with_hold(database: Database[Document], policies: Sequence[Policy], name: str) -> list[Policy]:
-    """Returns the policies that have a hold of this name. Raises UsageError if there are none."""
-    standing = {it.name: [hold.name for hold in Holds(database, it.identity).active()] for it in policies}
-    found = [it for it in policies if name in standing[it.name]]
+def policies_with_hold(call: Call, database: Database[Document], name: str) -> list[Policy]:
+    """Returns the policies that have a hold of this name, also one that only the store tells of. Raises
+    UsageError if there are none."""
+    standing = {it.name: _names(call, database, it, name) for it in call.policies}
+    found = [it for it in call.policies if name in standing[it.name]]
     if not found:
         there = ", ".join(sorted({it for names in standing.values() for it in names})) or "none"
         on = ", ".join(standing)
         raise UsageError(f"hold release {name}: no such hold stands on {on}. There are: {there}")
     return found
+
+
+def _names(call: Call, database: Database[Document], policy: Policy, name: str) -> list[str]:
+    """Returns the names of a policy's holds; of those that the database lacks where it does not have this
+    one."""
+    names = [hold.name for hold in Holds(database, policy.identity).active()]
+    if name in names or call.store is None:
+        return names
+    files = HoldFiles(call.store, policy.identity, call.keys)
+    return [*names, *(it.hold for it in lost(Receipts(database, policy.identity), files))]

@@ -15,6 +15,7 @@ from archivers.kinds import archive_of
 from archivers.moving.archive import ArchiveOptions
 from archivers.preconditions import (
     OF_ARCHIVES,
+    OF_DESTROYERS,
     OF_READERS,
     OF_REWRITERS,
     OF_WRITERS,
@@ -312,7 +313,7 @@ def _check(turn: Turn) -> StepResult:
 
 def _unmet(context: ArchiveContext) -> Iterator[Finding]:
     """Yields what would keep a run from going on."""
-    for it in problems(context, OF_WRITERS):
+    for it in problems(context, (*OF_WRITERS, *OF_DESTROYERS)):
         yield Finding(it.code, context.policy.name, it.place, "error", str(it.error))
 
 

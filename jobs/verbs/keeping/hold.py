@@ -8,12 +8,14 @@ from datetime import datetime
 from typing import Annotated, Literal
 
 import typer
+from pymongo.database import Database
 
 from buckets.fields.selectors import check_selector
 from buckets.fields.times import TimeRange, as_date, as_ms
 from config.errors import UsageError
 from jobs.call import Call
 from jobs.clock import parse_range
+from jobs.connect import Document
 from jobs.options import Series, Since, Until, parse_series
 from jobs.output.report import Report
 from jobs.output.text.keeping import holds_table
@@ -21,7 +23,7 @@ from jobs.output.text.working import undelete_lines
 from jobs.running.machine import this_user
 from jobs.running.runner import Runner, RunOptions, perform
 from jobs.steps.expiring import UNDELETE
-from jobs.steps.holds import LIST, place_step, policies_with_hold, release_step
+from jobs.steps.holds import LIST, covers_step, place_step, policies_with_hold, release_step
 from rollups.holds import Hold
 
 EXAMPLES = [
@@ -43,9 +45,13 @@ What = Annotated[
 Name = Annotated[str | None, typer.Argument(metavar="NAME", help="Name of the hold to add or release.")]
 Reason = Annotated[
     str | None,
-    typer.Option("--reason", metavar="TEXT", help="Reason for the hold. Receipts keep it forever."),
+    typer.Option("--reason", metavar="TEXT", help="Reason, kept by receipts forever; to add, required."),
 ]
 Freeze = Annotated[bool, typer.Option("--freeze", help="Keep buckets from moving to the archive, too.")]
+
+AllowEmpty = Annotated[
+    bool, typer.Option("--allow-empty", help="Place it where nothing is that it would cover, too.")
+]
 
 
 def hold(
@@ -58,6 +64,7 @@ def hold(
     until: Until = None,
     reason: Reason = None,
     freeze: Freeze = False,
+    allow_empty: AllowEmpty = False,
 ) -> Report:
     """Keep readings from being destroyed.
 
@@ -66,10 +73,8 @@ def hold(
     is given. Placing a hold waits for no run.
     """
     within, selector = parse_range(since, until), parse_series(series)
-    if action != "add" and (selector or within.is_bounded or reason is not None or freeze):
-        options = "--series, --since, --until, --reason and --freeze"
-        raise UsageError(f"hold {action}: {options} are for `hold add`")
-    policies = call.policies
+    _check_options(action, add=bool(selector or within.is_bounded or freeze or allow_empty), reason=reason)
+    policies, placed = call.policies, None
     if action == "list":
         if name is not None:
             raise UsageError(f"hold list {name}: it takes no NAME, and lists all")
@@ -77,26 +82,49 @@ def hold(
     elif action == "add":
         for policy in policies:
             check_selector(policy, selector)
-        step = place_step(
-            Hold(
-                name=_checked(action, name),
-                series=selector,
-                within=_in_ms(within),
-                reason=_require_reason(reason),
-                placed_at=_at(call.now),
-                by=this_user(),
-                freeze=freeze,
-                salt=os.urandom(_SALT),
-            )
+        placed = Hold(
+            name=_checked(action, name),
+            series=selector,
+            within=_in_ms(within),
+            reason=_require_reason(reason),
+            placed_at=_at(call.now),
+            by=this_user(),
+            freeze=freeze,
+            salt=os.urandom(_SALT),
         )
+        step = place_step(placed)
     else:
-        step = release_step(_checked(action, name), this_user())
+        step = release_step(_checked(action, name), this_user(), (reason or "").strip() or None)
     with call.database() as database:
         if action == "release":
-            policies = policies_with_hold(database, policies, _checked(action, name))
+            policies = policies_with_hold(call, database, _checked(action, name))
+        if placed is not None and not allow_empty:
+            _check_covers(call, database, placed)
         # A hold must not have to wait for a run to end, so it takes no lease.
         results = Runner.of(call, database, [step], RunOptions(dry_run=True)).run_all(policies)
     return Report(call.command, call.now, results, [holds_table(results)])
+
+
+def _check_options(action: Action, *, add: bool, reason: str | None) -> None:
+    """`add`: an option was given that only a new hold has."""
+    if action != "add" and add:
+        options = "--series, --since, --until, --freeze and --allow-empty"
+        raise UsageError(f"hold {action}: {options} are for `hold add`")
+    if action == "list" and reason is not None:
+        raise UsageError("hold list: --reason is for `hold add` and `hold release`")
+
+
+def _check_covers(call: Call, database: Database[Document], hold: Hold) -> None:
+    """Raises UsageError where nothing is there that the hold would cover, on any of the policies."""
+    told = Runner.of(call, database, [covers_step(hold)], RunOptions(dry_run=True)).run_all(call.policies)
+    if any(it.error or it.body["covers"] for it in told):
+        return
+    on = ", ".join(it.policy for it in told)
+    raise UsageError(
+        f"hold add {hold.name}: no reading of this series and range is live, archived or summarised on {on}, "
+        "so that it would cover nothing. Are --series, --since and --until right? With --allow-empty it is "
+        "placed all the same. Nothing was placed"
+    )
 
 
 def undelete(call: Call, since: Since = None, until: Until = None) -> Report:

@@ -78,7 +78,7 @@ def test_expired_summaries_stay_while_a_hold_covers_them(place: Place) -> None:
     run(place)
     added(place, *SECOND_HOUR)
     added(place, "--since", "2018-06-30T01:30", name="second")
-    added(place, "--series", "symbol=OTHER", name="other")
+    added(place, "--series", "symbol=OTHER", "--allow-empty", name="other")
     plan = place("plan", "-p", "ticks", "--json", now=LONG_AFTER).policy("ticks")["expiry"]
     assert (plan["hourly"], plan["held"]) == (1, {NAME: 1, "second": 2})
     said = run(place, LONG_AFTER)["expiry"]
@@ -211,8 +211,11 @@ def test_holds_that_were_changed_or_taken_out_are_found(place: Place) -> None:
     longer = {"$set": {"until": datetime(2018, 6, 30, 1, 1, tzinfo=UTC)}}
     place.database.bucketwise_holds.update_one({"_id.name": NAME}, longer)
     ran = place("verify", "-p", "ticks", "--json")
-    found = [(it["code"], it["place"]) for it in ran.policy("ticks")["damage"]]
+    files = place.folder / "store" / "ticks" / "meta" / "holds"
+    damage = [(it["code"], it["place"]) for it in ran.policy("ticks")["damage"]]
+    found = [it for it in damage if "file:" not in it[1]]
     assert ran.code == 5
+    assert damage[2:] == [("hold-missing", it.as_uri()) for it in sorted(files.iterdir())]
     assert found == [
         ("hold-differs", f"bucketwise_holds, {NAME}"),
         ("hold-missing", "bucketwise_holds, second"),
@@ -221,7 +224,7 @@ def test_holds_that_were_changed_or_taken_out_are_found(place: Place) -> None:
     assert stored is not None
     place.database.bucketwise_holds.insert_one({**stored, "_id": {"policy": "ticks", "name": "forged"}})
     codes = [it["code"] for it in place("verify", "-p", "ticks", "--json").policy("ticks")["damage"]]
-    assert codes == ["hold-differs", "hold-differs", "hold-missing"]
+    assert codes == ["hold-differs", "hold-differs", "hold-missing", "hold-missing", "hold-missing"]
 
 
 def test_coverage_and_explain_tell_of_holds(place: Place) -> None:
@@ -300,7 +303,7 @@ def test_a_series_may_have_any_text(place: Place, value: str) -> None:
 
 def test_a_series_field_that_is_no_more_is_taken_for_any(place: Place) -> None:
     place.write_config(POLICIES.replace('["symbol"]', '["symbol", "venue"]'))
-    added(place, "--series", "venue=X", *SECOND_HOUR)
+    added(place, "--series", "venue=X", *SECOND_HOUR, "--allow-empty")
     place.write_config(AT_ONCE)
     run(place)
     run(place, LONG_AFTER)
