@@ -15,6 +15,7 @@ import bson
 import pytest
 from pymongo.database import Database
 
+from archivers.holds import hold_files
 from archivers.proof.audit import audit
 from archivers.records.holding import HoldWriter
 from buckets.fields.times import EVER
@@ -75,7 +76,8 @@ class World:
     def hold(self, name: str) -> None:
         context = self.cycle.context(LATER, fence=self.cycle.fence)
         held = Hold(name, {}, EVER, "a lawsuit", LATER, "me", freeze=False, salt=bytes(32))
-        writer = HoldWriter(context.database, self.cycle.policy.identity, context.deletions, nothing)
+        files = hold_files(context)
+        writer = HoldWriter(context.database, self.cycle.policy.identity, context.deletions, nothing, files)
         assert writer.place(held)
 
     def books(self) -> Books:
