@@ -19,6 +19,7 @@ from archivers.format.manifest import Manifest
 from archivers.format.names import day
 from archivers.moving.archive import check_archive
 from archivers.reading.offline import OfflineReader
+from archivers.reading.reader import ArchivedReader
 from archivers.records.days import CommitDays
 from archivers.records.receipts import commit_of
 from archivers.restoring.put import existing_in, put_measurements, repeated
@@ -85,21 +86,24 @@ def _drill(
     known = CommitDays(context.receipts)
     commits = [it for it in map(commit_of, known.commits_of(number)) if it is not None]
     manifests = [archive.manifest(it) for it in commits]
-    equal = sum(_equal(context, it, held.batch) for it in manifests for held in archive.sections(it))
+    equal = sum(equal_buckets(context, held.batch, it) for it in manifests for held in archive.sections(it))
     buckets = sum(it.buckets for it in manifests)
-    summaries = _summaries_that_differ(context, archive, manifests)
+    reader = OfflineReader(context.database, context.policy, archive)  # which has just read them
+    times = [as_ms(at) for it in manifests for at in (it.first, it.last)]
+    summaries = summaries_that_differ(context, reader, (min(times), max(times)) if times else None)
     if equal == buckets and not summaries:
         context.check()
         known.note_drilled([it.name for it in commits], context.now)
     return DrilledDay(number, len(commits), buckets, equal, summaries, before)
 
 
-def _equal(context: ArchiveContext, manifest: Manifest, batch: Batch) -> int:
-    """Returns how many of a commit's buckets come back as they are in the archive."""
-    equal = 0
+def equal_buckets(context: ArchiveContext, batch: Batch, manifest: Manifest | None = None) -> int:
+    """Returns how many of these buckets come back as they are in the archive. `manifest`: of the commit that
+    holds them."""
+    equal, is_measured = 0, manifest is not None and manifest.timeseries is not None
     for piece in chunks(batch):
         # Measurements may have one `_id`, or none.
-        for several in [piece] if manifest.timeseries is not None else _without_namesakes(piece):
+        for several in [piece] if is_measured else _without_namesakes(piece):
             context.check()
             _drop(context)
             try:
@@ -117,9 +121,9 @@ def _without_namesakes(piece: Batch) -> Iterator[Batch]:
         piece = piece.take(later)
 
 
-def _restored_as_archived(context: ArchiveContext, manifest: Manifest, piece: Batch) -> int:
+def _restored_as_archived(context: ArchiveContext, manifest: Manifest | None, piece: Batch) -> int:
     database, (main, overflow) = context.database, scratch(context.policy.identity)
-    if manifest.timeseries is not None:
+    if manifest is not None and manifest.timeseries is not None:
         database.create_collection(main, timeseries=manifest.timeseries)
         try:
             put_measurements(database, manifest.archived_policy, main, piece.main)
@@ -142,13 +146,12 @@ def _drop(context: ArchiveContext) -> None:
         context.database.drop_collection(name)
 
 
-def _summaries_that_differ(
-    context: ArchiveContext, archive: OfflineArchive, manifests: list[Manifest]
+def summaries_that_differ(
+    context: ArchiveContext, archived: ArchivedReader, within: tuple[int, int] | None
 ) -> int:
-    """Returns how many summaries of the time of some commits are not those of a recomputation."""
-    if context.policy.rollup is None or not manifests:
+    """Returns how many summaries from a first to a last reading (milliseconds; None: there is none) are not
+    those of a recomputation."""
+    if context.policy.rollup is None or within is None:
         return 0
-    first, last = min(as_ms(it.first) for it in manifests), max(as_ms(it.last) for it in manifests)
-    archived = OfflineReader(context.database, context.policy, archive)  # which has just read them
-    report = recompute(context, archived, [(LOWEST, first), (last + 1, HIGHEST)])
+    report = recompute(context, archived, [(LOWEST, within[0]), (within[1] + 1, HIGHEST)])
     return sum(it.written for it in report.counts.values())

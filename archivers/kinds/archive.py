@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Protocol
 
 from archivers.compacting.compact import CompactOptions, CompactReport
 from archivers.evidence.drill import DrilledDay
 from archivers.expiring.report import ExpiryReport
-from archivers.format.names import Commit
 from archivers.moving.archive import ArchiveOptions
 from archivers.report import ArchiveReport
 from archivers.restoring.options import RestoreOptions
 from archivers.restoring.settle import RestoreReport
-from archivers.verifying.report import IntactCommit, VerifiedRecords, VerifyReport
+from archivers.verifying.report import IntactPiece, Piece, VerifiedRecords, VerifyReport
 from buckets.fields.times import EVER, TimeRange
 
 
@@ -51,10 +51,18 @@ class Archive(Protocol):
         records of the archive."""
 
     def verify_records(self) -> VerifiedRecords:
-        """Verifies all but the contents of copies. Returns what `verify_commits` may read."""
+        """Verifies all but the contents of copies. Returns what `verify_pieces` may read."""
 
-    def verify_commits(self, commits: Sequence[Commit]) -> tuple[VerifyReport, list[IntactCommit]]:
+    def verify_pieces(self, pieces: Sequence[Piece]) -> tuple[VerifyReport, list[IntactPiece]]:
         """Reads all copies of these, as `verify` does. Also returns the undamaged ones."""
+
+    def drilled(self, not_since: datetime) -> dict[int, datetime | None]:
+        """Returns the archived UTC days, since 1970, that were not drilled since then; each with its last
+        drill."""
+
+    @property
+    def place(self) -> str:
+        """Returns where the archive is, for messages."""
 
     def drill(self, days: int, seed: int) -> list[DrilledDay]:
         """Proves that a sample of archived days can be restored, and records when. Raises HaltedError where

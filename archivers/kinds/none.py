@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from archivers.compacting.compact import CompactOptions, CompactReport
 from archivers.context import ArchiveContext
 from archivers.evidence.drill import DrilledDay
 from archivers.expiring.report import ExpiryReport
-from archivers.format.names import Commit
 from archivers.moving.archive import ArchiveOptions, check_kind
 from archivers.report import ArchiveReport
 from archivers.restoring.options import RestoreOptions, check_request
 from archivers.restoring.settle import RestoreReport
 from archivers.verifying.receipts import verify_receipts
-from archivers.verifying.report import IntactCommit, VerifiedRecords, VerifyReport
+from archivers.verifying.report import IntactPiece, Piece, VerifiedRecords, VerifyReport
 from buckets.fields.times import EVER, TimeRange
 
 
@@ -70,10 +70,20 @@ class NoArchive:
         """Verifies receipts."""
         return VerifiedRecords(self.verify(), [], [])
 
-    def verify_commits(self, commits: Sequence[Commit]) -> tuple[VerifyReport, list[IntactCommit]]:
+    def verify_pieces(self, pieces: Sequence[Piece]) -> tuple[VerifyReport, list[IntactPiece]]:
         """Returns an empty report."""
-        del commits
+        del pieces
         return VerifyReport(), []
+
+    def drilled(self, not_since: datetime) -> dict[int, datetime | None]:
+        """Returns no days."""
+        del not_since
+        return {}
+
+    @property
+    def place(self) -> str:
+        """Returns the collection that is not archived."""
+        return self.context.policy.collection
 
     def drill(self, days: int, seed: int) -> list[DrilledDay]:
         """Returns no days."""

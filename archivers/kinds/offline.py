@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from archivers.compacting.compact import CompactOptions, CompactReport, compact, plan_compaction
 from archivers.context import ArchiveContext
@@ -16,6 +17,7 @@ from archivers.format.names import Commit
 from archivers.moving.archive import ArchiveOptions, archive, plan_archive, recover
 from archivers.moving.dry_run import OfflineDryRun
 from archivers.moving.offline import OfflineRun
+from archivers.records.days import CommitDays
 from archivers.recovering.adoption import verify_forgotten
 from archivers.report import ArchiveReport
 from archivers.restoring.offline import OfflineCopies
@@ -23,7 +25,7 @@ from archivers.restoring.options import RestoreOptions
 from archivers.restoring.restore import restore
 from archivers.restoring.settle import RestoreReport
 from archivers.verifying.offline import verify, verify_commits, verify_records
-from archivers.verifying.report import IntactCommit, VerifiedRecords, VerifyReport
+from archivers.verifying.report import IntactPiece, Piece, VerifiedRecords, VerifyReport
 from buckets.fields.times import EVER, TimeRange
 
 
@@ -87,9 +89,19 @@ class Offline:
         """Verifies the chain, receipts, and that all files are there."""
         return verify_records(self.context, self.held)
 
-    def verify_commits(self, commits: Sequence[Commit]) -> tuple[VerifyReport, list[IntactCommit]]:
+    def verify_pieces(self, pieces: Sequence[Piece]) -> tuple[VerifyReport, list[IntactPiece]]:
         """Reads the files of these commits."""
+        commits = [it for it in pieces if isinstance(it, Commit)]
         return verify_commits(self.context, self.held, commits)
+
+    def drilled(self, not_since: datetime) -> dict[int, datetime | None]:
+        """Returns the days of commits that were made before then, and not drilled since."""
+        return CommitDays(self.context.receipts).drilled(not_since)
+
+    @property
+    def place(self) -> str:
+        """Returns the URL of the archive."""
+        return f"{self.held.store.url}/{self.context.policy.identity}"
 
     def drill(self, days: int, seed: int) -> list[DrilledDay]:
         """Restores the commits that begin on some days."""

@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from archivers.compacting.compact import CompactOptions, CompactReport
 from archivers.context import ArchiveContext
 from archivers.evidence.drill import DrilledDay
+from archivers.evidence.drill_online import drill
 from archivers.expiring.online import OnlineExpiry
 from archivers.expiring.report import ExpiryReport
 from archivers.expiring.rule import RetentionRule
-from archivers.format.names import Commit
+from archivers.format.names import day, day_number
 from archivers.moving.archive import (
     ArchiveOptions,
     archive,
-    check_kind,
     plan_archive,
     recover,
 )
 from archivers.moving.dry_run import OnlineDryRun
 from archivers.moving.online import OnlineRun
+from archivers.records.drills import DrilledDays, days_of
+from archivers.records.online_heads import OnlineHeads
 from archivers.report import ArchiveReport
 from archivers.restoring.online import OnlineCopies
 from archivers.restoring.options import RestoreOptions
 from archivers.restoring.restore import restore
 from archivers.restoring.settle import RestoreReport
-from archivers.verifying.online import verify, verify_beside, verify_heads
-from archivers.verifying.report import IntactCommit, VerifiedRecords, VerifyReport
-from buckets.fields.times import EVER, TimeRange
+from archivers.verifying.online import verify, verify_beside, verify_heads, verify_range
+from archivers.verifying.report import ArchivedDay, IntactPiece, Piece, VerifiedRecords, VerifyReport
+from archivers.writes.online import archive_collections, archived_source
+from buckets.fields.times import DAY_MS, EVER, TimeRange, as_date
+from buckets.source import Source
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,8 @@ class Online:
         recover(self.context, OnlineRun)
 
     def adopt(self) -> list[str]:
-        """Returns no commits: the archive lies in the database itself."""
+        """Records the collections as they are now. Returns no commits."""
+        OnlineHeads(self.context.database, self.context.policy).adopt(self.context.guard)
         return []
 
     def run(self, options: ArchiveOptions) -> ArchiveReport:
@@ -80,23 +86,51 @@ class Online:
         return verify(self.context, within)
 
     def verify_records(self) -> VerifiedRecords:
-        """Verifies heads, kept versions and receipts."""
+        """Verifies heads, kept versions and receipts. Returns the days on which archived buckets end."""
         report = VerifyReport()
         verify_heads(self.context, report)
         is_damaged = bool(report.bad)
         verify_beside(self.context, report)
-        return VerifiedRecords(report, [], [], is_gone=is_damaged)
+        days = [IntactPiece(ArchivedDay(day(it * DAY_MS)), count) for it, count in self._counts()]
+        _, baseline = OnlineHeads(self.context.database, self.context.policy).read()
+        return VerifiedRecords(report, days, [], is_damaged, baseline)
 
-    def verify_commits(self, commits: Sequence[Commit]) -> tuple[VerifyReport, list[IntactCommit]]:
-        """Returns an empty report."""
-        del commits
-        return VerifyReport(), []
+    def _counts(self) -> Iterator[tuple[int, int]]:
+        """Yields each UTC day of the archive, since 1970, and how many buckets end on it."""
+        source = self._source
+        return ((it, source.count_ending(it * DAY_MS, (it + 1) * DAY_MS)) for it in days_of(source))
+
+    @property
+    def _source(self) -> Source:
+        return archived_source(self.context.database, self.context.policy)
+
+    def verify_pieces(self, pieces: Sequence[Piece]) -> tuple[VerifyReport, list[IntactPiece]]:
+        """Compares the documents of these days with their receipts. Returns the days that are undamaged."""
+        report, intact = VerifyReport(), list[IntactPiece]()
+        for piece in pieces:
+            damaged, parts = len(report.bad), report.parts
+            start = day_number(piece.first) * DAY_MS
+            within = TimeRange(as_date(start), as_date(start + DAY_MS))
+            found = self._source.ending(within.start_ms, within.end_ms)
+            verify_range(self.context, report, found, within, is_all=False)
+            if len(report.bad) == damaged:
+                intact.append(IntactPiece(piece, report.parts - parts))
+        return report, intact
+
+    def drilled(self, not_since: datetime) -> dict[int, datetime | None]:
+        """Returns the days of the archive that were not drilled since then. When they were archived is not
+        asked for."""
+        found = DrilledDays(self.context.receipts, self._source).all()
+        return {it: at for it, at in found.items() if at is None or at < not_since}
+
+    @property
+    def place(self) -> str:
+        """Returns the collection."""
+        return archive_collections(self.context.policy)[0]
 
     def drill(self, days: int, seed: int) -> list[DrilledDay]:
-        """Returns no days."""
-        del days, seed
-        check_kind(self.context.database, self.context.policy)
-        return []
+        """Restores the documents that end on some days."""
+        return drill(self.context, days, seed)
 
     def restore(self, options: RestoreOptions) -> RestoreReport:
         """Brings back what the collections hold."""

@@ -17,12 +17,11 @@ from archivers.proof.findings import Finding, Severity
 from archivers.proof.rotation import Rotation, Sample, rotation_of, sample
 from archivers.reading.archived import archived_reader
 from archivers.reading.reader import ArchivedReader
-from archivers.records.days import CommitDays
 from archivers.records.receipts import COLLECTION as RECEIPTS
 from archivers.report import VALUELESS, ArchiveReport
 from archivers.tasks import LocalExecutor
 from archivers.upkeep import recompute
-from archivers.verifying.report import IntactCommit, VerifyReport
+from archivers.verifying.report import IntactPiece, VerifyReport
 from buckets.columns import Quarantined
 from buckets.fields.selectors import extended_json
 from buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, as_date, as_text
@@ -93,7 +92,7 @@ class _Audit:
     context: ArchiveContext
     readers: Sequence[Policy]
     rotation: Rotation
-    intact: list[IntactCommit] = field(default_factory=list)  # commits of which all files are there
+    intact: list[IntactPiece] = field(default_factory=list)  # of which all files are there
     read: set[str] = field(default_factory=set)  # those of them that were read whole
     is_gone: bool = False  # the archive
 
@@ -103,13 +102,13 @@ class _Audit:
 
     def report(self, found: list[Finding], *, halted: bool) -> AuditReport:
         parts = sum(it.parts for it in self.intact)
-        read = sum(it.parts for it in self.intact if it.commit.name in self.read)
+        read = sum(it.parts for it in self.intact if it.piece.name in self.read)
         return AuditReport(found, halted, parts, read, self.rotation.days)
 
     @cached_property
     def sample(self) -> Sample:
         """Returns what of the archive is read."""
-        return sample((it.commit for it in self.intact), self.rotation, self.context.now)
+        return sample((it.piece for it in self.intact), self.rotation, self.context.now)
 
     @cached_property
     def archived(self) -> ArchivedReader:
@@ -128,8 +127,12 @@ class _Audit:
             )
 
     def records(self) -> Iterator[Finding]:
-        report, self.intact, unlisted, self.is_gone = archive_of(self.context).verify_records()
+        archive = archive_of(self.context)
+        report, self.intact, unlisted, self.is_gone, baseline = archive.verify_records()
         yield from self.bad(report)
+        if baseline is not None:
+            message = f"what must stay of this archive is counted from what it held at {as_text(baseline)} on"
+            yield self._finding("archive-baseline", archive.place, message, "ok")
         for gap in self.context.receipts.gaps():
             numbers = f"{gap['lost']['after'] + 1} to {gap['lost']['sequence']}"
             message = (
@@ -145,17 +148,18 @@ class _Audit:
             )
 
     def parts(self) -> Iterator[Finding]:
-        """Reads the commits of the sample that were not read for the summaries."""
-        commits = [it for it in self.sample.commits if it.name not in self.read]
-        report, read = archive_of(self.context).verify_commits(commits)
-        self.read |= {it.commit.name for it in read}
+        """Reads the pieces of the sample that were not read for the summaries."""
+        pieces = [it for it in self.sample.pieces if it.name not in self.read]
+        report, read = archive_of(self.context).verify_pieces(pieces)
+        self.read |= {it.piece.name for it in read}
         yield from self.bad(report)
 
     def drills(self, every: timedelta | None) -> Iterator[Finding]:
         """Yields days without a recent drill, except what was committed within that time."""
-        if every is None or (archive := self.context.offline()) is None:
+        if every is None or self.is_gone:
             return
-        days = CommitDays(self.context.receipts).drilled(not_since=self.context.now - every)
+        archive = archive_of(self.context)
+        days = archive.drilled(self.context.now - every)
         if not days:
             return
         first = datetime.min.replace(tzinfo=UTC)
@@ -167,7 +171,7 @@ class _Audit:
             f"that waits longest is {day(number * DAY_MS)}, {last}. Run `bucketwise drill`, or set "
             "drill.schedule"
         )
-        yield self._finding("not-drilled", f"{archive.store.url}/{self.policy.identity}", message, "warning")
+        yield self._finding("not-drilled", archive.place, message, "warning")
 
     def bad(self, report: VerifyReport) -> Iterator[Finding]:
         for bad in report.bad:

@@ -33,6 +33,7 @@ REMEDIES = {
     "copy-missing": "Restore the document from a backup of the collection.",
     "copy-differs": "Restore the document from a backup of the collection. Find out who changed it.",
     "copy-unknown": "Find out who put it there, and move it away.",
+    "archive-baseline": "Nothing; it stays on record.",
     "archive-missing": (
         "Put the collection back, or correct `archive.collection`. Where it was restored or moved on "
         "purpose: `bucketwise adopt`."

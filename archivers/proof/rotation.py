@@ -1,8 +1,9 @@
-"""Decides which commits an audit reads, where it does not read all: in rotation, by days. Pure.
+"""Decides which pieces of an archive an audit reads, where it does not read all: in rotation, by days. Pure.
 
-Each day on which commits begin has a turn. Audits go through the turns by their own day: they need no memory
-of earlier ones, and no right to write. The number of turns is a prime, so that audits at any regular interval
-below it, in days, reach all of them: nightly ones soonest, weekly ones as well.
+Each day on which commits begin has a turn; of an online archive, each day on which buckets end. Audits go
+through the turns by their own day: they need no memory of earlier ones, and no right to write. The number of
+turns is a prime, so that audits at any regular interval below it, in days, reach all of them: nightly ones
+soonest, weekly ones as well.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from datetime import datetime
 from itertools import count
 from typing import NamedTuple
 
-from archivers.format.names import Commit, day_number
+from archivers.format.names import day_number
+from archivers.verifying.report import Piece
 from buckets.fields.times import DAY_MS, as_ms
 from rollups.calendar.due import Spans
 from rollups.calendar.levels import Span
@@ -52,21 +54,21 @@ class Sample(NamedTuple):
     """What an audit reads of an archive. `unread`: spans of days on which something is archived, of which
     nothing is read."""
 
-    commits: Sequence[Commit]
+    pieces: Sequence[Piece]
     unread: Sequence[Span]  # milliseconds
 
 
-def sample(commits: Iterable[Commit], rotation: Rotation, now: datetime) -> Sample:
-    """Returns the commits that have their turn now, by the day on which each begins."""
-    today, everything = as_ms(now) // DAY_MS, list(commits)
+def sample(pieces: Iterable[Piece], rotation: Rotation, now: datetime) -> Sample:
+    """Returns the pieces that have their turn now, by the day on which each begins."""
+    today, everything = as_ms(now) // DAY_MS, list(pieces)
     read = [it for it in everything if rotation.has(day_number(it.first), today)]
     days = Spans(map(_days_of, read))
     archived = Spans(map(_days_of, everything)).spans
     return Sample(read, [part for span in archived for part in days.gaps(*span)])
 
 
-def _days_of(commit: Commit) -> Span:
-    return day_number(commit.first) * DAY_MS, (day_number(commit.last) + 1) * DAY_MS
+def _days_of(piece: Piece) -> Span:
+    return day_number(piece.first) * DAY_MS, (day_number(piece.last) + 1) * DAY_MS
 
 
 def _is_prime(number: int) -> bool:

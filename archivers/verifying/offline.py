@@ -19,7 +19,7 @@ from archivers.records.unregistered import unregistered
 from archivers.stores.base import Corrupt, NotFound
 from archivers.verifying.receipts import verify_receipts
 from archivers.verifying.records import check_record, returned, revived, unfounded
-from archivers.verifying.report import Damage, IntactCommit, VerifiedRecords, VerifyReport
+from archivers.verifying.report import Damage, IntactPiece, VerifiedRecords, VerifyReport
 from archivers.versions.superseded import Superseded
 from buckets.fields.times import EVER, TimeRange
 from config.errors import HaltedError
@@ -64,7 +64,7 @@ def verify_records(context: ArchiveContext, archive: OfflineArchive) -> Verified
 
 def verify_commits(
     context: ArchiveContext, archive: OfflineArchive, commits: Sequence[Commit]
-) -> tuple[VerifyReport, list[IntactCommit]]:
+) -> tuple[VerifyReport, list[IntactPiece]]:
     """Reads every file of some commits, as `verify` does. Also returns the undamaged ones."""
     report = VerifyReport()
     reader = _Verifier(context, archive, report, archive.check, count=len(commits))
@@ -96,7 +96,7 @@ class _Verifier:
     count: int = 0  # commits to look at; 0: not known
     listed: list[Commit] = field(default_factory=list)  # all that the store has
     seen: set[str] = field(default_factory=set)  # commits
-    done: dict[str, IntactCommit] = field(default_factory=dict)  # those of them that are as they should be
+    done: dict[str, IntactPiece] = field(default_factory=dict)  # those of them that are as they should be
     open_ones: set[str] = field(default_factory=set)  # those that have buckets which may be live
     replaced: dict[str, int] = field(default_factory=dict)  # what they took over: name -> number of the newer
 
@@ -189,7 +189,7 @@ class _Verifier:
                 damage = error if isinstance(error, DamagedError) else _missing(self.archive, commit)
                 self.report.add(damage)
             return
-        self.done[commit.name] = IntactCommit(commit, len(manifest.parts))
+        self.done[commit.name] = IntactPiece(commit, len(manifest.parts))
         self.report.parts += len(manifest.parts)
         self.report.readings += manifest.readings
         share = len(self.seen) / self.count if self.count else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import chain
 
 from archivers.context import ArchiveContext
 from archivers.format.manifest import DamagedError
@@ -29,10 +28,9 @@ def verify(context: ArchiveContext, within: TimeRange = EVER) -> VerifyReport:
     if is_there:
         source = archived_source(context.database, context.policy)
         if within.is_bounded:
-            verify_range(context, report, source.batches(within.start_ms, within.end_ms), within)
+            verify_range(context, report, source.batches(within.start_ms, within.end_ms), within, is_all=True)
         else:
-            every = chain(source.ending(FIRST_MS, LAST_MS + 1), source.untimed())
-            verify_range(context, report, every, within)
+            verify_range(context, report, source.ending(FIRST_MS, LAST_MS + 1), within, is_all=False)
     return report
 
 
@@ -47,8 +45,11 @@ def verify_heads(context: ArchiveContext, report: VerifyReport) -> bool:
 
 
 def verify_beside(context: ArchiveContext, report: VerifyReport) -> None:
-    """Verifies the receipts, overflow that belongs to no bucket, and the versions beside the archive."""
+    """Verifies the receipts, documents that no time finds, overflow that belongs to no bucket, and the
+    versions beside the archive."""
     source = archived_source(context.database, context.policy)
+    for batch in source.untimed():
+        _compare(context, report, batch, CopyReceipts(context.database, context.policy))
     for found in source.orphans():
         for i in range(len(found)):
             place = f"{archive_collections(context.policy)[1]}, _id {extended_json(found.legible_id(i))}"
@@ -59,16 +60,25 @@ def verify_beside(context: ArchiveContext, report: VerifyReport) -> None:
 
 
 def verify_range(
-    context: ArchiveContext, report: VerifyReport, found: Iterable[Batch], within: TimeRange
+    context: ArchiveContext,
+    report: VerifyReport,
+    found: Iterable[Batch],
+    within: TimeRange,
+    *,
+    is_all: bool,
 ) -> None:
     """Compares the documents of a range with receipts, and looks for what receipts of the range name
-    besides."""
+    besides. `is_all`: no other documents are compared, which may have been of the range."""
     receipts, seen = CopyReceipts(context.database, context.policy), set[int]()
     for batch in found:
-        context.check()
         seen.update(names_of(batch))
-        report.add(*receipts.unlike(batch).values())
-        report.parts += len(batch)
-        report.readings += len(decode(batch, context.policy).columns.time)
-        context.progress("verified buckets", len(batch))
-    report.add(*receipts.missing(within.start_ms, within.end_ms - 1, seen if within.is_bounded else None))
+        _compare(context, report, batch, receipts)
+    report.add(*receipts.missing(within.start_ms, within.end_ms - 1, seen if is_all else None))
+
+
+def _compare(context: ArchiveContext, report: VerifyReport, batch: Batch, receipts: CopyReceipts) -> None:
+    context.check()
+    report.add(*receipts.unlike(batch).values())
+    report.parts += len(batch)
+    report.readings += len(decode(batch, context.policy).columns.time)
+    context.progress("verified buckets", len(batch))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import NamedTuple
 
 from archivers.format.manifest import DamagedError
@@ -33,19 +34,40 @@ class VerifyReport:
                 self.bad.append(Damage(error.code, error.place, str(error)))
 
 
-class IntactCommit(NamedTuple):
-    """An undamaged commit, and how many parts it has."""
+class ArchivedDay(NamedTuple):
+    """A UTC day of an online archive, as YYYY-MM-DD."""
 
-    commit: Commit
+    name: str
+
+    @property
+    def first(self) -> str:
+        """Returns the day."""
+        return self.name
+
+    @property
+    def last(self) -> str:
+        """Returns the day."""
+        return self.name
+
+
+#: What an audit reads, or leaves to another one: a commit, or a day of an online archive.
+Piece = Commit | ArchivedDay
+
+
+class IntactPiece(NamedTuple):
+    """An undamaged piece of an archive, and how many parts it has; a day: how many buckets."""
+
+    piece: Piece
     parts: int
 
 
 class VerifiedRecords(NamedTuple):
-    """What `verify_records` found: `intact` are the undamaged commits, `unlisted` the keys of files that no
+    """What `verify_records` found: `intact` are the undamaged pieces, `unlisted` the keys of files that no
     manifest names. `is_gone`: the archive is not all there, so that nothing can be compared with
-    it."""
+    it. `baseline`: when it was recorded what an older archive has."""
 
     report: VerifyReport
-    intact: list[IntactCommit]
+    intact: list[IntactPiece]
     unlisted: list[str]
     is_gone: bool = False
+    baseline: datetime | None = None

@@ -125,8 +125,8 @@ def _check_deletes(archive: Archive, at: Key, report: ProblemReport) -> None:
 
 
 def _check_audit(policy: Policy, at: Key, report: ProblemReport) -> None:
-    if policy.audit.sample is not None and not policy.has_parts:
-        fault = Fault("it is for parts, and only an offline archive has any", "remove it")
+    if policy.audit.sample is not None and policy.archiving is None:
+        fault = Fault("it is of an archive, and nothing is archived", "remove it")
         report.add((*at, "audit", "sample"), fault, rests_on=[(*at, "archive"), (*at, "archive", "to")])
 
 

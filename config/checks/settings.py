@@ -11,10 +11,10 @@ from config.tables import OWN_CATALOG, Notify, TopLevel, Workers
 
 
 def check_drill(settings: Settings, report: ProblemReport) -> None:
-    """Reports a `drill` table without an offline archive."""
+    """Reports a `drill` table without an archive."""
     drill = settings.drill
-    if drill.model_fields_set and not any(it.has_parts for it in settings.policies.values()):
-        fault = Fault("no policy has an offline archive, and only these are drilled", "remove the table")
+    if drill.model_fields_set and not any(it.archiving for it in settings.policies.values()):
+        fault = Fault("no policy has an archive that could be drilled", "remove the table")
         report.add(("drill",), fault)
 
 

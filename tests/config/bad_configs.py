@@ -1660,7 +1660,7 @@ SAMPLES = [
     _sample("sample-negative", '"-5%"', 'value: "-5%"', "it is not a share"),
     _sample("sample-word", '"abc"', 'value: "abc"', "it is not a share", 'in quotes, such as "10%"'),
     _sample("sample-number", "0.1", "value: 0.1", "it is not a share"),
-    _sample("sample-of-nothing", '"10%"', "only an offline archive has any", "remove it", to="none"),
+    _sample("sample-of-nothing", '"10%"', "nothing is archived", "remove it", to="none"),
 ]
 
 
@@ -1889,8 +1889,12 @@ LEDGER = [
     ),
     BadConfig(
         "drill-without-an-archive",
-        changed(("[mongodb]", '[drill]\nevery = "30d"\n[mongodb]'), ('to = "offline"', 'to = "none"')),
-        ("drill\n", "no policy has an offline archive", "remove the table"),
+        changed(
+            ("[mongodb]", '[drill]\nevery = "30d"\n[mongodb]'),
+            ('to = "offline"', 'to = "none"'),
+            ('to = "online"\ncollection = "iot_archive"', 'to = "none"'),
+        ),
+        ("drill\n", "no policy has an archive", "remove the table"),
     ),
     bad(
         "lake-unknown-key",

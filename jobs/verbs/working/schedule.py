@@ -191,7 +191,7 @@ def _scheduled(call: Call) -> tuple[list[Policy], list[Policy]]:
         if policy.schedule is None:
             log.warning("policy has no schedule and is not run", policy=policy.name)
     scheduled = [policy for policy in call.policies if policy.schedule is not None]
-    archives = [policy for policy in call.policies if policy.has_parts]
+    archives = [policy for policy in call.policies if policy.archiving]
     drilled = archives if call.settings.drill.schedule is not None else []
     if not scheduled and not drilled:
         raise UsageError(

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from archivers.format.names import Commit, day_number
 from archivers.proof.rotation import ALL, rotation_of, sample
+from archivers.verifying.report import Piece
 from buckets.fields.times import DAY_MS
 
 TODAY = datetime(2026, 11, 25, 3, 30, tzinfo=UTC)
@@ -55,7 +56,7 @@ def test_some_shares(share: float) -> None:
 def test_all_is_read_without_a_share() -> None:
     assert rotation_of(None) == rotation_of(1.0) == ALL
     found = sample([commit(0, 3), commit(5, 0)], ALL, TODAY)
-    assert len(found.commits) == 2
+    assert len(found.pieces) == 2
     assert found.unread == []
 
 
@@ -65,11 +66,13 @@ def test_what_rests_is_archived_and_of_no_commit_that_is_read(
 ) -> None:
     """Day by day. And each day on which something is archived has its turn."""
     commits, turns = [commit(*it) for it in given_], rotation_of(share)
-    days = {it: set(range(day_number(it.first), day_number(it.last) + 1)) for it in commits}
+    days: dict[Piece, set[int]] = {
+        it: set(range(day_number(it.first), day_number(it.last) + 1)) for it in commits
+    }
     archived = set[int]().union(*days.values())
     for night in range(turns.days):
         found = sample(commits, turns, TODAY + night * timedelta(days=1))
-        read = set[int]().union(*(days[it] for it in found.commits))
+        read = set[int]().union(*(days[it] for it in found.pieces))
         resting = {day for start, end in found.unread for day in range(start // DAY_MS, end // DAY_MS)}
         assert resting == set[int]().union(*days.values()) - read
         archived -= read
