@@ -68,6 +68,7 @@ def swap_values(place: Place) -> None:
 
 def rename_one(place: Place) -> None:
     found = place.database.iot_archive.find_one_and_delete({})
+    assert found
     place.database.iot_archive.insert_one({**found, "_id": "other"})
 
 
