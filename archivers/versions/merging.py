@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from pymongo.client_session import ClientSession
 
-from archivers.records.deletions import archived_before, facts_of_archived
+from archivers.records.deletions import KEPT, archived_before, facts_of_archived
 from archivers.records.online_heads import OnlineHeads
 from archivers.records.pins import fingerprint
 from archivers.records.receipts import MERGED, MERGING
@@ -29,7 +29,10 @@ from buckets.source import Source
 from buckets.versions.merge import Merged, merge
 from buckets.versions.readings import lacks
 from config.errors import HaltedError
+from config.policies import Policy
 from rollups.guarded import transaction
+
+Document = dict[str, Any]
 
 
 class Staying(NamedTuple):
@@ -244,25 +247,29 @@ class Merging:
 
     def _record(self, session: ClientSession, name: str, verified: Batch, outcome: Outcome) -> None:
         """Replaces, in the delete's transaction, the archived buckets by the merged ones. Copies of what has
-        changed, or was gone, are dropped."""
+        changed are dropped; those of what somebody else has deleted since count as any others do, so that
+        they are merged as well, and their windows are rolled up again."""
         work, ids = self._work, verified.main.ids
         work.check_limit(len(outcome.deleted))
-        deleted = verified.take(outcome.deleted)
-        others = [ids[i] for i in (*outcome.changed, *outcome.gone)]
-        if others:
-            self.kept.drop(others, session, name)
+        if outcome.changed:
+            self.kept.drop([ids[i] for i in outcome.changed], session, name)
         work.receipts.pull(ids, session, MERGING)
-        if not len(deleted):
+        late = verified.take(sorted((*outcome.deleted, *outcome.gone)))
+        if not len(late):
             return
-        merged = self._replace(session, name, deleted)
-        hidden = [it for it, is_hiding in zip(deleted.main.ids, merged.hides, strict=True) if is_hiding]
-        spans = decode(deleted, work.policy).spans()
+        merged = self._replace(session, name, late)
+        is_gone = np.isin(np.delete(np.arange(len(verified)), outcome.changed), outcome.gone)
+        deleted, gone = np.flatnonzero(~is_gone), np.flatnonzero(is_gone)
         work.deletions.record(
             session,
-            deleted,
-            facts_of_archived(deleted.main.ids, merged.batch, spans),
+            late.take(deleted),
+            _facts(work.policy, late.take(deleted), merged.batch.take(deleted)),
             {"collection": self.kept.name, "merged_into": self._target},
         )
+        if len(gone):
+            facts = {"kind": KEPT, **_facts(work.policy, late.take(gone), merged.batch.take(gone))}
+            work.receipts.update(f"kept-{late.take(gone).digest[:32]}", {"$set": facts}, session)
+        hidden = [late.main.decode_id(i) for i in np.flatnonzero(merged.hides | is_gone).tolist()]
         if hidden:
             facts = {"kind": "online", "state": MERGED, "ids": hidden, "copied": work.now}
             work.receipts.update(f"merged-{name}", {"$set": facts}, session)
@@ -296,3 +303,8 @@ class Merging:
                 if not len(spans) or work.rolled_up(int(spans.min()), int(spans.max()) + 1, force=True):
                     pull = partial(work.receipts.pull, ids, state=MERGED)
                     transaction(work.database, work.guard, pull)
+
+
+def _facts(policy: Policy, late: Batch, merged: Batch) -> Document:
+    """Returns what a receipt says of late buckets and what they were merged into; nothing without any."""
+    return facts_of_archived(late.main.ids, merged, decode(late, policy).spans()) if len(late) else {}
