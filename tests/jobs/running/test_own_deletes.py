@@ -33,6 +33,7 @@ def archived(
         assert result.body["rollup"].get("late", {}).get("events") == 0
         return counts
 
+    database.create_collection("ticks")
     run(NOW)  # a first run leaves the bookmark
     at = [START + timedelta(minutes=number) for number in range(count)]
     database["ticks"].insert_many([{"symbol": "A", "d": it, "p": 1.0} for it in at])
