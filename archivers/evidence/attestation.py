@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from archivers.context import ArchiveContext
 from archivers.format.checkpoint import CheckpointRecord
@@ -11,15 +11,24 @@ from archivers.format.manifest import LastReceipt, Link
 from archivers.records.days import CommitDays
 from archivers.records.deletions import last_receipt
 from archivers.records.heads import read_heads
+from archivers.records.receipts import CODEC, Receipts
+from archivers.records.recorded import TIME
+
+Document = dict[str, Any]
+#: Kinds of the receipts of what people decided about an archive, each with a reason.
+EVENTS = (TIME, "adopt", "retire")
 
 
 class Attestation(NamedTuple):
-    """What proves an archive. `heads`, `checkpoint` and `receipt` as MongoDB records them. `key`: the id of
-    the key that signs."""
+    """What proves an archive. `heads`, `checkpoint` and `receipt` as MongoDB records them. `last`: the last
+    receipt itself; None where it lies in the store. `events`: receipts of what people decided about the
+    archive. `key`: the id of the key that signs."""
 
     heads: tuple[Link, ...]
     checkpoint: CheckpointRecord | None
     receipt: LastReceipt | None
+    last: Document | None
+    events: list[Document]
     key: str | None
     days: int  # UTC days on which commits begin
     drilled: int  # days of which all commits were drilled
@@ -30,15 +39,22 @@ class Attestation(NamedTuple):
 def attestation(context: ArchiveContext) -> Attestation:
     """Returns what MongoDB records of the archive. Reads nothing of the store."""
     heads = read_heads(context.receipts)
-    drilled = CommitDays(context.receipts).drilled()
+    drilled, last = CommitDays(context.receipts).drilled(), last_receipt(context.receipts)
     times = [it for it in drilled.values() if it is not None]
     return Attestation(
         heads.links if heads else (),
         heads.checkpoint if heads else None,
-        last_receipt(context.receipts),
+        last,
+        next(context.receipts.numbered(last.sequence - 1, most=1), None) if last else None,
+        _events(context.receipts),
         context.keys.first,
         len(drilled),
         len(times),
         min(times, default=None),
         max(times, default=None),
     )
+
+
+def _events(receipts: Receipts) -> list[Document]:
+    query = {"_id.policy": receipts.policy, "kind": {"$in": list(EVENTS)}}
+    return list(receipts.collection.with_options(codec_options=CODEC).find(query).sort("sequence"))

@@ -63,7 +63,8 @@ def _proof_body(context: ArchiveContext) -> Body:
     return {
         "heads": [it.model_dump() for it in found.heads],
         "checkpoint": found.checkpoint and found.checkpoint._asdict(),
-        "receipt": found.receipt and found.receipt.model_dump(),
+        "receipt": found.receipt and found.receipt.model_dump() | _told(found.last or {}),
+        "events": [{"kind": it["kind"], **_told(it), "reason": it.get("reason")} for it in found.events],
         "key": found.key,
         "drills": {
             "days": found.days,
@@ -72,3 +73,8 @@ def _proof_body(context: ArchiveContext) -> Body:
             "last": found.last_drill,
         },
     }
+
+
+def _told(receipt: Body) -> Body:
+    """Returns when a receipt was written, by both clocks, and by whom; null where it does not say."""
+    return {key: receipt.get(key) for key in ("at", "done_at", "host", "user")}

@@ -383,6 +383,7 @@ def kind_of(key: str) -> str:
         "data",
         "buckets",
         "manifests",
+        "holds",
         "checkpoints",
         "receipts",
         "superseded",

@@ -70,6 +70,7 @@ _ERASURES = "archivers.records.erasures:Erasures."
 _ASK = ("expiry", "offline", "online", *_HOLD, *_HELD, *_DROPS)
 _CHECKS = ("checkpoint", "checkpoint s3")
 _MOVES = ("old receipts", "old receipts s3")
+_HOLD_FILES = "archivers.records.hold_files:HoldFiles."
 _HOLDS, _NOTE = "rollups.holds:Holds.", "archivers.records.holding:note_held"
 _EXPIRY = "rollups.rolling.expiry:expire_summaries"
 _MOVED = "archivers.records.receipt_files:"
@@ -222,6 +223,11 @@ STEPS = (
     Step("resumed", "mongo update bucketwise_lease resume", "jobs.running.pausing:resume_step", _RESUME),
     # A hold is placed; what a compaction has replaced stays
     Step("lease made for a hold", "mongo update bucketwise_lease made", "jobs.running.lease:touching", _HOLD),
+    Step("files of holds listed", "file list holds", _HOLD_FILES + "standing", (*_HOLD, *_HELD)),
+    Step("folder of holds made", "file make folder holds", _FILES + "_make_folders", _HOLD),
+    Step("file of a hold put", "file put holds", _HOLD_FILES + "put", _HOLD),
+    Step("file of a hold in place", "file place holds", _FILES + "_place", _HOLD),
+    Step("file of a hold read", "file read holds", _HOLD_FILES + "standing", (*_HOLD, *_HELD)),
     Step("hold put", "mongo insert bucketwise_holds in transaction", _HOLDS + "put", _HOLD),
     Step(
         "receipt of a hold",

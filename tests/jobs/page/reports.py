@@ -60,7 +60,15 @@ def policy_of(name: str, states: dict[date, str], **more: Any) -> Body:
                 {"sequence": 1826, "commit": "2018-06-30_2018-06-30_f000001_b69a81a9edc2f0d8", "sha256": seal}
             ],
             "checkpoint": {"sequence": 1800, "sha256": seal, "commits": 60},
-            "receipt": {"sequence": 43_200, "sha256": seal},
+            "receipt": {
+                "sequence": 43_200,
+                "sha256": seal,
+                "at": "2018-08-31T00:00:00Z",
+                "done_at": "2018-08-31T00:00:01Z",
+                "host": "db1",
+                "user": "ann",
+            },
+            "events": [],
             "key": "8a41c2a9",
             "drills": {
                 "days": 1796,

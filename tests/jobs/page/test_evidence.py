@@ -55,6 +55,7 @@ def test_what_is_live_is_told_before_a_run(place: Place) -> None:
         "heads": [],
         "checkpoint": None,
         "receipt": None,
+        "events": [],
         "key": None,
         "drills": {"days": 0, "drilled": 0, "oldest": None, "last": None},
     }
@@ -92,7 +93,9 @@ def test_what_is_archived_is_told_after_it(place: Place) -> None:
                 "last": len(deletes),
             }
         ]
-        assert found["proof"]["receipt"] == {key: deletes[-1][key] for key in ("sequence", "sha256")}
+        assert found["proof"]["receipt"] == {
+            key: deletes[-1][key] for key in ("sequence", "sha256", "at", "done_at", "host", "user")
+        }
         assert found["policy_sha256"] == deletes[-1]["policy_sha256"]
 
 
@@ -232,7 +235,8 @@ def test_the_page_has_what_the_json_has(place: Place, browser: Browser) -> None:
     assert proof["key"] and f"the key {proof['key']}" in told
     (hold,) = found["holds"]
     assert hold["name"] in told and f"{hold['placed_at']} by {hold['by']}" in told
-    for text in (*proof["heads"][0].values(), proof["receipt"]["sha256"], proof["drills"]["last"]):
+    receipt = proof["receipt"]
+    for text in (*proof["heads"][0].values(), *receipt.values(), proof["drills"]["last"]):
         assert str(text) in told
     assert f"{found['words'][:1].upper()}{found['words'][1:]}." in told
     assert found["settings"] in told

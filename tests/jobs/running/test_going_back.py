@@ -103,6 +103,11 @@ def test_a_time_in_the_future_is_lifted_by_name(place: Place, grace: str) -> Non
     assert place("run", "-p", "ticks", now=None).code == 0
     assert place("verify", "-p", "ticks", now=None).code == 0
     assert "2096-01-01T00:00:00Z lifted" in place("receipts", "-p", "ticks").out
+    (event,) = place("audit", "--json", "--html", "audit.html", "-p", "ticks", now=None).policy("ticks")[
+        "proof"
+    ]["events"]
+    assert (event["kind"], event["reason"], event["done_at"]) == ("time", "2096 for 2026", last["done_at"])
+    assert "A later time was lifted" in (place.folder / "audit.html").read_text()
     nothing = place(*said, now=None)
     assert nothing.code == 2
     assert "only a time in the future is lifted" in nothing.err
