@@ -118,10 +118,8 @@ class Online:
         return report, intact
 
     def drilled(self, not_since: datetime) -> dict[int, datetime | None]:
-        """Returns the days of the archive that were not drilled since then. When they were archived is not
-        asked for."""
-        found = DrilledDays(self.context.receipts, self._source).all()
-        return {it: at for it, at in found.items() if at is None or at < not_since}
+        """Returns the days of what left its source before then, and was not drilled since."""
+        return DrilledDays(self.context.receipts, self._source).due(not_since)
 
     @property
     def place(self) -> str:

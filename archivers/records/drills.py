@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from archivers.records.receipts import Receipts
-from buckets.fields.times import DAY_MS, FIRST_MS
+from buckets.fields.times import DAY_MS, FIRST_MS, as_ms
 from buckets.source import Source
+from rollups.calendar.due import Spans
 
 #: Kind of the document that tells when a day was drilled.
 DRILLED = "drilled"
@@ -34,6 +35,15 @@ class DrilledDays:
         mine = {"_id.policy": self._receipts.policy, "kind": DRILLED}
         known = {it["day"]: it["drilled"] for it in self._receipts.collection.find(mine)}
         return {day: known.get(day) for day in days_of(self._archived)}
+
+    def due(self, since: datetime) -> dict[int, datetime | None]:
+        """Returns the days of which something left its source before an instant, and that were not drilled
+        since then; each with its last drill."""
+        query = {"_id.policy": self._receipts.policy, "kind": "delete", "ids": {"$exists": True}}
+        old = self._receipts.collection.find({**query, "at": {"$lt": since}}, {"first": 1, "last": 1})
+        spans = Spans((as_ms(it["first"]), as_ms(it["last"]) + 1) for it in old)
+        known = ((day, at) for day, at in self.all().items() if at is None or at < since)
+        return {day: at for day, at in known if spans.touch(day * DAY_MS, (day + 1) * DAY_MS)}
 
     def note(self, day: int, now: datetime) -> None:
         """Records that a day was restored and compared."""

@@ -55,14 +55,15 @@ def test_days_that_no_drill_has_proven(place: Place) -> None:
     place.database.ticks.insert_many({"symbol": "MDB", "d": at, "p": {"0": 1.5}} for at in days)
     place("run", now="2018-09-01")
     assert not_drilled(place, "2018-09-30") == []
-    (found,) = not_drilled(place, "2018-10-02")
+    found, online = not_drilled(place, "2018-10-02")
+    assert (online["policy"], online["place"]) == ("iot", "iot_archive")
     assert (found["code"], found["severity"], found["policy"]) == ("not-drilled", "warning", "ticks")
     assert found["place"].endswith("/store/ticks")
     assert "no drill has proven for 30d: 1; " in found["message"]
     assert "2018-06-30, never" in found["message"]
     assert place("drill", "--days", "99", now="2018-10-02").code == 0
     assert not_drilled(place, "2018-10-31") == []
-    (found,) = not_drilled(place, "2018-11-05")
+    found, _ = not_drilled(place, "2018-11-05")
     assert "2018-06-30, last at 2018-10-02T00:00:00Z" in found["message"]
 
 
