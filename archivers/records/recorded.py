@@ -55,9 +55,15 @@ def recorded_in(receipts: Receipts, last: Document | None, session: ClientSessio
         return Recorded()
     if "latest" in last:
         with reading(LAST):
-            return Recorded(last["latest"], int(last["lifted"]))
+            return Recorded(_instant(last["latest"]), int(last["lifted"]))
     span = {"$gt": receipts.identity("delete-"), "$lt": receipts.identity("delete.")}
     group = {"$group": {"_id": None, "latest": {"$max": "$at"}}}
     found = receipts.collection.aggregate([{"$match": {"_id": span}}, group], session=session)
     times = [it["latest"] for it in found] + [it.until for it in ReceiptFiles(receipts, None).listed()]
     return Recorded(max((it for it in times if isinstance(it, datetime)), default=None))
+
+
+def _instant(value: Any) -> datetime:
+    if not isinstance(value, datetime):
+        raise TypeError
+    return value
