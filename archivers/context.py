@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 
+from archivers.binding.binding import Binding, BindingState
 from archivers.format.archive import OfflineArchive
 from archivers.format.keys import UNSIGNED, Keys
 from archivers.format.manifest import Manifest
@@ -23,6 +24,7 @@ from archivers.records.receipts import Receipts
 from archivers.records.registry import Registry
 from archivers.report import ArchiveReport
 from archivers.stores.base import ObjectStore
+from archivers.stores.claiming import ClaimingStore
 from archivers.tasks import Connections, Executor
 from archivers.writes.held import covered
 from archivers.writes.online import archived_source
@@ -33,6 +35,7 @@ from buckets.models import timeseries
 from buckets.source import Source
 from config.policies import Archive, Policy
 from rollups.context import RunContext
+from rollups.guarded import transaction
 from rollups.holds import Hold, Holds
 
 _MS = timedelta(milliseconds=1)
@@ -59,6 +62,7 @@ class ArchiveState:
     record: PolicyRecord | None = None  # what the policy said last, before this run
     met: set[object] = field(default_factory=set)  # preconditions that this run has found in order
     heads: list[Manifest] | None = None
+    binding: BindingState = field(default_factory=BindingState)
 
 
 def offline_archive(
@@ -96,7 +100,7 @@ class ArchiveContext(RunContext):
     def offline(self, keys: Keys | None = None) -> OfflineArchive | None:
         """Returns the policy's offline archive; None where it has none. `keys`: manifests must be signed by
         one of them; None: by one of the run's, if it has any."""
-        return offline_archive(self.connections, self.policy, keys)
+        return offline_archive(Connections(self.database, self._claimed_store), self.policy, keys)
 
     def online(self, session: ClientSession | None = None) -> Source | None:
         """Returns what reads the collections of the policy's online archive, within a session if one is
@@ -129,7 +133,21 @@ class ArchiveContext(RunContext):
     @property
     def receipt_files(self) -> ReceiptFiles:
         """Returns the receipts of old deletes, which lie in the store."""
-        return ReceiptFiles(self.receipts, self.store)
+        return ReceiptFiles(self.receipts, self._claimed_store)
+
+    @cached_property
+    def binding(self) -> Binding:
+        """Returns the binding of the policy's archive to this deployment."""
+        store = self.store if self.policy.has_parts else None
+        transact = partial(transaction, self.database, self.guard)
+        return Binding(self.receipts, store, self.run, transact, self.state.binding)
+
+    @property
+    def _claimed_store(self) -> ObjectStore | None:
+        """Returns the store, which a run that may write claims before its first write."""
+        if self.store is None or not self.fence or not self.policy.has_parts:
+            return self.store
+        return ClaimingStore(self.store, self.binding.claim)
 
     @cached_property
     def deletions(self) -> Deletions:

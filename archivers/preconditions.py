@@ -22,6 +22,7 @@ from archivers.holds import damage_of
 from archivers.moving.archive import check_collections, check_kind
 from archivers.records.heads import check_heads
 from archivers.records.policies import PolicyRecord
+from archivers.stores.base import Missing
 from config.errors import BucketwiseError, HaltedError
 from config.policies import Policy
 from rollups.progress import COLLECTION as PROGRESS
@@ -131,6 +132,27 @@ def has_one_kind(context: ArchiveContext) -> Iterator[Problem]:
         yield Problem("archive-kind", context.policy.collection, error)
 
 
+def has_store(context: ArchiveContext) -> Iterator[Problem]:
+    """Yields a problem where the directory of the policy's store does not exist."""
+    try:
+        context.binding.check_there()
+    except (HaltedError, Missing) as error:
+        yield Problem("store-absent", context.binding.place, error)
+
+
+def is_ours(context: ArchiveContext) -> Iterator[Problem]:
+    """Yields a problem where the archive belongs to another deployment; where nothing is written, also where
+    a run would halt at its first write."""
+    if context.policy.archiving is None:
+        return
+    try:
+        context.binding.check()
+        if not context.fence:
+            context.binding.check_claim()
+    except HaltedError as error:
+        yield Problem("archive-not-ours", context.binding.place, error)
+
+
 def has_heads(context: ArchiveContext) -> Iterator[Problem]:
     """Yields a problem where the store does not hold the last commits, or collections of an online archive
     are not as they were left. A run that writes finds that when it recovers, before anything else."""
@@ -163,7 +185,7 @@ def has_holds(context: ArchiveContext) -> Iterator[Problem]:
 #: Those of whatever reads the archive. It finds by itself whether what it reads is there.
 OF_READERS: tuple[Precondition, ...] = (is_known, has_one_kind)
 #: Those of whatever works on the archive.
-OF_ARCHIVES: tuple[Precondition, ...] = (*OF_READERS, has_heads)
+OF_ARCHIVES: tuple[Precondition, ...] = (*OF_READERS, has_store, has_heads, is_ours)
 #: Those of whatever changes the archive without the source.
 OF_REWRITERS: tuple[Precondition, ...] = (*OF_ARCHIVES, goes_forward)
 #: Those of a run, in the order in which it asks for them, before it rolls up.

@@ -58,6 +58,8 @@ def erase(context: ArchiveContext, erasure: Erasure, facts: ErasureFacts) -> Era
     remains. Raises UsageError, and has changed nothing, where another erasure of the policy has not ended, a
     hold forbids it, or buckets reach over the edge of the range."""
     work = ErasureWork(context, erasure, facts.others)
+    if context.policy.archiving is not None:
+        context.binding.claim()
     if check_erasable(context, erasure, facts.others) is None:
         if erasure.within.is_bounded:
             plan_erasure(context, erasure, facts.others)  # which raises where the range cuts buckets

@@ -5,11 +5,14 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from archivers.binding.deployment import Deployment
+from archivers.binding.records import OWNER
 from archivers.context import ArchiveContext
 from archivers.format.checkpoint import CheckpointRecord
 from archivers.format.manifest import LastReceipt, Link
 from archivers.records.days import CommitDays
 from archivers.records.deletions import last_receipt
+from archivers.records.faults import reading
 from archivers.records.heads import read_heads
 from archivers.records.receipts import CODEC, Receipts
 from archivers.records.recorded import TIME
@@ -17,6 +20,16 @@ from archivers.records.recorded import TIME
 Document = dict[str, Any]
 #: Kinds of the receipts of what people decided about an archive, each with a reason.
 EVENTS = (TIME, "adopt", "retire")
+
+
+class Ownership(NamedTuple):
+    """Whose archive it is, as the database records it. `baseline`: it was there before that was
+    recorded."""
+
+    owner: str
+    since: datetime
+    baseline: bool
+    lineage: int
 
 
 class Attestation(NamedTuple):
@@ -34,6 +47,7 @@ class Attestation(NamedTuple):
     drilled: int  # days of which all commits were drilled
     oldest_drill: datetime | None  # of the drilled days
     last_drill: datetime | None
+    ownership: Ownership | None  # None: nothing was archived yet
 
 
 def attestation(context: ArchiveContext) -> Attestation:
@@ -52,9 +66,24 @@ def attestation(context: ArchiveContext) -> Attestation:
         len(times),
         min(times, default=None),
         max(times, default=None),
+        _ownership(context),
     )
 
 
 def _events(receipts: Receipts) -> list[Document]:
     query = {"_id.policy": receipts.policy, "kind": {"$in": list(EVENTS)}}
     return list(receipts.collection.with_options(codec_options=CODEC).find(query).sort("sequence"))
+
+
+def _ownership(context: ArchiveContext) -> Ownership | None:
+    receipts = context.receipts
+    found = receipts.collection.with_options(codec_options=CODEC).find_one({"_id": receipts.identity(OWNER)})
+    if found is None or "deployment" not in found:
+        return None
+    with reading(OWNER):
+        return Ownership(
+            Deployment.of(found["deployment"]).name,
+            found["since"],
+            found["baseline"],
+            found.get("lineage", {}).get("done", 0),
+        )

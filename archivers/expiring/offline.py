@@ -67,6 +67,8 @@ class OfflineExpiry:
             else:
                 due.append(receipt)
         if self.writes:
+            if new or due:
+                self.context.binding.claim()
             for at in range(0, len(new), _AT_ONCE):
                 self._place_tombstones(new[at : at + _AT_ONCE])
         for receipt in due:

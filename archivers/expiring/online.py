@@ -164,6 +164,7 @@ class OnlineExpiry:
     def _expire_piece(self, day: int, piece: Batch) -> SortedBuckets:
         if not self.writes:
             return self._sort(piece, None)
+        self.context.binding.claim()
         note_ended(self.context.database, self.context.policy, (day + 1) * DAY_MS)
         step = partial(self._delete, day, piece)
         found = transaction(self.context.database, self.context.guard, step)

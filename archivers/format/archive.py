@@ -8,9 +8,7 @@ manifest names: they are not part of the archive, and the next run removes them.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -25,14 +23,12 @@ from archivers.format.names import (
     Commit,
     CommitName,
     commit_of_file,
-    owner_key,
     superseded_key,
 )
 from archivers.format.parts import check_file, decoding, fetch
 from archivers.format.recent import Recent, section_key
 from archivers.format.rows import RowFilter, read_rows
 from archivers.format.writing import NOTHING, CommitWriter, Maker, Replaced, Written
-from archivers.stores.base import AlreadyExists, NotFound
 from buckets.bson.raw import Batch
 from buckets.columns import Series, joined
 from buckets.decoding.decode import BucketSet
@@ -67,31 +63,6 @@ class OfflineArchive(ArchivedCommits):
         super().__post_init__()
         self._recent = Recent()  # shared by the archive at other instants
         self.versions: dict[str, dict[str, str]] = {}  # in the last commit: key of each file -> version
-
-    def claim(self, owner: str, database: str) -> None:
-        """Records which database owns the archive: runs of another one would clear what this one's have not
-        committed yet. `owner` is random, and kept in the database. Raises HaltedError where another one owns
-        it."""
-        key = owner_key(self.policy.identity)
-        try:
-            found = self.store.get_bytes(key)
-        except NotFound:
-            data = json.dumps({"owner": owner, "database": database}).encode()
-            with contextlib.suppress(AlreadyExists):
-                self.store.put_bytes(key, data, if_absent=True)
-                if self.store.get_bytes(key) != data:
-                    self.store.delete([key])  # written here, and damaged: every later run would halt at it
-                    raise HaltedError(
-                        f"{self.store.url}/{key}: read back, it is not what was written. "
-                        "Nothing was changed. Look at the store, then run again"
-                    ) from None
-            found = self.store.get_bytes(key)
-        if owner.encode() not in found:
-            raise HaltedError(
-                f"{self.store.url}/{key} says that this archive belongs to another database: "
-                f"{found.decode(errors='replace')[:200]}. Give the policy another name or store; or, if this "
-                "database alone archives here from now on, remove that file. Nothing was changed"
-            )
 
     def misfit(self, series: Series) -> tuple[str, object] | None:
         """Returns a series field, and its value, that the columns of this archive can't hold; None where they

@@ -204,6 +204,7 @@ class OfflineRun:
     def move(self, buckets: BucketSet) -> None:
         """Begins to copy and verify buckets while the next ones are read; commits and deletes those before
         them."""
+        self._work.binding.claim()  # workers write by stores of their own
         if not self._work.measured:
             self._copied.begin(buckets.batch, *_span_of(buckets))
         self._copies.begin(buckets)

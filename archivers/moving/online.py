@@ -73,6 +73,7 @@ class OnlineRun:
         """Checks, once a run, that the archive is there, and makes what is absent. A crash leaves nothing
         half done: `settle` deletes what is left to delete."""
         work = self._work
+        work.binding.check()
         if work.state.is_recovered:
             return
         present, is_recorded = self._heads.check()
@@ -190,6 +191,7 @@ class OnlineRun:
 
     def move(self, buckets: BucketSet) -> None:
         """Copies buckets, and deletes those that may go."""
+        self._work.binding.claim()
         order, decoded = np.argsort(buckets.decoded.units), buckets.decoded
         spans, readings = decoded.spans()[order], decoded.columns.lengths[order]
         at = 0

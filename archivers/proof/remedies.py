@@ -34,6 +34,7 @@ REMEDIES = {
     "copy-differs": "Restore the document from a backup of the collection. Find out who changed it.",
     "copy-unknown": "Find out who put it there, and move it away.",
     "archive-baseline": "Nothing; it stays on record.",
+    "archive-not-ours": "Follow “Whose archive it is” in the operations manual.",
     "archive-missing": (
         "Put the collection back, or correct `archive.collection`. Where it was restored or moved on "
         "purpose: `bucketwise adopt`."

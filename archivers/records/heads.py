@@ -169,7 +169,7 @@ def check_heads(receipts: Receipts, archive: OfflineArchive, *, goes_on: bool = 
             raise HaltedError(
                 f"policy {receipts.policy}: its commits have receipts, and the record of the chain's heads "
                 "is gone from bucketwise_receipts. Nothing was changed. Restore it from a backup, or "
-                "remove all receipts of the policy, and the next run finds the heads in the store"
+                "remove all receipts of the policy: `bucketwise adopt` then finds the heads in the store"
             )
     if heads is None:
         return CheckedHeads([])

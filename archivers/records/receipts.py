@@ -12,7 +12,6 @@ Its state is "copied". For later versions of archived buckets it is "merging" be
 
 from __future__ import annotations
 
-import uuid
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
@@ -23,7 +22,7 @@ import numpy as np
 from bson.binary import UuidRepresentation
 from bson.codec_options import CodecOptions
 from numpy.typing import NDArray
-from pymongo import ASCENDING, DESCENDING, IndexModel, ReturnDocument, UpdateOne
+from pymongo import ASCENDING, DESCENDING, IndexModel, UpdateOne
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.database import Database
@@ -195,17 +194,6 @@ class Receipts:
         """Returns the policy texts that receipts of deletes refer to, by their SHA-256."""
         found = self.collection.find({"_id.policy": self.policy, "kind": "policy"})
         return {it["_id"]["name"].removeprefix("policy-"): str(it.get("text")) for it in found}
-
-    def owner(self) -> str:
-        """Returns a random id of this database, made once, since others may archive to the same place."""
-        found = self.collection.find_one_and_update(
-            {"_id": self.identity("owner")},
-            {"$setOnInsert": {"kind": "owner", "owner": uuid.uuid4().hex}},
-            upsert=True,
-            return_document=ReturnDocument.AFTER,
-        )
-        assert found is not None
-        return str(shaped(found)["owner"])
 
     def other_kind(self, to: str) -> str | None:
         """Returns the archive ("offline", "online") that was written to and is not `to`; or None."""

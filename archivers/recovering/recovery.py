@@ -61,11 +61,11 @@ class Recovery:
     def run(self) -> None:
         """Finishes, undoes or adopts what earlier runs have left. Raises HaltedError where the archive is
         incomplete."""
+        self._work.binding.check()
         heads, repaired = check_heads(self._receipts, self._archive, goes_on=True)
         note_repaired(self._receipts, repaired)
         self._work.state.heads = heads
         self._receipts.prepare()
-        self._archive.claim(self._receipts.owner(), self._work.database.name)
         if self._work.state.is_clean and self._is_tail_known():
             self._drop_replaced()
         else:
@@ -94,6 +94,7 @@ class Recovery:
         nothing is left: files may be of forgotten runs, whose fences this database has yet to reach again.
         Raises DamagedError for what is not theirs; where the run adopts, commits that the database has
         forgotten are registered as well."""
+        self._work.binding.check_lineage()
         check_none_reappeared(self._receipts, self._archive)
         listed = self._listed()
         found = self._found(listed)

@@ -142,8 +142,21 @@ class _Verifier:
         if heads is not None and heads.sequence != max((it.sequence for it in heads.links), default=0):
             self.report.add(record_fault(HEADS, "the number is not that of the last of its commits"))
         if heads is not None:
-            _verify_owner(receipts, self.archive, self.report)
+            self._verify_owner()
         return heads
+
+    def _verify_owner(self) -> None:
+        binding = self.context.binding
+        place = f"{self.archive.store.url}/{owner_key(binding.policy)}"
+        try:
+            checked = binding.look()
+            if checked.file is None:
+                fault = "it is missing: it says which database archives here"
+                self.report.add(DamagedError("part-missing", place, fault))
+            elif reason := binding.reason_to_adopt():
+                self.report.bad.append(Damage("archive-not-ours", binding.place, reason))
+        except (Corrupt, HaltedError) as error:
+            self.report.add(DamagedError("part-differs", place, getattr(error, "reason", str(error))))
 
     def _verify_chain(self, registered: dict[str, Commit], there: dict[str, Commit]) -> list[LastReceipt]:
         """Verifies the manifests of the chain, and the commits that are there. Returns the receipts that they
@@ -205,20 +218,6 @@ class _Verifier:
             heads = self.context.receipts.get(HEADS)
             if heads and types_of(heads, list(manifest.series_types)) != manifest.series_types:
                 raise record_fault(HEADS, "it does not tell the types of the columns of a commit")
-
-
-def _verify_owner(receipts: Receipts, archive: OfflineArchive, report: VerifyReport) -> None:
-    place = f"{archive.store.url}/{owner_key(archive.policy.identity)}"
-    owner = receipts.get("owner")
-    try:
-        found = archive.store.get_bytes(owner_key(archive.policy.identity))
-        if owner is None or f'"{owner["owner"]}"'.encode() not in found:
-            fault = "it names another database as the owner of this archive"
-            report.add(DamagedError("part-differs", place, fault))
-    except NotFound:
-        report.add(DamagedError("part-missing", place, "it is missing: it says which database archives here"))
-    except Corrupt as error:
-        report.add(DamagedError("part-differs", place, error.reason))
 
 
 def _missing(archive: OfflineArchive, commit: Commit) -> DamagedError:

@@ -66,6 +66,7 @@ def _proof_body(context: ArchiveContext) -> Body:
         "receipt": found.receipt and found.receipt.model_dump() | _told(found.last or {}),
         "events": [{"kind": it["kind"], **_told(it), "reason": it.get("reason")} for it in found.events],
         "key": found.key,
+        "ownership": found.ownership and found.ownership._asdict(),
         "drills": {
             "days": found.days,
             "drilled": found.drilled,

@@ -82,11 +82,11 @@ def prepare(turn: Turn, keys: Keys | None = None) -> None:
     context = turn.context
     if turn.dry_run:
         return
+    archive_of(replace(context, keys=keys or context.keys)).recover()
     if context.store is not None:
         # By the clock that is behind: a write under way on another machine must not pass for an old one.
         present = min(clock.current(), turn.taken_at)
         context.store.clean_temporaries(present - ABANDONED)
-    archive_of(replace(context, keys=keys or context.keys)).recover()
 
 
 def note_policy(turn: Turn) -> None:

@@ -34,6 +34,7 @@ VERBS = {
     "hold": "keeping.hold",
     "undelete": "keeping.hold",
     "erase": "working.erase",
+    "adopt": "keeping.adopt",
     "pause": "keeping.pause",
     "resume": "keeping.pause",
     "retire": "keeping.retire",

@@ -91,6 +91,9 @@ class DyingStore:
     def requests(self) -> Requests:
         return self.inner.requests
 
+    def check_there(self) -> None:
+        self.inner.check_there()
+
     def put_bytes(self, key: str, data: bytes, **given: Any) -> None:
         self._do("put_bytes", lambda: self.inner.put_bytes(key, data, **given))
 

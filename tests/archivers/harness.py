@@ -43,6 +43,7 @@ from buckets.fields.selectors import Selector
 from buckets.fields.times import EVER, TimeRange
 from config.policies import Policy
 from config.tables import USUAL_MEMORY, Store
+from rollups.guarded import transaction
 from tests.archivers.builders import LATER, RAW, Case, raw_documents
 
 Document = dict[str, Any]
@@ -161,10 +162,14 @@ class Cycle:
         return archive.plan(options) if dry_run else archive.run(options)
 
     def adopt(self, now: datetime = LATER, **given: Any) -> list[str]:
-        """After a backup of the database was put back: registers what it has forgotten."""
+        """After a backup of the database was put back: takes over, and registers what it has forgotten."""
         self.fence += 1
         self.runs.add((self.fence, now))
-        return archive_of(self.context(now, fence=self.fence, **given)).adopt()
+        context = self.context(now, fence=self.fence, **given)
+        if context.binding.reason_to_adopt():
+            context.binding.adopt("a backup was put back")
+            transaction(self.database, nothing, context.binding.settle_adoption)
+        return archive_of(context).adopt()
 
     def compact(
         self, now: datetime = LATER, options: CompactOptions = WHATEVER, **given: Any
@@ -231,7 +236,9 @@ class Cycle:
         return found
 
     def listing(self) -> dict[str, tuple[int, datetime]]:
-        return {found.key: (found.size, found.modified) for found in self.store.list()}
+        """What lies in the store, but for what each run notes of itself."""
+        found = (it for it in self.store.list() if "/meta/lineage/" not in it.key)
+        return {it.key: (it.size, it.modified) for it in found}
 
     def rows(self) -> Counter[tuple[Any, ...]]:
         """Every row that a reader of `data/` sees: series, time, first value."""
@@ -289,6 +296,7 @@ class Standing(Backup):
     def put_back(self, cycle: Cycle) -> None:
         super().put_back(cycle)
         shutil.rmtree(cycle.root, ignore_errors=True)  # an online archive has none
+        cycle.root.mkdir()
         for path, data in self.files.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)

@@ -109,6 +109,11 @@ def _fail(place: Place) -> None:
     place("run")
 
 
+def _lose_receipts(place: Place) -> None:
+    place("run")
+    place.database.bucketwise_receipts.drop()
+
+
 def _nothing(_place: Place) -> None:
     pass
 
@@ -141,6 +146,7 @@ BEFORE: dict[str, tuple[Callable[[Place], None], list[str]]] = {
     "hold": (_nothing, _HOLD),
     "undelete": (_bury, []),
     "erase": (_run, ["--series", "symbol=MDB", "--reason", "case 17", "--confirm", "ticks"]),
+    "adopt": (_lose_receipts, ["--reason", "Restored from a dump"]),
     "pause": (_nothing, ["--reason", "The cluster is being moved"]),
     "resume": (_pause, []),
     "retire": (_rename, ["ticks", "--reason", "It is over"]),

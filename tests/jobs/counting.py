@@ -85,7 +85,7 @@ class CountingStore:
         self.inner, self.asked = inner, Counter[str]()
 
     def __getattr__(self, name: str) -> Any:
-        self.asked.update([name] if name != "url" else [])
+        self.asked.update([name] if name not in ("url", "check_there") else [])
         return getattr(self.inner, name)
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[StoreObject]:

@@ -74,11 +74,24 @@ def event(receipt: Body) -> str:
         return f"{iso(receipt['recorded'])} lifted, by {receipt['by']}: {receipt['reason']}"
     if receipt["kind"] == "retire":
         return f"the policy was retired by {receipt['by']}: {receipt['reason']}"
+    if receipt["kind"] == "adopt":
+        return f"taken over: {receipt['reason']}"
     if receipt["kind"] == "erase":
         return f"erased: {receipt['reason']}"
     if receipt["kind"] == "gone":
         return "copies removed: erased, or live again"
     return "lost, with those before it"
+
+
+def adopted_table(results: Sequence[Result]) -> RenderableType:
+    """Returns what `adopt` prints: which archives were taken over, and from whom."""
+    table = outcome_table("Adopt", "policy", "taken over from", "at", "lineage")
+    for result in results:
+        it = result.body.get("adopted") or {}
+        idle = "nobody: there was no need" if "adopted" in result.body and not it else "–"
+        where = printable(it.get("from") or ("an unknown database" if it else idle))
+        table.add_row(result.policy, where, instant(it.get("at")), number(it.get("lineage")), outcome(result))
+    return table
 
 
 def receipts_table(results: Sequence[Result]) -> RenderableType:

@@ -34,7 +34,7 @@ Document = dict[str, Any]
 COMMIT = "[0-9]{4}-[0-9]{2}-[0-9]{2}_[0-9]{4}-[0-9]{2}-[0-9]{2}_f[0-9]{6,}_[0-9a-f]{16}"
 OURS = re.compile(
     rf"ticks/(data/dt=[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}/{COMMIT}\.parquet|meta/buckets/{COMMIT}\.parquet"
-    rf"|meta/manifests/[0-9]{{10}}_{COMMIT}\.json|meta/owner\.json)"
+    rf"|meta/manifests/[0-9]{{10}}_{COMMIT}\.json|meta/owner\.json|meta/lineage/[0-9]{{10}}-[0-9a-f]{{32}}\.json)|bucketwise\.json"
 )
 
 

@@ -42,7 +42,7 @@ def test_parts_have_it_and_nothing_else(
     executor = LocalExecutor(Connections(database, cycle.store), workers=workers)
     cycle.run(executor=executor)
     parts = {named or "STANDARD"}
-    first = {"meta/owner.json", "meta/manifests", "meta/buckets"}
+    first = {"", "meta/owner.json", "meta/lineage", "meta/manifests", "meta/buckets"}
     assert classes(moto_store) == {"data": parts, **{key: {"STANDARD"} for key in first}}
     database[base.policy.collection].update_one({}, {"$set": {"note": "changed"}})
     live = cycle.live()

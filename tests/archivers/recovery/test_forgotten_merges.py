@@ -31,7 +31,7 @@ def test_a_database_is_put_back_while_replaced_commits_are_dropped(
         world = World.make(database, slots("minute"), file_store)
         cycle, backup, live = world.cycle, [], []
         mine = {"_id.policy": cycle.policy.name}
-        cycle.context().receipts.owner()
+        cycle.context(fence=1).binding.claim()
         for step, hour in enumerate(range(1, 22, 4)):
             if step == known:
                 backup, live = list(database[RECEIPTS].find(mine)), cycle.live()
@@ -103,7 +103,7 @@ def test_files_whose_fence_is_to_come_again_are_removed_then(
     """Until then the archive is not clean: nobody would look for them any more."""
     cycle = Cycle(database, slots("minute"), file_store).load()
     with pytest.raises(Crash):
-        cycle.run(fence=3, store=DyingStore(cycle.store, DiesAt("after put_bytes", 3)))
+        cycle.run(fence=3, store=DyingStore(cycle.store, DiesAt("after put_bytes", 5)))
     for fence, is_clean in ((2, False), (4, True)):
         state = ArchiveState()
         cycle.run(fence=fence, state=state)

@@ -70,7 +70,7 @@ def test_of_the_day_before(cycle: Cycle, failed: int) -> None:
     backup.put_back(cycle)
     cycle.fence += failed  # runs that came to nothing
     for _ in range(2):  # it changes nothing
-        with pytest.raises(HaltedError, match="`bucketwise adopt` verifies and registers it"):
+        with pytest.raises(HaltedError, match="bucketwise adopt --reason"):
             cycle.run()
     assert len(cycle.adopt()) == 1
     cycle.run()
@@ -120,7 +120,6 @@ def test_receipts_are_lost_and_an_id_comes_again(cycle: Cycle) -> None:
     put(cycle, 0, 1)
     change(cycle, 0)
     cycle.database[RECEIPTS].drop()
-    (cycle.root / cycle.policy.name / "meta/owner.json").unlink()
     with pytest.raises(HaltedError, match="adopt"):
         cycle.run()
     cycle.adopt()

@@ -219,7 +219,7 @@ def test_other_arguments_wait_for_the_erasure_that_has_begun(
     database: Database[Document], file_store: Store
 ) -> None:
     world = prepared(database, slots("minute"), file_store)
-    dying = Steps(25)
+    dying = Steps(45)
     with pytest.raises(Crash):
         world.cycle.erase({"meta.symbol": "ORCL"}, store=DyingStore(world.cycle.store, dying))
     assert Erasures(world.cycle.context().receipts).begun() is not None

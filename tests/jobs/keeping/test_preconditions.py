@@ -38,6 +38,11 @@ def _summary_without_readings(place: Place) -> None:
     place.write_config(POLICIES.replace('["symbol"]', "[]"))
 
 
+def _replace(place: Place, name: str, old: bytes, new: bytes) -> None:
+    path = place.folder / "store" / "ticks" / name
+    path.write_bytes(path.read_bytes().replace(old, new))
+
+
 CASES: dict[preconditions.Precondition, Case] = {
     preconditions.has_source: Case(
         lambda it: it.database.ticks.drop(), "source-missing", 1, "write may_be_missing = true"
@@ -50,6 +55,15 @@ CASES: dict[preconditions.Precondition, Case] = {
         "prices",
     ),
     preconditions.has_one_kind: Case(_other_kind, "archive-kind", 1, "Set archive.to back"),
+    preconditions.has_store: Case(
+        lambda it: (it.folder / "store").rename(it.folder / "unmounted"), "store-absent", 5, "mkdir -p"
+    ),
+    preconditions.is_ours: Case(
+        lambda it: _replace(it, "meta/owner.json", b'"owner": "', b'"owner": "0'),
+        "archive-not-ours",
+        5,
+        "bucketwise adopt --reason TEXT",
+    ),
     preconditions.has_heads: Case(
         lambda it: shutil.rmtree(it.folder / "store" / "ticks" / "meta"),
         "archive-incomplete",

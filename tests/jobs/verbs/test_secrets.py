@@ -151,8 +151,8 @@ VERBS: list[tuple[str, ...]] = [
     ("readings", "-p", "ticks", *RANGE, "-o", "out.csv"), ("restore", "-p", "ticks", "--to", "ticks"),
     ("erase", "-p", "ticks", "--series", "symbol=MDB", "--reason", "why", "--confirm", "ticks"),
     ("unpin",), ("hold", "add", "case", "--reason", "why"), ("hold", "list"), ("undelete",),
-    ("pause", "--reason", "why"), ("run",), ("resume",), ("schedule",), ("publish",),
-    ("retire", "gone", "--reason", "why"),
+    ("adopt", "--reason", "why"), ("pause", "--reason", "why"), ("run",), ("resume",), ("schedule",),
+    ("publish",), ("retire", "gone", "--reason", "why"),
 ]  # fmt: skip
 
 

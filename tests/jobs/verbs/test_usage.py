@@ -18,8 +18,8 @@ from tests.jobs.command import ROOT, CommandLine
 VERBS = [
     "demo", "init", "check", "plan", "rollup", "archive", "run", "summarize", "readings", "query",
     "coverage", "explain", "advise", "remodel", "schedule", "publish", "compact", "lake", "verify",
-    "drill", "restore", "unpin", "hold", "undelete", "erase", "pause", "resume", "retire", "receipts", "sign",
-    "audit", "status",
+    "drill", "restore", "unpin", "hold", "undelete", "erase", "adopt", "pause", "resume", "retire",
+    "receipts", "sign", "audit", "status",
 ]  # fmt: skip
 
 

@@ -1,0 +1,1 @@
+"""Whose archive it is: the deployment that writes it, the lineage of its writers, the marker of its store."""

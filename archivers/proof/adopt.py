@@ -1,0 +1,49 @@
+"""Takes an archive over on purpose: one that was restored from a backup, or whose database has moved."""
+
+from __future__ import annotations
+
+from pymongo.client_session import ClientSession
+
+from archivers.binding.binding import Adoption
+from archivers.context import ArchiveContext
+from archivers.kinds import archive_of
+from archivers.moving.archive import check_collections
+from archivers.records.heads import check_heads
+from archivers.verifying.offline import verify_commits
+from config.errors import HaltedError
+from rollups.guarded import transaction
+
+
+def adopt(context: ArchiveContext, reason: str) -> Adoption | None:
+    """Takes the policy's archive over for this deployment, so that its former one halts. Returns what was
+    recorded; None, and changes nothing, where there is no need. Raises HaltedError, and changes nothing,
+    where what would be taken over is damaged."""
+    if context.policy.archiving is None or not _is_needed(context):
+        return None
+    archive = archive_of(context)
+    if (held := context.offline(context.keys)) is not None:
+        check_heads(context.receipts, held, goes_on=True)
+        found, _ = verify_commits(context, held, held.commits())
+        if found.bad:
+            raise HaltedError(f"nothing was taken over, because verification failed: {found.bad[0].message}")
+    adoption = context.binding.adopt(reason)
+    archive.adopt()  # what the database has forgotten, or has otherwise
+
+    def record(session: ClientSession) -> None:
+        facts = {"from": adoption.taken_from, "lineage": adoption.lineage, "reason": reason}
+        context.deletions.record_event("adopt", facts, session)
+        context.binding.settle_adoption(session)
+
+    transaction(context.database, context.guard, record)
+    return adoption
+
+
+def _is_needed(context: ArchiveContext) -> bool:
+    """Returns whether a run would halt at the archive, or an adoption was cut off."""
+    if context.binding.reason_to_adopt() is not None:
+        return True
+    try:
+        check_collections(context.database, context.policy)
+    except HaltedError:
+        return True
+    return False
