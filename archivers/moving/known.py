@@ -89,6 +89,11 @@ class KnownCopies:
         others = live & ~same
         return bool(live[same].all() and not np.isin(copies.ids[others], mine.ids).any())
 
+    def may_hold(self, receipt: Document, batch: Batch) -> bool:
+        """Returns whether a commit may hold buckets with an `_id` of these."""
+        copies = self._read(receipt["_id"]["name"], receipt["buckets"]) if receipt.get("known") else None
+        return copies is None or bool(np.isin(batch.main.hashed_ids(_hash_of_id), copies.ids).any())
+
     def note(self, archive: OfflineArchive, manifest: Manifest) -> None:
         """Records fingerprints of the copies of a commit, for later runs."""
         if not self._may_stay:

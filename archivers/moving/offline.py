@@ -16,6 +16,7 @@ from archivers.format.writing import Maker
 from archivers.moving.copied import CopiedBuckets
 from archivers.moving.copies import Copies
 from archivers.moving.known import KnownCopies
+from archivers.moving.moved import OLDER, OlderCopies
 from archivers.records.receipts import commit_of
 from archivers.recovering.commits import CommitRegistry
 from archivers.recovering.recovery import Recovery
@@ -50,6 +51,7 @@ class OfflineRun:
         self._made: set[str] = set()  # the commits of this run
         self._copied = CopiedBuckets()
         self._known = KnownCopies(work)
+        self._older = OlderCopies(work, archive, self._known)
         self._registry = CommitRegistry(work, self._archive, maker)
         self._copies = Copies(self._archive, maker, work.executor, work.check)
 
@@ -66,7 +68,7 @@ class OfflineRun:
         for manifest in self._open():
             if as_ms(manifest.last) < start_ms or as_ms(manifest.first) >= end_ms:
                 continue
-            due = self._due(manifest, start_ms, end_ms)
+            due = self._older.without(manifest, self._due(manifest, start_ms, end_ms))
             if len(due) and self._is_rolled_up(manifest) and (changed := self._delete(manifest, due)):
                 self._amend(manifest, changed)  # and this run finds the newer ones as it goes on
 
@@ -193,7 +195,9 @@ class OfflineRun:
             self._registry.register(manifest, live, is_new=False)
         if same and not waits:
             if self._is_rolled_up(manifest):
-                changed = self._delete(manifest, np.array(same, dtype=np.int64))
+                due = self._older.without(manifest, np.array(same, dtype=np.int64))
+                work.report.leave(len(same) - len(due), OLDER)
+                changed = self._delete(manifest, due)
                 work.report.change(len(changed))
                 outdated = sorted({*outdated, *changed})
             else:

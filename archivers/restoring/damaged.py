@@ -7,7 +7,6 @@ commits that it was made from.
 from __future__ import annotations
 
 import contextlib
-import itertools
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 from archivers.context import ArchiveContext
 from archivers.format.archive import OfflineArchive
 from archivers.format.manifest import DamagedError, Manifest
+from archivers.format.origins import origins_in
 from archivers.records.heads import with_replaced
 from archivers.records.receipt_files import numbered_for
 from archivers.records.receipts import live_of
@@ -114,20 +114,13 @@ def _missing(
         span = slice(*manifest.edges[section : section + 2])
         with contextlib.suppress(DamagedError):  # one of those that it replaced: what is known has to do
             taken_over = with_replaced(context.receipts, archive, manifest)
-            mine = _origins(manifest, span.start, span.stop)
-            names = [it.commit for it in taken_over if mine & _origins(it, 0, it.buckets)]
+            mine = origins_in(manifest, span.start, span.stop)
+            names = [it.commit for it in taken_over if mine & origins_in(it, 0, it.buckets)]
     live = live_of(receipt, receipt.get("buckets", 0))[span]
     receipts = numbered_for(context.receipts, context.receipt_files, 0, names)
     return MissingBuckets(
         commit, error.place, error.what, first, last, len(live), int(live.sum()), list(map(_named, receipts))
     )
-
-
-def _origins(manifest: Manifest, start: int, end: int) -> set[tuple[int, int]]:
-    """Returns where the buckets at the positions [start, end) of a commit were archived first."""
-    edges = itertools.accumulate((it.buckets for it in manifest.all_origins), initial=0)
-    each = zip(manifest.all_origins, itertools.pairwise(edges), strict=True)
-    return {(it.sequence, it.fence) for it, (low, high) in each if low < end and high > start}
 
 
 def _named(receipt: Document) -> Document:

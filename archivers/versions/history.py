@@ -16,6 +16,7 @@ from pymongo.database import Database
 
 from archivers.format.archive import OfflineArchive, SectionBuckets
 from archivers.format.manifest import Manifest
+from archivers.format.origins import First, origin_at
 from archivers.format.series import selector_of
 from archivers.records.receipts import MERGING, Receipts
 from archivers.versions.kept import KeptVersion, KeptVersions, counting
@@ -217,14 +218,9 @@ class OfflineHistories:
     def _superseded_around(self, days: set[DaySpan]) -> list[_Versions]:
         return [it for it in self._removed if it.touches(days)] if days else []
 
-    def _age(self, version: Version) -> tuple[int, int, int]:
+    def _age(self, version: Version) -> tuple[First, int]:
         assert version.commit is not None
-        at = version.position
-        for origin in version.commit.all_origins:
-            if at < origin.buckets:
-                return origin.sequence, origin.fence, version.position
-            at -= origin.buckets
-        raise AssertionError("unreachable")
+        return origin_at(version.commit, version.position), version.position
 
 
 class OnlineHistories:

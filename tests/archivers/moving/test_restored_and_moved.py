@@ -9,7 +9,10 @@ import bson
 import pytest
 from pymongo.database import Database
 
+from buckets.fields.times import TimeRange
 from config.tables import Store
+from rollups.holds import COLLECTION as HOLDS
+from rollups.holds import Hold, Holds
 from tests.archivers.builders import CODEC, LATER, reading
 from tests.archivers.harness import Cycle
 
@@ -38,6 +41,43 @@ def test_it_is_archived_once(database: Database[Document], file_store: Store, da
     assert sorted({*cycle.archived(), *cycle.live()}) == expected
     cycle.run(LATER + 2 * DAY)
     cycle.run(LATER + 3 * DAY)
+    assert cycle.live() == []
+    assert sorted(cycle.archived()) == expected
+    assert sum(cycle.rows().values()) == before
+    assert cycle.verify().bad == []
+
+
+@pytest.mark.parametrize("days", [10, -10])
+@pytest.mark.parametrize("held_by", ["a hold", "the range of the run"])
+def test_it_waits_for_its_old_copy(
+    database: Database[Document], file_store: Store, days: int, held_by: str
+) -> None:
+    """In a grace a bucket moves, and is copied again. While the commit with its old copy is held back, the
+    newer one must not let it go."""
+    cycle = Cycle(database, reading().with_archive(grace=DAY), file_store).load()
+    cycle.run()
+    before = len(cycle.case.readings)
+    first = bson.decode(cycle.case.documents[0], CODEC)
+    field, source = str(cycle.policy.time_field), database[cycle.policy.collection]
+    at = first[field]
+    moved = at + days * DAY
+    source.update_one({"_id": first["_id"]}, {"$set": {field: moved}})
+    expected = sorted(cycle.live())
+    around: Any = {} if held_by == "a hold" else {"since": moved - DAY, "until": moved + DAY}
+    if held_by == "a hold":
+        start, end = at - timedelta(hours=1), at + timedelta(hours=1)
+        hold = Hold("case", {}, TimeRange(start, end), "a court", LATER, "me", True, bytes(32))
+        with database.client.start_session() as session:
+            Holds(database, cycle.policy.identity).put(hold, session)
+    cycle.run(LATER + timedelta(hours=1), since=moved - DAY, until=moved + DAY)  # copies it where it is now
+    for hours in (36, 72):
+        cycle.run(LATER + timedelta(hours=hours), **around)
+        assert sorted({*cycle.archived(), *cycle.live()}) == expected
+        assert source.find_one({"_id": first["_id"]}) is not None
+    if held_by == "a hold":
+        database[HOLDS].delete_many({})
+    for days_later in (5, 7, 9):
+        cycle.run(LATER + days_later * DAY)
     assert cycle.live() == []
     assert sorted(cycle.archived()) == expected
     assert sum(cycle.rows().values()) == before
