@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -54,6 +54,23 @@ def restore(context: ArchiveContext, options: RestoreOptions, copies: ArchivedCo
     return replace(restoring.finished(), missing=copies.missing())
 
 
+@dataclass
+class _Passed:
+    """How far a restore has come. Refers to nothing that refers to it: caches would stay until a collection."""
+
+    wanted: RestoreFilter
+    until: dict[str, int] = field(default_factory=dict)  # buckets of each commit looked at, from its first
+
+    def of(self, versions: Sequence[Version]) -> list[bool]:
+        """Returns which of these versions, which are in the target, the restore has counted: it put them or
+        found them there."""
+        are_wanted = self.wanted.holds(versions)
+        passed = [
+            it.commit is not None and it.position < self.until.get(it.commit.commit, 0) for it in versions
+        ]
+        return [is_wanted and has_passed for is_wanted, has_passed in zip(are_wanted, passed, strict=True)]
+
+
 class _Restoring:
     """The state of one restore."""
 
@@ -63,10 +80,10 @@ class _Restoring:
         self._target, self._check, self._progress = target, context.check, context.progress
         self._report = RestoreReport()
         self._filter = wanted
-        self._passed: dict[str, int] = {}  # how many buckets of each commit were looked at, from its first
+        self._passed = _Passed(wanted)
         self._last_check: Future[None] = run_now(lambda: None)  # reads back the previous piece
         self._histories = histories
-        self._settling = VersionSettler(target, self._histories, self._were_counted, self._report)
+        self._settling = VersionSettler(target, self._histories, self._passed.of, self._report)
 
     def restore(self, found: Iterable[MatchingBuckets], reader: Executor) -> None:
         for wanted in found:
@@ -81,7 +98,7 @@ class _Restoring:
             self._report.readings += wanted.readings
             self._report.overflow += len(wanted.batch.extra)
             if wanted.commit is not None:
-                self._passed[wanted.commit] = wanted.until
+                self._passed.until[wanted.commit] = wanted.until
             if self._settling.is_full:
                 self._settle()
         self._settle()
@@ -123,15 +140,6 @@ class _Restoring:
     def _settle(self) -> None:
         result_of(self._last_check, self._check)
         self._settling.settle(self._check)
-
-    def _were_counted(self, versions: Sequence[Version]) -> list[bool]:
-        """Returns which of these versions, which are in the target, this restore has counted: it put them or
-        found them there."""
-        wanted = self._filter.holds(versions)
-        passed = [
-            it.commit is not None and it.position < self._passed.get(it.commit.commit, 0) for it in versions
-        ]
-        return [is_wanted and has_passed for is_wanted, has_passed in zip(wanted, passed, strict=True)]
 
     def finished(self) -> RestoreReport:
         """Returns the report. Raises BucketwiseError where documents were in the way."""
