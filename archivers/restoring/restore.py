@@ -56,7 +56,7 @@ def restore(context: ArchiveContext, options: RestoreOptions, copies: ArchivedCo
 
 @dataclass
 class _Passed:
-    """How far a restore has come. Refers to nothing that refers to it: caches would stay until a collection."""
+    """How far a restore has come. Refers to nothing that refers to it, so that its caches go with it."""
 
     wanted: RestoreFilter
     until: dict[str, int] = field(default_factory=dict)  # buckets of each commit looked at, from its first
