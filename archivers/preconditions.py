@@ -149,6 +149,8 @@ def is_ours(context: ArchiveContext) -> Iterator[Problem]:
         context.binding.check()
         if not context.fence:
             context.binding.check_claim()
+    except Missing:
+        pass  # which `has_store` tells
     except HaltedError as error:
         yield Problem("archive-not-ours", context.binding.place, error)
 

@@ -1,0 +1,86 @@
+"""The lineage: whatever crashes, one database goes on, and of two the second to write is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from archivers.binding.lineage import MOST_BEGUN, Lineage, Step, step_key, step_of
+
+DIES = ("not", "not", "after begun", "after put", "after done")
+
+
+@dataclass
+class Writer:
+    """A database, and runs on it that move the lineage."""
+
+    name: str
+    store: set[Step]
+    lineage: Lineage = field(default_factory=Lineage)
+    runs: int = 0
+
+    def may_write(self) -> bool:
+        return not self.lineage.is_behind(self.store) and not self.lineage.foreign(self.store)
+
+    def run(self, dies: str) -> None:
+        self.runs += 1
+        step = self.lineage.next(self.store, f"{self.name}{self.runs}")
+        self.lineage = self.lineage.begin(step)
+        if dies == "after begun":
+            return
+        self.store.add(step)
+        if dies == "after put":
+            return
+        assert not self.lineage.finish(step).foreign(self.store)
+        self.lineage = self.lineage.finish(step)
+        if dies == "after done":
+            return
+        self.store -= {it for it in self.store if it.number < step.number}
+
+    def clone(self, name: str) -> Writer:
+        return Writer(name, self.store, self.lineage)
+
+
+@given(st.lists(st.sampled_from(DIES), max_size=MOST_BEGUN - 1))
+def test_one_database_goes_on_whatever_dies(deaths: list[str]) -> None:
+    ours = Writer("a", set())
+    for dies in (*deaths, "not"):
+        assert ours.may_write()
+        ours.run(dies)
+    assert ours.may_write() and len(ours.store) == 1
+    assert Lineage.of(ours.lineage.body) == ours.lineage
+
+
+@given(st.lists(st.sampled_from(DIES), max_size=5), st.lists(st.sampled_from(DIES), max_size=40))
+def test_of_two_that_nothing_else_tells_apart_the_second_to_write_halts(
+    before: list[str], after: list[str]
+) -> None:
+    first = Writer("a", set())
+    for dies in (*before, "not"):
+        first.run(dies)
+    second = first.clone("b")
+    assert first.may_write() and second.may_write()
+    for dies in ("not", *after):
+        first.run(dies)
+        assert not second.may_write()
+    assert first.may_write()
+
+
+@given(st.integers(1, 5), st.integers(1, 60))
+def test_a_store_that_was_rolled_back_is_told(before: int, after: int) -> None:
+    ours = Writer("a", set())
+    for _ in range(before):
+        ours.run("not")
+    older = set(ours.store)
+    for _ in range(after):
+        ours.run("not")
+    assert ours.lineage.is_behind(older) and ours.lineage.is_behind(set())
+    assert len(ours.lineage.begun) <= MOST_BEGUN
+
+
+def test_a_key_tells_its_step() -> None:
+    step = Step(12, "0f" * 16)
+    assert step_of("ticks", step_key("ticks", step)) == step
+    assert step_of("ticks", "ticks/meta/lineage/notes.txt") is None
