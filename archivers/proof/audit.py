@@ -197,9 +197,13 @@ class _Audit:
             yield self._finding(
                 "readings-gone",
                 self.policy.collection,
-                f"{report.kept} summaries count readings that are neither live nor archived. If those were "
-                "deleted on purpose, `bucketwise rollup` with --since and --until removes them",
+                f"{report.kept} summaries count readings that are neither live nor archived: they are the "
+                "only witnesses of these, and no roll-up removes them",
             )
+        if report.outdated:
+            what = "summaries stay as earlier settings made them, since their readings are gone"
+            place = self.policy.collection
+            yield self._finding("summaries-outdated", place, f"{report.outdated} {what}", "warning")
         for it in removed_summaries(context.database, self.policy, levels_of(self.policy)):
             yield self._removed(it)
         for name, count in count_overdue(context, SLACK).items():

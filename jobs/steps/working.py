@@ -132,14 +132,15 @@ def _roll_up(turn: Turn, reached: Callable[[int], None] = no_report) -> StepResu
         "readings": report.readings,
         "kept": report.kept,
         "missed": report.missed,
+        "outdated": report.outdated,
         "empty_fields": empty,
         **late_body(report.late),
         **missing_body(report.missing),
         **quarantine_body(report.quarantined, report.quarantined_total),
     }
     fit = None if archives_now(turn) or turn.policy.rollup is None else check_fit(turn)
-    lost = any(it.lost for it in report.missing)
-    is_left = report.quarantined_total or empty or report.missed or lost or misfits_of(fit)
+    is_short = report.missed or report.outdated or any(it.lost for it in report.missing)
+    is_left = report.quarantined_total or empty or is_short or misfits_of(fit)
     return StepResult(body | step_body(fit), LEFT_SOMETHING if is_left else 0)
 
 

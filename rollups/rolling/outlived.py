@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import bson
 
@@ -26,16 +27,16 @@ class OutlivedSummaries:
     policy's archive), a summary stays if its window holds less than it says. Else none stays whose window
     ended at or after `recheck_from` (milliseconds): what goes so early goes on purpose. Others stay where:
 
-    - All readings are gone, and no event reported it: the collection may have been dropped. Where just this
-      range is asked for (`is_asked_for`), only if nothing is older.
-    - The policy archives nothing, so that something else removes raw data by age, the oldest first, and the
-      window has lost its own oldest, with nothing of its series older; or the change stream has reported no
-      delete or update, so that they went before. (A policy that archives has archived what goes by age.)
+    - No delete, update or move was reported, and all readings are gone, or most, or the oldest, or all
+      changes are known: then those went before, and what is left came late. This holds for a range that is
+      asked for, and for settings that have changed, as well.
+    - One was reported, but the policy archives nothing, so that something else removes raw data by age, the
+      oldest first; and the window has lost its own oldest, with nothing of its series older. (A policy that
+      archives has archived what goes by age.)
     """
 
     source: Source
     policy: Policy
-    archived_from: int | None  # milliseconds; None: nothing is archived
     recheck_from: int
     is_deleted_early: Callable[[], bool]
     is_asked_for: bool  # somebody wants just this range computed
@@ -43,6 +44,7 @@ class OutlivedSummaries:
     ended_before: Callable[[], int | None] = lambda: None  # archived readings before it (ms) have gone
     archived_next: Callable[[int], int | None] = lambda _: None  # see `Archived.next`
     missed: int = 0  # summaries that stay although readings came late into their windows
+    outdated: int = 0  # summaries that stay as earlier settings made them
     _oldest: dict[bytes, int | None] = field(default_factory=dict)
     _made_anew: dict[Span, bool] = field(default_factory=dict)
 
@@ -63,7 +65,8 @@ class OutlivedSummaries:
         ended_before = self._ended_before
         if ended_before is None or span[0] >= ended_before:
             return False
-        return span[1] <= ended_before or computed is None or _count(computed) < _count(existing)
+        has_ended = span[1] <= ended_before or computed is None or _count(computed) < _count(existing)
+        return has_ended and self._note_late(span, computed)
 
     @cached_property
     def _ended_before(self) -> int | None:
@@ -76,30 +79,28 @@ class OutlivedSummaries:
         if after is not None and after["count"] >= before["count"]:
             return False
         if self.is_deleted_early():
-            is_late = any(self._has_event(operation, window) for operation in ("insert", "update", "move"))
-            self.missed += is_late and after is not None
-            return True
+            return self._note_late(window, computed)
         if window[1] >= self.recheck_from or (after is None and self._has_event("move", window)):
             return False
-        is_reported = any(self._has_event(operation, window) for operation in self.changed or ())
-        if after is None and not is_reported and not self.is_asked_for:
-            return True
-        if self.policy.archiving is not None:
-            is_first = self.archived_from is None or self.archived_from >= window[0]
-            return after is None and not is_reported and is_first and self._is_oldest(before, window)
-        if (
-            self.changed is not None
-            and not self._has_event("delete", window)
-            and not self._has_event("update", window)
-        ):
-            return True
-        front_is_gone = after is None or self._front_is_gone(before, after)
-        return front_is_gone and self._is_oldest(before, window)
+        if any(self._has_event(operation, window) for operation in ("delete", "update", "move")):
+            is_purge = self.policy.archiving is None and self._front_is_gone(before, after)
+            return is_purge and self._is_oldest(before, window)
+        is_left = self.changed is not None or self._front_is_gone(before, after) or _is_remnant(before, after)
+        return is_left and self._note_late(window, computed)
+
+    def _note_late(self, window: Span, computed: bytes | None) -> bool:
+        """Counts a summary that stays although readings came late into its window, or although its range is
+        asked for. Returns True."""
+        is_late = any(self._has_event(operation, window) for operation in ("insert", "update", "move"))
+        self.missed += computed is not None and (is_late or self.is_asked_for)
+        return True
 
     def _has_event(self, operation: str, window: Span) -> bool:
         return self.changed is not None and self.changed[operation].touch(*window)
 
-    def _front_is_gone(self, before: dict[str, object], after: dict[str, object]) -> bool:
+    def _front_is_gone(self, before: dict[str, Any], after: dict[str, Any] | None) -> bool:
+        if after is None:
+            return True
         for name in (f"{value}.first_at" for value in self.policy.value_names):
             old, new = value_at(before, name), value_at(after, name)
             if old is not None and (new is None or milliseconds(old) < milliseconds(new)):
@@ -117,6 +118,11 @@ class OutlivedSummaries:
             self._oldest[key] = self.source.earliest_of(series)
         oldest = self._oldest[key]
         return oldest is None or oldest >= window[0]
+
+
+def _is_remnant(before: dict[str, Any], after: dict[str, Any] | None) -> bool:
+    """Returns whether less than half of a window's readings are left."""
+    return after is None or 2 * after["count"] < before["count"]
 
 
 def _count(summary: bytes) -> int:

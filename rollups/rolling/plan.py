@@ -51,7 +51,7 @@ class Planner:
     loaded: Progress
     source: Source
     records: Records
-    remaking: Remaking | None = None
+    remaking: Remaking
 
     def plan(self) -> RollupPlan:
         """Returns the windows that are due. Raises BucketwiseError where the policy's changes can't be
@@ -110,7 +110,7 @@ class Planner:
         quarantine = self.records.quarantine
         quarantine.add(chain.from_iterable(map(self._quarantined_in, self.source.untimed())))
         changed = [*late.spans, *quarantine.recheck(self.source)]
-        remade = self.remaking.spans if self.remaking is not None else {}
+        remade = self.remaking.spans
         existing = self._existing
         if late.mode == "scan":  # if it begins in the middle of a day
             existing = replace(existing, uncertain=self.calendar.days_of(late.spans))

@@ -130,8 +130,8 @@ class Remaking:
         )
 
     def begin(self) -> None:
-        """Records what is there and what is missing, before anything is written."""
-        if self._counts:
+        """Records what is there and what is missing, before anything is written and counted."""
+        if self.missing or self._counts:
             store_counts(self.context.database, self.context.policy, self._counts)
 
     def finish(self) -> list[MissingSummaries]:

@@ -34,12 +34,9 @@ def roll_up(context: RunContext, options: RollupOptions, archived: Archived) -> 
         return RollupReport()
     source = Source(context.database, policy)
     loaded = load(context.database, policy)
-    remaking = None
+    early = options.is_deleted_early
+    remaking = Remaking(context, loaded, source, lambda: early or deletes_before_archive(source))
     if options.is_catch_up:
-        is_deleted_early = options.is_deleted_early
-        remaking = Remaking(
-            context, loaded, source, lambda: is_deleted_early or deletes_before_archive(source)
-        )
         loaded = replace(loaded, gone=remaking.gone)
     calendar = Calendar(policy, policy.rollup, context.now, loaded.through, loaded.gone)
     records = records_of(context, dry_run=options.dry_run)
@@ -54,8 +51,7 @@ def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
     if plan.late is not None:
         begun = planner.loaded.through
         records.note_gone({name: ms for name, ms in calendar.first_made.items() if name not in begun})
-    if planner.remaking is not None:
-        records.begin(planner.remaking)
+    records.begin(planner.remaking)
     end = min([calendar.due_end, *(span[1:] if (span := planner.options.range) else ())])
     outlived = _outlived_summaries(planner, plan)
     writer = SummaryWriter(context, calendar, records, outlived, report, end)
@@ -78,25 +74,22 @@ def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
             del found  # before the next one is read
         planner.options.reached(min(piece.span[1], calendar.due_end))
     writer.finish()
-    report.missed = outlived.missed
+    report.missed, report.outdated = outlived.missed, outlived.outdated
     report.quarantined, report.quarantined_total = records.quarantine.details, records.quarantine.total
     if plan.late is not None:
         bookmark = plan.late.bookmark
         if bookmark is not None and plan.late.mode == "stream" and report.written >= MANY_WRITTEN:
             bookmark = records.advance_bookmark(planner.stream, bookmark, calendar)
         watermark.finish(bookmark)
-        if planner.remaking is not None:
-            report.missing = records.finish(planner.remaking)
+        report.missing = records.finish(planner.remaking)
         records.quarantine.remove_healed()
     return report
 
 
 def _outlived_summaries(planner: Planner, plan: RollupPlan) -> OutlivedSummaries:
-    span = planner.archived.span
     return OutlivedSummaries(
         planner.source,
         planner.context.policy,
-        span[0] if span else None,
         planner.calendar.recheck_from,
         lambda: planner.is_deleted_early,
         planner.options.range is not None,

@@ -202,7 +202,7 @@ class _KeepRule:
         self._tally = tally
         self._filled = tally.filled()
         self._kept: dict[Cell, State] = {}
-        self._local, self._reach = level.local, level.reach
+        self._level, self._local, self._reach = level, level.local, level.reach
         self._stays: dict[Cell, State] = {}  # the cells whose readings have gone by `retain.archive`
         self.ended = 0
 
@@ -214,8 +214,7 @@ class _KeepRule:
         raw = bytes(existing.raw)
         if self._outlived.has_ended((window[0] - self._reach, window[1] + self._reach), raw, computed):
             self.ended += 1
-            if is_ours:
-                self._keep(self._cell(raw, window), raw, self._stays)
+            self._stay(self._cell(raw, window) if is_ours else None, raw, self._stays)
             return True
         if not is_ours and (window in self._filled or self._outlived.is_made_anew(its_window, is_local)):
             return False  # one that was made with other settings goes where there are readings
@@ -225,8 +224,8 @@ class _KeepRule:
             or self._outlived.has_outlived(self._tally.readings_span(window), raw, computed)
             or (computed is None and cell is not None and self._is_held(cell))
         )
-        if is_kept and cell is not None:
-            self._keep(cell, raw, self._kept)
+        if is_kept:
+            self._stay(cell, raw, self._kept)
         return is_kept
 
     def _is_held(self, cell: Cell) -> bool:
@@ -254,11 +253,18 @@ class _KeepRule:
         self._tally.series.setdefault(key, series)
         return key, window
 
-    def _keep(self, cell: Cell, raw: bytes, states: dict[Cell, State]) -> None:
+    def _stay(self, cell: Cell | None, raw: bytes, states: dict[Cell, State]) -> None:
+        """Takes a summary that stays, with its state. `cell`: None where other settings made it."""
         summary = bson.decode(raw, documents.OPTIONS)
-        state = sound_state(self._policy, summary)
-        if state is not None and window_of(summary) == cell[1]:
+        state = sound_state(self._policy, summary) if cell is not None else None
+        if cell is None or state is None:
+            self._outlived.outdated += 1
+            return
+        if window_of(summary) == cell[1]:
             states[cell] = state
+        series = self._tally.series[cell[0]]
+        made = documents.summary(self._policy, self._level, series, cell[1], state)
+        self._outlived.outdated += made != raw
 
 
 def _has_more(existing: bytes, computed: bytes | None) -> bool:

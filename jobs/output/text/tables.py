@@ -30,8 +30,9 @@ _STYLES = {"ok": "green", "warning": "yellow", "error": "bold red"}
 _MOST_QUARANTINED = 20
 _MISSED = (
     "summaries lack readings that came late: the others of their time are gone from the collection, by a TTL "
-    "index or another policy's archive"
+    "index, another policy's archive, retain.archive, or by hand"
 )
+_OUTDATED = "summaries stay as earlier settings made them, since their readings are gone"
 #: Verbs whose results are one table: its title, and its columns by their keys.
 _VERBS = {
     "compact": ("Compaction", ("commits", "into", "buckets", "bytes_before", "bytes_after")),
@@ -256,6 +257,8 @@ def _leftovers(results: Sequence[Result]) -> list[RenderableType]:
         lines += [Text(f"{result.policy}: late readings: {reason}") for reason in late_reasons]
         missed = [count for body in bodies if (count := body.get("missed"))]
         lines += [Text(f"{result.policy}: {it:,} {_MISSED}", style="yellow") for it in missed]
+        outdated = [count for body in bodies if (count := body.get("outdated"))]
+        lines += [Text(f"{result.policy}: {it:,} {_OUTDATED}", style="yellow") for it in outdated]
         found = {extended_json(it["id"]): it for body in bodies for it in body.get("quarantine", [])}
         for key, it in list(found.items())[:_MOST_QUARANTINED]:
             text = f"{result.policy}: quarantined: _id {key}, {it['field']}: {it['reason']}"

@@ -57,7 +57,6 @@ _PURPOSES = {
     "delete it_archive ": "erasure from the archive",
     "update bucketwise_receipts pull": "merged windows followed",
     "update bucketwise_receipts live": "receipt",
-    "update bucketwise_progress summaries": "tombstones of summaries",
     "update it_hourly ": "hourly summaries",
     "update it_daily ": "daily summaries",
     "delete it_hourly ": "expired summaries",
@@ -72,6 +71,7 @@ _PURPOSES = {
     "update bucketwise_receipts erased": "erased files counted",
     "update bucketwise_runs ": "entries joined",
     "find bucketwise_runs ": "entries compared",
+    "update bucketwise_progress summaries": "tombstones of summaries",
 }
 #: Work between the edges: module, attribute, label.
 _FUNCTIONS = (

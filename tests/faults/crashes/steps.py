@@ -72,6 +72,7 @@ _CHECKS = ("checkpoint", "checkpoint s3")
 _MOVES = ("old receipts", "old receipts s3")
 _HOLD_FILES = "archivers.records.hold_files:HoldFiles."
 _HOLDS, _NOTE = "rollups.holds:Holds.", "archivers.records.holding:note_held"
+_STANDING, _REMAKING = "rollups.standing:", "rollups.rolling.rollup:roll_up"
 _EXPIRY = "rollups.rolling.expiry:expire_summaries"
 _MOVED = "archivers.records.receipt_files:"
 _DAYS = "archivers.records.days:CommitDays."
@@ -166,12 +167,22 @@ STEPS = (
     Step("progress stored", "mongo update bucketwise_progress through", _PROGRESS + "store", _ROLL_UP),
     Step("backfill looked up", "mongo find bucketwise_progress", _BACKFILL + "__init__", ("backfill",)),
     Step("backfill noted", "mongo update bucketwise_progress backfill", _BACKFILL + "reach", ("backfill",)),
+    # What is missing of summaries
+    Step("hourly summaries estimated", "mongo count it_hourly", _REMAKING, _ROLL_UP),
+    Step("daily summaries estimated", "mongo count it_daily", _REMAKING, _ROLL_UP),
+    Step("daily summaries counted", "mongo aggregate it_daily", _STANDING + "months_in", ("first run",)),
+    Step(
+        "count of summaries stored",
+        "mongo update bucketwise_progress summaries",
+        _STANDING + "store_counts",
+        ("first run",),
+    ),
     # Expiry of summaries
     Step("summaries to expire counted", "mongo aggregate it_hourly", _EXPIRY, ("expiry", *_BURIES_SUMMARIES)),
     Step(
         "tombstones of summaries looked at",
         "mongo find bucketwise_progress in transaction",
-        "rollups.standing:load_tombstones",
+        "rollups.standing:load_standing",
         ("expiry", *_BURIES_SUMMARIES),
     ),
     Step(

@@ -130,3 +130,21 @@ def test_what_cannot_be_made_again_is_named(place: Place) -> None:
     place.database.ticks_hourly.insert_many(hours)
     step(place, "rollup", "2018-09-05T00:00:00Z")
     assert (summarized(place), findings(place, "2018-09-05T00:00:00Z")) == ((True, [], 10_800), [])
+
+
+def test_the_only_witness_is_not_replaced_by_less(place: Place) -> None:
+    """The archive has ended. A reading comes late, the range is asked for, and settings change."""
+    ended = POLICIES.replace('hourly = "365d"', 'archive = "40d"\narchive_grace = "1d"')
+    place.write_config(ended)
+    now = "2018-09-05T00:00:00Z"
+    for at in (NOW, now):
+        place("run", "-p", "ticks", now=at)
+    hours = list(place.database.ticks_hourly.find())
+    place.database.ticks.insert_one({"symbol": "MDB", "d": START, "p": {"0": 1.5, "1": 2.5}})
+    assert step(place, "rollup", now, code=3)["missed"] == 1  # its hour; the day is made of hours that stay
+    ran = place("rollup", "-p", "ticks", "--json", "--since", "2018-06-30", "--until", "2018-07-01", now=now)
+    assert (ran.code, ran.policy("ticks")["missed"]) == (3, 1)
+    place.write_config(ended.replace('"ticks_daily"', '"ticks_daily"\npercentiles = [50]'))
+    assert step(place, "rollup", now, code=3)["outdated"] == 4
+    assert list(place.database.ticks_hourly.find()) == hours
+    assert ("summaries-outdated", "warning") in findings(place, now)

@@ -116,14 +116,53 @@ def test_a_ttl_shorter_than_recheck_takes_no_summaries(bench: Bench) -> None:
 
 
 def test_readings_deleted_under_scan_can_be_taken_out_with_a_range(bench: Bench) -> None:
+    """Where others of their window show that these were meant."""
     policy = readings(rollup={**ROLLUP, "late_data": "scan"})
-    bench.database["ticks"].insert_many([reading(n, FIRST + n * HOUR) for n in range(48)])
+    bench.database["ticks"].insert_many([reading(n, FIRST + n * 20 * MINUTE) for n in range(3 * 48)])
     bench.roll_up(policy, NOW)
-    bench.database["ticks"].delete_one({"_id": 30})
+    bench.database["ticks"].delete_one({"_id": 31})
     bench.roll_up(policy, NOW, since=FIRST, until=FIRST + 2 * DAY)
     counts = sum(it["count"] for it in bench.database["hourly"].find())
     days = sum(it["count"] for it in bench.database["daily"].find())
-    assert (counts, days) == (47, 47)
+    assert (counts, days) == (143, 143)
+
+
+ARCHIVE = {"after": DAY, "to": "online", "collection": "archive"}
+RULES: dict[str, Document] = {
+    "percentiles": {"rollup": {**ROLLUP, "percentiles": (50, 99)}},
+    "value_fields": {"value_fields": ("p", "q")},
+    "expected_interval": {"expected_interval": MINUTE},
+}
+
+
+@pytest.mark.parametrize("archive", [None, ARCHIVE], ids=["alone", "beside an archive"])
+@pytest.mark.parametrize("way", ["run", "range", "scanned range", *RULES])
+@pytest.mark.parametrize("at", [0, 1], ids=["at its very start", "a minute in"])
+def test_nothing_replaces_the_only_witness_by_less(
+    bench: Bench, archive: Document | None, way: str, at: int
+) -> None:
+    """What a script purged comes late, a reading of it, and so does one of another series; something older
+    than both is there as well."""
+    mode = "scan" if way == "scanned range" else "auto"
+    policy = readings(rollup={**ROLLUP, "late_data": mode}, archive=archive)
+    ticks = bench.database["ticks"]
+    ticks.insert_many([reading(n, FIRST + n * MINUTE) for n in range(6 * 60)])
+    bench.roll_up(policy, NOW)
+    before = bench.raw("hourly")
+    ticks.drop()
+    late = [reading(1000, FIRST + at * MINUTE), {**reading(1001, FIRST + HOUR), "symbol": "Z"}]
+    ticks.insert_many([*late, reading(1002, FIRST - DAY)])
+    within: Document = {"since": FIRST, "until": FIRST + DAY} if "range" in way else {}
+    if way in RULES:
+        policy = readings(**{"archive": archive, **RULES[way]})
+    report = bench.roll_up(policy, NOW, **within)
+    after = bench.raw("hourly")
+    assert {name: after[name] for name in before} == before
+    if "range" in way:
+        assert report.missed
+    if way in RULES:
+        assert report.outdated
+        assert bench.roll_up(policy, NOW, whole=True, dry_run=True).outdated == report.outdated
 
 
 @pytest.mark.parametrize("ttl", [True, False], ids=["by a TTL index", "by a script"])
@@ -155,13 +194,13 @@ def test_so_they_can_where_each_sample_tells_its_series(bench: Bench) -> None:
             **{"start_field": "first", "end_field": "last", "series_fields": ("held.*.symbol",)},
         }
     )
-    times = [FIRST + n * HOUR for n in range(48)]
+    times = [FIRST + n * 20 * MINUTE for n in range(3 * 48)]
     bench.database["ticks"].insert_many(
         {"_id": n, "first": at, "last": at, "held": [{"at": at, "p": 1.0, "symbol": it} for it in "AB"]}
         for n, at in enumerate(times)
     )
     bench.roll_up(policy, NOW)
-    bench.database["ticks"].delete_one({"_id": 30})
+    bench.database["ticks"].delete_one({"_id": 31})
     bench.roll_up(policy, NOW, since=FIRST, until=FIRST + 2 * DAY)
     counts = sum(it["count"] for it in bench.database["hourly"].find())
-    assert counts == 2 * 47
+    assert counts == 2 * 143
