@@ -53,6 +53,7 @@ _PURPOSES = {
     "update bucketwise_receipts copied": "copy",
     "update bucketwise_receipts checkpoint": "checkpoint",
     "update bucketwise_receipts moved": "move of receipts",
+    "update bucketwise_receipts collections": "heads of collections",
     "insert it_archive_versions ": "copy of versions",
     "delete it_archive ": "erasure from the archive",
     "update bucketwise_receipts pull": "merged windows followed",
@@ -337,7 +338,7 @@ def _detail(collection: str, command: Document) -> str:
         kind = change.get("$set", {}).get("kind")
         if "checkpoint" in change.get("$set", {}):
             return "checkpoint"
-        if "$setOnInsert" in change or kind in ("heads", "dropped", "moved", "lake"):
+        if "$setOnInsert" in change or kind in ("heads", "collections", "dropped", "moved", "lake"):
             return kind or "policy"
         if "lake" in {**change.get("$set", {}), **change.get("$unset", {})}:
             return "in lake"

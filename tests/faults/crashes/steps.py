@@ -29,7 +29,7 @@ class Step(NamedTuple):
         return operation not in _READS and not operation.startswith(("Get", "List", "Head"))
 
 
-_READS = {"find", "aggregate", "getMore", "read", "list", "look", "listCollections", "listIndexes"}
+_READS = {"find", "count", "aggregate", "getMore", "read", "list", "look", "listCollections", "listIndexes"}
 _ALL = ("roll-up", "offline", "online")
 _ROLL_UP = ("roll-up", "first run")
 _RECOVERS = ("offline", "amended", "first run")
@@ -39,6 +39,8 @@ _COPIES = ("offline", "offline s3", "amended")
 _DELETES = ("offline", "amended", "grace", "online", "online changed")
 _OVERFLOW = ("offline s3", "online", "online changed")
 _ONLINE = ("online", "online changed")
+_ENDS_ONLINE = ("tombstones online", "expired archive online")
+_HEADS = "archivers.records.online_heads:OnlineHeads."
 _LATE = ("late", "late and grace")
 _IDLE = ("nothing to do",)
 _AMENDS = ("amended", "amended s3")
@@ -709,6 +711,22 @@ STEPS = (
     ),
     Step("old receipts moved", "mongo commit move of receipts", _MOVED + "move_old", _MOVES),
     # Online
+    Step(
+        "heads written",
+        "mongo update bucketwise_receipts collections in transaction",
+        _HEADS + "_write",
+        ("first run online",),
+    ),
+    Step(
+        "heads recorded",
+        "mongo commit heads of collections",
+        _HEADS + "_write",
+        ("first run online",),
+    ),
+    Step("archive counted", "mongo count it_archive", _HEADS + "_check_count", _ENDS_ONLINE),
+    Step(
+        "overflow archive counted", "mongo count it_archive_overflow", _HEADS + "_check_count", _ENDS_ONLINE
+    ),
     Step("archive made", "mongo create it_archive", _ONLINE_RUN + "_make_collections", ("first run online",)),
     Step(
         "overflow's archive made",
