@@ -37,6 +37,7 @@ from archivers.recovering.checkpointing import make_due_checkpoint
 from archivers.recovering.commits import CommitRegistry
 from archivers.recovering.forgotten import ForgottenMerges, may_be_live
 from archivers.run import ArchiveRun
+from archivers.versions.superseded import Superseded
 from archivers.writes.delete import units
 from archivers.writes.held import may_cover
 from buckets.fields.times import as_date, as_ms
@@ -107,6 +108,8 @@ class Recovery:
         is_all = self._archive.clear(
             self._work.fence, self._receipts.registered, self._receipts.parts, self._own_fences
         )
+        kept = Superseded(self._archive)
+        kept.remove(kept.unfinished(self._receipts.current))
         self._adopt_unknown(self._listed(), [*heads, *unknown])
         return is_all
 

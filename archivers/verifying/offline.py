@@ -76,7 +76,8 @@ def verify_commits(
 def _verify_all(verifier: _Verifier) -> None:
     context, archive, report = verifier.context, verifier.archive, verifier.report
     named = verifier.verify_all()
-    report.add(*Superseded(archive).damaged(), *unfounded(context, archive))
+    kept = Superseded(archive)
+    report.add(*kept.damaged(), *kept.foreign(context.receipts.registered), *unfounded(context, archive))
     deleted: dict[str, Ranges] = {name: [] for name in sorted(verifier.open_ones)}
     verify_receipts(context, report, named, deleted)
     report.add(*revived(context, archive, deleted), *returned(context.receipts, verifier.replaced))

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence, Set
 from typing import NamedTuple
 
 import numpy as np
 
-from archivers.format.archive import OfflineArchive
+from archivers.format.archive import OfflineArchive, foreign_file
 from archivers.format.manifest import DamagedError, Manifest, read_link
 from archivers.format.names import (
     CommitName,
@@ -156,6 +156,27 @@ class Superseded:
                 read = []
             self._dropped[commit] = max(read, key=lambda it: it.sequence, default=None)
         return self._dropped[commit]
+
+    def unfinished(self, current: Callable[[Sequence[str]], Set[str]]) -> list[SupersededFile]:
+        """Returns the files of commits that nothing has left, since a run died that was about to take buckets
+        out of them. `current`: which commits must be there."""
+        files = list(self.files())
+        there = current(sorted({it.commit.name for it in files}))
+        return [it for it in files if it.commit.name in there and self.dropped(it.commit.name) is None]
+
+    def remove(self, files: Iterable[SupersededFile]) -> None:
+        """Removes files."""
+        self._store.delete([it.key for it in files])
+
+    def foreign(self, known: Callable[[Iterable[str]], Container[str]]) -> Iterator[DamagedError]:
+        """Yields an error for each file that nothing refers to, and nobody reads: of no commit that is
+        registered, or was. `known`: those of these commits that are registered."""
+        files = {it.key: it.commit.name for it in self.files()}
+        registered = known(set(files.values()))
+        for found in self._store.list(self._prefix):
+            name = files.get(found.key)
+            if name is None or (name not in registered and self.dropped(name) is None):
+                yield foreign_file(f"{self._store.url}/{found.key}")
 
     def damaged(self) -> Iterator[DamagedError]:
         """Yields an error for each file that is not as it was written."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import bson
@@ -22,6 +23,7 @@ from buckets.fields.times import as_ms
 from buckets.source import Source
 from config.tables import Store
 from tests.archivers.builders import LATER, Case, encode, insert, raw_documents, slots
+from tests.archivers.faults import Crash
 from tests.archivers.harness import Cycle
 from tests.archivers.moving.test_guard import read
 from tests.archivers.versions.test_late_versions import hours
@@ -222,3 +224,45 @@ def test_a_moved_bucket_counts_once_though_its_commit_was_taken_over(
     cycle.run(LATER + 2 * DAYS)
     run_after(cycle, 4, 7, 10)
     assert sorted(bson.decode(it)["d"].day for it in read(cycle)) == [29, 30]
+
+
+def test_a_file_of_versions_goes_whose_commit_nothing_has_left(
+    database: Database[Document], file_store: Store
+) -> None:
+    """A run died before the exchange, and by then the bucket is again what it was."""
+    cycle = cycle_of(database, file_store, grace=2 * DAYS)
+    cycle.run(LATER)
+    database["slots"].update_one({}, {"$set": {"p.6": 7.0}})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CommitRegistry, "_rewrite", dies)
+        with pytest.raises(Crash):
+            cycle.run(LATER + DAYS)
+    assert len(files(cycle)) == 1
+    database["slots"].replace_one({"_id": FIRST["_id"]}, FIRST)
+    run_after(cycle, 2, 5)
+    assert files(cycle) == []
+    assert cycle.archived() == [encode(FIRST)] and cycle.verify().bad == []
+
+
+def test_a_file_of_versions_that_nothing_refers_to_is_told(
+    database: Database[Document], file_store: Store
+) -> None:
+    cycle = cycle_of(database, file_store, grace=2 * DAYS)
+    cycle.run(LATER)
+    database["slots"].replace_one({"_id": FIRST["_id"]}, {**FIRST, "p": LATE["p"]})
+    run_after(cycle, 1, 4)
+    (kept,) = files(cycle)
+    for name in (kept.name.replace("_f000001_", "_f000077_"), "notes.txt"):
+        kept.with_name(name).write_bytes(kept.read_bytes())
+        (bad,) = cycle.verify().bad
+        assert bad.code == "file-foreign" and bad.place.endswith(name)
+        kept.with_name(name).unlink()
+    assert cycle.verify().bad == []
+
+
+def dies(*_given: object) -> None:
+    raise Crash
+
+
+def files(cycle: Cycle) -> list[Path]:
+    return sorted(cycle.root.glob("slots/meta/versions/*"))
