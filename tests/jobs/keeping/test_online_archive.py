@@ -96,3 +96,18 @@ def test_changed_documents_are_named(place: Place, fault: Callable[[Place], None
     assert found.code == 4
     assert {it["code"] for it in verified["damage"]} <= codes
     assert place.database.back.estimated_document_count() == 0
+
+
+def test_a_collection_that_was_restored_is_adopted(place: Place) -> None:
+    place.write_config(POLICIES)
+    assert place("run", "-p", "iot").code == 0
+    held = list(place.database.iot_archive.find())
+    place.database.iot_archive.drop()
+    place.database.iot_archive.insert_many(held[1:])
+    ran = place("run", "-p", "iot")
+    assert (ran.code, "another collection" in ran.err, "bucketwise adopt" in ran.err) == (5, True, True)
+    assert place("adopt", "-p", "iot", "--reason", "restored from Sunday's dump").code == 0
+    assert place("run", "-p", "iot").code == 0
+    verified = place("verify", "-p", "iot", "--json")
+    assert verified.code == 5
+    assert {it["code"] for it in verified.policy("iot")["damage"]} == {"copy-missing"}
