@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.jobs.place import MINUTES, POLICIES, START, Place
 
 Document = dict[str, Any]
@@ -96,6 +98,20 @@ def test_a_retired_policy_is_read_by_what_it_said_last(place: Place) -> None:
     assert restored(place, "ticks") == MINUTES
     for refusing in ("run", "plan", "archive", "pause", "publish"):
         assert place(refusing, "-p", "ticks").code == 2
+
+
+@pytest.mark.parametrize("is_retired", [True, False])
+def test_a_late_reading_replaces_no_summary_of_a_policy_that_left_the_file(
+    place: Place, is_retired: bool
+) -> None:
+    """What that one has archived is gone from the collection, and no other policy reads its archive."""
+    archived(place, RENAMED.replace("[policies.prices]\n", '[policies.prices]\nid = "prices"\n'))
+    if is_retired:
+        assert place("retire", "ticks", "--reason", "The feed is over").code == 0
+    place.database.ticks.insert_one(dict(LATE))
+    for _ in range(2):
+        assert place("run", "-p", "prices").code == 0
+        assert first_hour(place) == FULL_HOUR
 
 
 def test_a_policy_of_another_file_goes_on_beside_others_of_its_collection(place: Place) -> None:
