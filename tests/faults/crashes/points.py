@@ -42,6 +42,7 @@ _FILE_OPERATIONS = {
 }
 #: Transactions, by the first of these that they hold.
 _PURPOSES = {
+    "update bucketwise_receipts owner": "claim",
     "update bucketwise_receipts ended": "end of a commit",
     "update bucketwise_receipts expired": "end of buckets",
     "update bucketwise_receipts tombstone": "tombstones",
@@ -338,6 +339,10 @@ def _detail(collection: str, command: Document) -> str:
         kind = change.get("$set", {}).get("kind")
         if "checkpoint" in change.get("$set", {}):
             return "checkpoint"
+        if kind in ("owner", "store", "begun"):
+            return str(kind)
+        if "lineage.done" in change.get("$set", {}):
+            return "lineage"
         if "$setOnInsert" in change or kind in ("heads", "collections", "dropped", "moved", "lake"):
             return kind or "policy"
         if "lake" in {**change.get("$set", {}), **change.get("$unset", {})}:
@@ -393,7 +398,9 @@ def kind_of(key: str) -> str:
     ):
         if kind in parts:
             return kind
-    return "owner" if "owner.json" in key else "other"
+    if "bucketwise.json" in key:
+        return "marker"
+    return "lineage" if "lineage" in parts else "owner" if "owner.json" in key else "other"
 
 
 def _hook_s3(points: Points) -> None:

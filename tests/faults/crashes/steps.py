@@ -30,6 +30,7 @@ class Step(NamedTuple):
 
 
 _READS = {"find", "count", "aggregate", "getMore", "read", "list", "look", "listCollections", "listIndexes"}
+_BINDING, _MARKERS = "archivers.binding.binding:Binding.", "archivers.binding.markers:Markers."
 _ALL = ("roll-up", "offline", "online")
 _ROLL_UP = ("roll-up", "first run")
 _RECOVERS = ("offline", "amended", "first run")
@@ -438,13 +439,55 @@ STEPS = (
     Step("temporary removed", "file remove .tmp", _FILES + "FileStore.put_bytes", _FILE),
     Step("receipts' index", "mongo createIndexes bucketwise_receipts", _RECEIPTS + "prepare", _RECOVERS),
     Step("receipts read", "mongo find bucketwise_receipts", _RECEIPTS + "in_state", _RECOVERS),
-    Step("owner known", "mongo findAndModify bucketwise_receipts", _RECEIPTS + "owner", _RECOVERS),
+    Step("marker agreed on", "mongo findAndModify bucketwise_receipts", _MARKERS + "taken", _RECOVERS),
     Step("owner's folder", "file make folder other", _FILES + "_make_folders", ("first run",)),
     Step("folder for temporaries", "file make folder .tmp", _FILES + "_make_folders", ("first run",)),
-    Step("owner put", "file put owner", _OFFLINE + "claim", ("first run",)),
-    Step("owner in place", "file place owner", _OFFLINE + "claim", ("first run",)),
-    Step("owner read", "file read owner", _OFFLINE + "claim", _FILE),
-    Step("owner fetched", "s3 GetObject owner", _OFFLINE + "claim", _S3),
+    Step("owner put", "file put owner", _BINDING + "claim", ("first run",)),
+    Step("owner in place", "file place owner", _BINDING + "claim", ("first run",)),
+    Step("owner read", "file read owner", _BINDING + "look", _FILE),
+    Step("owner fetched", "s3 GetObject owner", _BINDING + "look", _S3),
+    Step("owner looked for, S3", "s3 HeadObject owner", _BINDING + "claim", ("amended s3",)),
+    Step("owner put, S3", "s3 PutObject owner", _BINDING + "claim", ("amended s3",)),
+    Step(
+        "replica set known",
+        "mongo replSetGetConfig stream",
+        "archivers.binding.deployment:present_deployment",
+        ("offline", "online"),
+    ),
+    Step(
+        "manifest announced",
+        "mongo update bucketwise_receipts begun",
+        "archivers.records.begun:begin",
+        ("offline",),
+    ),
+    Step("archive claimed", "mongo commit claim", _BINDING + "claim", ("offline", "amended s3", "online")),
+    Step(
+        "claim recorded",
+        "mongo update bucketwise_receipts owner in transaction",
+        _BINDING + "claim",
+        ("offline",),
+    ),
+    Step(
+        "lineage moved", "mongo update bucketwise_receipts lineage", _BINDING + "claim", ("offline", "grace")
+    ),
+    Step("store remembered", "mongo update bucketwise_receipts store", _MARKERS + "taken", ("first run",)),
+    Step("lineage listed", "file list lineage", _BINDING + "check_lineage", _FILE),
+    Step("lineage's folder", "file make folder lineage", _FILES + "_make_folders", ("first run",)),
+    Step("step put", "file put lineage", _BINDING + "claim", ("offline", "grace")),
+    Step("step in place", "file place lineage", _BINDING + "claim", ("offline", "grace")),
+    Step("step read", "file read lineage", _BINDING + "claim", ("offline",)),
+    Step("old step removed", "file remove lineage", _BINDING + "claim", ("grace",)),
+    Step("marker read", "file read marker", _MARKERS + "check", ("offline", "grace")),
+    Step("marker put", "file put marker", _MARKERS + "taken", ("first run",)),
+    Step("marker in place", "file place marker", _MARKERS + "taken", ("first run",)),
+    Step("lineage listed, S3", "s3 ListObjectsV2 lineage", _BINDING + "check_lineage", ("amended s3",)),
+    Step("step looked for, S3", "s3 HeadObject lineage", _BINDING + "claim", ("amended s3",)),
+    Step("step put, S3", "s3 PutObject lineage", _BINDING + "claim", ("amended s3",)),
+    Step("step read, S3", "s3 GetObject lineage", _BINDING + "claim", ("amended s3",)),
+    Step("old step removed, S3", "s3 DeleteObjects lineage", _BINDING + "claim", ("clean-up s3",)),
+    Step("marker read, S3", "s3 GetObject marker", _MARKERS + "check", ("amended s3",)),
+    Step("marker looked for, S3", "s3 HeadObject marker", _MARKERS + "taken", ("amended s3",)),
+    Step("marker put, S3", "s3 PutObject marker", _MARKERS + "taken", ("amended s3",)),
     Step("manifests listed", "file list manifests", "archivers.format.names:commits", _FILE),
     Step("parts listed", "file list data", _OFFLINE + "unlisted", ("clean-up",)),
     Step("buckets files listed", "file list buckets", _OFFLINE + "unlisted", ("clean-up",)),
