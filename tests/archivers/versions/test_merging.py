@@ -148,18 +148,18 @@ def test_a_crash_at_every_step(database: Database[Document], file_store: Store, 
         def guard(*_args: object) -> None:
             nonlocal calls
             calls += 1
-            if calls == 2 and meddle == "changes":
+            if calls == 3 and meddle == "changes":
                 database["slots"].update_one({}, {"$set": {"p.5": 3.0}})
-            if calls == 2 and meddle == "goes":
+            if calls == 3 and meddle == "goes":
                 database["slots"].delete_one({})
 
         with pytest.MonkeyPatch.context() as patch:
             die_in_transactions(patch, steps)
             with contextlib.suppress(Crash):
                 cycle.run(guard=guard, check=partial(steps.step, "check"))
-        latest = 3.0 if calls > 1 and meddle == "changes" else 2.0
+        latest = 3.0 if calls > 2 and meddle == "changes" else 2.0
         both, merged = [{"3": 1.0, "4": 1.0}, {"4": 2.0, "5": latest}], {"3": 1.0, "4": 2.0, "5": latest}
-        gone = meddle == "goes" and calls > 1
+        gone = meddle == "goes" and calls > 2
         assert content(cycle) in ([both[:1], [merged]] if gone else [both, [merged]])
         if content(cycle) == [merged]:
             assert len(kept(cycle)) == 2
