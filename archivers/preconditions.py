@@ -20,7 +20,7 @@ from archivers.evidence.changed import unmakeable, unreadable
 from archivers.forward import behind
 from archivers.holds import damage_of
 from archivers.moving.archive import check_collections, check_kind
-from archivers.records.heads import check_heads
+from archivers.records.heads import check_all_present, check_heads, check_none_reappeared
 from archivers.records.policies import PolicyRecord
 from archivers.stores.base import Missing
 from config.errors import BucketwiseError, HaltedError
@@ -170,6 +170,19 @@ def has_heads(context: ArchiveContext) -> Iterator[Problem]:
         yield Problem("archive-incomplete", place, error)
 
 
+def has_all_commits(context: ArchiveContext) -> Iterator[Problem]:
+    """Yields a problem where the store lacks a registered commit, or one that was dropped has come back. A
+    run lists all commits, and finds that, after one that was cut off; until then `check` tells."""
+    archive = context.offline(context.keys)
+    if archive is None or has_heads not in context.state.met:
+        return
+    try:
+        check_none_reappeared(context.receipts, archive)
+        check_all_present(context.receipts, archive, adopts=False)
+    except HaltedError as error:
+        yield Problem("archive-incomplete", f"{archive.store.url}/{context.policy.identity}", error)
+
+
 def goes_forward(context: ArchiveContext) -> Iterator[Problem]:
     """Yields a problem where the run's `now` lies before what the archive has recorded. It may roll up all
     the same. Where the last commits are missing, `has_heads` and recovery tell."""
@@ -198,3 +211,5 @@ PRECONDITIONS: tuple[Precondition, ...] = (
 OF_DESTROYERS: tuple[Precondition, ...] = (has_holds,)
 #: All: also those that it asks for once it has rolled up.
 OF_WRITERS: tuple[Precondition, ...] = (*PRECONDITIONS, goes_forward)
+#: What `check` looks for.
+OF_CHECKS: tuple[Precondition, ...] = (*OF_WRITERS, *OF_DESTROYERS, has_all_commits)

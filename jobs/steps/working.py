@@ -15,7 +15,7 @@ from archivers.kinds import archive_of
 from archivers.moving.archive import ArchiveOptions
 from archivers.preconditions import (
     OF_ARCHIVES,
-    OF_DESTROYERS,
+    OF_CHECKS,
     OF_READERS,
     OF_REWRITERS,
     OF_WRITERS,
@@ -314,7 +314,7 @@ def _check(turn: Turn) -> StepResult:
 
 def _unmet(context: ArchiveContext) -> Iterator[Finding]:
     """Yields what would keep a run from going on."""
-    for it in problems(context, (*OF_WRITERS, *OF_DESTROYERS)):
+    for it in problems(context, OF_CHECKS):
         yield Finding(it.code, context.policy.name, it.place, "error", str(it.error))
 
 

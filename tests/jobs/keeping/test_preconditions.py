@@ -104,3 +104,21 @@ def test_check_names_it_and_a_run_stops_at_it(place: Place, precondition: precon
         ran = place(verb, "-p", case.name, "--json")
         assert (ran.code, ran.policy(case.name)["error"]) == (case.exit_code, found["message"])
     assert place.database.ticks_hourly.estimated_document_count() == before
+
+
+def test_check_finds_that_an_older_commit_is_missing(place: Place) -> None:
+    """A run lists all commits only after one that was cut off."""
+    assert place("run", "-p", "ticks").code == 0
+    late = {"symbol": "MDB", "d": START + timedelta(days=1), "p": {"0": 1.5}}
+    place.database.ticks.insert_one(late)
+    assert place("run", "-p", "ticks").code == 0
+    first, _ = sorted((place.folder / "store" / "ticks" / "meta" / "manifests").iterdir())
+    first.unlink()
+    place.database.bucketwise_lease.update_one({"_id": "ticks"}, {"$set": {"clean": False}})
+    (found,) = place("check", "-p", "ticks", "--json").policy("ticks")["findings"]
+    ran = place("run", "-p", "ticks", "--json")
+    assert (found["code"], ran.code, ran.policy("ticks")["error"]) == (
+        "archive-incomplete",
+        5,
+        found["message"],
+    )
