@@ -49,9 +49,9 @@ class OlderCopies:
     def _others(self, manifest: Manifest) -> Iterator[Document]:
         """Yields the receipts of the open commits that may have older copies: those before it in the chain,
         and merged ones."""
-        for receipt in self._work.receipts.in_state("open", "offline"):
-            is_other = receipt["_id"]["name"] != manifest.commit
-            if is_other and (receipt["sequence"] < manifest.sequence or receipt["compacted"]):
+        earlier = {"$or": [{"sequence": {"$lt": manifest.sequence}}, {"compacted": True}]}
+        for receipt in self._work.receipts.in_state("open", "offline", earlier):
+            if receipt["_id"]["name"] != manifest.commit:
                 yield receipt
 
     def _live_of(self, receipt: Document) -> Iterator[tuple[bytes, First]]:
