@@ -211,6 +211,18 @@ STEPS = (
         ("expiry", *_BURIES_SUMMARIES),
     ),
     Step("holds asked", "mongo find bucketwise_holds in transaction", _HOLDS + "active", _ASK),
+    Step(
+        "summaries to remove found",
+        "mongo find it_hourly in transaction",
+        _STANDING + "delete_summaries",
+        ("expiry",),
+    ),
+    Step(
+        "daily ones to remove found",
+        "mongo find it_daily in transaction",
+        _STANDING + "delete_summaries",
+        ("erased online",),
+    ),
     Step("summaries expired", "mongo delete it_hourly in transaction", _EXPIRY, ("expiry",)),
     Step("expiry committed", "mongo commit expired summaries", _EXPIRY, ("expiry",)),
     # A collection is rewritten in another model
