@@ -14,6 +14,7 @@ from jobs.steps.working import OWN_COLLECTIONS
 from tests.docs.pages import ROOT, blocks
 from tests.docs.rights import (
     DATABASE,
+    FRESH,
     MORE,
     READING,
     READINGS,
@@ -225,7 +226,7 @@ def test_who_reads_needs_these_rights_and_no_others(market: Market) -> None:
     assert market.database.bucketwise_lease.count_documents({"holder": {"$ne": None}}) == 0
 
 
-HOLD = rights("hold")
+HOLD, UNDELETE = rights("hold"), rights("undelete")
 
 
 @pytest.mark.parametrize("right", [None, *(it for it in HOLD if it not in rights("read_books"))])
@@ -245,11 +246,17 @@ def test_who_places_holds_needs_these_rights_and_no_others(market: Market, right
 
 def test_who_lifts_tombstones_needs_no_right_to_place_holds(market: Market) -> None:
     config = market.folder / "bucketwise.toml"
-    config.write_text(config.read_text().replace('hourly = "730d"', 'archive = "31d"'))
+    config.write_text(config.read_text().replace('hourly = "730d"', 'archive = "31d"\nhourly = "63d"'))
     market.allow(FULL["ticks"])
     assert market("run", "-p", "ticks").code == 3  # something is quarantined
-    market.allow([it for it in HOLD if it.collection != "bucketwise_holds"])
-    assert market("undelete", "-p", "ticks").policy("ticks")["days"] == 1
+    market.database.bucketwise_progress.update_one(
+        {"_id": {"summaries": "ticks"}}, {"$set": {"tombstones.hourly.placed.0.before": FRESH}}
+    )
+    market.allow([it for it in UNDELETE if it.collection != "bucketwise_holds"])
+    ran = market("undelete", "-p", "ticks", now="2018-09-03")
+    lifted = ran.policy("ticks")
+    assert ran.code == 0, ran
+    assert (lifted["days"], lifted["summaries"] > 0) == (1, True)
 
 
 PAUSE = rights("pause")
