@@ -116,7 +116,7 @@ def test_files_of_a_newer_holder_are_left_alone(
 
     def die_when_written(name: str) -> None:
         steps.passed.append(name)
-        if steps.passed.count("after put_bytes") == 3:
+        if name == "after put_bytes" and sum("_f000007_" in key for key in cycle.listing()) == 2:
             raise Crash(name)
 
     monkeypatch.setattr(steps, "step", die_when_written)
