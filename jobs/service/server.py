@@ -97,7 +97,7 @@ def _handler(pages: Pages, hosts: Hosts) -> type[BaseHTTPRequestHandler]:
         def _found(self) -> Response:
             path = self.path.partition("?")[0]
             page = pages.get(path)
-            if path != HEALTH and not self._is_meant():
+            if path != HEALTH and not _is_meant(self, hosts):
                 return _FORBIDDEN
             if page is None:
                 there = f"there are {', '.join(pages)}\n"
@@ -107,15 +107,6 @@ def _handler(pages: Pages, hosts: Hosts) -> type[BaseHTTPRequestHandler]:
             except Exception as error:  # noqa: BLE001  # no traceback reaches a user
                 text = f"{explain(error).message}\n"
                 return Response(text.encode(), status=HTTPStatus.INTERNAL_SERVER_ERROR)
-
-        def _is_meant(self) -> bool:
-            """Returns whether the request has one Host header, of one of the hosts. HTTP/1.0 needs none: no
-            browser leaves it out."""
-            found = self.headers.get_all("Host", [])
-            if not found:
-                return self.request_version < "HTTP/1.1"
-            reached = self.connection.getsockname()[0]
-            return len(found) == 1 and hosts.admit(found[0], reached)
 
         def _answer(self, answer: Response) -> None:
             self.send_response(answer.status)
@@ -127,3 +118,13 @@ def _handler(pages: Pages, hosts: Hosts) -> type[BaseHTTPRequestHandler]:
                 self.wfile.write(answer.body)
 
     return Handler
+
+
+def _is_meant(request: BaseHTTPRequestHandler, hosts: Hosts) -> bool:
+    """Returns whether the request has one Host header, of one of the hosts. HTTP/1.0 needs none: no browser
+    leaves it out."""
+    found = request.headers.get_all("Host", [])
+    if not found:
+        return request.request_version < "HTTP/1.1"
+    reached = request.connection.getsockname()[0]
+    return len(found) == 1 and hosts.admit(found[0], reached)
