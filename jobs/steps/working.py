@@ -35,6 +35,7 @@ from archivers.records.receipts import COLLECTION as RECEIPTS
 from archivers.report import ArchiveReport, DeleteLimit
 from archivers.restoring.options import RestoreOptions
 from archivers.restoring.unpin import unpin
+from archivers.stores.base import StoreError
 from archivers.upkeep import Upkeep, roll_up_all
 from buckets.columns import Quarantined
 from buckets.fields.selectors import id_as_json
@@ -314,8 +315,12 @@ def _check(turn: Turn) -> StepResult:
 
 def _unmet(context: ArchiveContext) -> Iterator[Finding]:
     """Yields what would keep a run from going on."""
-    for it in problems(context, OF_CHECKS):
-        yield Finding(it.code, context.policy.name, it.place, "error", str(it.error))
+    name = context.policy.name
+    try:
+        for it in problems(context, OF_CHECKS):
+            yield Finding(it.code, name, it.place, "error", str(it.error))
+    except StoreError as error:  # the rest can't be asked
+        yield Finding("store", name, context.store.url if context.store else "", "error", str(error))
 
 
 def _findings(found: Iterable[Any], code: int) -> StepResult:

@@ -51,6 +51,17 @@ def test_all_is_well(place: Place) -> None:
     assert "everything is as a run needs it" in place("check", now=None).out
 
 
+def test_a_store_out_of_reach_hides_nothing_else(place: Place) -> None:
+    url = 'url = "s3://nobody/x"\nendpoint_url = "http://127.0.0.1:1"\nregion = "us-east-1"'
+    place.config.write_text(
+        place.config.read_text().replace(f'url = "{(place.folder / "store").as_uri()}"', url)
+    )
+    place.database.ticks.drop_index("d_1")
+    ran = place("check", "-p", "ticks", "--json", now=None)
+    found = {it["code"]: it["severity"] for it in ran.policy("ticks")["findings"]}
+    assert (ran.code, found) == (1, {"store": "error", "index-missing": "warning"})
+
+
 def test_a_storage_class_that_the_store_refuses_is_found(
     place: Place, moto_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
