@@ -49,10 +49,10 @@ class Remaking:
     @cached_property
     def _complete_from(self) -> int:
         """Returns the instant (milliseconds) from which on all readings are live or archived."""
-        archive = self.context.policy.archive
+        archive = self.context.policy.archiving
         if self.is_deleted_early():
             return HIGHEST
-        if archive is not None and archive.to != "none":
+        if archive is not None:
             ended = ended_before(self.context.database, self.context.policy)
             return LOWEST if ended is None else ended
         first = self.source.earliest()
