@@ -5,14 +5,15 @@ tombstone of before there were such receipts counts for none, so that its record
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pymongo.client_session import ClientSession
 
 from archivers.format.keys import Keys
+from archivers.format.manifest import DamagedError
 from archivers.records.deletions import Deletions
-from archivers.records.faults import record_fault
+from archivers.records.faults import reading, record_fault
 from archivers.records.receipts import CODEC, Receipts
 from archivers.records.replacements import sealed_receipt
 
@@ -38,6 +39,17 @@ def record_lifted(
     return {**lifted, "receipt": deletions.record_event(LIFTED, facts, session)}
 
 
+def unfounded_tombstones(receipts: Receipts, keys: Keys) -> Iterator[DamagedError]:
+    """Yields an error for each record whose tombstone is not what receipts say."""
+    query = {"_id.policy": receipts.policy, "tombstone": {"$exists": True}}
+    for record in receipts.collection.find(query, {"tombstone": 1}):
+        try:
+            with reading(record["_id"]["name"]):
+                check_tombstone(receipts, record["_id"]["name"], record["tombstone"], keys)
+        except DamagedError as error:
+            yield error
+
+
 def check_tombstone(
     receipts: Receipts,
     name: str,
@@ -47,21 +59,18 @@ def check_tombstone(
 ) -> None:
     """Raises DamagedError where a tombstone, or what took its place when it was lifted, is not what receipts
     say."""
-    number = tombstone.get("receipt")
-    if number is None:
+    if (number := tombstone.get("receipt")) is None:
         return
-    key = "until" if "until" in tombstone else "due"
-    found = receipts.get(f"delete-{number:010d}", session) if isinstance(number, int) else None
-    fields = ("due", "keep") if key == "due" else ("until",)
-    if (
-        found is None
-        or name not in found.get("of", ())
-        or any(tombstone.get(it) != found.get(it) for it in fields)
-    ):
+    is_lifted = "until" in tombstone
+    there = receipts.collection.with_options(codec_options=CODEC)
+    wanted = {"_id": receipts.identity(f"delete-{int(number):010d}")}
+    found = there.find_one(wanted, session=session) or {}
+    fields = ("until",) if is_lifted else ("due", "keep")
+    # What took over a commit keeps that its tombstone was lifted.
+    is_named = found.get("kind") == LIFTED if is_lifted else name in found.get("of", ())
+    if not is_named or any(tombstone.get(it) != found.get(it) for it in fields):
         raise record_fault(name, "its tombstone is not what the receipt says that it names")
-    whole = receipts.collection.with_options(codec_options=CODEC).find_one({"_id": found["_id"]})
-    assert whole is not None
-    sealed_receipt(whole, keys)
+    sealed_receipt(found, keys)
     later = {"kind": {"$in": [PLACED, LIFTED]}, "of": name}
     if next(receipts.numbered(number, later, most=1), None) is not None:
         raise record_fault(name, "its tombstone is an earlier one than the last that receipts tell of")

@@ -9,6 +9,7 @@ from functools import cached_property
 from hashlib import sha256
 
 from archivers.context import ArchiveContext
+from archivers.expiring.sealed import unfounded_tombstones
 from archivers.format.manifest import DamagedError
 from archivers.format.names import day
 from archivers.kinds import archive_of
@@ -265,7 +266,10 @@ class _Audit:
         yield from self._quarantined(report.quarantined)
 
     def ending(self) -> Iterator[Finding]:
-        """Yields what should have got a tombstone, or been removed, a day ago."""
+        """Yields tombstones that no receipt supports, and what should have got one, or been removed, a day
+        ago."""
+        for error in unfounded_tombstones(self.context.receipts, self.context.keys):
+            yield self._finding(error.code, error.place, str(error))
         earlier = replace(self.context, now=self.context.now - SLACK, keys=self.context.keys.lenient())
         report = archive_of(earlier).plan_expiry()
         if late := report.tombstoned.buckets + report.expired.buckets:

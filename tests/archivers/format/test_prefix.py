@@ -172,6 +172,15 @@ def test_a_forged_manifest_names_only_files_of_its_commit(cycle: Cycle, tmp_path
         assert snapshot(tmp_path) == before, what
 
 
+def test_very_many_brackets_are_damage(cycle: Cycle) -> None:
+    """And no defect of the program."""
+    manifest_of(cycle).write_bytes(b"[" * 200_000)
+    assert {bad.code for bad in cycle.verify().bad} == {"part-differs"}
+    for work in (cycle.run, lambda: cycle.restore("back")):
+        with pytest.raises(HaltedError, match="can't be read"):
+            work()
+
+
 def test_a_receipt_names_no_file(cycle: Cycle, tmp_path: Path) -> None:
     before = snapshot(tmp_path)
     receipts = cycle.database["bucketwise_receipts"]

@@ -308,3 +308,28 @@ def test_a_version_under_a_hold_keeps_its_bucket(ending: Place) -> None:
     body = run(ending, PAST + 7 * DAY, "iot")
     assert (body["expired"]["buckets"], body["held"]) == (17, {"case": 1})
     assert list(ending.database.iot_archive_versions.find()) == versions
+
+
+@pytest.mark.parametrize(
+    ("policy", "record"), [("ticks", {"kind": "offline"}), ("iot", {"kind": "tombstone"})]
+)
+def test_a_tombstone_counts_as_far_as_its_receipt_says_so(
+    ending: Place, policy: str, record: Document
+) -> None:
+    """One that was made due at once, and one that had been lifted and was put back: nothing goes."""
+    record = record | {"_id.policy": policy}
+    run(ending, PAST + DAY, policy)
+    records = ending.database["bucketwise_receipts"]
+    placed = records.find_one(record, {"tombstone": 1})
+    assert placed is not None
+    before, archived = files(ending), ending.database["iot_archive"].count_documents({})
+    records.update_one(record, {"$set": {"tombstone.due": START}})
+    for change in ({}, {"$set": {"tombstone": placed["tombstone"]}}):
+        if change:
+            records.update_one(record, change)
+            assert ending("undelete", "-p", policy, now=iso(PAST + 2 * DAY)).code == 0
+            records.update_one(record, change)
+        assert ending("run", "-p", policy, now=iso(PAST + 20 * DAY)).code == 5
+        found = ending("audit", "-p", policy, "--json", now=iso(PAST + 20 * DAY)).policy(policy)["findings"]
+        assert "record-differs" in {it["code"] for it in found}
+    assert (files(ending), ending.database["iot_archive"].count_documents({})) == (before, archived)
