@@ -22,6 +22,9 @@ class CommitIndex(Protocol):
     def seal(self, commit: str) -> str | None:
         """Returns the seal that a commit's manifest has to have, where that is known."""
 
+    def was_made(self, manifest: Manifest, chain: Chain) -> bool:
+        """Returns whether a manifest is one of the archive's, though its commit may have been dropped."""
+
     def within(self, start_ms: int, end_ms: int) -> list[Commit]:
         """Returns the registered commits that may hold something of [start, end)."""
 

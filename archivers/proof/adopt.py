@@ -8,7 +8,10 @@ from archivers.binding.binding import Adoption
 from archivers.context import ArchiveContext
 from archivers.kinds import archive_of
 from archivers.moving.archive import check_collections
+from archivers.records.deletions import latest
 from archivers.records.heads import check_heads
+from archivers.records.unregistered import unregistered
+from archivers.recovering.adoption import verify_forgotten
 from archivers.verifying.offline import verify_commits
 from config.errors import HaltedError
 from rollups.guarded import transaction
@@ -23,6 +26,7 @@ def adopt(context: ArchiveContext, reason: str) -> Adoption | None:
     archive = archive_of(context)
     if (held := context.offline(context.keys)) is not None:
         check_heads(context.receipts, held, goes_on=True)
+        verify_forgotten(context, held)
         found, _ = verify_commits(context, held, held.commits())
         if found.bad:
             raise HaltedError(f"nothing was taken over, because verification failed: {found.bad[0].message}")
@@ -40,10 +44,22 @@ def adopt(context: ArchiveContext, reason: str) -> Adoption | None:
 
 def _is_needed(context: ArchiveContext) -> bool:
     """Returns whether a run would halt at the archive, or an adoption was cut off."""
-    if context.binding.reason_to_adopt() is not None:
+    if context.binding.reason_to_adopt() is not None or _has_forgotten(context):
         return True
     try:
         check_collections(context.database, context.policy)
     except HaltedError:
         return True
     return False
+
+
+def _has_forgotten(context: ArchiveContext) -> bool:
+    """Returns whether the archive has commits that go on from what the database knows, or names receipts that
+    the database does not have."""
+    if (held := context.offline(context.keys)) is None:
+        return False
+    receipts = context.receipts
+    if unregistered(receipts, held, held.commits(), context.known_fences).newer:
+        return True
+    named = latest(check_heads(receipts, held).manifests)
+    return named is not None and context.deletions.is_behind(named)

@@ -50,7 +50,8 @@ class Heads(NamedTuple):
 def link_of(commit: Commit) -> Link:
     """Returns the link to a registered commit's manifest."""
     assert commit.seal is not None
-    return Link(sequence=commit.sequence, commit=commit.name, sha256=commit.seal)
+    with reading(commit.name):
+        return Link(sequence=commit.sequence, commit=commit.name, sha256=commit.seal)
 
 
 def commit_of_link(link: Link) -> Commit:

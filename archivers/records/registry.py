@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 from pymongo.client_session import ClientSession
 
+from archivers.format.chain import Chain
+from archivers.format.manifest import Manifest
 from archivers.format.names import Commit
-from archivers.records.heads import HEADS, types_of
+from archivers.records.heads import HEADS, read_heads, types_of
 from archivers.records.receipts import Receipts
 from buckets.fields.times import DAY_MS
 
@@ -23,6 +25,16 @@ class Registry:
     def seal(self, commit: str) -> str | None:
         """Returns the seal that a commit's manifest must have; None where it is not known."""
         return self._receipts.seal(commit)
+
+    def was_made(self, manifest: Manifest, chain: Chain) -> bool:
+        """Returns whether a run has made this manifest: MongoDB has its seal; or the chain leads to it, where
+        the database has forgotten it."""
+        found = self._receipts.get(manifest.commit) or {}
+        if found.get("seal") == manifest.sha256:
+            return True
+        heads = read_heads(self._receipts)
+        walked = chain.walk(heads.links, lost=heads.lost, floor=manifest.sequence) if heads else ()
+        return any(isinstance(it, Manifest) and it.sha256 == manifest.sha256 for it in walked)
 
     def within(self, start_ms: int, end_ms: int) -> list[Commit]:
         """Returns the commits that may hold readings in [start, end), milliseconds."""

@@ -73,7 +73,7 @@ class Superseded:
     def __init__(self, archive: OfflineArchive) -> None:
         self._archive = archive
         self._store, self._policy = archive.store, archive.policy.identity
-        self._dropped: dict[str, Manifest | None] = {}
+        self._dropped: dict[str, list[Manifest]] = {}
 
     @property
     def _prefix(self) -> str:
@@ -141,12 +141,15 @@ class Superseded:
         has left it yet."""
         for file in self.files():
             if file.commit.may_hold(start_ms, end_ms):
-                manifest = self.dropped(file.commit.name)
+                manifest = self._ours(file.commit.name)
                 if manifest is not None and not self._archive.is_there(manifest.name):
                     yield file, manifest
 
     def dropped(self, commit: str) -> Manifest | None:
         """Returns the manifest that is left of a commit that was dropped; None where none is."""
+        return max(self._left(commit), key=lambda it: it.sequence, default=None)
+
+    def _left(self, commit: str) -> list[Manifest]:
         if commit not in self._dropped:
             found = links(self._store, self._policy, commit)
             try:
@@ -154,7 +157,7 @@ class Superseded:
             except DamagedError as error:
                 self._archive.on_damage(error, commit, None)
                 read = []
-            self._dropped[commit] = max(read, key=lambda it: it.sequence, default=None)
+            self._dropped[commit] = read
         return self._dropped[commit]
 
     def unfinished(self, current: Callable[[Sequence[str]], Set[str]]) -> list[SupersededFile]:
@@ -175,8 +178,14 @@ class Superseded:
         registered = known(set(files.values()))
         for found in self._store.list(self._prefix):
             name = files.get(found.key)
-            if name is None or (name not in registered and self.dropped(name) is None):
+            if name is None or (name not in registered and self._ours(name) is None):
                 yield foreign_file(f"{self._store.url}/{found.key}")
+
+    def _ours(self, commit: str) -> Manifest | None:
+        """Returns what `dropped` does, without manifests that no run of this database has made."""
+        archive = self._archive
+        made = (it for it in self._left(commit) if archive.index.was_made(it, archive.chain))
+        return max(made, key=lambda it: it.sequence, default=None)
 
     def damaged(self) -> Iterator[DamagedError]:
         """Yields an error for each file that is not as it was written."""

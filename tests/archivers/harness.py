@@ -23,6 +23,7 @@ from archivers.erasing.erase import ErasureFacts, erase
 from archivers.erasing.erasure import Erasure
 from archivers.erasing.report import ErasureReport
 from archivers.format.archive import OfflineArchive
+from archivers.format.chain import Chain
 from archivers.format.keys import UNSIGNED, Keys
 from archivers.format.manifest import Manifest
 from archivers.format.names import Commit, commits
@@ -84,6 +85,9 @@ class AsListed:
 
     def seal(self, _commit: str) -> None:
         return None
+
+    def was_made(self, _manifest: Manifest, _chain: Chain) -> bool:
+        return True
 
     def within(self, start_ms: int, end_ms: int) -> list[Commit]:
         return [it for it in commits(self.store, self.policy) if it.may_hold(start_ms, end_ms)]

@@ -6,13 +6,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from bson import decode, encode
 
 from tests.jobs.keeping.test_proof import KEY, set_key
-from tests.jobs.place import MINUTES, Place
+from tests.jobs.place import MINUTES, START, Place
 
 RECEIPTS = "bucketwise_receipts"
 
@@ -94,3 +95,27 @@ def test_a_record_of_a_commit_was_changed(place: Place, change: dict[str, Any]) 
     assert place("verify", "-p", "ticks").code == 5
     assert place("audit", "-p", "ticks").code == 4
     assert before <= {path for path in store.rglob("*") if path.is_file()}
+
+
+def test_an_older_database_beside_a_newer_store(place: Place) -> None:
+    """What it has forgotten is named, and lost to nobody, until `adopt` has verified and registered it."""
+    late = [{"_id": n, "symbol": "MDB", "d": START + timedelta(days=2), "p": {"0": 1.0}} for n in (1, 2)]
+    assert place("run", "-p", "ticks").code == 0
+    books = {name: list(place.database[name].find()) for name in place.database.list_collection_names()}
+    place.database.ticks.insert_many(late)
+    assert place("run", "-p", "ticks").code == 0
+    for name in place.database.list_collection_names():
+        place.database[name].delete_many({})
+        if found := books.get(name):
+            place.database[name].insert_many(found)
+    store = {path: path.read_bytes() for path in (place.folder / "store").rglob("*.parquet")}
+    for verb in ("run", "verify"):
+        ran = place(verb, "-p", "ticks")
+        assert (ran.code, "bucketwise adopt" in ran.out + ran.err) == (5, True), verb
+    assert place("restore", "-p", "ticks", "--to", "back").code == 5
+    assert {path: path.read_bytes() for path in store} == store
+    assert place("adopt", "-p", "ticks", "--reason", "the backup of Monday").code == 0
+    for verb in ("run", "verify", "audit"):
+        assert place(verb, "-p", "ticks").code == 0, verb
+    assert place("restore", "-p", "ticks", "--to", "back").code == 0
+    assert len(restored(place)) == MINUTES + len(late)
