@@ -56,4 +56,6 @@ def shaped(record: Document, *, left_out: frozenset[str] = frozenset()) -> Docum
     for key, kind in shape.items():
         if key not in left_out and not isinstance(record.get(key), kind):
             raise record_fault(name, f"{key} is missing, or no such value")
+    if shape is _OF_COMMIT and record["state"] in ("replaced", "held") and "replaced_by" not in record:
+        raise record_fault(name, "it does not say what has replaced the commit")
     return record
