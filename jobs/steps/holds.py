@@ -8,7 +8,7 @@ from pymongo.database import Database
 
 from archivers.evidence.covering import covers_anything
 from archivers.holds import check_signed, hold_files
-from archivers.preconditions import is_known
+from archivers.preconditions import has_store, is_known, is_ours
 from archivers.records.hold_files import HoldFiles, lost
 from archivers.records.holding import HoldWriter
 from archivers.records.receipts import Receipts
@@ -20,6 +20,8 @@ from jobs.running.turn import Document, Step, StepResult, Turn, pick
 from rollups.holds import Hold, Holds
 
 Body = dict[str, Any]
+#: A hold is not told to the store of somebody else.
+OF_HOLDERS = (has_store, is_ours)
 
 
 def place_step(hold: Hold) -> Step:
@@ -44,7 +46,7 @@ def release_step(name: str, by: str, reason: str | None = None) -> Step:
         released = _holding(turn).release(name, by, reason)
         return StepResult({"released": released, **_list(turn)})
 
-    return Step("hold", do, by_present=True)
+    return Step("hold", do, by_present=True, preconditions=OF_HOLDERS)
 
 
 def _listed(turn: Turn) -> StepResult:
