@@ -178,8 +178,11 @@ class Superseded:
         registered = known(set(files.values()))
         for found in self._store.list(self._prefix):
             name = files.get(found.key)
-            if name is None or (name not in registered and self._ours(name) is None):
-                yield foreign_file(f"{self._store.url}/{found.key}")
+            try:
+                if name is None or (name not in registered and self._ours(name) is None):
+                    yield foreign_file(f"{self._store.url}/{found.key}")
+            except DamagedError as error:
+                yield error
 
     def _ours(self, commit: str) -> Manifest | None:
         """Returns what `dropped` does, without manifests that no run of this database has made."""
