@@ -145,6 +145,7 @@ class CopyReceipts:
         that is neither in the archive nor live. `seen`: hashes of the `same_id`s of documents that were
         compared; others that are there are compared as well, since they may have lost their time."""
         archived, live = archived_source(self._database, self._policy), Source(self._database, self._policy)
+        erased = self._erased_unnamed()
         for receipt in self._naming(["delete", KEPT], first_ms, last_ms):
             packed = bson.decode(zlib.decompress(receipt["ids"]), codec_options=AS_QUERIED)
             ids = dict(zip(unpacked_names(receipt["ids"]), packed["ids"], strict=True))
@@ -156,8 +157,19 @@ class CopyReceipts:
             if absent:
                 self._leave_out_explained(receipt, absent)
             for identity in self._absent(live, absent).values():
+                later = next((it for it in erased if it > receipt.get("sequence", 0)), None)
+                if later is not None:
+                    erased.remove(later)
+                    continue
                 place, what = self._place(identity), "it is gone, and its original was deleted"
                 yield DamagedError("copy-missing", place, what, "Restore it from a backup of the collection")
+
+    def _erased_unnamed(self) -> list[int]:
+        """Returns the number of the receipt of each copy that was erased when receipts did not name them yet,
+        in order. Receipts of that time do not tell the server's time either."""
+        mine = {"_id.policy": self._receipts.policy, "kind": "erase", "done_at": {"$exists": False}}
+        found = self._receipts.collection.find(mine, {"sequence": 1, "erased.online": 1}).sort("_id")
+        return [it["sequence"] for it in found for _ in range(it["erased"].get("online", 0))]
 
     def _absent(self, source: Source, ids: dict[bytes, Any]) -> dict[bytes, Any]:
         listed, there = list(ids.values()), set[bytes]()
