@@ -7,7 +7,7 @@ import hashlib
 import zlib
 from collections.abc import Collection, Iterator, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import bson
 from bson.binary import Binary
@@ -18,7 +18,7 @@ from pymongo.database import Database
 from archivers.format.manifest import DamagedError
 from archivers.records.deletions import KEPT, Deletions, unpacked_names
 from archivers.records.pins import SIZE
-from archivers.records.receipts import AS_QUERIED, Receipts
+from archivers.records.receipts import AS_QUERIED, MERGING, Receipts
 from archivers.writes.delete import same_id, units
 from archivers.writes.online import archived_source
 from buckets.bson.raw import Batch
@@ -33,6 +33,7 @@ Document = dict[str, Any]
 GONE = "gone"
 _REMEDY = "Restore it from a backup of the collection, or find out who changed it"
 _PAGE = 1000
+_OF_COPIES = ("kind", "sequence", "ids", "fingerprints", "versions", "held_by", "first", "last")
 
 
 def marks(policy: Policy, batch: Batch) -> list[bytes]:
@@ -63,13 +64,32 @@ def _digest(name: bytes) -> bytes:
     return hashlib.sha256(name).digest()[:SIZE]
 
 
+class VersionBeside(NamedTuple):
+    """A version that is kept beside the archive, and counts."""
+
+    name: bytes  # the `same_id` of the bucket
+    version: int
+    bucket: Batch
+
+
 @dataclass
 class _Said:
-    """What receipts say of one `_id`: the fingerprint of the newest delete, and others that may be there."""
+    """What receipts say of one `_id`: the fingerprint of the newest delete, others that may be there, and
+    those of its versions."""
 
     last: bytes | None = None
     others: set[bytes] = field(default_factory=set)
     is_unproven: bool = False  # a receipt without fingerprints names it
+    versions: set[bytes] = field(default_factory=set)
+    has_unproven: bool = False  # versions were merged whose fingerprints no receipt has
+
+    def note(self, receipt: Document, i: int, mark: bytes | None) -> None:
+        """Notes what a receipt says of versions. `i`: where it names the bucket. `mark`: the fingerprint of
+        what was archived then, which is a version unless it was merged."""
+        late = receipt.get("versions")
+        self.versions |= {it for it in (mark, late and late[i * SIZE : (i + 1) * SIZE]) if it}
+        is_merge = receipt["kind"] == KEPT or "merged_into" in receipt["held_by"]
+        self.has_unproven |= not mark or (is_merge and not late)
 
     def allows(self, mark: bytes) -> bool:
         return mark == self.last or mark in self.others or (self.is_unproven and self.last is None)
@@ -84,6 +104,7 @@ class CopyReceipts:
         self._policy = policy
         self._receipts = Receipts(database, policy.identity)
         self._target = policy.archive_collections.buckets
+        self._versions = policy.archive_collections.versions
 
     def unlike(self, batch: Batch) -> dict[int, DamagedError]:
         """Returns which archived buckets of a batch are not as receipts say, or that none names: index, and
@@ -120,16 +141,33 @@ class CopyReceipts:
                     found.others.add(mark)
                 elif found.last is None:
                     found.last = mark
-        for name, recorded in self._waiting(batch).items():
+                found.note(receipt, i, mark)
+        for name, recorded in self._waiting(batch, "copied").items():
             found = said.setdefault(name, _Said())
             found.is_unproven |= not recorded
             found.others |= recorded
         return said
 
-    def _waiting(self, batch: Batch) -> dict[bytes, set[bytes]]:
-        """Returns the copies whose originals no run has deleted, each with the fingerprints of its receipt;
-        none in receipts from before they had any."""
-        copied = self._receipts.open(batch.main.ids, "copied")
+    def altered(self, found: Sequence[VersionBeside]) -> Iterator[DamagedError]:
+        """Yields an error for each of these versions that no receipt has as it is."""
+        if not found:
+            return
+        batch = Batch.concat([it.bucket for it in found])
+        said, waiting = self._said(batch, {it.name for it in found}), self._waiting(batch, MERGING)
+        for it, mark in zip(found, marks(self._policy, batch), strict=True):
+            told = said.get(it.name, _Said())
+            is_known = mark in told.versions or told.has_unproven
+            copied = waiting.get(it.name)  # empty: by a receipt without fingerprints
+            if not is_known and (copied is None or (copied and mark not in copied)):
+                identity = extended_json(it.bucket.main.legible_id(0))
+                place = f"{self._versions}, version {it.version} of _id {identity}"
+                what = "it was changed: its fingerprint is not that of its receipt"
+                yield DamagedError("version-differs", place, what, _REMEDY)
+
+    def _waiting(self, batch: Batch, state: str) -> dict[bytes, set[bytes]]:
+        """Returns the copies in a state whose originals no run has deleted, each with the fingerprints of its
+        receipt; none in receipts from before they had any."""
+        copied = self._receipts.open(batch.main.ids, state)
         named = self._receipts.get_all({name for name, _ in copied.values()}) if copied else {}
         recorded = {name: bytes(it.get("fingerprints") or b"") for name, it in named.items()}
         several = {
@@ -202,7 +240,7 @@ class CopyReceipts:
             "first": {"$lte": last},
             "last": {"$gte": first},
         }
-        fields = dict.fromkeys(("kind", "sequence", "ids", "fingerprints", "first", "last"), 1)
+        fields = dict.fromkeys(_OF_COPIES, 1)
         yield from self._receipts.collection.find(query, fields).sort("_id", DESCENDING)
 
     def _place(self, identity: Any) -> str:

@@ -251,7 +251,7 @@ def legible(
     files = lru_cache(_KEPT_COMMITS)(receipts.files)
     for receipt, _ in chained(receipts, moved, since, until):
         del receipt["_id"]
-        for digests in ("fingerprints", "digests"):
+        for digests in ("fingerprints", "versions", "digests"):
             receipt.pop(digests, None)
         if "commit" in (receipt.get("held_by") or {}):
             receipt["held_by"]["files"] = [{"key": key} for key in files(receipt["held_by"]["commit"])]

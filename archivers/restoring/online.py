@@ -17,7 +17,7 @@ from archivers.restoring.filter import ArchivedBuckets, RestoreFilter
 from archivers.restoring.options import RestoreOptions
 from archivers.restoring.records import RestoreRecords
 from archivers.versions.history import OnlineHistories
-from archivers.versions.kept import KeptVersions
+from archivers.versions.kept import KeptVersions, beside
 from archivers.writes.online import archive_collections, archived_source
 from buckets.bson.raw import Batch
 from buckets.decoding.decode import BucketSet
@@ -47,7 +47,8 @@ class OnlineCopies:
         kept = KeptVersions(self._context.database, self._context.policy)
         seen = set[int]()
         for batch in self._sound(options, wanted):
-            kept.of(batch.main.ids)  # raises where a version is damaged
+            for error in self._receipts.altered(beside(kept.of(batch.main.ids))):
+                raise error
             seen.update(names_of(batch))
         if not options.series:  # of what is gone the receipts do not tell the series
             for error in self._receipts.missing(wanted.start, wanted.end - 1, seen):

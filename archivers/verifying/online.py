@@ -10,7 +10,7 @@ from archivers.moving.archive import check_collections
 from archivers.records.copies import CopyReceipts, names_of
 from archivers.verifying.receipts import verify_receipts
 from archivers.verifying.report import VerifyReport
-from archivers.versions.kept import KeptVersions
+from archivers.versions.kept import KeptVersions, beside
 from archivers.writes.online import archive_collections, archived_source
 from buckets.bson.raw import Batch
 from buckets.decoding.decode import decode
@@ -48,14 +48,17 @@ def verify_beside(context: ArchiveContext, report: VerifyReport) -> None:
     """Verifies the receipts, documents that no time finds, overflow that belongs to no bucket, and the
     versions beside the archive."""
     source = archived_source(context.database, context.policy)
+    receipts = CopyReceipts(context.database, context.policy)
     for batch in source.untimed():
-        _compare(context, report, batch, CopyReceipts(context.database, context.policy))
+        _compare(context, report, batch, receipts)
     for found in source.orphans():
         for i in range(len(found)):
             place = f"{archive_collections(context.policy)[1]}, _id {extended_json(found.legible_id(i))}"
             what, remedy = "it belongs to no archived bucket", "Find out who put it there, and move it away"
             report.add(DamagedError("copy-unknown", place, what, remedy))
-    report.add(*KeptVersions(context.database, context.policy).damaged())
+    for faults, versions in KeptVersions(context.database, context.policy).pages():
+        context.check()
+        report.add(*faults, *receipts.altered(beside(versions)))
     verify_receipts(context, report)
 
 

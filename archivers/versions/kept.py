@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +20,7 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 
 from archivers.format.manifest import DamagedError
+from archivers.records.copies import VersionBeside
 from archivers.writes.delete import MAX_BUCKETS, same_id
 from archivers.writes.inserts import insert_raw, make_packed
 from buckets.bson.queries import ids_query
@@ -33,6 +34,8 @@ from config.policies import Policy
 Document = dict[str, Any]
 #: Documents can't be much larger, and this one holds another.
 MAX_BYTES = 16_000_000
+#: Versions that are looked at together.
+_PAGE = 200
 
 
 class KeptVersion(NamedTuple):
@@ -127,20 +130,33 @@ class KeptVersions:
         raw = [bytes([DOCUMENT]) + it for it in identities]
         self._collection.delete_many(ids_query(raw), session=session)
 
-    def damaged(self) -> Iterator[DamagedError]:
-        """Yields an error for each version that is not as it was written."""
-        for found in self._collection.find():
-            if (fault := self._fault(found)) is not None:
-                yield fault
+    def pages(self) -> Iterator[tuple[list[DamagedError], dict[bytes, list[KeptVersion]]]]:
+        """Yields all versions by `same_id`, some at a time; before them, an error for each document that is
+        not as it was written, whose version is left out."""
+        found = itertools.groupby(self._collection.find().sort("_id"), key=_version_of)
+        while some := [list(parts) for _, parts in itertools.islice(found, _PAGE)]:
+            faults, sound = list[DamagedError](), dict[bytes, list[KeptVersion]]()
+            for parts in some:
+                if damaged := [fault for it in parts if (fault := self._fault(it)) is not None]:
+                    faults += damaged
+                    continue
+                name = same_id(_version_of(parts[0])[0])
+                sound.setdefault(name, []).extend(_versions(parts))
+            yield faults, sound
 
     def _fault(self, found: RawBSONDocument) -> DamagedError | None:
         if found["sha256"] == hashlib.sha256(found["document"]).hexdigest():
             return None
         bucket = extended_json(Docs.of([bytes(found["_id"].raw)]).legible_id(0))
-        version = found["_id"]["version"]
-        place = f"{self.name}, version {version} of _id {bucket}"
+        place = f"{self.name}, version {found['_id']['version']} of _id {bucket}"
         what = "it was changed: its SHA-256 differs"
         return DamagedError("version-differs", place, what, "Restore it from a backup of the collection")
+
+
+def beside(kept: Mapping[bytes, Sequence[KeptVersion]]) -> list[VersionBeside]:
+    """Returns those of these versions, given by `same_id`, that receipts tell of: no superseded ones."""
+    found = ((name, it) for name, some in kept.items() for it in some if not it.is_superseded)
+    return [VersionBeside(name, it.version, it.bucket) for name, it in found]
 
 
 def _version_of(found: RawBSONDocument) -> tuple[bytes, int]:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from bson.binary import Binary
 from pymongo.client_session import ClientSession
 
 from archivers.records.deletions import KEPT, archived_before, facts_of_archived
@@ -133,6 +134,7 @@ class Merging:
             "ids": ids,
             "copied": work.now,
             "documents_sha256": late.digest,
+            "fingerprints": _marks(late),
         }
 
         def step(session: ClientSession) -> None:
@@ -307,4 +309,12 @@ class Merging:
 
 def _facts(policy: Policy, late: Batch, merged: Batch) -> Document:
     """Returns what a receipt says of late buckets and what they were merged into; nothing without any."""
-    return facts_of_archived(late.main.ids, merged, decode(late, policy).spans()) if len(late) else {}
+    if not len(late):
+        return {}
+    facts = facts_of_archived(late.main.ids, merged, decode(late, policy).spans())
+    return {**facts, "versions": _marks(late)}
+
+
+def _marks(late: Batch) -> Binary:
+    """Returns the fingerprints of late buckets, by which their kept versions are known."""
+    return Binary(b"".join(fingerprint(late, i) for i in range(len(late))))

@@ -74,6 +74,25 @@ def test_restores_of_what_was_merged(cycle: Cycle) -> None:
         cycle.restore("slots", how=VersionHandling(Mode.latest))
 
 
+def test_a_version_changed_with_its_digest_is_named_and_never_restored(cycle: Cycle) -> None:
+    archive(cycle, hours({3: 1.0}), hours({3: 7}))
+    assert cycle.verify().bad == []
+    versions = cycle.database["slots_archive_versions"]
+    for number in (1, 2):
+        before = versions.find_one({"_id.version": number})
+        assert before is not None
+        forged = before["document"].replace(b"symbol", b"symbal")
+        changed = {"document": forged, "sha256": hashlib.sha256(forged).hexdigest()}
+        versions.update_one({"_id": before["_id"]}, {"$set": changed})
+        assert [it.code for it in cycle.verify().bad] == ["version-differs"]
+        for mode in (Mode.latest, Mode.all):
+            with pytest.raises(HaltedError, match=f"version {number} of _id"):
+                cycle.restore("back", how=VersionHandling(mode))
+        assert raw_documents(cycle.database, "back") == []
+        versions.replace_one({"_id": before["_id"]}, before)
+    cycle.restore("back")
+
+
 def test_a_stranger_in_the_archive_is_never_changed(cycle: Cycle) -> None:
     stranger = encode(hours({3: 1.0}))
     insert(cycle.database, "slots_archive", [stranger])
