@@ -250,6 +250,12 @@ STEPS = (
     # A hold is placed; what a compaction has replaced stays
     Step("lease made for a hold", "mongo update bucketwise_lease made", "jobs.running.lease:touching", _HOLD),
     Step("files of holds listed", "file list holds", _HOLD_FILES + "standing", (*_HOLD, *_HELD)),
+    Step(
+        "files of holds listed, S3",
+        "s3 ListObjectsV2 holds",
+        _HOLD_FILES + "standing",
+        ("compacted and dropped s3", "erased s3", "expired archive s3"),
+    ),
     Step("folder of holds made", "file make folder holds", _FILES + "_make_folders", _HOLD),
     Step("file of a hold put", "file put holds", _HOLD_FILES + "put", _HOLD),
     Step("file of a hold in place", "file place holds", _FILES + "_place", _HOLD),
