@@ -9,6 +9,8 @@ from typing import Any
 from archivers.format.keys import Keys
 from archivers.format.manifest import DamagedError, LastReceipt
 from archivers.records.deletions import last_of, last_receipt, text_digest
+from archivers.records.faults import record_fault
+from archivers.records.heads import read_heads
 from archivers.records.receipt_files import ReceiptFiles, chained, seal_of
 from archivers.records.receipts import COLLECTION, Receipts
 from archivers.records.recorded import LAST, Recorded, recorded_in
@@ -57,8 +59,23 @@ def check_deletions(
     elif found and "latest" in found and recorded_in(receipts, found) != checker.times[found["sequence"]]:
         what = "the latest time that it tells is not that of the receipts"
         yield DamagedError("receipt-differs", f"{COLLECTION}, {LAST}", what, _REMEDY)
+    yield from (error for _, error in unrecorded(receipts, checker.commits))
     if missing := [it for it in known if not checker.knows(it)]:
         yield receipts_rolled_back(max(it.sequence for it in missing))
+
+
+def unrecorded(receipts: Receipts, named: Mapping[str, str]) -> Iterator[tuple[str, DamagedError]]:
+    """Yields the name of each commit that receipts of deletes name and no record does, and an error. `named`:
+    their seals, by name."""
+    if not named:
+        return
+    query = {"_id.policy": receipts.policy, "kind": {"$in": ["offline", "dropped"]}}
+    known = {it["_id"]["name"] for it in receipts.collection.find(query, {"_id": 1})}
+    heads = read_heads(receipts)
+    for name in sorted(named.keys() - known):
+        if heads is None or named[name] not in heads.lost:
+            what = "a receipt says that originals were deleted because of this commit, and its record is gone"
+            yield name, record_fault(name, what)
 
 
 def receipts_rolled_back(number: int) -> DamagedError:
@@ -105,6 +122,7 @@ class _Checker:
         texts = receipts.policies()
         self._texts = {name for name, text in texts.items() if text_digest(text) == name}
         self.sequence = 0
+        self.commits: dict[str, str] = {}  # those whose originals were deleted: name -> seal
         self.seals: dict[int, str] = {}
         self.times: dict[int, Recorded] = {}  # what is recorded after each
         self.holds: dict[str, str] = {}  # those that are not released: name -> digest
@@ -142,8 +160,10 @@ class _Checker:
         if receipt["kind"] in ("delete", "expire") and receipt["policy_sha256"] not in self._texts:
             what = f"the policy text {receipt['policy_sha256'][:16]}… that it names is gone, or was changed"
             yield DamagedError("receipt-differs", place, what, _REMEDY)
-        if receipt["kind"] == "delete" and receipt["held_by"].get("commit") in self._deleted:
-            self._deleted[receipt["held_by"]["commit"]] += receipt["positions"]
+        if receipt["kind"] == "delete" and (commit := receipt["held_by"].get("commit")):
+            self.commits[commit] = str(receipt["held_by"].get("manifest_sha256"))
+            if commit in self._deleted:
+                self._deleted[commit] += receipt["positions"]
         if receipt["kind"] == "hold":
             self.holds[receipt["hold"]] = receipt["hold_sha256"]
         elif receipt["kind"] == "release":

@@ -182,6 +182,13 @@ class Receipts:
         wanted = {"_id": {"$gt": low, "$lt": high}, **(query or {})}
         yield from self.collection.with_options(codec_options=CODEC).find(wanted, limit=most).sort("_id")
 
+    def deleted_from(self) -> dict[str, str]:
+        """Returns the commits that receipts of deletes name, and their seals; not those of moved receipts."""
+        mine = {"_id.policy": self.policy, "kind": "delete", "held_by.commit": {"$exists": True}}
+        groups: list[Document] = [{"$match": mine}, {"$group": {"_id": "$held_by"}}]
+        found = (it["_id"] for it in self.collection.aggregate(groups))
+        return {it["commit"]: str(it.get("manifest_sha256")) for it in found}
+
     def gaps(self) -> Iterator[Document]:
         """Yields the receipts which say that others are lost."""
         query = {"_id.policy": self.policy, "kind": "gap"}

@@ -3,13 +3,16 @@ that names it, says that it is no longer needed."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from archivers.format.archive import OfflineArchive
 from archivers.format.keys import Keys
 from archivers.format.manifest import DamagedError
+from archivers.format.names import commit_at
 from archivers.records.faults import REMEDY, record_fault
 from archivers.records.heads import link_of
+from archivers.records.receipt_checks import unrecorded
 from archivers.records.receipt_files import seal_of
 from archivers.records.receipts import CODEC, COLLECTION, HELD, REPLACED, Receipts, commit_of
 from archivers.records.unregistered import KnownFences, unregistered
@@ -56,27 +59,42 @@ def sealed_receipt(receipt: Document, keys: Keys) -> Document:
     return receipt
 
 
-def check_complete(
-    receipts: Receipts,
-    archive: OfflineArchive,
-    span: tuple[int, int],
-    known_fences: KnownFences,
-) -> None:
-    """Raises DamagedError where the store holds a commit of the span that no record accounts for, or that a
-    record hides: what is read by the records would lack it, or it is foreign."""
+def incomplete(
+    receipts: Receipts, archive: OfflineArchive, span: tuple[int, int], known_fences: KnownFences
+) -> Iterator[tuple[str, DamagedError]]:
+    """Yields the name of each commit of the span, and an error, that the records lack or hide, or that is
+    foreign: what is read by the records would lack it, or it is not of this archive."""
     known = {it.name for it in archive.within(*span)}
-    others = [it for it in archive.commits() if it.may_hold(*span) and it.name not in known]
-    if not others:
-        return
-    for error in unregistered(receipts, archive, others, known_fences).errors(archive):
-        raise error
-    keys = archive.keys or Keys(is_strict=False)
-    records = receipts.get_all([it.name for it in others])
-    for commit in (it for it in others if records.get(it.name, {}).get("kind") == "offline"):
-        record = records[commit.name]
-        if record.get("state") in (REPLACED, HELD):
-            check_replaced(receipts, archive, record, keys)
+    others = {it.name: it for it in archive.commits() if it.may_hold(*span) and it.name not in known}
+    records, keys = receipts.get_all(others), archive.keys or Keys(is_strict=False)
+    for name, commit in others.items():
+        record = records.get(name, {})
+        if record.get("kind") != "offline":
+            found = unregistered(receipts, archive, [commit], known_fences)
+            yield from ((name, error) for error in found.errors(archive))
             continue
-        manifest = archive.manifest(commit)
-        if any(it.touches(*span) for it in manifest.sections):
-            raise record_fault(commit.name, "it does not say which days the commit holds readings of")
+        try:
+            _check_hidden(receipts, archive, record, span, keys)
+        except DamagedError as hidden:
+            yield name, hidden
+    named = {
+        name: seal for name, seal in receipts.deleted_from().items() if name not in known | others.keys()
+    }
+    for name, error in unrecorded(receipts, named):
+        commit_named = commit_at(name, 0, named[name])
+        if commit_named is None or commit_named.may_hold(*span):
+            yield name, error
+
+
+def _check_hidden(
+    receipts: Receipts, archive: OfflineArchive, record: Document, span: tuple[int, int], keys: Keys
+) -> None:
+    """Raises DamagedError where a record keeps a commit of the span from being found, and nothing sealed says
+    that it has ended, or has been replaced."""
+    if record.get("state") in (REPLACED, HELD):
+        check_replaced(receipts, archive, record, keys)
+        return
+    commit = commit_of(record)
+    assert commit is not None  # the store has it under that name
+    if any(it.touches(*span) for it in archive.manifest(commit).sections):
+        raise record_fault(commit.name, "it does not say which days the commit holds readings of")

@@ -8,7 +8,7 @@ from functools import cached_property, partial
 
 from archivers.context import ArchiveContext
 from archivers.format.archive import OfflineArchive
-from archivers.records.replacements import check_complete
+from archivers.records.replacements import incomplete
 from archivers.restoring.copies import note_nothing
 from archivers.restoring.damaged import DamageFound, MissingBuckets, check_sound, missing_buckets
 from archivers.restoring.filter import ArchivedBuckets, RestoreFilter
@@ -58,7 +58,8 @@ class OfflineCopies:
         self, options: RestoreOptions, records: RestoreRecords | None, wanted: RestoreFilter
     ) -> Iterator[ArchivedBuckets]:
         database, archive, span = self._context.database, self._archive, (wanted.start, wanted.end)
-        check_complete(self._context.receipts, archive, span, self._context.known_fences)
+        for commit, error in incomplete(self._context.receipts, archive, span, self._context.known_fences):
+            archive.on_damage(error, commit, None)
         manifests = archive.manifests(*span)
         for number, manifest in enumerate(manifests, 1):
             if (

@@ -72,3 +72,25 @@ def check_damaged(place: Place, path: Path, receipt: Document, *, flips: bool) -
     assert shown.code == 3 and f"missing: {gone}" in shown.out
     path.write_bytes(data)
     place.database.back.drop()
+
+
+@pytest.mark.parametrize("files", [0, 1])
+def test_a_commit_that_is_gone_with_its_record_is_missed(place: Place, files: int) -> None:
+    """Receipts of deletes still name it. With `files`, its manifest stays, and is not used."""
+    halfway = "2018-07-30T01:30:00Z"  # of the three hours, 30 days later
+    assert [place("run", "-p", "ticks", now=now).code for now in (halfway, NOW)] == [0, 0]
+    receipts = place.database.bucketwise_receipts
+    first, _ = receipts.find({"kind": "offline", "_id.policy": "ticks"}).sort("sequence")
+    if not files:
+        next(place.folder.glob(f"store/ticks/meta/manifests/*_{first['_id']['name']}.json")).unlink()
+    receipts.delete_one({"_id": first["_id"]})
+    for verb in (("verify",), ("audit",), ("restore", "--to", "back")):
+        ran = place(*verb, "--json", "-p", "ticks")
+        assert ran.code == (4 if verb == ("audit",) else 5) and first["_id"]["name"] in ran.out, verb
+    assert "back" not in place.database.list_collection_names()
+    ran = place("restore", "--to", "back", "--skip-damaged", "--json", "-p", "ticks")
+    assert ran.code == 3
+    assert place.database.back.count_documents({}) == MINUTES - first["buckets"]
+    assert {it["commit"] for it in ran.policy("ticks")["missing"]} >= {first["_id"]["name"]}
+    shown = place("restore", "--to", "back", "--skip-damaged", "-p", "ticks")
+    assert shown.code == 3 and first["_id"]["name"] in shown.out
