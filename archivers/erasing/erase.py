@@ -58,11 +58,12 @@ def erase(context: ArchiveContext, erasure: Erasure, facts: ErasureFacts) -> Era
     remains. Raises UsageError, and has changed nothing, where another erasure of the policy has not ended, a
     hold forbids it, or buckets reach over the edge of the range."""
     work = ErasureWork(context, erasure, facts.others)
+    begun = check_erasable(context, erasure, facts.others)
+    if begun is None and erasure.within.is_bounded:
+        plan_erasure(context, erasure, facts.others)  # which raises where the range cuts buckets
     if context.policy.archiving is not None:
         context.binding.claim()
-    if check_erasable(context, erasure, facts.others) is None:
-        if erasure.within.is_bounded:
-            plan_erasure(context, erasure, facts.others)  # which raises where the range cuts buckets
+    if begun is None:
         request = erasure.text, erasure.within, erasure.reason, context.now
         work.transaction(lambda session: work.erasures.begin(*request, session))
     _erase_all(work, is_deleted_early=facts.is_deleted_early)

@@ -13,8 +13,8 @@ REMEDIES = {
         "Run `bucketwise rollup`; where late readings are found by scan, with `--since` and `--until`."
     ),
     "readings-gone": (
-        "Find out what deleted them, and restore it from a backup. If it was intended, `bucketwise erase` "
-        "removes the summaries of a series and range."
+        "Find out what deleted them, and restore it from a backup. If it was intended, `erase` removes "
+        "the summaries of a series and range."
     ),
     "summaries-outdated": "Nothing, or put the settings back: nothing can make these summaries again.",
     "summaries-missing": "Run `bucketwise run`. Find out who removed them.",

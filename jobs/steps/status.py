@@ -12,7 +12,7 @@ from typing import Any
 from pymongo.database import Database
 
 from archivers.reading.archived import archived_reader
-from buckets.fields.times import FIRST_MS, as_date, as_ms
+from buckets.fields.times import DAY_MS, FIRST_MS, as_date, as_ms
 from config.policies import Policy
 from jobs.running.gauges import gauges
 from jobs.running.ledger import Ledger, Repeat
@@ -58,6 +58,9 @@ def _place(turn: Turn) -> StepResult:
 
 
 def _archived_through(turn: Turn) -> datetime | None:
+    if turn.policy.has_parts:  # by receipts: the page of the service has no store
+        days = turn.context.receipts.span()
+        return None if days is None else as_date((days[1] + 1) * DAY_MS)
     span = archived_reader(turn.context.connections, turn.policy).span()
     return None if span is None else as_date(span[1])
 

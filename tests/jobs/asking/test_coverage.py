@@ -218,7 +218,7 @@ def test_broken_buckets_are_counted_where_they_lie(place: Place) -> None:
 
 
 def test_what_is_only_summarised_expired_or_missing(place: Place) -> None:
-    retain = '[policies.metrics.retain]\nhourly = "60d"\ndaily = "90d"\n'
+    retain = '[policies.metrics.retain]\nhourly = "60d"\ndaily = "90d"\ngrace = "0s"\n'
     it = Counted(place, f'to = "none"\n{retain}')
     assert place("run", now="2014-03-10T00:00:00Z").code == 0
     place.database.metrics.delete_many({"rig": CPU})

@@ -65,6 +65,7 @@ def test_what_is_wrong_with_a_level_is_found(place: Place) -> None:
     assert {(it["code"], it["place"]) for it in found} == {
         ("not-rolled-up", "ticks_weekly"),
         ("not-rolled-up", "ticks_monthly"),
+        ("summaries-missing", "ticks_monthly"),
     }
     place.database.ticks_weekly.create_index("end", expireAfterSeconds=86_400)
     place.database.drop_collection("ticks_15m")

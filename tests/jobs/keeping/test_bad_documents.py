@@ -239,7 +239,7 @@ def test_readings_and_summaries_tell_every_series_apart(cycle: Cycle) -> None:
 def test_nothing_lies_outside_the_store(cycle: Cycle) -> None:
     store = cycle.place.folder / "store"
     names = {case.name for case in cycle.cases if case.to == "offline"}
-    assert {path.name for path in store.iterdir()} <= {".tmp", *names}
+    assert {path.name for path in store.iterdir()} <= {".tmp", "bucketwise.json", *names}
     for path in store.rglob("*.parquet"):
         assert path.relative_to(store).parts[1] in ("data", "meta")
     assert {path.name for path in cycle.place.folder.iterdir()} <= {"store", "bucketwise.toml", "readings"}
@@ -332,4 +332,4 @@ def test_names_of_collections_with_anything_in_them(
     assert ran.policy("it")["archive"]["deleted"] == 1
     assert place("restore", "-p", "it", "--to", name, now=NOW).code == 0
     assert len(raw_documents(database, name)) == 2
-    assert {path.name for path in (tmp_path / "store").iterdir()} <= {"it", ".tmp"}
+    assert {path.name for path in (tmp_path / "store").iterdir()} <= {"it", ".tmp", "bucketwise.json"}

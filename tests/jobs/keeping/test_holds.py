@@ -323,10 +323,10 @@ def test_a_held_summary_stays_when_somebody_else_deletes_its_readings(place: Pla
     assert place("rollup", "-p", "ticks").code == 0
     added(place, *SECOND_HOUR)
     place.database.ticks.delete_many({"d": {"$gte": START + timedelta(hours=1)}})
-    again = ("rollup", "-p", "ticks", "--since", "2018-06-30", "--until", "2018-07-01")
-    assert place(*again).code == 0
+    assert place("rollup", "-p", "ticks").code == 0  # the change stream tells of the deletes
     assert hours(place) == [0, 1]
+    again = ("rollup", "-p", "ticks", "--since", "2018-06-30", "--until", "2018-07-01")
     assert place(*again, "--json").policy("ticks")["hourly"]["written"] == 0
     hold(place, "release", NAME)
     assert place(*again).code == 0
-    assert hours(place) == [0]
+    assert hours(place) == [0, 1]  # the only witness by now: `erase` alone takes it out

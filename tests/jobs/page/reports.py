@@ -69,6 +69,12 @@ def policy_of(name: str, states: dict[date, str], **more: Any) -> Body:
                 "user": "ann",
             },
             "events": [],
+            "ownership": {
+                "owner": "database market of rs0 (db1:27017)",
+                "since": "2018-01-01T00:00:00Z",
+                "baseline": True,
+                "lineage": 43_200,
+            },
             "key": "8a41c2a9",
             "drills": {
                 "days": 1796,

@@ -56,6 +56,7 @@ def test_what_is_live_is_told_before_a_run(place: Place) -> None:
         "checkpoint": None,
         "receipt": None,
         "events": [],
+        "ownership": None,
         "key": None,
         "drills": {"days": 0, "drilled": 0, "oldest": None, "last": None},
     }

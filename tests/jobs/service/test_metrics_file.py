@@ -80,7 +80,7 @@ def test_a_run_tells_what_its_report_tells(place: Place) -> None:
             took = value(file, "last_step_seconds", policy=name, step=step)
             assert took is not None and took > 0
             assert took == value(file, "step_seconds_total", policy=name, step=step)
-    assert value(file, "store_requests_total", policy="ticks", operation="put") == 4
+    assert value(file, "store_requests_total", policy="ticks", operation="put") == 6
     assert value(file, "store_retries_total", policy="ticks") == 0
     assert stat.S_IMODE(file.stat().st_mode) == 0o644
     assert sorted(it.name for it in place.folder.iterdir()) == [FILE, "bucketwise.toml", "store"]

@@ -226,11 +226,14 @@ PRODUCT = ("config", "buckets", "rollups", "archivers", "jobs")
 #: What may stand in a message as `repr` has it: texts, and nothing that comes out of a document.
 TEXTS = {
     "collection", "field", "foreign", "key", "name", "raw[:_SHOWN]", "settings.url", "span", "text", "to",
-    "begun.reason", "mongodb.database",
+    "begun.reason", "mongodb.database", "data[:80]", "record.get('kind')", "state",
     "got", "wanted",  # of the demo, whose documents are its own
 }  # fmt: skip
 #: The `_id`s of a lease and of receipts, which are names.
-NO_BUCKETS = {"_subject(document['_id'])", "receipt['_id']['name']", "found['_id']['name']"}
+NO_BUCKETS = {
+    "_subject(document['_id'])", "receipt['_id']['name']", "found['_id']['name']",
+    "policy.id", "present.id", "self.id",  # of a policy, and of replica sets
+}  # fmt: skip
 
 
 def formatted() -> Iterator[tuple[str, ast.FormattedValue]]:
