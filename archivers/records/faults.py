@@ -30,18 +30,20 @@ _OF_COMMIT: Shape = {
 }  # fmt: skip
 
 
-def record_fault(name: str, what: str) -> DamagedError:
+def record_fault(name: str, what: str, collection: str = COLLECTION) -> DamagedError:
     """Returns the error for a record that is not as it was written."""
-    return DamagedError("record-differs", f"{COLLECTION}, {name}", what, REMEDY)
+    remedy = REMEDY.replace(COLLECTION, collection)
+    return DamagedError("record-differs", f"{collection}, {name}", what, remedy)
 
 
 @contextmanager
-def reading(name: str) -> Iterator[None]:
+def reading(name: str, collection: str = COLLECTION) -> Iterator[None]:
     """Raises DamagedError where what is read of a record does not have its form."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise record_fault(name, "it does not have the form of such a record") from None
+        what = "it does not have the form of such a record"
+        raise record_fault(name, what, collection) from None
 
 
 def shaped(record: Document, *, left_out: frozenset[str] = frozenset()) -> Document:

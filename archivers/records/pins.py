@@ -19,6 +19,7 @@ from pymongo import ASCENDING, UpdateOne
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
+from archivers.records.faults import reading
 from archivers.writes.delete import MAX_BUCKETS, name_of, same_id
 from buckets.bson.raw import LOSSLESS, Batch
 from buckets.decoding.decode import decode
@@ -77,7 +78,8 @@ class Pins:
             ids = [batch.main.decode_id(i) for i in range(at, min(at + MAX_BUCKETS, len(batch)))]
             for found in self._collection.find(self._named(ids) | self._counting):
                 name = name_of(found["_id"]["id"])
-                pins[name] = Pin(found["until"], found["seen"], list(found["span"]))
+                with reading(str(found["_id"]["id"]), COLLECTION):
+                    pins[name] = Pin(found["until"], found["seen"], list(found["span"]))
         names = [same_id(raw_id) for raw_id in batch.main.raw_ids] if pins else []
         return {i: pins[name] for i, name in enumerate(names) if name in pins}
 

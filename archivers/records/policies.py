@@ -17,6 +17,7 @@ from pymongo.database import Database
 
 from archivers.format.keys import UNSIGNED, Keys
 from archivers.format.manifest import DamagedError, LastReceipt, read_manifest
+from archivers.records.faults import reading
 from archivers.records.heads import commit_of_link, read_heads
 from archivers.records.receipt_files import ReceiptFiles, seal_of
 from archivers.records.receipts import CODEC, Receipts
@@ -173,8 +174,9 @@ class PolicyRecords:
     def _read(self, found: Document | None) -> PolicyRecord | None:
         if found is None:
             return None
-        retired = found["retired"] and LastReceipt(**found["retired"])
-        said = {key: found[key] for key in ("collection", "model", "text")}
+        with reading(found["_id"]["policy"], COLLECTION):
+            retired = found["retired"] and LastReceipt(**found["retired"])
+            said = {key: found[key] for key in ("collection", "model", "text")}
         record = PolicyRecord(found["_id"]["policy"], retired=retired, **said)
         try:
             if self._keys.first is not None:  # without a key nothing can be said about signatures

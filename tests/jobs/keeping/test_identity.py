@@ -138,3 +138,17 @@ def test_a_text_that_somebody_changed_counts_as_none(place: Place) -> None:
     text = {"text": '[policies.ticks]\ncollection = "iot"\n'}
     place.database.bucketwise_progress.update_one({"_id": {"policy": "ticks"}}, {"$set": text})
     assert restored(place, "ticks") == MINUTES
+
+
+def test_records_that_lost_their_form_are_named(place: Place) -> None:
+    assert place("run", "-p", "ticks").code == 0
+    assert place("restore", "--to", "ticks", "-p", "ticks").code == 0
+    for name, field in (("bucketwise_pins", "span"), ("bucketwise_progress", "retired")):
+        records = place.database[name]
+        found = records.find_one({field: {"$exists": True}})
+        assert found is not None
+        records.update_one({"_id": found["_id"]}, {"$set": {field: 7}})
+        ran = place("run", "-p", "ticks")
+        assert ran.code == 5 and f"Restore {name} from a backup" in ran.out + ran.err
+        records.replace_one({"_id": found["_id"]}, found)
+    assert place("run", "-p", "ticks").code == 0
