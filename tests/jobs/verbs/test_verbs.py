@@ -377,9 +377,9 @@ def test_audit_finds_no_fault_with_overflow_of_a_bucket_that_was_restored_elsewh
 
 
 def test_audit_finds_summaries_whose_readings_are_nowhere(place: Place) -> None:
-    place("run")
-    place.database.iot_archive.delete_many({})
-    ran = place("audit", "--json")
+    place("rollup")
+    place.database.iot.delete_many({})
+    ran = place("audit", "-p", "iot", "--json")
     assert ran.code == 4
     (finding,) = ran.policy("iot")["findings"]
     assert (finding["code"], finding["place"]) == ("readings-gone", "iot")
