@@ -14,7 +14,8 @@ from pymongo.database import Database
 
 from config.policies import LevelName, Policy
 from rollups.calendar.levels import Level, Span, levels_of
-from rollups.progress import progress_collection
+from rollups.calendar.windows import LOWEST
+from rollups.progress import gone_before, progress_collection
 from rollups.summaries.documents import milliseconds
 from rollups.summaries.months import SummaryCount, month_of, span_of
 from rollups.summaries.targets import target
@@ -43,7 +44,7 @@ def load_standing(
     counts, tombstones = (_of_levels(policy, found.get(it, {})) for it in ("counts", "tombstones"))
     names = ("standing", "wanted", "lost", "beside")
     return Standing(
-        {level: SummaryCount(*(it[name] for name in names)) for level, it in counts.items()},
+        {level: SummaryCount(*(it[name] for name in names)).legible() for level, it in counts.items()},
         found.get("retentions", {}),
         {it.name: _tombstones(tombstones.get(it.name)) for it in levels_of(policy)},
     )
@@ -86,10 +87,12 @@ def count_changes(
     level: Level,
     changes: Counter[str],
     session: ClientSession,
+    again: Mapping[str, int] | None = None,
 ) -> None:
-    """Adds to the count of a level, in the transaction that writes its summaries, by month. Without a count
-    nothing is added: the next run counts all."""
+    """Adds to the count of a level, in the transaction that writes its summaries, by month. `again`: how many
+    of those that were lost came. Without a count nothing is added: the next run counts all."""
     added = {f"counts.{level.name}.standing.{month}": count for month, count in changes.items() if count}
+    added |= {f"counts.{level.name}.lost.{month}": -count for month, count in (again or {}).items()}
     if added:
         counted = {**_identity(policy), f"counts.{level.name}.collection": level.collection}
         progress_collection(database).update_one(counted, {"$inc": added}, session=session)
@@ -131,8 +134,8 @@ class Removed(NamedTuple):
 
 
 def removed_summaries(database: Database[Document], policy: Policy, levels: Iterable[Level]) -> list[Removed]:
-    """Returns the summaries that somebody has removed. Counts them only where MongoDB's estimate says that
-    their number has changed."""
+    """Returns the summaries that somebody has removed, and that are not past their time by now. Counts them
+    only where MongoDB's estimate says that their number has changed."""
     known = load_standing(database, policy).counts
     for _ in range(_TRIES):
         counts, found = known, list[Removed]()
@@ -142,7 +145,9 @@ def removed_summaries(database: Database[Document], policy: Policy, levels: Iter
             missing = {}
             if not count.fits(database[level.collection].estimated_document_count()):
                 missing = count.missing(months_in(database, level))
-            for is_lost, months in ((False, missing), (True, count.lost)):
+            expired = gone_before(database, policy).get(level.name, LOWEST) if count.lost else LOWEST
+            lost = {month: it for month, it in count.lost.items() if span_of(month)[1] > expired}
+            for is_lost, months in ((False, missing), (True, lost)):
                 found += [Removed(level, span_of(it), months[it], is_lost) for it in sorted(months)]
         if all(it.is_lost for it in found):
             break

@@ -19,8 +19,8 @@ REMEDIES = {
     "summaries-outdated": "Nothing, or put the settings back: nothing can make these summaries again.",
     "summaries-missing": "Run `bucketwise run`. Find out who removed them.",
     "summaries-lost": (
-        "Restore them from a backup of MongoDB, if there is one: the next run then counts them again. Find "
-        "out who removed them."
+        "Restore them, or their readings, from a backup of MongoDB, if there is one: the next run then "
+        "counts them again. Else this stays until they are past their `retain`. Find out who removed them."
     ),
     "summaries-past-retention": "Run `bucketwise run`.",
     "archive-past-retention": "Run `bucketwise run`.",

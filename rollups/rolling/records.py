@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from pymongo.client_session import ClientSession
+
 from buckets.source import Source
 from config.policies import LevelName
 from rollups.calendar.due import Calendar
+from rollups.calendar.levels import Level
 from rollups.changes.late import advance_bookmark, live_days, note_live
 from rollups.changes.stream import Stream
 from rollups.context import RunContext
@@ -17,6 +21,7 @@ from rollups.progress import Bookmark, Progress, note_gone, store
 from rollups.rolling.quarantine import Quarantine, UnrecordedQuarantine
 from rollups.rolling.remaking import MissingSummaries, Remaking
 from rollups.standing import count_changes
+from rollups.summaries.months import month_of
 from rollups.summaries.targets import SummaryDiff
 
 
@@ -55,14 +60,22 @@ class RunRecords:
 
     context: RunContext
     quarantine: Quarantine
+    remaking: Remaking
 
     def apply(self, changes: SummaryDiff) -> None:
         """Writes the summaries that differ, and deletes those that have no readings any more."""
         if changes.replaced or changes.deleted:
             put = (bytes(identity.raw) for identity, _ in changes.replaced)
             self.context.listener(changes.collection, put, (bytes(it.raw) for it in changes.deleted))
-        count = partial(count_changes, self.context.database, self.context.policy, changes.level)
-        changes.apply(self.context.policy, self.context.guard, count)
+        changes.apply(self.context.policy, self.context.guard, partial(self._count, changes.level))
+
+    def _count(
+        self, level: Level, added: Sequence[int], removed: Sequence[int], session: ClientSession
+    ) -> None:
+        counts = Counter(map(month_of, added))
+        counts.subtract(map(month_of, removed))
+        again = self.remaking.made_again(level.name, added)
+        count_changes(self.context.database, self.context.policy, level, counts, session, again)
 
     def save(self, progress: Progress) -> None:
         """Stores how far the policy is rolled up."""
@@ -120,8 +133,8 @@ class DryRunRecords:
         return bookmark
 
 
-def records_of(context: RunContext, *, dry_run: bool) -> Records:
+def records_of(context: RunContext, remaking: Remaking, *, dry_run: bool) -> Records:
     """Returns the records that a run of this kind writes to."""
     if dry_run:
         return DryRunRecords(UnrecordedQuarantine(context.database, context.policy, context.now))
-    return RunRecords(context, Quarantine(context.database, context.policy, context.now))
+    return RunRecords(context, Quarantine(context.database, context.policy, context.now), remaking)

@@ -4,7 +4,8 @@ all."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -133,6 +134,13 @@ class Remaking:
         """Records what is there and what is missing, before anything is written and counted."""
         if self.missing or self._counts:
             store_counts(self.context.database, self.context.policy, self._counts)
+
+    def made_again(self, level: LevelName, starts: Iterable[int]) -> Counter[str]:
+        """Returns how many summaries came where some are lost, by month, of windows that were rolled up
+        before. `starts`: when their windows begin."""
+        lost = {**self._standing.counts, **self._counts}.get(level, SummaryCount()).lost
+        through = self.loaded.through.get(level, HIGHEST)
+        return Counter(month for it in starts if it < through and (month := month_of(it)) in lost)
 
     def finish(self) -> list[MissingSummaries]:
         """Records that all is made again that can be. Returns what was missing, and what of it is lost."""

@@ -39,7 +39,7 @@ def roll_up(context: RunContext, options: RollupOptions, archived: Archived) -> 
     if options.is_catch_up:
         loaded = replace(loaded, gone=remaking.gone)
     calendar = Calendar(policy, policy.rollup, context.now, loaded.through, loaded.gone)
-    records = records_of(context, dry_run=options.dry_run)
+    records = records_of(context, remaking, dry_run=options.dry_run)
     planner = Planner(context, options, archived, calendar, loaded, source, records, remaking)
     return _carry_out(planner, planner.plan())
 

@@ -40,6 +40,10 @@ class SummaryCount:
     lost: Months = field(default_factory=dict)
     beside: int = 0
 
+    def legible(self) -> SummaryCount:
+        """Returns the count as it was stored, where lost ones are none if more have come than were lost."""
+        return replace(self, lost=_positive(self.lost))
+
     def fits(self, estimate: int) -> bool:
         """Returns whether nothing has come or gone, by MongoDB's estimate."""
         return estimate == sum(self.standing.values()) + self.beside and not self.wanted

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,14 +24,13 @@ from config.policies import Policy
 from rollups.calendar.levels import Level, Span
 from rollups.guarded import Guard, majority, transaction
 from rollups.summaries.documents import milliseconds
-from rollups.summaries.months import month_of
 
 Document = dict[str, Any]
 _BATCH_SIZE = 1000
-#: A write of a summary, and its month.
-_Operation = tuple[DeleteOne | ReplaceOne[RawBSONDocument], str]
-#: Takes how many summaries a transaction adds, by month.
-CountChanges = Callable[[Counter[str], ClientSession], None]
+#: A write of a summary, and when its window begins (milliseconds).
+_Operation = tuple[DeleteOne | ReplaceOne[RawBSONDocument], int]
+#: Takes when the windows begin whose summaries a transaction adds, and of those that it removes.
+CountChanges = Callable[[Sequence[int], Sequence[int], ClientSession], None]
 #: How a document begins, behind its length: the server puts `_id` first.
 _ID_FIRST = b"\x03_id\0"
 _SERIES_INDEX = "bucketwise_series"
@@ -133,16 +131,16 @@ class SummaryDiff:
 
     def apply(self, policy: Policy, guard: Guard, count: CountChanges) -> None:
         """Deletes first: a summary whose `_id` is written otherwise now must not stand in the way. `count`
-        takes how many came and went, by month.
+        takes which came and went.
 
         A run that has lost its lease while it slept writes nothing: another may have mended this since.
         """
         if not self.deleted and not self.replaced:
             return
         ensure_indexes(self._collection, policy)
-        operations: list[_Operation] = [(DeleteOne({"_id": it}), _month(it)) for it in self.deleted]
+        operations: list[_Operation] = [(DeleteOne({"_id": it}), _start(it)) for it in self.deleted]
         operations += [
-            (ReplaceOne({"_id": key}, document, upsert=True), _month(key)) for key, document in self.replaced
+            (ReplaceOne({"_id": key}, document, upsert=True), _start(key)) for key, document in self.replaced
         ]
         for at in range(0, len(operations), _BATCH_SIZE):
             try:
@@ -165,13 +163,12 @@ def _write(
     session: ClientSession,
 ) -> None:
     done = collection.bulk_write([it for it, _ in piece], ordered=True, session=session)
-    changes = Counter(piece[at][1] for at in done.upserted_ids or ())
-    changes.subtract(month for it, month in piece if isinstance(it, DeleteOne))
-    count(changes, session)
+    added = [piece[at][1] for at in done.upserted_ids or ()]
+    count(added, [start for it, start in piece if isinstance(it, DeleteOne)], session)
 
 
-def _month(identity: RawBSONDocument) -> str:
-    return month_of(milliseconds(identity["start"]))
+def _start(identity: RawBSONDocument) -> int:
+    return milliseconds(identity["start"])
 
 
 def stored_fields(policy: Policy) -> list[str]:

@@ -132,6 +132,26 @@ def test_what_cannot_be_made_again_is_named(place: Place) -> None:
     assert (summarized(place), findings(place, "2018-09-05T00:00:00Z")) == ((True, [], 10_800), [])
 
 
+def test_what_is_lost_is_so_until_it_is_made_again_or_past_its_time(place: Place) -> None:
+    """Its readings come back from a backup: the summaries of one hour of three. Then the month expires."""
+    ends = 'hourly = "100d"\ngrace = "0s"\narchive = "40d"\narchive_grace = "1d"'
+    place.write_config(POLICIES.replace('hourly = "365d"', ends))
+    readings = list(place.database.ticks.find({"d": {"$lt": START + timedelta(hours=1)}}))
+    now = "2018-09-05T00:00:00Z"
+    for at in (NOW, now):
+        place("run", "-p", "ticks", now=at)
+    place.database.ticks_hourly.delete_many({})
+    assert step(place, "rollup", now, code=3)["missing"][0]["lost"] == 3
+    place.database.ticks.insert_many(readings)
+    place("rollup", "-p", "ticks", now=now)
+    reason = "2 hourly summaries were removed by somebody: their readings are gone"
+    assert summarized(place) == (False, [reason], 3_600)
+    assert ("summaries-lost", "warning") in findings(place, now)
+    later = "2018-12-05T00:00:00Z"
+    assert step(place, "expiry", later)["hourly"] == 1
+    assert "summaries-lost" not in dict(findings(place, later))
+
+
 def test_the_only_witness_is_not_replaced_by_less(place: Place) -> None:
     """The archive has ended. A reading comes late, the range is asked for, and settings change."""
     ended = POLICIES.replace('hourly = "365d"', 'archive = "40d"\narchive_grace = "1d"')
