@@ -93,8 +93,10 @@ class Lease:
         left anything unfinished."""
         self._leaves_clean = True
 
-    def _may_another_run(self, taken_over_at: datetime | None) -> bool:
-        return taken_over_at is not None and self.taken_at < _utc(taken_over_at) + _MAY_LIVE
+    def _may_another_run(self, taken_over_at: object) -> bool:
+        if isinstance(taken_over_at, datetime):
+            return self.taken_at < _utc(taken_over_at) + _MAY_LIVE
+        return taken_over_at is not None  # no time: somebody changed it, and nothing is known
 
     def check(self) -> None:
         """Raises LeaseLostError unless the lease is still ours, and PausedError once the policy is paused.
