@@ -187,6 +187,12 @@ def recover(it: Scene, fault: Callable[[Scene], None]) -> None:
         it.database["it"].drop()
         for raw in documents:
             it.database["it"].insert_one(RawBSONDocument(raw, RAW))
+    if fault is dropped and not it.database.list_collection_names(filter={"name": "it"}):
+        it.database.create_collection("it")
+    if fault is archive_dropped and it.run().code == 5:
+        it.well("adopt", "--reason", "nothing was in it")
+    if fault is store_removed:
+        (it.folder / "store").mkdir(exist_ok=True)
     if fault is store_removed and it.run().code == 5:
         # A person must look: nothing was deleted on the account of the commits that are gone.
         receipts = it.database["bucketwise_receipts"]
@@ -194,6 +200,7 @@ def recover(it: Scene, fault: Callable[[Scene], None]) -> None:
         lost = [receipt["seal"] for receipt in receipts.find({"kind": "offline"})]
         receipts.update_one({"_id.name": "heads"}, {"$addToSet": {"lost": {"$each": lost}}})
         receipts.delete_many({"kind": "offline"})
+        it.well("adopt", "--reason", "the store was removed")
     if fault is summaries_dropped:
         it.run()
         it.well("rollup", "--since", "2018-06-01", "--until", "2018-08-01")
