@@ -158,4 +158,4 @@ def test_what_was_deleted_of_a_dropped_commit(cycle: Cycle) -> None:
     cycle.run()
     assert cycle.live() == []
     assert {(0, ""), (1, ""), (1, "new"), (2, ""), (3, "")} == set(held(cycle))
-    assert cycle.verify().bad == []
+    assert {bad.code for bad in cycle.verify().bad} == {"record-differs"}  # one was removed by hand

@@ -232,7 +232,7 @@ TEXTS = {
 #: The `_id`s of a lease and of receipts, which are names.
 NO_BUCKETS = {
     "_subject(document['_id'])", "receipt['_id']['name']", "found['_id']['name']",
-    "policy.id", "present.id", "self.id",  # of a policy, and of replica sets
+    "found['_id']['version']", "policy.id", "present.id", "self.id",  # of a policy, and of replica sets
 }  # fmt: skip
 
 
