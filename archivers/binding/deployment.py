@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
-from uuid import UUID
 
 from bson.errors import InvalidBSON
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
 from archivers.records.receipts import COLLECTION as RECEIPTS
+from buckets.bson.cluster import uuid_of
 
 Document = dict[str, Any]
 
@@ -91,7 +91,7 @@ class Deployment:
 def present_deployment(database: Database[Document]) -> Deployment:
     """Returns the deployment that a database is. Hosts are those that its members name."""
     found = database.list_collections(filter={"name": {"$regex": "^bucketwise_"}})
-    uuids = {str(it["name"]): str(_uuid(it["info"]["uuid"])) for it in found if "uuid" in it["info"]}
+    uuids = {str(it["name"]): uuid for it in found if (uuid := uuid_of(it)) is not None}
     # Since a command has just been answered, the driver knows the members.
     known = database.client.topology_description.server_descriptions().values()
     hosts = sorted({f"{host}:{port}" for it in known for host, port in it.all_hosts})
@@ -99,10 +99,6 @@ def present_deployment(database: Database[Document]) -> Deployment:
     return Deployment(
         database.name, names[0] if names else None, tuple(hosts), _set_id(database) if names else None, uuids
     )
-
-
-def _uuid(found: Any) -> UUID:
-    return found if isinstance(found, UUID) else UUID(bytes=bytes(found))
 
 
 def _set_id(database: Database[Document]) -> str | None:

@@ -16,7 +16,7 @@ from pymongo.database import Database
 
 from archivers.format.manifest import DamagedError
 from archivers.records.receipts import Receipts
-from buckets.bson.cluster import is_sharded
+from buckets.bson.cluster import is_sharded, uuid_of
 from buckets.bson.raw import Batch
 from config.policies import ArchiveCollections, Policy
 from rollups.guarded import Guard, transaction
@@ -174,4 +174,4 @@ class OnlineHeads:
         """Returns the UUIDs of the collections that are there, by name."""
         names = [name for _, name in self._collections()]
         found = self._database.list_collections(filter={"name": {"$in": names}})
-        return {it["name"]: str(it["info"].get("uuid")) for it in found}
+        return {it["name"]: uuid_of(it) or "" for it in found}

@@ -1,15 +1,23 @@
-"""What is different when connected through a mongos: to a sharded cluster, or to one behind a load
-balancer."""
+"""What collections are to the server: their UUIDs, and what is different through a mongos: on a sharded
+cluster, or on one behind a load balancer."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+from uuid import UUID
 
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 from pymongo.topology_description import TOPOLOGY_TYPE
 
 Document = dict[str, Any]
+
+
+def uuid_of(listed: Mapping[str, Any]) -> str | None:
+    """Returns the UUID of a collection as people write it, from what MongoDB lists of it; None for a view."""
+    found = listed["info"].get("uuid")
+    return None if found is None else str(found if isinstance(found, UUID) else UUID(bytes=bytes(found)))
 
 
 def is_sharded(database: Database[Any]) -> bool:

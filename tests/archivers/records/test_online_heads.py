@@ -76,6 +76,14 @@ def test_a_run_halts_before_anything_else(
     assert set(cycle.database.list_collection_names()) == names
 
 
+def test_uuids_are_told_as_people_write_them(cycle: Cycle) -> None:
+    before = heads(cycle).read()[0]["buckets"].uuid
+    replace(cycle.database)
+    told = rf"another collection \(UUID [0-9a-f-]{{36}}\) than the archive was \({before}\)"
+    with pytest.raises(DamagedError, match=told):
+        cycle.run()
+
+
 def test_another_name_in_the_policy_halts_unless_the_collections_have_it_too(
     cycle: Cycle, file_store: Store
 ) -> None:
