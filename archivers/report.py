@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from buckets.columns import Quarantined, Series
 from buckets.fields.times import DAY_MS, as_date
-from config.amounts import at_most
+from config.amounts import RemovalLimit
 
 #: Quarantined buckets that are reported one by one; the rest are counted.
 MAX_DETAILS = 1000
@@ -35,24 +35,8 @@ class Valueless:
         return f"{as_date(self.day * DAY_MS):%Y-%m-%d}"
 
 
-@dataclass(frozen=True)
-class DeleteLimit:
+class DeleteLimit(RemovalLimit):
     """How many buckets a run would delete, of how many in the collection, and how many it may."""
-
-    collection: str
-    written: int | str  # in the policy
-    due: int
-    total: int
-
-    @property
-    def most(self) -> int:
-        """Returns how many buckets may be deleted."""
-        return at_most(self.written, self.total)
-
-    @property
-    def is_exceeded(self) -> bool:
-        """Returns whether more buckets are due than may be deleted."""
-        return self.due > self.most
 
     @property
     def message(self) -> str:

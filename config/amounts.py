@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from decimal import Decimal
 
 from config.problems import InvalidValueError
@@ -73,3 +74,23 @@ def at_most(limit: int | str, total: int) -> int:
     if isinstance(limit, int):
         return limit
     return int(Decimal(limit.removesuffix("%")) * total / _WHOLE)
+
+
+@dataclass(frozen=True)
+class RemovalLimit:
+    """How many documents a run would remove, of how many in the collection, and how many it may."""
+
+    collection: str
+    written: int | str  # in the policy
+    due: int
+    total: int
+
+    @property
+    def most(self) -> int:
+        """Returns how many may be removed."""
+        return at_most(self.written, self.total)
+
+    @property
+    def is_exceeded(self) -> bool:
+        """Returns whether more is due than may be removed."""
+        return self.due > self.most

@@ -9,7 +9,6 @@ from pymongo.errors import PyMongoError
 
 from archivers.context import ArchiveContext
 from archivers.writes.held import may_cover
-from archivers.writes.online import archived_source
 from buckets.fields.selectors import selector_query
 from buckets.source import Source
 from config.errors import HaltedError
@@ -41,8 +40,8 @@ def _looks(context: ArchiveContext, hold: Hold) -> Iterator[bool]:
         query = hold.summaries(policy.series_names, level.reach)
         yield database[level.collection].find_one(query, {"_id": 1}) is not None
     yield _holds_any(context.source, hold)
-    if policy.archive_collections is not None:
-        yield _holds_any(archived_source(database, policy), hold)
+    if (online := context.online()) is not None:
+        yield _holds_any(online, hold)
     if (archive := context.offline()) is not None:
         yield any(may_cover(hold, it, policy) for it in archive.manifests(*span))
 

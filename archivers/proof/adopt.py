@@ -6,12 +6,12 @@ from pymongo.client_session import ClientSession
 
 from archivers.binding.binding import Adoption
 from archivers.context import ArchiveContext
+from archivers.format.archive import OfflineArchive
 from archivers.kinds import archive_of
 from archivers.moving.archive import check_collections
 from archivers.records.deletions import latest
 from archivers.records.heads import check_heads
-from archivers.records.unregistered import unregistered
-from archivers.recovering.adoption import verify_forgotten
+from archivers.records.unregistered import Unregistered, unregistered
 from archivers.verifying.offline import verify_commits
 from config.errors import HaltedError
 from rollups.guarded import transaction
@@ -26,7 +26,8 @@ def adopt(context: ArchiveContext, reason: str) -> Adoption | None:
     archive = archive_of(context)
     if (held := context.offline(context.keys)) is not None:
         check_heads(context.receipts, held, goes_on=True)
-        verify_forgotten(context, held)
+        for fault in _unregistered(context, held).faults:
+            raise fault
         found, _ = verify_commits(context, held, held.commits())
         if found.bad:
             raise HaltedError(f"nothing was taken over, because verification failed: {found.bad[0].message}")
@@ -58,8 +59,11 @@ def _has_forgotten(context: ArchiveContext) -> bool:
     the database does not have."""
     if (held := context.offline(context.keys)) is None:
         return False
-    receipts = context.receipts
-    if unregistered(receipts, held, held.commits(), context.known_fences).newer:
+    if _unregistered(context, held).newer:
         return True
-    named = latest(check_heads(receipts, held).manifests)
+    named = latest(check_heads(context.receipts, held).manifests)
     return named is not None and context.deletions.is_behind(named)
+
+
+def _unregistered(context: ArchiveContext, held: OfflineArchive) -> Unregistered:
+    return unregistered(context.receipts, held, held.commits(), context.known_fences)

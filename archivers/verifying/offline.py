@@ -42,11 +42,8 @@ def verify_records(context: ArchiveContext, archive: OfflineArchive) -> Verified
     """Verifies everything but the contents of commits' files: each has to be there, with the size that its
     manifest gives. The store's files are listed once. Returns the commits as well, for `verify_commits` to
     read."""
-    report, sizes = (
-        VerifyReport(),
-        archive.sizes(),
-    )  # before the commits: what was committed since names its files
-    named: set[str] = set()
+    report, named = VerifyReport(), set[str]()
+    sizes = archive.sizes()  # before the commits: what was committed since names its files
 
     def check_files(manifest: Manifest) -> None:
         named.update(file.key for file in manifest.files)

@@ -16,7 +16,7 @@ from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 
 from buckets.fields.times import TimeRange
-from config.amounts import at_most
+from config.amounts import RemovalLimit
 from config.errors import HaltedError
 from config.policies import LevelName
 from rollups.calendar.levels import Level, expired_before, levels_of
@@ -35,24 +35,10 @@ _BATCH_SIZE = 1000
 
 
 @dataclass(frozen=True)
-class ExpiryLimit:
+class ExpiryLimit(RemovalLimit):
     """How many summaries of a collection a run would remove, of how many, and how many it may."""
 
     level: LevelName
-    collection: str
-    written: int | str  # in the policy
-    due: int
-    total: int
-
-    @property
-    def most(self) -> int:
-        """Returns how many summaries may be removed."""
-        return at_most(self.written, self.total)
-
-    @property
-    def is_exceeded(self) -> bool:
-        """Returns whether more summaries are due than may be removed."""
-        return self.due > self.most
 
     @property
     def message(self) -> str:
@@ -201,7 +187,7 @@ class _Expiry:
         archive = self._context.policy.archive
         if due and archive is not None and archive.max_delete is not None:
             total = self._collection(level).estimated_document_count()
-            limit = ExpiryLimit(level.name, level.collection, archive.max_delete, due, total)
+            limit = ExpiryLimit(level.collection, archive.max_delete, due, total, level.name)
             self.report.limits.append(limit)
 
     def check_limits(self) -> None:
