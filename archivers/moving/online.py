@@ -288,17 +288,22 @@ class OnlineRun:
 
     def _keep_copies(self, gone: Batch) -> None:
         """Records that somebody else has deleted the originals of these copies, once windows are rolled up:
-        an original may have moved before. Until then the next run finds these copies again."""
+        an original may have moved before. Until then the next run finds these copies again. One that another
+        receipt named as well is known to be deleted by now."""
         spans = decode(gone, self._work.policy).spans()
         if not self._work.rolled_up(int(spans.min()), int(spans.max()) + 1, force=True):
             return
-        ids = gone.main.ids
-        facts = {"kind": KEPT, **facts_of_archived(ids, gone, spans)}
 
         def step(session: ClientSession) -> None:
+            waiting = self._receipts.copied(gone.main.ids, session)
+            kept = gone.take([i for i, raw_id in enumerate(gone.main.raw_ids) if raw_id in waiting])
+            if not len(kept):
+                return
+            ids = kept.main.ids
+            facts = {"kind": KEPT, **facts_of_archived(ids, kept, spans)}
             self._receipts.pull(ids, session)
-            self._receipts.update(f"kept-{gone.digest[:32]}", {"$set": facts}, session)
-            self._heads.add(gone, session)
+            self._receipts.update(f"kept-{kept.digest[:32]}", {"$set": facts}, session)
+            self._heads.add(kept, session)
 
         transaction(self._work.database, self._work.guard, step)
 

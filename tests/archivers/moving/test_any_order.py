@@ -37,7 +37,7 @@ HOURS, MINUTES, VALUES = st.integers(0, 3), st.integers(0, 4), st.integers(-9, 9
 
 def over(older: Held, newer: Held) -> Held:
     """The later version wins."""
-    return {**older, **newer}
+    return copy.deepcopy({**older, **newer})
 
 
 class Slots:

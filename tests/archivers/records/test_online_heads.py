@@ -146,3 +146,16 @@ def test_what_was_restored_on_purpose_is_adopted(cycle: Cycle) -> None:
     heads(cycle).adopt(nothing)
     cycle.run()
     assert least(cycle)["buckets"] == cycle.database["iot_archive"].count_documents({})
+
+
+def test_what_two_restores_name_is_counted_once(cycle: Cycle) -> None:
+    """Receipts of both say that a bucket is live again; it is deleted because of one of them."""
+    held, source = heads(cycle).read(), cycle.policy.collection
+    some = cycle.database["iot_archive"].find_one({"_id": "004"})
+    assert some is not None
+    cycle.restore(source, since=some["first"])
+    cycle.restore(source)
+    cycle.unpin()
+    cycle.run()
+    assert heads(cycle).read() == held
+    assert cycle.run().buckets == 0
