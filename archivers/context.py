@@ -11,32 +11,32 @@ import numpy as np
 from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 
-from archivers.binding.binding import Binding, BindingState
-from archivers.format.archive import OfflineArchive
-from archivers.format.keys import UNSIGNED, Keys
-from archivers.format.manifest import Manifest
-from archivers.records.deletions import Deletions
-from archivers.records.identity import NO_RUN, RunIdentity
-from archivers.records.pins import Pins
-from archivers.records.policies import PolicyRecord, PolicyRecords
-from archivers.records.receipt_files import ReceiptFiles
-from archivers.records.receipts import Receipts
-from archivers.records.registry import Registry
-from archivers.report import ArchiveReport
-from archivers.stores.base import ObjectStore
-from archivers.stores.claiming import ClaimingStore
-from archivers.tasks import Connections, Executor
-from archivers.writes.held import covered
-from archivers.writes.online import archived_source
-from buckets.bson.raw import Batch
-from buckets.decoding.decode import Decoded, decode
-from buckets.fields.times import as_ms
-from buckets.models import timeseries
-from buckets.source import Source
-from config.policies import Archive, Policy
-from rollups.context import RunContext
-from rollups.guarded import transaction
-from rollups.holds import Hold, Holds
+from bucketwise.archivers.binding.binding import Binding, BindingState
+from bucketwise.archivers.format.archive import OfflineArchive
+from bucketwise.archivers.format.keys import UNSIGNED, Keys
+from bucketwise.archivers.format.manifest import Manifest
+from bucketwise.archivers.records.deletions import Deletions
+from bucketwise.archivers.records.identity import NO_RUN, RunIdentity
+from bucketwise.archivers.records.pins import Pins
+from bucketwise.archivers.records.policies import PolicyRecord, PolicyRecords
+from bucketwise.archivers.records.receipt_files import ReceiptFiles
+from bucketwise.archivers.records.receipts import Receipts
+from bucketwise.archivers.records.registry import Registry
+from bucketwise.archivers.report import ArchiveReport
+from bucketwise.archivers.stores.base import ObjectStore
+from bucketwise.archivers.stores.claiming import ClaimingStore
+from bucketwise.archivers.tasks import Connections, Executor
+from bucketwise.archivers.writes.held import covered
+from bucketwise.archivers.writes.online import archived_source
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.decoding.decode import Decoded, decode
+from bucketwise.buckets.fields.times import as_ms
+from bucketwise.buckets.models import timeseries
+from bucketwise.buckets.source import Source
+from bucketwise.config.policies import Archive, Policy
+from bucketwise.rollups.context import RunContext
+from bucketwise.rollups.guarded import transaction
+from bucketwise.rollups.holds import Hold, Holds
 
 _MS = timedelta(milliseconds=1)
 #: Returns those of these fences under which the database knows of a run. It does not know runs that it has

@@ -11,12 +11,12 @@ from functools import partial
 
 from pymongo.client_session import ClientSession
 
-from archivers.context import ArchiveContext
-from archivers.records.heads import check_heads
-from archivers.records.recorded import TIME, recorded
-from buckets.fields.times import MAX_SKEW, as_text
-from config.errors import BucketwiseError, UsageError
-from rollups.guarded import transaction
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.records.heads import check_heads
+from bucketwise.archivers.records.recorded import TIME, recorded
+from bucketwise.buckets.fields.times import MAX_SKEW, as_text
+from bucketwise.config.errors import BucketwiseError, UsageError
+from bucketwise.rollups.guarded import transaction
 
 
 def recorded_time(context: ArchiveContext) -> datetime | None:

@@ -5,12 +5,12 @@ What they cover is not known then, so nothing is destroyed until they are placed
 
 from __future__ import annotations
 
-from archivers.context import ArchiveContext
-from archivers.format.manifest import DamagedError
-from archivers.records.heads import check_heads
-from archivers.records.hold_files import HoldFile, HoldFiles, lost
-from buckets.fields.times import as_text
-from config.errors import HaltedError
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.format.manifest import DamagedError
+from bucketwise.archivers.records.heads import check_heads
+from bucketwise.archivers.records.hold_files import HoldFile, HoldFiles, lost
+from bucketwise.buckets.fields.times import as_text
+from bucketwise.config.errors import HaltedError
 
 
 def hold_files(context: ArchiveContext) -> HoldFiles:

@@ -15,17 +15,17 @@ from dataclasses import dataclass, replace
 
 from pymongo.client_session import ClientSession
 
-from archivers.context import ArchiveContext
-from archivers.evidence.changed import unmakeable, unreadable
-from archivers.forward import behind
-from archivers.holds import damage_of
-from archivers.moving.archive import check_collections, check_kind
-from archivers.records.heads import check_all_present, check_heads, check_none_reappeared
-from archivers.records.policies import PolicyRecord
-from archivers.stores.base import Missing
-from config.errors import BucketwiseError, HaltedError
-from config.policies import Policy
-from rollups.progress import COLLECTION as PROGRESS
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.evidence.changed import unmakeable, unreadable
+from bucketwise.archivers.forward import behind
+from bucketwise.archivers.holds import damage_of
+from bucketwise.archivers.moving.archive import check_collections, check_kind
+from bucketwise.archivers.records.heads import check_all_present, check_heads, check_none_reappeared
+from bucketwise.archivers.records.policies import PolicyRecord
+from bucketwise.archivers.stores.base import Missing
+from bucketwise.config.errors import BucketwiseError, HaltedError
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.progress import COLLECTION as PROGRESS
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from buckets.columns import Quarantined, Series
-from buckets.fields.times import DAY_MS, as_date
-from config.amounts import RemovalLimit
+from bucketwise.buckets.columns import Quarantined, Series
+from bucketwise.buckets.fields.times import DAY_MS, as_date
+from bucketwise.config.amounts import RemovalLimit
 
 #: Quarantined buckets that are reported one by one; the rest are counted.
 MAX_DETAILS = 1000

@@ -9,13 +9,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from archivers.context import ArchiveContext
-from archivers.report import ArchiveReport
-from archivers.writes.delete import Outcome, Record, guarded_delete
-from buckets.bson.raw import Batch
-from buckets.columns import Series
-from buckets.decoding.decode import BucketSet, decode
-from config.errors import HaltedError
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.report import ArchiveReport
+from bucketwise.archivers.writes.delete import Outcome, Record, guarded_delete
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.columns import Series
+from bucketwise.buckets.decoding.decode import BucketSet, decode
+from bucketwise.config.errors import HaltedError
 
 
 class RolledUp(Protocol):

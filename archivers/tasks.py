@@ -10,10 +10,10 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from pymongo.database import Database
 
-from archivers.format.keys import UNSIGNED, Keys
-from archivers.stores.base import ObjectStore
-from config.tables import USUAL_MEMORY
-from rollups.tasks import run_now
+from bucketwise.archivers.format.keys import UNSIGNED, Keys
+from bucketwise.archivers.stores.base import ObjectStore
+from bucketwise.config.tables import USUAL_MEMORY
+from bucketwise.rollups.tasks import run_now
 
 P = ParamSpec("P")
 T = TypeVar("T")

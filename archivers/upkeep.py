@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from archivers.context import ArchiveContext
-from archivers.reading.archived import archived_reader
-from archivers.reading.reader import ArchivedReader
-from archivers.reading.slices import slice_reader
-from archivers.records.receipts import COLLECTION as RECEIPTS
-from archivers.tasks import LocalExecutor
-from buckets.fields.times import EVER, TimeRange, as_date
-from config.policies import Policy
-from rollups.calendar.levels import Span
-from rollups.changes.late import ChangeWatch
-from rollups.context import no_progress
-from rollups.guarded import dry_run_guard
-from rollups.rolling.options import CATCH_UP, Archived, RollupOptions, RollupReport
-from rollups.rolling.rollup import roll_up
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.reading.archived import archived_reader
+from bucketwise.archivers.reading.reader import ArchivedReader
+from bucketwise.archivers.reading.slices import slice_reader
+from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
+from bucketwise.archivers.tasks import LocalExecutor
+from bucketwise.buckets.fields.times import EVER, TimeRange, as_date
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.calendar.levels import Span
+from bucketwise.rollups.changes.late import ChangeWatch
+from bucketwise.rollups.context import no_progress
+from bucketwise.rollups.guarded import dry_run_guard
+from bucketwise.rollups.rolling.options import CATCH_UP, Archived, RollupOptions, RollupReport
+from bucketwise.rollups.rolling.rollup import roll_up
 
 
 def roll_up_all(context: ArchiveContext, options: RollupOptions = CATCH_UP) -> RollupReport:

@@ -10,8 +10,8 @@ from typing import Any, cast
 from bson.raw_bson import RawBSONDocument
 
 from bench.testbed import Testbed
-from buckets.bson.queries import ids_query
-from buckets.bson.raw import LOSSLESS, Docs
+from bucketwise.buckets.bson.queries import ids_query
+from bucketwise.buckets.bson.raw import LOSSLESS, Docs
 
 _DELETED_AT_ONCE = 1000
 _INSERTED_AT_ONCE = 1000

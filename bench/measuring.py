@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from bench import peers
 from bench.testbed import Action, Testbed
-from buckets import heap
+from bucketwise.buckets import heap
 
 #: Modules that only one action needs: imported by its process, and not timed.
 _LIBRARIES = {"minutes_by_pymongoarrow": ["pymongoarrow.api"]}

@@ -10,13 +10,13 @@ import numpy as np
 from pydantic import SecretStr
 
 from bench.report import AGE, MODELS, about, head, line
-from buckets.bson.types import DOUBLE
-from buckets.writing.exact import ExactReadings, Losses
-from config.policies import Policy
-from config.tables import MongoDB
-from jobs import connect
-from jobs.advising.candidates import SPANS, Measured, measured
-from jobs.advising.extract import Extract
+from bucketwise.buckets.bson.types import DOUBLE
+from bucketwise.buckets.writing.exact import ExactReadings, Losses
+from bucketwise.config.policies import Policy
+from bucketwise.config.tables import MongoDB
+from bucketwise.jobs import connect
+from bucketwise.jobs.advising.candidates import SPANS, Measured, measured
+from bucketwise.jobs.advising.extract import Extract
 
 #: Four weeks of weekdays, 9:30 to 16:00 in New York in summer.
 _OPENING, _WEEKS = datetime(2018, 6, 4, 13, 30, tzinfo=UTC), 4

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bench.testbed import Testbed
-from buckets.decoding.decode import decode
-from buckets.fields.times import FIRST_MS, LAST_MS
-from buckets.source import Source
+from bucketwise.buckets.decoding.decode import decode
+from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS
+from bucketwise.buckets.source import Source
 
 
 def to_columns(testbed: Testbed) -> None:

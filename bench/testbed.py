@@ -19,13 +19,13 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 
 from bench.workloads import FIRST_DAY, Workload
-from config.policies import Policy
-from jobs.call import Call
-from jobs.embedded import embedded_mongod
-from jobs.output.report import Report
-from jobs.stopping import Stop
-from jobs.verbs.returning.restore import restore
-from jobs.verbs.working.run import archive, rollup
+from bucketwise.config.policies import Policy
+from bucketwise.jobs.call import Call
+from bucketwise.jobs.embedded import embedded_mongod
+from bucketwise.jobs.output.report import Report
+from bucketwise.jobs.stopping import Stop
+from bucketwise.jobs.verbs.returning.restore import restore
+from bucketwise.jobs.verbs.working.run import archive, rollup
 
 Document = dict[str, Any]
 _DATABASE = "bench"

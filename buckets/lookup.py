@@ -8,11 +8,11 @@ from typing import Any
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 
-from buckets.bson.cursor import find_raw
-from buckets.bson.queries import id_range_query, ids_query
-from buckets.bson.raw import Docs
-from buckets.fields.selectors import extended_json
-from config.errors import HaltedError
+from bucketwise.buckets.bson.cursor import find_raw
+from bucketwise.buckets.bson.queries import id_range_query, ids_query
+from bucketwise.buckets.bson.raw import Docs
+from bucketwise.buckets.fields.selectors import extended_json
+from bucketwise.config.errors import HaltedError
 
 Document = dict[str, Any]
 

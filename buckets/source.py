@@ -13,18 +13,18 @@ from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.database import Database
 
-from buckets.bson.cluster import is_sharded
-from buckets.bson.cursor import find_raw
-from buckets.bson.raw import Batch, Docs, as_queried
-from buckets.bson.types import DECODED, first_at
-from buckets.fields.timeforms import UNSORTED_MS, own_form, sample_form
-from buckets.fields.times import FIRST_MS, LAST_MS
-from buckets.lookup import find_by_ids
-from buckets.models import reading, samples, slots, timeseries
-from buckets.models.covered import covered_span, first_and_last, sample_index, span_fields
-from buckets.models.overflow import attach, flagged_buckets
-from buckets.models.shape import split
-from config.policies import Policy
+from bucketwise.buckets.bson.cluster import is_sharded
+from bucketwise.buckets.bson.cursor import find_raw
+from bucketwise.buckets.bson.raw import Batch, Docs, as_queried
+from bucketwise.buckets.bson.types import DECODED, first_at
+from bucketwise.buckets.fields.timeforms import UNSORTED_MS, own_form, sample_form
+from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS
+from bucketwise.buckets.lookup import find_by_ids
+from bucketwise.buckets.models import reading, samples, slots, timeseries
+from bucketwise.buckets.models.covered import covered_span, first_and_last, sample_index, span_fields
+from bucketwise.buckets.models.overflow import attach, flagged_buckets
+from bucketwise.buckets.models.shape import split
+from bucketwise.config.policies import Policy
 
 Document = dict[str, Any]
 _RANGE_QUERIES = {

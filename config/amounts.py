@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from decimal import Decimal
 
-from config.problems import InvalidValueError
+from bucketwise.config.problems import InvalidValueError
 
 SIZE_REMEDY = 'write a whole number and a unit in quotes: "400MB", "2GB"'
 _SIZE = re.compile(r"([1-9][0-9]{0,5})(MB|GB)")

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 
 from cronsim import CronSim, CronSimError
 
-from config.problems import InvalidValueError
-from config.throttling import parse_window
+from bucketwise.config.problems import InvalidValueError
+from bucketwise.config.throttling import parse_window
 
 _ALIASES = {"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@weekly": "0 0 * * 0", "@monthly": "0 0 1 * *"}
 #: The fields in their order, and what may stand in each.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
-from config.problems import InvalidValueError
+from bucketwise.config.problems import InvalidValueError
 
 #: Days and years are lengths, not dates: a year is 365 days.
 _SECONDS = {"y": 31_536_000, "w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s": 1}

@@ -6,8 +6,8 @@ import hashlib
 import json
 from typing import Any
 
-from config.policies import LAYOUT_KEYS, Policy
-from config.tables import Table
+from bucketwise.config.policies import LAYOUT_KEYS, Policy
+from bucketwise.config.tables import Table
 
 _DECISIVE = LAYOUT_KEYS | {"collection", "expected_interval", "local_offset_field"}
 #: Counted up by whatever changes what a summary of the same readings is: all summaries are then made anew.

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, get_args
 
 from pydantic import ByteSize, Field
 
-from config.tables import (
+from bucketwise.config.tables import (
     Drill,
     Lake,
     MongoDB,
@@ -24,7 +24,7 @@ from config.tables import (
     Throttle,
     Workers,
 )
-from config.values import (
+from bucketwise.config.values import (
     Batch,
     DayOrForever,
     DayOrLonger,

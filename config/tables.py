@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ByteSize, ConfigDict, SecretStr
 
-from config.values import (
+from bucketwise.config.values import (
     CatalogName,
     DayOrForever,
     DrilledDays,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from config.problems import InvalidValueError
-from config.zones import is_zone
+from bucketwise.config.problems import InvalidValueError
+from bucketwise.config.zones import is_zone
 
 _RATE = re.compile(r"([1-9][0-9]{0,8}) ?(buckets|KB|MB|GB)/s")
 _BYTES = {"KB": 10**3, "MB": 10**6, "GB": 10**9}

@@ -12,12 +12,12 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, SecretStr
 from pydantic_core import PydanticKnownError
 
-from config.amounts import SHARE_REMEDY, SIZE_REMEDY, check_limit, parse_share, parse_size
-from config.amounts import Share as ParsedShare
-from config.cron import parse_cron
-from config.durations import format_duration, parse_duration
-from config.problems import InvalidValueError
-from config.throttling import parse_rate, parse_window
+from bucketwise.config.amounts import SHARE_REMEDY, SIZE_REMEDY, check_limit, parse_share, parse_size
+from bucketwise.config.amounts import Share as ParsedShare
+from bucketwise.config.cron import parse_cron
+from bucketwise.config.durations import format_duration, parse_duration
+from bucketwise.config.problems import InvalidValueError
+from bucketwise.config.throttling import parse_rate, parse_window
 
 T = TypeVar("T")
 

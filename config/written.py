@@ -10,10 +10,10 @@ from typing import Any
 
 from pydantic import ByteSize
 
-from config.amounts import format_size
-from config.durations import format_duration
-from config.policies import Policy
-from config.tables import Table
+from bucketwise.config.amounts import format_size
+from bucketwise.config.durations import format_duration
+from bucketwise.config.policies import Policy
+from bucketwise.config.tables import Table
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 

@@ -13,22 +13,22 @@ from pathlib import Path
 
 from pymongo.database import Database
 
-from archivers.format.keys import Keys
-from archivers.records.policies import PolicyRecords
-from archivers.stores import open_store
-from archivers.stores.base import ObjectStore
-from archivers.tasks import Connections, Executor, LocalExecutor
-from config.checks.locations import BOTH, EXECUTOR_REMEDY, executor_fault
-from config.errors import UsageError
-from config.loading.load import load
-from config.policies import Policy, Settings
-from jobs import connect
-from jobs.connect import Document
-from jobs.execution.cluster import check_client, cluster
-from jobs.execution.processes import ProcessExecutor
-from jobs.execution.worker import WorkerSettings
-from jobs.output.progress import ProgressDisplay
-from jobs.stopping import Stop
+from bucketwise.archivers.format.keys import Keys
+from bucketwise.archivers.records.policies import PolicyRecords
+from bucketwise.archivers.stores import open_store
+from bucketwise.archivers.stores.base import ObjectStore
+from bucketwise.archivers.tasks import Connections, Executor, LocalExecutor
+from bucketwise.config.checks.locations import BOTH, EXECUTOR_REMEDY, executor_fault
+from bucketwise.config.errors import UsageError
+from bucketwise.config.loading.load import load
+from bucketwise.config.policies import Policy, Settings
+from bucketwise.jobs import connect
+from bucketwise.jobs.connect import Document
+from bucketwise.jobs.execution.cluster import check_client, cluster
+from bucketwise.jobs.execution.processes import ProcessExecutor
+from bucketwise.jobs.execution.worker import WorkerSettings
+from bucketwise.jobs.output.progress import ProgressDisplay
+from bucketwise.jobs.stopping import Stop
 
 #: Verbs that also work on a policy that has left the file.
 AFTER_ITS_END = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from buckets import heap
+from bucketwise.buckets import heap
 
 heap.keep_freed_memory()  # first of all: with Arrow comes a thread, that would have a heap of its own already
 
@@ -13,22 +13,22 @@ from typing import Annotated, Any
 
 import typer
 
-from config.errors import UsageError
-from jobs import clock, logs
-from jobs.execute import emit, failed
-from jobs.failures import log_thread_error
-from jobs.options import Config, Json, Logs, Names, Now, Quiet, Yes, command, common
-from jobs.output import streams
-from jobs.stopping import fix_exit_code
-from jobs.verbs import VERBS, load
-from jobs.version import VERSION
+from bucketwise import __version__
+from bucketwise.config.errors import UsageError
+from bucketwise.jobs import clock, logs
+from bucketwise.jobs.execute import emit, failed
+from bucketwise.jobs.failures import log_thread_error
+from bucketwise.jobs.options import Config, Json, Logs, Names, Now, Quiet, Yes, command, common
+from bucketwise.jobs.output import streams
+from bucketwise.jobs.stopping import fix_exit_code
+from bucketwise.jobs.verbs import VERBS, load
 
 NAME = "bucketwise"
 
 
 def _print_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"{NAME} {VERSION}")
+        typer.echo(f"{NAME} {__version__}")
         raise typer.Exit
 
 

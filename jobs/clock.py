@@ -8,8 +8,8 @@ from typing import Any
 
 from pymongo.database import Database
 
-from buckets.fields.times import MAX_SKEW, TimeRange
-from config.errors import BucketwiseError, UsageError
+from bucketwise.buckets.fields.times import MAX_SKEW, TimeRange
+from bucketwise.config.errors import BucketwiseError, UsageError
 
 #: Goes on while the machine sleeps, where the system has such a clock: a lease expires then too.
 _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)

@@ -6,7 +6,7 @@ from typing import Any
 
 from pymongo import MongoClient
 
-from config.tables import MongoDB
+from bucketwise.config.tables import MongoDB
 
 APPLICATION = "bucketwise"
 #: Where the URI does not say. Milliseconds: no run waits for ever for a primary, or for a majority. And a

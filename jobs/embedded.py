@@ -18,7 +18,7 @@ from typing import Any
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure, PyMongoError
 
-from config.errors import BucketwiseError
+from bucketwise.config.errors import BucketwiseError
 
 REPLICA_SET = "bucketwise"
 START_SECONDS = 60.0

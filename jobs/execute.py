@@ -9,15 +9,15 @@ from typing import Any
 
 import structlog
 
-from config.problems import ConfigError
-from jobs import clock, logs
-from jobs.call import Call
-from jobs.failures import explain
-from jobs.output.report import Report, Result
-from jobs.output.streams import discard_buffer, print_tables
-from jobs.service import metrics_file
-from jobs.service.notify import Notifier
-from jobs.stopping import Stop, fix_exit_code, signals_to
+from bucketwise.config.problems import ConfigError
+from bucketwise.jobs import clock, logs
+from bucketwise.jobs.call import Call
+from bucketwise.jobs.failures import explain
+from bucketwise.jobs.output.report import Report, Result
+from bucketwise.jobs.output.streams import discard_buffer, print_tables
+from bucketwise.jobs.service import metrics_file
+from bucketwise.jobs.service.notify import Notifier
+from bucketwise.jobs.stopping import Stop, fix_exit_code, signals_to
 
 log = structlog.get_logger()
 

@@ -20,9 +20,9 @@ from pymongo.errors import (
     WTimeoutError,
 )
 
-from config.errors import BucketwiseError, InterruptedRun
-from config.secrets import hide_secrets
-from jobs import logs
+from bucketwise.config.errors import BucketwiseError, InterruptedRun
+from bucketwise.config.secrets import hide_secrets
+from bucketwise.jobs import logs
 
 _AGAIN = "It is safe to run again"
 _NO_THREAD = "can't start new thread"  # a plain RuntimeError

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import structlog
 from structlog.typing import EventDict, WrappedLogger
 
-from config.secrets import hide_secrets
+from bucketwise.config.secrets import hide_secrets
 
 VARIABLE = "BUCKETWISE_LOG_FORMAT"
 OPTION = "--log-format"

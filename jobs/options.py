@@ -11,15 +11,15 @@ from typing import Annotated, Any
 import typer
 from typer.models import OptionInfo, ParameterInfo
 
-from config.checks.settings import metrics_file_fault
-from config.errors import UsageError
-from config.policies import Policy
-from config.values import MOST_WORKERS
-from jobs.call import Call
-from jobs.execute import execute
-from jobs.logs import OPTION, VARIABLE, LogFormat
-from jobs.output.report import Report
-from jobs.running.pausing import PAUSABLE
+from bucketwise.config.checks.settings import metrics_file_fault
+from bucketwise.config.errors import UsageError
+from bucketwise.config.policies import Policy
+from bucketwise.config.values import MOST_WORKERS
+from bucketwise.jobs.call import Call
+from bucketwise.jobs.execute import execute
+from bucketwise.jobs.logs import OPTION, VARIABLE, LogFormat
+from bucketwise.jobs.output.report import Report
+from bucketwise.jobs.running.pausing import PAUSABLE
 
 Config = Annotated[
     Path | None,

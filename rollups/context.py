@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 from pymongo.database import Database
 
-from config.policies import Policy
-from rollups.guarded import Guard
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.guarded import Guard
 
 Document = dict[str, Any]
 #: Raises where the run must stop.

@@ -11,7 +11,7 @@ from pymongo.client_session import ClientSession
 from pymongo.database import Database
 from pymongo.read_concern import ReadConcern
 
-from config.errors import HaltedError
+from bucketwise.config.errors import HaltedError
 
 Document = dict[str, Any]
 #: Raises, inside the transaction, where another run has the lease by now.

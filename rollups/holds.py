@@ -20,10 +20,10 @@ from pymongo import ASCENDING
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
-from buckets.fields.selectors import Selector, summary_query
-from buckets.fields.times import FIRST_MS, LAST_MS, TimeRange, as_ms
-from config.errors import HaltedError
-from rollups.guarded import majority
+from bucketwise.buckets.fields.selectors import Selector, summary_query
+from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS, TimeRange, as_ms
+from bucketwise.config.errors import HaltedError
+from bucketwise.rollups.guarded import majority
 
 COLLECTION = "bucketwise_holds"
 Document = dict[str, Any]

@@ -14,11 +14,11 @@ from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.database import Database
 
-from config.fingerprint import fingerprint, layout_fingerprint
-from config.policies import LevelName, Policy
-from rollups.calendar.levels import Span, base_levels, levels_of
-from rollups.guarded import majority
-from rollups.summaries.documents import milliseconds
+from bucketwise.config.fingerprint import fingerprint, layout_fingerprint
+from bucketwise.config.policies import LevelName, Policy
+from bucketwise.rollups.calendar.levels import Span, base_levels, levels_of
+from bucketwise.rollups.guarded import majority
+from bucketwise.rollups.summaries.documents import milliseconds
 
 Document = dict[str, Any]
 COLLECTION = "bucketwise_progress"

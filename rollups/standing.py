@@ -12,14 +12,14 @@ from bson.datetime_ms import DatetimeMS
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
-from config.policies import LevelName, Policy
-from rollups.calendar.levels import Level, Span, levels_of
-from rollups.calendar.windows import LOWEST
-from rollups.progress import gone_before, progress_collection
-from rollups.summaries.documents import milliseconds
-from rollups.summaries.months import SummaryCount, month_of, span_of
-from rollups.summaries.targets import target
-from rollups.summaries.tombstones import Lift, Tombstone, Tombstones
+from bucketwise.config.policies import LevelName, Policy
+from bucketwise.rollups.calendar.levels import Level, Span, levels_of
+from bucketwise.rollups.calendar.windows import LOWEST
+from bucketwise.rollups.progress import gone_before, progress_collection
+from bucketwise.rollups.summaries.documents import milliseconds
+from bucketwise.rollups.summaries.months import SummaryCount, month_of, span_of
+from bucketwise.rollups.summaries.targets import target
+from bucketwise.rollups.summaries.tombstones import Lift, Tombstone, Tombstones
 
 Document = dict[str, Any]
 #: Looks at what is missing, while a run may be writing.

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from pymongo.database import Database
 
-from buckets.source import Source
+from bucketwise.buckets.source import Source
 
 Document = dict[str, Any]
 

@@ -26,9 +26,9 @@ from pymongo import MongoClient
 from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
-from buckets.bson import rows
-from config.tables import Store
-from jobs.embedded import EmbeddedMongodError, Mongod, embedded_mongod, find_mongod
+from bucketwise.buckets.bson import rows
+from bucketwise.config.tables import Store
+from bucketwise.jobs.embedded import EmbeddedMongodError, Mongod, embedded_mongod, find_mongod
 from tests.faults.tally import Table, Tally
 from tests.once import read_s3_once
 

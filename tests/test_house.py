@@ -40,7 +40,7 @@ def test_files_and_functions_are_short() -> None:
     """None has more lines than one can keep in mind."""
     for path in (it for package in PACKAGES for it in (TESTS.parent / package).rglob("*.py")):
         text = path.read_text()
-        assert text.count("\n") <= 350, path
+        assert text.count("\n") <= 500, path
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef):
                 assert (node.end_lineno or 0) - node.lineno < 50, f"{path}: {node.name}"

@@ -18,17 +18,17 @@ from typing import Any, NamedTuple
 
 from pymongo.client_session import ClientSession
 
-from archivers.binding.deployment import Deployment, present_deployment
-from archivers.binding.lineage import Lineage, Step, lineage_prefix, step_key, step_of
-from archivers.binding.markers import Markers
-from archivers.binding.objects import encoded, put_checked
-from archivers.binding.records import OWNER, BindingRecord, OwnerFile, read_record
-from archivers.format.names import owner_key
-from archivers.records.heads import read_heads
-from archivers.records.identity import RunIdentity
-from archivers.records.receipts import Receipts
-from archivers.stores.base import Missing, NotFound, ObjectStore
-from config.errors import HaltedError
+from bucketwise.archivers.binding.deployment import Deployment, present_deployment
+from bucketwise.archivers.binding.lineage import Lineage, Step, lineage_prefix, step_key, step_of
+from bucketwise.archivers.binding.markers import Markers
+from bucketwise.archivers.binding.objects import encoded, put_checked
+from bucketwise.archivers.binding.records import OWNER, BindingRecord, OwnerFile, read_record
+from bucketwise.archivers.format.names import owner_key
+from bucketwise.archivers.records.heads import read_heads
+from bucketwise.archivers.records.identity import RunIdentity
+from bucketwise.archivers.records.receipts import Receipts
+from bucketwise.archivers.stores.base import Missing, NotFound, ObjectStore
+from bucketwise.config.errors import HaltedError
 
 Document = dict[str, Any]
 #: Runs a step in a transaction that fails where the run has lost its lease.

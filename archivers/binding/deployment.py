@@ -15,8 +15,8 @@ from bson.errors import InvalidBSON
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
-from archivers.records.receipts import COLLECTION as RECEIPTS
-from buckets.bson.cluster import uuid_of
+from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
+from bucketwise.buckets.bson.cluster import uuid_of
 
 Document = dict[str, Any]
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from archivers.format.names import DIGITS
+from bucketwise.archivers.format.names import DIGITS
 
 Document = dict[str, Any]
 #: Steps of the database whose objects may still be in the store: those of so many runs that crashed.

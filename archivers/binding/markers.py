@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from pymongo import ReturnDocument
 
-from archivers.binding.objects import put_checked
-from archivers.records.receipts import Receipts
-from archivers.stores.base import NotFound, ObjectStore
-from config.errors import HaltedError
+from bucketwise.archivers.binding.objects import put_checked
+from bucketwise.archivers.records.receipts import Receipts
+from bucketwise.archivers.stores.base import NotFound, ObjectStore
+from bucketwise.config.errors import HaltedError
 
 KEY = "bucketwise.json"
 _VERSION = 1

@@ -6,8 +6,8 @@ import json
 from datetime import datetime
 from typing import Any
 
-from archivers.stores.base import AlreadyExists, ObjectStore
-from config.errors import HaltedError
+from bucketwise.archivers.stores.base import AlreadyExists, ObjectStore
+from bucketwise.config.errors import HaltedError
 
 
 def encoded(told: dict[str, Any]) -> bytes:

@@ -9,12 +9,12 @@ from typing import Any
 
 from pymongo.client_session import ClientSession
 
-from archivers.binding.deployment import Deployment
-from archivers.binding.lineage import Lineage
-from archivers.binding.markers import record_name
-from archivers.records.faults import reading
-from archivers.records.receipts import CODEC, Receipts
-from config.errors import HaltedError
+from bucketwise.archivers.binding.deployment import Deployment
+from bucketwise.archivers.binding.lineage import Lineage
+from bucketwise.archivers.binding.markers import record_name
+from bucketwise.archivers.records.faults import reading
+from bucketwise.archivers.records.receipts import CODEC, Receipts
+from bucketwise.config.errors import HaltedError
 
 Document = dict[str, Any]
 OWNER = "owner"

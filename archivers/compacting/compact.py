@@ -13,22 +13,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from archivers.compacting.plan import CommitInfo, Size, groups, mergeable, section_limit
-from archivers.context import ArchiveContext
-from archivers.format.archive import OfflineArchive
-from archivers.format.manifest import Manifest
-from archivers.format.writing import Maker, Replaced
-from archivers.moving.archive import recover
-from archivers.moving.known import KnownCopies
-from archivers.moving.offline import OfflineRun
-from archivers.records.days import CommitDays
-from archivers.records.faults import record_fault
-from archivers.records.receipts import commit_of
-from archivers.recovering.commits import CommitRegistry
-from archivers.run import ArchiveRun
-from buckets.bson.raw import Batch
-from buckets.decoding.decode import BucketSet
-from buckets.fields.times import DAY_MS, EVER, TimeRange
+from bucketwise.archivers.compacting.plan import CommitInfo, Size, groups, mergeable, section_limit
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.format.archive import OfflineArchive
+from bucketwise.archivers.format.manifest import Manifest
+from bucketwise.archivers.format.writing import Maker, Replaced
+from bucketwise.archivers.moving.archive import recover
+from bucketwise.archivers.moving.known import KnownCopies
+from bucketwise.archivers.moving.offline import OfflineRun
+from bucketwise.archivers.records.days import CommitDays
+from bucketwise.archivers.records.faults import record_fault
+from bucketwise.archivers.records.receipts import commit_of
+from bucketwise.archivers.recovering.commits import CommitRegistry
+from bucketwise.archivers.run import ArchiveRun
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.decoding.decode import BucketSet
+from bucketwise.buckets.fields.times import DAY_MS, EVER, TimeRange
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from archivers.format.names import Commit
-from archivers.moving.filling import MAX_BYTES, MAX_READINGS
-from buckets.decoding.decode import cells_of
-from buckets.fields.times import as_ms
-from config.policies import Policy
-from config.tables import USUAL_MEMORY
+from bucketwise.archivers.format.names import Commit
+from bucketwise.archivers.moving.filling import MAX_BYTES, MAX_READINGS
+from bucketwise.buckets.decoding.decode import cells_of
+from bucketwise.buckets.fields.times import as_ms
+from bucketwise.config.policies import Policy
+from bucketwise.config.tables import USUAL_MEMORY
 
 #: The most sections of a commit, about, each of the size of a commit that an archive run makes, and the most
 #: buckets: its receipt has a bit for each.

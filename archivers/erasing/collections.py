@@ -9,18 +9,18 @@ from typing import NamedTuple
 
 from pymongo.client_session import ClientSession
 
-from archivers.erasing.erasure import Erasure, Selected
-from archivers.erasing.work import ErasureWork, names_of
-from archivers.records.copies import record_gone
-from archivers.records.online_heads import OnlineHeads
-from archivers.records.receipts import MERGED, MERGING
-from archivers.versions.kept import KeptVersions
-from archivers.writes.delete import chunks
-from buckets.bson.cursor import find_raw
-from buckets.bson.queries import ids_query
-from buckets.bson.raw import LOSSLESS, Batch
-from buckets.fields.selectors import selector_query
-from buckets.source import Source
+from bucketwise.archivers.erasing.erasure import Erasure, Selected
+from bucketwise.archivers.erasing.work import ErasureWork, names_of
+from bucketwise.archivers.records.copies import record_gone
+from bucketwise.archivers.records.online_heads import OnlineHeads
+from bucketwise.archivers.records.receipts import MERGED, MERGING
+from bucketwise.archivers.versions.kept import KeptVersions
+from bucketwise.archivers.writes.delete import chunks
+from bucketwise.buckets.bson.cursor import find_raw
+from bucketwise.buckets.bson.queries import ids_query
+from bucketwise.buckets.bson.raw import LOSSLESS, Batch
+from bucketwise.buckets.fields.selectors import selector_query
+from bucketwise.buckets.source import Source
 
 #: Rounds of deletes. While an application still writes, each round finds more: what is left is reported.
 _MOST_PASSES = 10

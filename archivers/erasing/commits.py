@@ -8,21 +8,21 @@ from typing import NamedTuple
 import numpy as np
 from pymongo.client_session import ClientSession
 
-from archivers.erasing.erasure import Erasure, Selected
-from archivers.erasing.work import ErasureWork, names_of
-from archivers.format.archive import OfflineArchive
-from archivers.format.manifest import Manifest
-from archivers.format.names import commit_of_superseded, superseded_prefix
-from archivers.format.writing import Maker
-from archivers.moving.known import KnownCopies
-from archivers.recovering.commits import CommitRegistry
-from archivers.run import ArchiveRun
-from archivers.stores.base import ObjectStore
-from archivers.versions.superseded import RemovedBuckets, Superseded, SupersededFile
-from archivers.writes.delete import same_id
-from buckets.bson.raw import Batch, Docs
-from buckets.bson.types import first_at
-from buckets.models.shape import split
+from bucketwise.archivers.erasing.erasure import Erasure, Selected
+from bucketwise.archivers.erasing.work import ErasureWork, names_of
+from bucketwise.archivers.format.archive import OfflineArchive
+from bucketwise.archivers.format.manifest import Manifest
+from bucketwise.archivers.format.names import commit_of_superseded, superseded_prefix
+from bucketwise.archivers.format.writing import Maker
+from bucketwise.archivers.moving.known import KnownCopies
+from bucketwise.archivers.recovering.commits import CommitRegistry
+from bucketwise.archivers.run import ArchiveRun
+from bucketwise.archivers.stores.base import ObjectStore
+from bucketwise.archivers.versions.superseded import RemovedBuckets, Superseded, SupersededFile
+from bucketwise.archivers.writes.delete import same_id
+from bucketwise.buckets.bson.raw import Batch, Docs
+from bucketwise.buckets.bson.types import first_at
+from bucketwise.buckets.models.shape import split
 
 
 class AffectedCommit(NamedTuple):

@@ -14,16 +14,22 @@ from itertools import chain
 
 from pymongo.client_session import ClientSession
 
-from archivers.context import ArchiveContext
-from archivers.erasing.collections import CollectionEraser, VersionsEraser, places_of
-from archivers.erasing.commits import CommitEraser, erase_removed, erase_versions
-from archivers.erasing.erasure import Erasure
-from archivers.erasing.limits import check_edges, check_erasable
-from archivers.erasing.report import COUNTS, ErasureReport
-from archivers.erasing.search import count_records, in_archive, in_collections, remaining, unreached
-from archivers.erasing.summaries import erase_summaries, summaries_of
-from archivers.erasing.work import ErasureWork
-from config.policies import Policy
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.erasing.collections import CollectionEraser, VersionsEraser, places_of
+from bucketwise.archivers.erasing.commits import CommitEraser, erase_removed, erase_versions
+from bucketwise.archivers.erasing.erasure import Erasure
+from bucketwise.archivers.erasing.limits import check_edges, check_erasable
+from bucketwise.archivers.erasing.report import COUNTS, ErasureReport
+from bucketwise.archivers.erasing.search import (
+    count_records,
+    in_archive,
+    in_collections,
+    remaining,
+    unreached,
+)
+from bucketwise.archivers.erasing.summaries import erase_summaries, summaries_of
+from bucketwise.archivers.erasing.work import ErasureWork
+from bucketwise.config.policies import Policy
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from archivers.erasing.matcher import TextMatcher
-from buckets.bson.raw import Batch
-from buckets.decoding.decode import decode
-from buckets.fields.selectors import Selector, check_selector, selected
-from buckets.fields.times import TimeRange
-from buckets.models.asked import is_of_series
-from buckets.models.covered import covered_span
-from config.errors import UsageError
-from config.policies import Policy
+from bucketwise.archivers.erasing.matcher import TextMatcher
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.decoding.decode import decode
+from bucketwise.buckets.fields.selectors import Selector, check_selector, selected
+from bucketwise.buckets.fields.times import TimeRange
+from bucketwise.buckets.models.asked import is_of_series
+from bucketwise.buckets.models.covered import covered_span
+from bucketwise.config.errors import UsageError
+from bucketwise.config.policies import Policy
 
 #: Characters of a reason, at most.
 _LONGEST = 1000

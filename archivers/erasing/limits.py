@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 from pymongo.client_session import ClientSession
 
-from archivers.context import ArchiveContext
-from archivers.erasing.erasure import Erasure
-from archivers.records.erasures import BegunErasure, Erasures
-from buckets.fields.times import as_text
-from config.errors import UsageError
-from config.policies import Policy
-from rollups.holds import Hold, Holds
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.erasing.erasure import Erasure
+from bucketwise.archivers.records.erasures import BegunErasure, Erasures
+from bucketwise.buckets.fields.times import as_text
+from bucketwise.config.errors import UsageError
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.holds import Hold, Holds
 
 
 def holds_on(

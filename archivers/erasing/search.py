@@ -8,23 +8,23 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import chain, groupby, islice
 from typing import NamedTuple
 
-from archivers.context import ArchiveContext, offline_archive
-from archivers.erasing.collections import held_in, kept_of, places_of
-from archivers.erasing.commits import commits_of, removed_files_of, superseded_files_of
-from archivers.erasing.erasure import Erasure
-from archivers.erasing.report import Remaining, counted
-from archivers.erasing.summaries import summaries_of
-from archivers.erasing.texts import TextSearch
-from archivers.erasing.work import names_of
-from archivers.format.archive import OfflineArchive
-from archivers.stores.base import ObjectStore, StoreError
-from archivers.versions.kept import KeptVersions
-from archivers.versions.superseded import Superseded
-from archivers.writes.delete import MAX_BUCKETS
-from buckets.fields.times import as_text
-from buckets.source import Source
-from config.policies import Policy
-from rollups.rolling.quarantine import Quarantine
+from bucketwise.archivers.context import ArchiveContext, offline_archive
+from bucketwise.archivers.erasing.collections import held_in, kept_of, places_of
+from bucketwise.archivers.erasing.commits import commits_of, removed_files_of, superseded_files_of
+from bucketwise.archivers.erasing.erasure import Erasure
+from bucketwise.archivers.erasing.report import Remaining, counted
+from bucketwise.archivers.erasing.summaries import summaries_of
+from bucketwise.archivers.erasing.texts import TextSearch
+from bucketwise.archivers.erasing.work import names_of
+from bucketwise.archivers.format.archive import OfflineArchive
+from bucketwise.archivers.stores.base import ObjectStore, StoreError
+from bucketwise.archivers.versions.kept import KeptVersions
+from bucketwise.archivers.versions.superseded import Superseded
+from bucketwise.archivers.writes.delete import MAX_BUCKETS
+from bucketwise.buckets.fields.times import as_text
+from bucketwise.buckets.source import Source
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.rolling.quarantine import Quarantine
 
 _ACROSS = "buckets of the series reach over the edge of the range"
 _WHAT = {

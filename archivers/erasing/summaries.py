@@ -9,21 +9,21 @@ from functools import partial
 from bson.datetime_ms import DatetimeMS
 from pymongo.client_session import ClientSession
 
-from archivers.context import ArchiveContext
-from archivers.erasing.erasure import Erasure
-from archivers.erasing.work import ErasureWork
-from archivers.upkeep import roll_up_all
-from buckets.bson.cursor import find_raw
-from buckets.bson.queries import ids_query
-from buckets.bson.raw import as_queried
-from buckets.bson.types import first_at
-from buckets.fields.selectors import series_text, summary_query
-from buckets.fields.times import TimeRange
-from buckets.models.shape import split
-from rollups.calendar.levels import Level, levels_of
-from rollups.rolling.options import RollupOptions
-from rollups.standing import delete_summaries
-from rollups.summaries.targets import target
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.erasing.erasure import Erasure
+from bucketwise.archivers.erasing.work import ErasureWork
+from bucketwise.archivers.upkeep import roll_up_all
+from bucketwise.buckets.bson.cursor import find_raw
+from bucketwise.buckets.bson.queries import ids_query
+from bucketwise.buckets.bson.raw import as_queried
+from bucketwise.buckets.bson.types import first_at
+from bucketwise.buckets.fields.selectors import series_text, summary_query
+from bucketwise.buckets.fields.times import TimeRange
+from bucketwise.buckets.models.shape import split
+from bucketwise.rollups.calendar.levels import Level, levels_of
+from bucketwise.rollups.rolling.options import RollupOptions
+from bucketwise.rollups.standing import delete_summaries
+from bucketwise.rollups.summaries.targets import target
 
 _AT_ONCE = 1000
 _MS = timedelta(milliseconds=1)

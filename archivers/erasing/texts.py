@@ -8,16 +8,16 @@ from collections.abc import Iterable, Iterator
 
 import bson
 
-from archivers.context import ArchiveContext, offline_archive
-from archivers.erasing.collections import places_of
-from archivers.erasing.erasure import Erasure
-from archivers.erasing.report import Remaining, counted
-from archivers.format.archive import OfflineArchive
-from archivers.records.receipt_files import decoded
-from buckets.bson.cursor import find_raw
-from buckets.bson.raw import TOLERANT, Docs
-from config.policies import Policy
-from rollups.calendar.levels import levels_of
+from bucketwise.archivers.context import ArchiveContext, offline_archive
+from bucketwise.archivers.erasing.collections import places_of
+from bucketwise.archivers.erasing.erasure import Erasure
+from bucketwise.archivers.erasing.report import Remaining, counted
+from bucketwise.archivers.format.archive import OfflineArchive
+from bucketwise.archivers.records.receipt_files import decoded
+from bucketwise.buckets.bson.cursor import find_raw
+from bucketwise.buckets.bson.raw import TOLERANT, Docs
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.calendar.levels import levels_of
 
 _WHAT = "documents contain a value of the series"
 _UNREADABLE = "the file can't be read, so whether it holds a value of the series is unknown"

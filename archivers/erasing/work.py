@@ -9,16 +9,16 @@ from typing import TypeVar
 
 from pymongo.client_session import ClientSession
 
-from archivers.context import ArchiveContext
-from archivers.erasing.erasure import Erasure
-from archivers.erasing.limits import held_by, holds_on
-from archivers.records.erasures import Erasures
-from archivers.writes.delete import chunks, id_names, same_id
-from buckets.bson.raw import LOSSLESS, Batch
-from config.errors import BucketwiseError
-from config.policies import Policy
-from rollups.guarded import transaction
-from rollups.rolling.quarantine import Quarantine
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.erasing.erasure import Erasure
+from bucketwise.archivers.erasing.limits import held_by, holds_on
+from bucketwise.archivers.records.erasures import Erasures
+from bucketwise.archivers.writes.delete import chunks, id_names, same_id
+from bucketwise.buckets.bson.raw import LOSSLESS, Batch
+from bucketwise.config.errors import BucketwiseError
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.guarded import transaction
+from bucketwise.rollups.rolling.quarantine import Quarantine
 
 T = TypeVar("T")
 

@@ -9,13 +9,13 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from archivers.context import ArchiveContext
-from buckets.decoding.decode import Decoded, decode
-from buckets.fields.times import DAY_MS, FIRST_MS, as_ms
-from config.fingerprint import layout_fingerprint
-from config.policies import Policy
-from rollups.calendar.due import Calendar, over_before
-from rollups.rolling.expiry import count_expired
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.buckets.decoding.decode import Decoded, decode
+from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, as_ms
+from bucketwise.config.fingerprint import layout_fingerprint
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.calendar.due import Calendar, over_before
+from bucketwise.rollups.rolling.expiry import count_expired
 
 #: Before it there is no bucket.
 NEVER = FIRST_MS

@@ -5,17 +5,17 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from archivers.binding.deployment import Deployment
-from archivers.binding.records import OWNER
-from archivers.context import ArchiveContext
-from archivers.format.checkpoint import CheckpointRecord
-from archivers.format.manifest import LastReceipt, Link
-from archivers.records.days import CommitDays
-from archivers.records.deletions import last_receipt
-from archivers.records.faults import reading
-from archivers.records.heads import read_heads
-from archivers.records.receipts import CODEC, Receipts
-from archivers.records.recorded import TIME
+from bucketwise.archivers.binding.deployment import Deployment
+from bucketwise.archivers.binding.records import OWNER
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.format.checkpoint import CheckpointRecord
+from bucketwise.archivers.format.manifest import LastReceipt, Link
+from bucketwise.archivers.records.days import CommitDays
+from bucketwise.archivers.records.deletions import last_receipt
+from bucketwise.archivers.records.faults import reading
+from bucketwise.archivers.records.heads import read_heads
+from bucketwise.archivers.records.receipts import CODEC, Receipts
+from bucketwise.archivers.records.recorded import TIME
 
 Document = dict[str, Any]
 #: Kinds of the receipts of what people decided about an archive, each with a reason.

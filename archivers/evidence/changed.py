@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from archivers.context import ArchiveContext
-from archivers.evidence.impact import rollup_impact
-from buckets.bson.raw import Batch
-from buckets.decoding.decode import decode
-from buckets.sampling.sample import sample
-from config.fingerprint import layout_fingerprint
-from config.policies import LAYOUT_KEYS, Policy
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.evidence.impact import rollup_impact
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.decoding.decode import decode
+from bucketwise.buckets.sampling.sample import sample
+from bucketwise.config.fingerprint import layout_fingerprint
+from bucketwise.config.policies import LAYOUT_KEYS, Policy
 
 #: What tells of which series, and of which days, a summary is.
 _RULES_OF_SUMMARIES: dict[str, Callable[[Policy], object]] = {

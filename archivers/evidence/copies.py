@@ -15,19 +15,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from bson.objectid import ObjectId
 
-from archivers.context import ArchiveContext
-from archivers.format.archive import OfflineArchive
-from archivers.records.receipts import live_of
-from archivers.versions.history import History, OfflineHistories, OnlineHistories, Version, one_of
-from archivers.writes.delete import name_of, same_id
-from buckets.bson.raw import Batch
-from buckets.decoding.decode import decode
-from buckets.fields.selectors import Selector, selector_query
-from buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, as_ms
-from buckets.models.asked import is_of_series
-from buckets.models.covered import covered_span
-from buckets.models.slots import length_ms
-from config.policies import Policy
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.format.archive import OfflineArchive
+from bucketwise.archivers.records.receipts import live_of
+from bucketwise.archivers.versions.history import History, OfflineHistories, OnlineHistories, Version, one_of
+from bucketwise.archivers.writes.delete import name_of, same_id
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.decoding.decode import decode
+from bucketwise.buckets.fields.selectors import Selector, selector_query
+from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, as_ms
+from bucketwise.buckets.models.asked import is_of_series
+from bucketwise.buckets.models.covered import covered_span
+from bucketwise.buckets.models.slots import length_ms
+from bucketwise.config.policies import Policy
 
 #: Commits that are read for an `_id` whose day is not known.
 MOST_COMMITS = 32

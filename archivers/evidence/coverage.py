@@ -13,19 +13,19 @@ from typing import Literal
 
 import numpy as np
 
-from archivers.context import ArchiveContext
-from archivers.evidence.grid import Counts, Flags, Grid
-from archivers.evidence.inventory import HeldPart, Inventory, InventoryReader
-from archivers.evidence.summary_counts import SummaryCounter
-from archivers.evidence.weighing import Day
-from archivers.format.names import day
-from archivers.moving.archive import check_archive
-from archivers.reading.archived import archived_reader
-from archivers.reading.instant import at_one_instant
-from buckets.fields.selectors import Selector, check_selector
-from buckets.fields.times import DAY_MS, EVER, TimeRange
-from buckets.models.slots import length_ms
-from config.errors import UsageError
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.evidence.grid import Counts, Flags, Grid
+from bucketwise.archivers.evidence.inventory import HeldPart, Inventory, InventoryReader
+from bucketwise.archivers.evidence.summary_counts import SummaryCounter
+from bucketwise.archivers.evidence.weighing import Day
+from bucketwise.archivers.format.names import day
+from bucketwise.archivers.moving.archive import check_archive
+from bucketwise.archivers.reading.archived import archived_reader
+from bucketwise.archivers.reading.instant import at_one_instant
+from bucketwise.buckets.fields.selectors import Selector, check_selector
+from bucketwise.buckets.fields.times import DAY_MS, EVER, TimeRange
+from bucketwise.buckets.models.slots import length_ms
+from bucketwise.config.errors import UsageError
 
 State = Literal["live", "archived", "both", "online", "summarised", "expired", "gap"]
 #: Rows of one answer, at most.

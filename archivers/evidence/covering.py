@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pymongo
 from pymongo.errors import PyMongoError
 
-from archivers.context import ArchiveContext
-from archivers.writes.held import may_cover
-from buckets.fields.selectors import selector_query
-from buckets.source import Source
-from config.errors import HaltedError
-from rollups.calendar.levels import levels_of
-from rollups.holds import Hold
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.writes.held import may_cover
+from bucketwise.buckets.fields.selectors import selector_query
+from bucketwise.buckets.source import Source
+from bucketwise.config.errors import HaltedError
+from bucketwise.rollups.calendar.levels import levels_of
+from bucketwise.rollups.holds import Hold
 
 #: Seconds after which it is not looked for any further.
 _PATIENCE_S = 20

@@ -13,23 +13,23 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from archivers.context import ArchiveContext
-from archivers.format.archive import OfflineArchive
-from archivers.format.manifest import Manifest
-from archivers.format.names import day
-from archivers.moving.archive import check_archive
-from archivers.reading.offline import OfflineReader
-from archivers.reading.reader import ArchivedReader
-from archivers.records.days import CommitDays
-from archivers.records.receipts import commit_of
-from archivers.restoring.put import existing_in, put_measurements, repeated
-from archivers.upkeep import recompute
-from archivers.writes.delete import chunks
-from archivers.writes.inserts import insert_raw
-from buckets.bson.raw import Batch
-from buckets.fields.times import DAY_MS, as_ms
-from config.errors import HaltedError
-from rollups.calendar.windows import HIGHEST, LOWEST
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.format.archive import OfflineArchive
+from bucketwise.archivers.format.manifest import Manifest
+from bucketwise.archivers.format.names import day
+from bucketwise.archivers.moving.archive import check_archive
+from bucketwise.archivers.reading.offline import OfflineReader
+from bucketwise.archivers.reading.reader import ArchivedReader
+from bucketwise.archivers.records.days import CommitDays
+from bucketwise.archivers.records.receipts import commit_of
+from bucketwise.archivers.restoring.put import existing_in, put_measurements, repeated
+from bucketwise.archivers.upkeep import recompute
+from bucketwise.archivers.writes.delete import chunks
+from bucketwise.archivers.writes.inserts import insert_raw
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.fields.times import DAY_MS, as_ms
+from bucketwise.config.errors import HaltedError
+from bucketwise.rollups.calendar.windows import HIGHEST, LOWEST
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 

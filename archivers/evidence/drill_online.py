@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from archivers.context import ArchiveContext
-from archivers.evidence.drill import DrilledDay, equal_buckets, sample, summaries_that_differ
-from archivers.moving.archive import check_archive
-from archivers.reading.online import OnlineReader
-from archivers.records.copies import CopyReceipts
-from archivers.records.drills import DrilledDays
-from archivers.writes.online import archived_source
-from buckets.decoding.decode import decode
-from buckets.fields.times import DAY_MS
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.evidence.drill import DrilledDay, equal_buckets, sample, summaries_that_differ
+from bucketwise.archivers.moving.archive import check_archive
+from bucketwise.archivers.reading.online import OnlineReader
+from bucketwise.archivers.records.copies import CopyReceipts
+from bucketwise.archivers.records.drills import DrilledDays
+from bucketwise.archivers.writes.online import archived_source
+from bucketwise.buckets.decoding.decode import decode
+from bucketwise.buckets.fields.times import DAY_MS
 
 
 def drill(context: ArchiveContext, days: int, seed: int) -> list[DrilledDay]:

@@ -7,25 +7,25 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from archivers.context import ArchiveContext
-from archivers.evidence.copies import BucketFinder, FoundBucket, Searched
-from archivers.evidence.coverage import CoverageQuery, coverage
-from archivers.evidence.fate import End, Facts, Fate, Windows, fate
-from archivers.evidence.history import BucketHistory, Event
-from archivers.expiring.rule import RetentionRule
-from archivers.moving.archive import check_archive
-from archivers.writes.delete import units
-from archivers.writes.held import covered
-from buckets.bson.raw import Batch
-from buckets.columns import Series
-from buckets.decoding.decode import Decoded, decode
-from buckets.fields.selectors import Selector, check_selector
-from buckets.fields.times import DAY_MS, TimeRange, as_date, as_ms
-from buckets.models.covered import covered_span
-from config.policies import Policy
-from rollups.calendar.due import settled_at
-from rollups.calendar.windows import HOUR
-from rollups.holds import Hold, Holds
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.evidence.copies import BucketFinder, FoundBucket, Searched
+from bucketwise.archivers.evidence.coverage import CoverageQuery, coverage
+from bucketwise.archivers.evidence.fate import End, Facts, Fate, Windows, fate
+from bucketwise.archivers.evidence.history import BucketHistory, Event
+from bucketwise.archivers.expiring.rule import RetentionRule
+from bucketwise.archivers.moving.archive import check_archive
+from bucketwise.archivers.writes.delete import units
+from bucketwise.archivers.writes.held import covered
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.columns import Series
+from bucketwise.buckets.decoding.decode import Decoded, decode
+from bucketwise.buckets.fields.selectors import Selector, check_selector
+from bucketwise.buckets.fields.times import DAY_MS, TimeRange, as_date, as_ms
+from bucketwise.buckets.models.covered import covered_span
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.calendar.due import settled_at
+from bucketwise.rollups.calendar.windows import HOUR
+from bucketwise.rollups.holds import Hold, Holds
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
-from archivers.records.pins import Pin
-from buckets.columns import Quarantined
-from buckets.fields.times import as_date, as_ms
-from buckets.models import timeseries
-from config.durations import format_duration
-from config.policies import Archive, Policy
-from rollups.holds import Hold
+from bucketwise.archivers.records.pins import Pin
+from bucketwise.buckets.columns import Quarantined
+from bucketwise.buckets.fields.times import as_date, as_ms
+from bucketwise.buckets.models import timeseries
+from bucketwise.config.durations import format_duration
+from bucketwise.config.policies import Archive, Policy
+from bucketwise.rollups.holds import Hold
 
 BucketState = Literal["live", "both", "archived", "online", "quarantined", "unknown"]
 #: `archive`: it is copied, and deleted at once or after its grace; `delete`: it goes, and its copy stays;

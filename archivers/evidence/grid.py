@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from buckets.bson.raw import Batch
-from buckets.columns import Columns
-from buckets.decoding.decode import Decoded
-from buckets.fields.selectors import Selector, selected
-from buckets.fields.times import DAY_MS
-from config.policies import Policy
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.columns import Columns
+from bucketwise.buckets.decoding.decode import Decoded
+from bucketwise.buckets.fields.selectors import Selector, selected
+from bucketwise.buckets.fields.times import DAY_MS
+from bucketwise.config.policies import Policy
 
 Counts = NDArray[np.int64]
 Flags = NDArray[np.bool_]

@@ -6,18 +6,18 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Literal, NamedTuple
 
-from archivers.context import ArchiveContext
-from archivers.evidence.copies import Copy, FoundBucket
-from archivers.format.manifest import Manifest, Origin
-from archivers.records.deletions import KEPT, unpacked_names
-from archivers.records.heads import link_of
-from archivers.records.pins import Pin
-from archivers.records.receipt_files import numbered_for
-from archivers.records.receipts import CODEC, commit_of
-from archivers.writes.delete import same_id
-from buckets.bson.raw import TOLERANT, as_queried, without_uuid
-from buckets.fields.times import as_date, as_ms
-from rollups.rolling import quarantine
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.evidence.copies import Copy, FoundBucket
+from bucketwise.archivers.format.manifest import Manifest, Origin
+from bucketwise.archivers.records.deletions import KEPT, unpacked_names
+from bucketwise.archivers.records.heads import link_of
+from bucketwise.archivers.records.pins import Pin
+from bucketwise.archivers.records.receipt_files import numbered_for
+from bucketwise.archivers.records.receipts import CODEC, commit_of
+from bucketwise.archivers.writes.delete import same_id
+from bucketwise.buckets.bson.raw import TOLERANT, as_queried, without_uuid
+from bucketwise.buckets.fields.times import as_date, as_ms
+from bucketwise.rollups.rolling import quarantine
 
 What = Literal["quarantined", "copied", "merged", "rewritten", "deleted", "pinned"]
 

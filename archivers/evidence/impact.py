@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 from bson.datetime_ms import DatetimeMS
 
-from archivers.context import ArchiveContext
-from archivers.reading.archived import archived_reader
-from config.fingerprint import fingerprint
-from config.policies import LevelName, Policy
-from rollups.calendar.levels import Level, base_levels, levels_of, sources_of
-from rollups.summaries.targets import target
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.reading.archived import archived_reader
+from bucketwise.config.fingerprint import fingerprint
+from bucketwise.config.policies import LevelName, Policy
+from bucketwise.rollups.calendar.levels import Level, base_levels, levels_of, sources_of
+from bucketwise.rollups.summaries.targets import target
 
 
 @dataclass(frozen=True)

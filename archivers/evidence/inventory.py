@@ -11,24 +11,24 @@ from typing import Any, NamedTuple
 import numpy as np
 from pymongo.client_session import ClientSession
 
-from archivers.context import ArchiveContext
-from archivers.evidence.grid import Counts, Grid, Tally
-from archivers.evidence.summary_counts import SummaryCounter, SummaryCounts
-from archivers.expiring.online import tombstones_of
-from archivers.expiring.rule import RetentionRule
-from archivers.format.archive import OfflineArchive
-from archivers.format.manifest import Manifest, Part
-from archivers.reading.archived import archived_reader
-from archivers.records.receipts import live_of
-from archivers.records.registry import Registry
-from buckets.bson.raw import Batch
-from buckets.decoding.decode import Decoded, decode
-from buckets.fields.selectors import Selector, selector_query
-from buckets.fields.times import as_ms
-from buckets.models.asked import is_of_series
-from buckets.models.covered import covered_span
-from buckets.source import Source
-from rollups.holds import Holds
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.evidence.grid import Counts, Grid, Tally
+from bucketwise.archivers.evidence.summary_counts import SummaryCounter, SummaryCounts
+from bucketwise.archivers.expiring.online import tombstones_of
+from bucketwise.archivers.expiring.rule import RetentionRule
+from bucketwise.archivers.format.archive import OfflineArchive
+from bucketwise.archivers.format.manifest import Manifest, Part
+from bucketwise.archivers.reading.archived import archived_reader
+from bucketwise.archivers.records.receipts import live_of
+from bucketwise.archivers.records.registry import Registry
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.decoding.decode import Decoded, decode
+from bucketwise.buckets.fields.selectors import Selector, selector_query
+from bucketwise.buckets.fields.times import as_ms
+from bucketwise.buckets.models.asked import is_of_series
+from bucketwise.buckets.models.covered import covered_span
+from bucketwise.buckets.source import Source
+from bucketwise.rollups.holds import Holds
 
 
 class HeldPart(NamedTuple):

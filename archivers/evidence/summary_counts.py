@@ -11,14 +11,14 @@ from bson.datetime_ms import DatetimeMS
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 
-from archivers.evidence.grid import Counts, Flags, Grid, Span
-from buckets.fields.selectors import Selector, selects, summary_query
-from buckets.fields.times import DAY_MS
-from rollups import progress
-from rollups.calendar.levels import Level, levels_of
-from rollups.calendar.windows import HIGHEST, LOWEST
-from rollups.context import RunContext
-from rollups.summaries import documents
+from bucketwise.archivers.evidence.grid import Counts, Flags, Grid, Span
+from bucketwise.buckets.fields.selectors import Selector, selects, summary_query
+from bucketwise.buckets.fields.times import DAY_MS
+from bucketwise.rollups import progress
+from bucketwise.rollups.calendar.levels import Level, levels_of
+from bucketwise.rollups.calendar.windows import HIGHEST, LOWEST
+from bucketwise.rollups.context import RunContext
+from bucketwise.rollups.summaries import documents
 
 Document = dict[str, Any]
 _UNSET = 2**62

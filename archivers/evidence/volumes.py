@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 from pymongo.database import Database
 
-from archivers.context import ArchiveContext
-from archivers.evidence.coverage import Row, State
-from archivers.evidence.summary_counts import SUMMARIES
-from archivers.format.names import day
-from archivers.records.receipt_files import chained
-from config.policies import Policy
-from rollups.calendar.levels import levels_of
-from rollups.summaries import documents
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.evidence.coverage import Row, State
+from bucketwise.archivers.evidence.summary_counts import SUMMARIES
+from bucketwise.archivers.format.names import day
+from bucketwise.archivers.records.receipt_files import chained
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.calendar.levels import levels_of
+from bucketwise.rollups.summaries import documents
 
 Document = dict[str, Any]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from archivers.evidence.grid import Counts, Flags
+from bucketwise.archivers.evidence.grid import Counts, Flags
 
 
 @dataclass(frozen=True)

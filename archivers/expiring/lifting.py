@@ -7,12 +7,12 @@ from typing import Any
 
 from pymongo.client_session import ClientSession
 
-from archivers.context import ArchiveContext
-from archivers.expiring.rule import lifted
-from archivers.expiring.sealed import record_lifted
-from archivers.records.receipts import TOMBSTONE
-from buckets.fields.times import DAY_MS, EVER, TimeRange
-from rollups.guarded import transaction
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.expiring.rule import lifted
+from bucketwise.archivers.expiring.sealed import record_lifted
+from bucketwise.archivers.records.receipts import TOMBSTONE
+from bucketwise.buckets.fields.times import DAY_MS, EVER, TimeRange
+from bucketwise.rollups.guarded import transaction
 
 Document = dict[str, Any]
 #: Tombstones that one transaction lifts.

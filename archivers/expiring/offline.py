@@ -13,23 +13,23 @@ from typing import Any, Literal
 
 from pymongo.client_session import ClientSession
 
-from archivers.context import ArchiveContext
-from archivers.expiring.report import ExpiryReport
-from archivers.expiring.rule import RetentionRule
-from archivers.expiring.sealed import check_tombstone, record_placed
-from archivers.format.archive import OfflineArchive
-from archivers.format.manifest import Manifest
-from archivers.format.writing import Maker
-from archivers.records.faults import record_fault
-from archivers.records.heads import with_replaced
-from archivers.records.receipts import commit_of
-from archivers.recovering.commits import CommitRegistry
-from archivers.run import ArchiveRun
-from archivers.writes.held import may_cover
-from buckets.fields.times import DAY_MS, as_date, as_ms
-from rollups.guarded import transaction
-from rollups.holds import Holds
-from rollups.progress import note_ended
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.expiring.report import ExpiryReport
+from bucketwise.archivers.expiring.rule import RetentionRule
+from bucketwise.archivers.expiring.sealed import check_tombstone, record_placed
+from bucketwise.archivers.format.archive import OfflineArchive
+from bucketwise.archivers.format.manifest import Manifest
+from bucketwise.archivers.format.writing import Maker
+from bucketwise.archivers.records.faults import record_fault
+from bucketwise.archivers.records.heads import with_replaced
+from bucketwise.archivers.records.receipts import commit_of
+from bucketwise.archivers.recovering.commits import CommitRegistry
+from bucketwise.archivers.run import ArchiveRun
+from bucketwise.archivers.writes.held import may_cover
+from bucketwise.buckets.fields.times import DAY_MS, as_date, as_ms
+from bucketwise.rollups.guarded import transaction
+from bucketwise.rollups.holds import Holds
+from bucketwise.rollups.progress import note_ended
 
 Document = dict[str, Any]
 #: Commits that get tombstones in one transaction; and the most commits with live originals that are counted.

@@ -20,25 +20,25 @@ from numpy.typing import NDArray
 from pymongo import UpdateOne
 from pymongo.client_session import ClientSession
 
-from archivers.context import ArchiveContext
-from archivers.expiring.report import ExpiryReport
-from archivers.expiring.rule import RetentionRule
-from archivers.expiring.sealed import check_tombstone, record_placed
-from archivers.records.deletions import packed_ids
-from archivers.records.online_heads import OnlineHeads
-from archivers.records.receipts import CODEC, MERGING, TOMBSTONE, Receipts
-from archivers.versions.kept import KeptVersions
-from archivers.writes.delete import chunks, same_id
-from archivers.writes.held import covered
-from archivers.writes.online import archive_collections, archived_source
-from buckets.bson.queries import ids_query
-from buckets.bson.raw import LOSSLESS, Batch
-from buckets.decoding.decode import decode
-from buckets.fields.times import DAY_MS, FIRST_MS, as_date
-from buckets.source import Source
-from rollups.guarded import transaction
-from rollups.holds import Hold, Holds
-from rollups.progress import note_ended
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.expiring.report import ExpiryReport
+from bucketwise.archivers.expiring.rule import RetentionRule
+from bucketwise.archivers.expiring.sealed import check_tombstone, record_placed
+from bucketwise.archivers.records.deletions import packed_ids
+from bucketwise.archivers.records.online_heads import OnlineHeads
+from bucketwise.archivers.records.receipts import CODEC, MERGING, TOMBSTONE, Receipts
+from bucketwise.archivers.versions.kept import KeptVersions
+from bucketwise.archivers.writes.delete import chunks, same_id
+from bucketwise.archivers.writes.held import covered
+from bucketwise.archivers.writes.online import archive_collections, archived_source
+from bucketwise.buckets.bson.queries import ids_query
+from bucketwise.buckets.bson.raw import LOSSLESS, Batch
+from bucketwise.buckets.decoding.decode import decode
+from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, as_date
+from bucketwise.buckets.source import Source
+from bucketwise.rollups.guarded import transaction
+from bucketwise.rollups.holds import Hold, Holds
+from bucketwise.rollups.progress import note_ended
 
 Document = dict[str, Any]
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from buckets.fields.times import DAY_MS, as_date, as_ms
-from config.durations import format_duration
-from config.policies import Policy
-from rollups.summaries.tombstones import LIFTED_FOR
+from bucketwise.buckets.fields.times import DAY_MS, as_date, as_ms
+from bucketwise.config.durations import format_duration
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.summaries.tombstones import LIFTED_FOR
 
 #: `none`: there is no tombstone, or one that no longer counts.
 Stage = Literal["none", "standing", "due", "lifted"]

@@ -10,12 +10,12 @@ from typing import Any
 
 from pymongo.client_session import ClientSession
 
-from archivers.format.keys import Keys
-from archivers.format.manifest import DamagedError
-from archivers.records.deletions import Deletions
-from archivers.records.faults import reading, record_fault
-from archivers.records.receipts import CODEC, Receipts
-from archivers.records.replacements import sealed_receipt
+from bucketwise.archivers.format.keys import Keys
+from bucketwise.archivers.format.manifest import DamagedError
+from bucketwise.archivers.records.deletions import Deletions
+from bucketwise.archivers.records.faults import reading, record_fault
+from bucketwise.archivers.records.receipts import CODEC, Receipts
+from bucketwise.archivers.records.replacements import sealed_receipt
 
 Document = dict[str, Any]
 PLACED, LIFTED = "tombstones", "undelete"

@@ -15,27 +15,27 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from archivers.format import parquet
-from archivers.format.chain import ChainPosition
-from archivers.format.commit_index import ArchivedCommits
-from archivers.format.manifest import DamagedError, Manifest, Part
-from archivers.format.names import (
+from bucketwise.archivers.format import parquet
+from bucketwise.archivers.format.chain import ChainPosition
+from bucketwise.archivers.format.commit_index import ArchivedCommits
+from bucketwise.archivers.format.manifest import DamagedError, Manifest, Part
+from bucketwise.archivers.format.names import (
     Commit,
     CommitName,
     commit_of_file,
     superseded_key,
 )
-from archivers.format.parts import check_file, decoding, fetch
-from archivers.format.recent import Recent, section_key
-from archivers.format.rows import RowFilter, read_rows
-from archivers.format.writing import NOTHING, CommitWriter, Maker, Replaced, Written
-from buckets.bson.raw import Batch
-from buckets.columns import Series, joined
-from buckets.decoding.decode import BucketSet
-from buckets.packing.pack import PackedGroup, Rows
-from buckets.packing.unpack import Readings, unpack, unpacks_to
-from config.errors import HaltedError
-from config.policies import Policy
+from bucketwise.archivers.format.parts import check_file, decoding, fetch
+from bucketwise.archivers.format.recent import Recent, section_key
+from bucketwise.archivers.format.rows import RowFilter, read_rows
+from bucketwise.archivers.format.writing import NOTHING, CommitWriter, Maker, Replaced, Written
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.columns import Series, joined
+from bucketwise.buckets.decoding.decode import BucketSet
+from bucketwise.buckets.packing.pack import PackedGroup, Rows
+from bucketwise.buckets.packing.unpack import Readings, unpack, unpacks_to
+from bucketwise.config.errors import HaltedError
+from bucketwise.config.policies import Policy
 
 #: Positions of buckets in a commit, ascending.
 Positions = NDArray[np.int64]

@@ -9,9 +9,9 @@ import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple, NoReturn, TypeVar
 
-from archivers.format.checkpoint import Checkpoint
-from archivers.format.keys import Keys
-from archivers.format.manifest import (
+from bucketwise.archivers.format.checkpoint import Checkpoint
+from bucketwise.archivers.format.keys import Keys
+from bucketwise.archivers.format.manifest import (
     DamagedError,
     LastReceipt,
     Link,
@@ -19,10 +19,10 @@ from archivers.format.manifest import (
     read_link,
     read_manifest,
 )
-from archivers.format.names import Commit, commit_at, link_key, links, manifest_key
-from archivers.format.seals import encoded, sealed, signed
-from archivers.stores.base import AlreadyExists, Corrupt, NotFound, ObjectStore
-from config.errors import HaltedError
+from bucketwise.archivers.format.names import Commit, commit_at, link_key, links, manifest_key
+from bucketwise.archivers.format.seals import encoded, sealed, signed
+from bucketwise.archivers.stores.base import AlreadyExists, Corrupt, NotFound, ObjectStore
+from bucketwise.config.errors import HaltedError
 
 #: Manifests that are cached: some kilobytes each.
 _KEPT = 500

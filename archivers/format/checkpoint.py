@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from archivers.format.keys import Keys
-from archivers.format.manifest import SCHEMA_VERSION, DamagedError, LastReceipt, Link
-from archivers.format.names import checkpoint_key
-from archivers.format.seals import UNSEALED, seal_of
-from archivers.stores.base import Corrupt, NotFound, ObjectStore
+from bucketwise.archivers.format.keys import Keys
+from bucketwise.archivers.format.manifest import SCHEMA_VERSION, DamagedError, LastReceipt, Link
+from bucketwise.archivers.format.names import checkpoint_key
+from bucketwise.archivers.format.seals import UNSEALED, seal_of
+from bucketwise.archivers.stores.base import Corrupt, NotFound, ObjectStore
 
 _REMEDY = (
     "Find out what happened to it, and remove the file if it is there: the next run goes through the whole "

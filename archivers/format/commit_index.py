@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NoReturn, Protocol, Self
 
-from archivers.format.chain import Chain
-from archivers.format.keys import Keys
-from archivers.format.manifest import DamagedError, Manifest
-from archivers.format.names import Commit, commits, day, manifest_key
-from archivers.stores.base import NotFound, ObjectStore
-from buckets.fields.times import DAY_MS, as_ms
-from config.policies import Policy
+from bucketwise.archivers.format.chain import Chain
+from bucketwise.archivers.format.keys import Keys
+from bucketwise.archivers.format.manifest import DamagedError, Manifest
+from bucketwise.archivers.format.names import Commit, commits, day, manifest_key
+from bucketwise.archivers.stores.base import NotFound, ObjectStore
+from bucketwise.buckets.fields.times import DAY_MS, as_ms
+from bucketwise.config.policies import Policy
 
 
 class CommitIndex(Protocol):

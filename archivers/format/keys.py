@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 
-from archivers.format.manifest import DamagedError
-from config.tables import Store
+from bucketwise.archivers.format.manifest import DamagedError
+from bucketwise.config.tables import Store
 
 
 class Keys:

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from archivers.format.names import (
+from bucketwise.archivers.format.names import (
     COMMIT,
     DIGITS,
     EPOCH,
@@ -31,13 +31,13 @@ from archivers.format.names import (
     parse_commit,
     part_key,
 )
-from archivers.format.seals import UNSEALED, seal_of
-from archivers.format.series import HeldSeries
-from archivers.stores.base import Corrupt, ObjectStore
-from buckets.fields.selectors import Selector
-from buckets.fields.times import as_ms
-from config.errors import HaltedError
-from config.policies import LAYOUT_KEYS, Policy
+from bucketwise.archivers.format.seals import UNSEALED, seal_of
+from bucketwise.archivers.format.series import HeldSeries
+from bucketwise.archivers.stores.base import Corrupt, ObjectStore
+from bucketwise.buckets.fields.selectors import Selector
+from bucketwise.buckets.fields.times import as_ms
+from bucketwise.config.errors import HaltedError
+from bucketwise.config.policies import LAYOUT_KEYS, Policy
 
 
 class DamagedError(HaltedError):

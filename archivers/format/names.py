@@ -25,8 +25,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 
-from archivers.stores.base import ObjectStore
-from buckets.fields.times import as_date
+from bucketwise.archivers.stores.base import ObjectStore
+from bucketwise.buckets.fields.times import as_date
 
 #: 1970-01-01.
 EPOCH = date(1970, 1, 1).toordinal()

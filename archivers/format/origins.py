@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from archivers.format.manifest import Manifest
+from bucketwise.archivers.format.manifest import Manifest
 
 #: The number of the commit in the chain, and its fence.
 First = tuple[int, int]

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from buckets.columns import Series
-from buckets.fields.selectors import series_text
-from buckets.packing.pack import PackedGroup, Rows
+from bucketwise.buckets.columns import Series
+from bucketwise.buckets.fields.selectors import series_text
+from bucketwise.buckets.packing.pack import PackedGroup, Rows
 
 #: Options that decide on the bytes of a file, besides pyarrow's release and the contents.
 WRITTEN_BY = f"pyarrow {pa.__version__} and numpy {np.__version__}"

@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from archivers.format import parquet
-from archivers.format.manifest import DamagedError, Part, StoredFile
-from archivers.format.names import day
-from archivers.stores.base import Corrupt, NotFound, ObjectStore
-from buckets.fields.times import DAY_MS, as_date
-from buckets.packing.pack import Packed
+from bucketwise.archivers.format import parquet
+from bucketwise.archivers.format.manifest import DamagedError, Part, StoredFile
+from bucketwise.archivers.format.names import day
+from bucketwise.archivers.stores.base import Corrupt, NotFound, ObjectStore
+from bucketwise.buckets.fields.times import DAY_MS, as_date
+from bucketwise.buckets.packing.pack import Packed
 
 
 def write_parts(

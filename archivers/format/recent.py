@@ -7,8 +7,8 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Generic, TypeVar
 
-from archivers.format.manifest import Section
-from buckets.bson.raw import Batch
+from bucketwise.archivers.format.manifest import Section
+from bucketwise.buckets.bson.raw import Batch
 
 #: Bytes of buckets that are cached, besides those of the last section.
 _MOST_BUCKETS = 8_000_000

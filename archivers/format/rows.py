@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from archivers.format.parquet import as_ms, as_read, column_name
-from buckets.columns import Series
-from buckets.fields.selectors import Selector, series_text
-from buckets.packing.pack import Rows
+from bucketwise.archivers.format.parquet import as_ms, as_read, column_name
+from bucketwise.buckets.columns import Series
+from bucketwise.buckets.fields.selectors import Selector, series_text
+from bucketwise.buckets.packing.pack import Rows
 
 
 class RowFilter(NamedTuple):

@@ -16,8 +16,8 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from buckets.columns import Series
-from buckets.fields.selectors import Selector, series_text
+from bucketwise.buckets.columns import Series
+from bucketwise.buckets.fields.selectors import Selector, series_text
 
 #: With ten bits a key, one in a hundred other keys passes. As base64, 1,536 bytes are 2 kB.
 _BITS_A_KEY, _LEAST_BYTES, _MOST_BYTES = 10, 16, 1536

@@ -10,16 +10,16 @@ from datetime import datetime
 from functools import partial
 from typing import NamedTuple, Self
 
-from archivers.format import parquet
-from archivers.format.manifest import Manifest, Origin, Part, Section, StoredFile, layout_of
-from archivers.format.names import buckets_key, commit_name, part_key
-from archivers.format.parts import stored, write_parts
-from archivers.format.series import HeldSeries
-from archivers.stores.base import ObjectStore
-from buckets.bson.raw import Batch
-from buckets.decoding.decode import BucketSet
-from buckets.fields.times import as_date, as_ms
-from buckets.packing.pack import Packed, pack
+from bucketwise.archivers.format import parquet
+from bucketwise.archivers.format.manifest import Manifest, Origin, Part, Section, StoredFile, layout_of
+from bucketwise.archivers.format.names import buckets_key, commit_name, part_key
+from bucketwise.archivers.format.parts import stored, write_parts
+from bucketwise.archivers.format.series import HeldSeries
+from bucketwise.archivers.stores.base import ObjectStore
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.decoding.decode import BucketSet
+from bucketwise.buckets.fields.times import as_date, as_ms
+from bucketwise.buckets.packing.pack import Packed, pack
 
 
 class Maker(NamedTuple):

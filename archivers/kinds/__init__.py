@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from archivers.context import ArchiveContext
-from archivers.kinds.archive import Archive
-from archivers.kinds.none import NoArchive
-from archivers.kinds.offline import Offline
-from archivers.kinds.online import Online
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.kinds.archive import Archive
+from bucketwise.archivers.kinds.none import NoArchive
+from bucketwise.archivers.kinds.offline import Offline
+from bucketwise.archivers.kinds.online import Online
 
 
 def archive_of(context: ArchiveContext) -> Archive:

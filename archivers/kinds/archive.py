@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
-from archivers.compacting.compact import CompactOptions, CompactReport
-from archivers.evidence.drill import DrilledDay
-from archivers.expiring.report import ExpiryReport
-from archivers.moving.archive import ArchiveOptions
-from archivers.report import ArchiveReport
-from archivers.restoring.options import RestoreOptions
-from archivers.restoring.settle import RestoreReport
-from archivers.verifying.report import IntactPiece, Piece, VerifiedRecords, VerifyReport
-from buckets.fields.times import EVER, TimeRange
+from bucketwise.archivers.compacting.compact import CompactOptions, CompactReport
+from bucketwise.archivers.evidence.drill import DrilledDay
+from bucketwise.archivers.expiring.report import ExpiryReport
+from bucketwise.archivers.moving.archive import ArchiveOptions
+from bucketwise.archivers.report import ArchiveReport
+from bucketwise.archivers.restoring.options import RestoreOptions
+from bucketwise.archivers.restoring.settle import RestoreReport
+from bucketwise.archivers.verifying.report import IntactPiece, Piece, VerifiedRecords, VerifyReport
+from bucketwise.buckets.fields.times import EVER, TimeRange
 
 
 class Archive(Protocol):

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from archivers.compacting.compact import CompactOptions, CompactReport
-from archivers.context import ArchiveContext
-from archivers.evidence.drill import DrilledDay
-from archivers.expiring.report import ExpiryReport
-from archivers.moving.archive import ArchiveOptions, check_kind
-from archivers.report import ArchiveReport
-from archivers.restoring.options import RestoreOptions, check_request
-from archivers.restoring.settle import RestoreReport
-from archivers.verifying.receipts import verify_receipts
-from archivers.verifying.report import IntactPiece, Piece, VerifiedRecords, VerifyReport
-from buckets.fields.times import EVER, TimeRange
+from bucketwise.archivers.compacting.compact import CompactOptions, CompactReport
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.evidence.drill import DrilledDay
+from bucketwise.archivers.expiring.report import ExpiryReport
+from bucketwise.archivers.moving.archive import ArchiveOptions, check_kind
+from bucketwise.archivers.report import ArchiveReport
+from bucketwise.archivers.restoring.options import RestoreOptions, check_request
+from bucketwise.archivers.restoring.settle import RestoreReport
+from bucketwise.archivers.verifying.receipts import verify_receipts
+from bucketwise.archivers.verifying.report import IntactPiece, Piece, VerifiedRecords, VerifyReport
+from bucketwise.buckets.fields.times import EVER, TimeRange
 
 
 @dataclass(frozen=True)

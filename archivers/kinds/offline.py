@@ -6,27 +6,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from archivers.compacting.compact import CompactOptions, CompactReport, compact, plan_compaction
-from archivers.context import ArchiveContext
-from archivers.evidence.drill import DrilledDay, drill
-from archivers.expiring.offline import OfflineExpiry
-from archivers.expiring.report import ExpiryReport
-from archivers.expiring.rule import RetentionRule
-from archivers.format.archive import OfflineArchive
-from archivers.format.names import Commit
-from archivers.moving.archive import ArchiveOptions, archive, plan_archive, recover
-from archivers.moving.dry_run import OfflineDryRun
-from archivers.moving.offline import OfflineRun
-from archivers.records.days import CommitDays
-from archivers.recovering.adoption import verify_forgotten
-from archivers.report import ArchiveReport
-from archivers.restoring.offline import OfflineCopies
-from archivers.restoring.options import RestoreOptions
-from archivers.restoring.restore import restore
-from archivers.restoring.settle import RestoreReport
-from archivers.verifying.offline import verify, verify_commits, verify_records
-from archivers.verifying.report import IntactPiece, Piece, VerifiedRecords, VerifyReport
-from buckets.fields.times import EVER, TimeRange
+from bucketwise.archivers.compacting.compact import CompactOptions, CompactReport, compact, plan_compaction
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.evidence.drill import DrilledDay, drill
+from bucketwise.archivers.expiring.offline import OfflineExpiry
+from bucketwise.archivers.expiring.report import ExpiryReport
+from bucketwise.archivers.expiring.rule import RetentionRule
+from bucketwise.archivers.format.archive import OfflineArchive
+from bucketwise.archivers.format.names import Commit
+from bucketwise.archivers.moving.archive import ArchiveOptions, archive, plan_archive, recover
+from bucketwise.archivers.moving.dry_run import OfflineDryRun
+from bucketwise.archivers.moving.offline import OfflineRun
+from bucketwise.archivers.records.days import CommitDays
+from bucketwise.archivers.recovering.adoption import verify_forgotten
+from bucketwise.archivers.report import ArchiveReport
+from bucketwise.archivers.restoring.offline import OfflineCopies
+from bucketwise.archivers.restoring.options import RestoreOptions
+from bucketwise.archivers.restoring.restore import restore
+from bucketwise.archivers.restoring.settle import RestoreReport
+from bucketwise.archivers.verifying.offline import verify, verify_commits, verify_records
+from bucketwise.archivers.verifying.report import IntactPiece, Piece, VerifiedRecords, VerifyReport
+from bucketwise.buckets.fields.times import EVER, TimeRange
 
 
 @dataclass(frozen=True)

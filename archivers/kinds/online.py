@@ -6,34 +6,40 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from archivers.compacting.compact import CompactOptions, CompactReport
-from archivers.context import ArchiveContext
-from archivers.evidence.drill import DrilledDay
-from archivers.evidence.drill_online import drill
-from archivers.expiring.online import OnlineExpiry
-from archivers.expiring.report import ExpiryReport
-from archivers.expiring.rule import RetentionRule
-from archivers.format.names import day, day_number
-from archivers.moving.archive import (
+from bucketwise.archivers.compacting.compact import CompactOptions, CompactReport
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.evidence.drill import DrilledDay
+from bucketwise.archivers.evidence.drill_online import drill
+from bucketwise.archivers.expiring.online import OnlineExpiry
+from bucketwise.archivers.expiring.report import ExpiryReport
+from bucketwise.archivers.expiring.rule import RetentionRule
+from bucketwise.archivers.format.names import day, day_number
+from bucketwise.archivers.moving.archive import (
     ArchiveOptions,
     archive,
     plan_archive,
     recover,
 )
-from archivers.moving.dry_run import OnlineDryRun
-from archivers.moving.online import OnlineRun
-from archivers.records.drills import DrilledDays, days_of
-from archivers.records.online_heads import OnlineHeads
-from archivers.report import ArchiveReport
-from archivers.restoring.online import OnlineCopies
-from archivers.restoring.options import RestoreOptions
-from archivers.restoring.restore import restore
-from archivers.restoring.settle import RestoreReport
-from archivers.verifying.online import verify, verify_beside, verify_heads, verify_range
-from archivers.verifying.report import ArchivedDay, IntactPiece, Piece, VerifiedRecords, VerifyReport
-from archivers.writes.online import archive_collections, archived_source
-from buckets.fields.times import DAY_MS, EVER, TimeRange, as_date
-from buckets.source import Source
+from bucketwise.archivers.moving.dry_run import OnlineDryRun
+from bucketwise.archivers.moving.online import OnlineRun
+from bucketwise.archivers.records.drills import DrilledDays, days_of
+from bucketwise.archivers.records.online_heads import OnlineHeads
+from bucketwise.archivers.report import ArchiveReport
+from bucketwise.archivers.restoring.online import OnlineCopies
+from bucketwise.archivers.restoring.options import RestoreOptions
+from bucketwise.archivers.restoring.restore import restore
+from bucketwise.archivers.restoring.settle import RestoreReport
+from bucketwise.archivers.verifying.online import verify, verify_beside, verify_heads, verify_range
+from bucketwise.archivers.verifying.report import (
+    ArchivedDay,
+    IntactPiece,
+    Piece,
+    VerifiedRecords,
+    VerifyReport,
+)
+from bucketwise.archivers.writes.online import archive_collections, archived_source
+from bucketwise.buckets.fields.times import DAY_MS, EVER, TimeRange, as_date
+from bucketwise.buckets.source import Source
 
 
 @dataclass(frozen=True)

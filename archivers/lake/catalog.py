@@ -18,16 +18,16 @@ from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update.snapshot import ExpireSnapshots
 
-from archivers.format.manifest import Manifest
-from archivers.format.names import lake_prefix
-from archivers.lake import rest, shape
-from archivers.lake.files import ANOTHER, STORE, StoreFiles, location
-from archivers.lake.records import LakeState
-from archivers.lake.report import LakeError
-from archivers.stores.base import NotFound, ObjectStore
-from config.errors import BucketwiseError
-from config.secrets import hide_secrets
-from config.tables import OWN_CATALOG, Lake
+from bucketwise.archivers.format.manifest import Manifest
+from bucketwise.archivers.format.names import lake_prefix
+from bucketwise.archivers.lake import rest, shape
+from bucketwise.archivers.lake.files import ANOTHER, STORE, StoreFiles, location
+from bucketwise.archivers.lake.records import LakeState
+from bucketwise.archivers.lake.report import LakeError
+from bucketwise.archivers.stores.base import NotFound, ObjectStore
+from bucketwise.config.errors import BucketwiseError
+from bucketwise.config.secrets import hide_secrets
+from bucketwise.config.tables import OWN_CATALOG, Lake
 
 #: Snapshots that are kept for readers under way: each lists the parts that stood then.
 SNAPSHOTS = 20

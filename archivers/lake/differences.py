@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from archivers.context import ArchiveContext
-from archivers.format.names import commit_of_file
-from archivers.lake.catalog import LakeTable
-from archivers.lake.files import location
-from archivers.lake.records import LakeRecords
-from archivers.lake.report import LakeDifference, LakeError
-from config.errors import BucketwiseError
-from config.tables import Lake
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.format.names import commit_of_file
+from bucketwise.archivers.lake.catalog import LakeTable
+from bucketwise.archivers.lake.files import location
+from bucketwise.archivers.lake.records import LakeRecords
+from bucketwise.archivers.lake.report import LakeDifference, LakeError
+from bucketwise.config.errors import BucketwiseError
+from bucketwise.config.tables import Lake
 
 _REMEDY = "run `bucketwise lake sync`"
 

@@ -9,8 +9,8 @@ from urllib.parse import unquote
 
 from pyiceberg.io import FileIO, InputFile, OutputFile
 
-from archivers.lake.report import LakeError
-from archivers.stores.base import AlreadyExists, NotFound, ObjectStore
+from bucketwise.archivers.lake.report import LakeError
+from bucketwise.archivers.stores.base import AlreadyExists, NotFound, ObjectStore
 
 #: How to fix a table that is not of this archive.
 ANOTHER = "The table is another archive's: give [lake] another namespace or catalog"

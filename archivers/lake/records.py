@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from pymongo import ASCENDING
 from pymongo.client_session import ClientSession
 
-from archivers.format.names import Commit
-from archivers.records.receipts import HELD, REPLACED, Receipts, commit_of
+from bucketwise.archivers.format.names import Commit
+from bucketwise.archivers.records.receipts import HELD, REPLACED, Receipts, commit_of
 
 Document = dict[str, Any]
 _NAME, _PAGE = "lake", 1000

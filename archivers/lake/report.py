@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from config.errors import BucketwiseError
+from bucketwise.config.errors import BucketwiseError
 
 
 class LakeError(BucketwiseError):

@@ -26,11 +26,11 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from archivers.format.manifest import Manifest, Part
-from archivers.format.names import EPOCH
-from archivers.format.parquet import column_name
-from archivers.lake.report import LakeError
-from buckets.fields.times import as_ms
+from bucketwise.archivers.format.manifest import Manifest, Part
+from bucketwise.archivers.format.names import EPOCH
+from bucketwise.archivers.format.parquet import column_name
+from bucketwise.archivers.lake.report import LakeError
+from bucketwise.buckets.fields.times import as_ms
 
 _TIME = "time"
 _TYPES: dict[str, IcebergType] = {

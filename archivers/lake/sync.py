@@ -13,17 +13,17 @@ from dataclasses import dataclass, field
 from pyiceberg.manifest import DataFile
 from pymongo.client_session import ClientSession
 
-from archivers.context import ArchiveContext
-from archivers.format.archive import OfflineArchive
-from archivers.format.names import Commit
-from archivers.lake.catalog import LakeTable
-from archivers.lake.files import location
-from archivers.lake.records import LakeRecords
-from archivers.lake.report import LakeReport
-from archivers.lake.shape import files_of
-from archivers.records.heads import link_of, read_heads
-from config.tables import Lake
-from rollups.guarded import transaction
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.format.archive import OfflineArchive
+from bucketwise.archivers.format.names import Commit
+from bucketwise.archivers.lake.catalog import LakeTable
+from bucketwise.archivers.lake.files import location
+from bucketwise.archivers.lake.records import LakeRecords
+from bucketwise.archivers.lake.report import LakeReport
+from bucketwise.archivers.lake.shape import files_of
+from bucketwise.archivers.records.heads import link_of, read_heads
+from bucketwise.config.tables import Lake
+from bucketwise.rollups.guarded import transaction
 
 #: Commits that are added to a table at once where all are new to it: the first time.
 _PORTION = 500

@@ -9,20 +9,20 @@ from typing import Any
 
 from pymongo.database import Database
 
-from archivers.context import ArchiveContext, offline_archive
-from archivers.moving.limit import delete_limit
-from archivers.moving.sweep import Sweep
-from archivers.records.heads import check_heads
-from archivers.records.online_heads import OnlineHeads
-from archivers.records.receipts import Receipts
-from archivers.report import ArchiveReport, DeleteLimit
-from archivers.run import Archiver, ArchiveRun, RolledUp, always
-from archivers.stores.base import ObjectStore
-from archivers.tasks import Connections
-from buckets.fields.times import EVER, LAST_MS, TimeRange, as_date, as_text
-from config.durations import format_duration
-from config.errors import BucketwiseError, HaltedError
-from config.policies import Policy
+from bucketwise.archivers.context import ArchiveContext, offline_archive
+from bucketwise.archivers.moving.limit import delete_limit
+from bucketwise.archivers.moving.sweep import Sweep
+from bucketwise.archivers.records.heads import check_heads
+from bucketwise.archivers.records.online_heads import OnlineHeads
+from bucketwise.archivers.records.receipts import Receipts
+from bucketwise.archivers.report import ArchiveReport, DeleteLimit
+from bucketwise.archivers.run import Archiver, ArchiveRun, RolledUp, always
+from bucketwise.archivers.stores.base import ObjectStore
+from bucketwise.archivers.tasks import Connections
+from bucketwise.buckets.fields.times import EVER, LAST_MS, TimeRange, as_date, as_text
+from bucketwise.config.durations import format_duration
+from bucketwise.config.errors import BucketwiseError, HaltedError
+from bucketwise.config.policies import Policy
 
 Document = dict[str, Any]
 

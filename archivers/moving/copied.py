@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from buckets.bson.raw import Batch
+from bucketwise.buckets.bson.raw import Batch
 
 #: Bytes of names that are kept in memory, without a file.
 MOST_IN_MEMORY = 1 << 20

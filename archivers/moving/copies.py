@@ -12,17 +12,17 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
 
-from archivers.context import offline_archive
-from archivers.format.archive import Copied, OfflineArchive
-from archivers.format.manifest import Manifest
-from archivers.format.writing import Maker
-from archivers.tasks import Connections, Executor
-from buckets.bson.raw import Batch
-from buckets.decoding.decode import BucketSet
-from buckets.source import Source
-from config.errors import BucketwiseError, HaltedError
-from config.policies import Policy
-from rollups.tasks import result_of
+from bucketwise.archivers.context import offline_archive
+from bucketwise.archivers.format.archive import Copied, OfflineArchive
+from bucketwise.archivers.format.manifest import Manifest
+from bucketwise.archivers.format.writing import Maker
+from bucketwise.archivers.tasks import Connections, Executor
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.decoding.decode import BucketSet
+from bucketwise.buckets.source import Source
+from bucketwise.config.errors import BucketwiseError, HaltedError
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.tasks import result_of
 
 #: Copies that this process makes while the one before is committed and its buckets are deleted; and one more
 #: once the next is ready. Two at once keep two cores busy; each takes memory.

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from archivers.format.manifest import Manifest
-from archivers.moving.offline import OfflineRun
-from archivers.moving.online import OnlineRun
-from archivers.run import ArchiveRun
-from buckets.decoding.decode import BucketSet
+from bucketwise.archivers.format.manifest import Manifest
+from bucketwise.archivers.moving.offline import OfflineRun
+from bucketwise.archivers.moving.online import OnlineRun
+from bucketwise.archivers.run import ArchiveRun
+from bucketwise.buckets.decoding.decode import BucketSet
 
 
 class _DryRun:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from buckets.bson.raw import Batch
-from buckets.decoding.decode import BucketSet
-from buckets.fields.times import DAY_MS
-from config.tables import USUAL_MEMORY
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.decoding.decode import BucketSet
+from bucketwise.buckets.fields.times import DAY_MS
+from bucketwise.config.tables import USUAL_MEMORY
 
 #: A commit is closed at about this many readings, or bytes of BSON, with the default memory; with twice the
 #: memory, at twice as many. At fewer readings where these take more memory: see `BucketSet.cells`.

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from pymongo import ReplaceOne, UpdateOne
 from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
-from archivers.format.archive import OfflineArchive
-from archivers.format.manifest import Manifest
-from archivers.records.receipts import Document, live_of
-from archivers.run import ArchiveRun
-from archivers.writes.delete import same_id, units
-from buckets.bson.raw import Batch
+from bucketwise.archivers.format.archive import OfflineArchive
+from bucketwise.archivers.format.manifest import Manifest
+from bucketwise.archivers.records.receipts import Document, live_of
+from bucketwise.archivers.run import ArchiveRun
+from bucketwise.archivers.writes.delete import same_id, units
+from bucketwise.buckets.bson.raw import Batch
 
 #: Bytes of the fingerprint of a bucket.
 _SIZE = 16

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
-from archivers.records.receipts import MERGING, live_of
-from archivers.report import DeleteLimit
-from archivers.run import ArchiveRun
-from archivers.writes.delete import MAX_BUCKETS
-from rollups.rolling.quarantine import Quarantine, hash_of
+from bucketwise.archivers.records.receipts import MERGING, live_of
+from bucketwise.archivers.report import DeleteLimit
+from bucketwise.archivers.run import ArchiveRun
+from bucketwise.archivers.writes.delete import MAX_BUCKETS
+from bucketwise.rollups.rolling.quarantine import Quarantine, hash_of
 
 Document = dict[str, Any]
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from archivers.format.archive import OfflineArchive, Positions, SectionBuckets
-from archivers.format.manifest import Manifest
-from archivers.format.origins import First, origin_at
-from archivers.moving.known import KnownCopies
-from archivers.records.receipts import commit_of
-from archivers.run import ArchiveRun
-from archivers.writes.delete import same_id
+from bucketwise.archivers.format.archive import OfflineArchive, Positions, SectionBuckets
+from bucketwise.archivers.format.manifest import Manifest
+from bucketwise.archivers.format.origins import First, origin_at
+from bucketwise.archivers.moving.known import KnownCopies
+from bucketwise.archivers.records.receipts import commit_of
+from bucketwise.archivers.run import ArchiveRun
+from bucketwise.archivers.writes.delete import same_id
 
 Document = dict[str, Any]
 OLDER = "moved in time: a commit that is held back has an older copy, which would count as well"

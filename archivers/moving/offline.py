@@ -9,28 +9,28 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from archivers.format.archive import Positions, SectionBuckets
-from archivers.format.manifest import Manifest
-from archivers.format.names import Commit
-from archivers.format.writing import Maker
-from archivers.moving.copied import CopiedBuckets
-from archivers.moving.copies import Copies
-from archivers.moving.known import KnownCopies
-from archivers.moving.moved import OLDER, OlderCopies
-from archivers.records.receipts import commit_of
-from archivers.recovering.commits import CommitRegistry
-from archivers.recovering.recovery import Recovery
-from archivers.report import NOT_ROLLED_UP
-from archivers.run import ArchiveRun
-from archivers.versions.history import OfflineHistories
-from archivers.versions.superseded import still_live
-from archivers.writes.delete import chunks, same_id, units
-from buckets.bson.raw import Batch
-from buckets.columns import Series
-from buckets.decoding.decode import BucketSet, decode
-from buckets.fields.times import as_ms
-from buckets.models import timeseries
-from config.policies import Policy
+from bucketwise.archivers.format.archive import Positions, SectionBuckets
+from bucketwise.archivers.format.manifest import Manifest
+from bucketwise.archivers.format.names import Commit
+from bucketwise.archivers.format.writing import Maker
+from bucketwise.archivers.moving.copied import CopiedBuckets
+from bucketwise.archivers.moving.copies import Copies
+from bucketwise.archivers.moving.known import KnownCopies
+from bucketwise.archivers.moving.moved import OLDER, OlderCopies
+from bucketwise.archivers.records.receipts import commit_of
+from bucketwise.archivers.recovering.commits import CommitRegistry
+from bucketwise.archivers.recovering.recovery import Recovery
+from bucketwise.archivers.report import NOT_ROLLED_UP
+from bucketwise.archivers.run import ArchiveRun
+from bucketwise.archivers.versions.history import OfflineHistories
+from bucketwise.archivers.versions.superseded import still_live
+from bucketwise.archivers.writes.delete import chunks, same_id, units
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.columns import Series
+from bucketwise.buckets.decoding.decode import BucketSet, decode
+from bucketwise.buckets.fields.times import as_ms
+from bucketwise.buckets.models import timeseries
+from bucketwise.config.policies import Policy
 
 Indices = NDArray[np.int64]
 

@@ -14,23 +14,23 @@ from numpy.typing import NDArray
 from pymongo import ASCENDING, IndexModel
 from pymongo.client_session import ClientSession
 
-from archivers.records.copies import packed_marks, record_gone
-from archivers.records.deletions import KEPT, facts_of_archived
-from archivers.records.online_heads import OnlineHeads
-from archivers.run import ArchiveRun
-from archivers.versions.kept import MAX_BYTES
-from archivers.versions.merging import Merging
-from archivers.writes.delete import MAX_BUCKETS, Outcome, chunks, in_order, same_id, units
-from archivers.writes.inserts import make_packed
-from archivers.writes.online import archive_collections, archived_source, put_copies, take_back
-from buckets.bson.raw import Batch
-from buckets.columns import Quarantined, Series
-from buckets.decoding.decode import BucketSet, decode
-from buckets.fields.selectors import extended_json
-from buckets.models.covered import first_and_last, sample_index
-from buckets.versions.readings import lacks
-from config.errors import HaltedError
-from rollups.guarded import transaction
+from bucketwise.archivers.records.copies import packed_marks, record_gone
+from bucketwise.archivers.records.deletions import KEPT, facts_of_archived
+from bucketwise.archivers.records.online_heads import OnlineHeads
+from bucketwise.archivers.run import ArchiveRun
+from bucketwise.archivers.versions.kept import MAX_BYTES
+from bucketwise.archivers.versions.merging import Merging
+from bucketwise.archivers.writes.delete import MAX_BUCKETS, Outcome, chunks, in_order, same_id, units
+from bucketwise.archivers.writes.inserts import make_packed
+from bucketwise.archivers.writes.online import archive_collections, archived_source, put_copies, take_back
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.columns import Quarantined, Series
+from bucketwise.buckets.decoding.decode import BucketSet, decode
+from bucketwise.buckets.fields.selectors import extended_json
+from bucketwise.buckets.models.covered import first_and_last, sample_index
+from bucketwise.buckets.versions.readings import lacks
+from bucketwise.config.errors import HaltedError
+from bucketwise.rollups.guarded import transaction
 
 
 class OnlineRun:

@@ -7,14 +7,14 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from archivers.records.pins import fingerprint
-from archivers.run import Archiver, ArchiveRun
-from archivers.writes.delete import chunks
-from buckets.bson.raw import Batch
-from buckets.columns import Quarantined
-from buckets.decoding.decode import BucketSet, Decoded, decode
-from buckets.fields.selectors import extended_json
-from rollups.guarded import transaction
+from bucketwise.archivers.records.pins import fingerprint
+from bucketwise.archivers.run import Archiver, ArchiveRun
+from bucketwise.archivers.writes.delete import chunks
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.columns import Quarantined
+from bucketwise.buckets.decoding.decode import BucketSet, Decoded, decode
+from bucketwise.buckets.fields.selectors import extended_json
+from bucketwise.rollups.guarded import transaction
 
 
 class Selection:

@@ -9,19 +9,19 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from archivers.moving.filling import MAX_SPAN_MS, Filling
-from archivers.moving.selection import Selection
-from archivers.moving.valueless import NumericCheck
-from archivers.report import NOT_ROLLED_UP
-from archivers.run import Archiver, ArchiveRun
-from archivers.writes.delete import compare_all, measured
-from buckets.bson.cursor import READ_AHEAD_BYTES
-from buckets.bson.prefetch import prefetch
-from buckets.bson.raw import Batch
-from buckets.decoding.decode import BucketSet, decode
-from buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS
-from buckets.source import Source
-from rollups.context import share_of
+from bucketwise.archivers.moving.filling import MAX_SPAN_MS, Filling
+from bucketwise.archivers.moving.selection import Selection
+from bucketwise.archivers.moving.valueless import NumericCheck
+from bucketwise.archivers.report import NOT_ROLLED_UP
+from bucketwise.archivers.run import Archiver, ArchiveRun
+from bucketwise.archivers.writes.delete import compare_all, measured
+from bucketwise.buckets.bson.cursor import READ_AHEAD_BYTES
+from bucketwise.buckets.bson.prefetch import prefetch
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.decoding.decode import BucketSet, decode
+from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS
+from bucketwise.buckets.source import Source
+from bucketwise.rollups.context import share_of
 
 #: Buckets that are decoded first, to tell how many bytes a reading takes.
 SAMPLED = 100

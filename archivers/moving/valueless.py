@@ -13,14 +13,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from archivers.report import Valueless
-from archivers.run import ArchiveRun
-from buckets.columns import Columns, ValueKind
-from buckets.decoding.decode import BucketSet
-from buckets.fields.times import DAY_MS
-from buckets.models.series import series_key
-from buckets.models.slots import containers
-from rollups.summaries.numeric import NumericHistory
+from bucketwise.archivers.report import Valueless
+from bucketwise.archivers.run import ArchiveRun
+from bucketwise.buckets.columns import Columns, ValueKind
+from bucketwise.buckets.decoding.decode import BucketSet
+from bucketwise.buckets.fields.times import DAY_MS
+from bucketwise.buckets.models.series import series_key
+from bucketwise.buckets.models.slots import containers
+from bucketwise.rollups.summaries.numeric import NumericHistory
 
 Integers = NDArray[np.int64]
 

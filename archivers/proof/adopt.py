@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from pymongo.client_session import ClientSession
 
-from archivers.binding.binding import Adoption
-from archivers.context import ArchiveContext
-from archivers.format.archive import OfflineArchive
-from archivers.kinds import archive_of
-from archivers.moving.archive import check_collections
-from archivers.records.deletions import latest
-from archivers.records.heads import check_heads
-from archivers.records.unregistered import Unregistered, unregistered
-from archivers.verifying.offline import verify_commits
-from config.errors import HaltedError
-from rollups.guarded import transaction
+from bucketwise.archivers.binding.binding import Adoption
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.format.archive import OfflineArchive
+from bucketwise.archivers.kinds import archive_of
+from bucketwise.archivers.moving.archive import check_collections
+from bucketwise.archivers.records.deletions import latest
+from bucketwise.archivers.records.heads import check_heads
+from bucketwise.archivers.records.unregistered import Unregistered, unregistered
+from bucketwise.archivers.verifying.offline import verify_commits
+from bucketwise.config.errors import HaltedError
+from bucketwise.rollups.guarded import transaction
 
 
 def adopt(context: ArchiveContext, reason: str) -> Adoption | None:

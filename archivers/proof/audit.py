@@ -8,32 +8,32 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from hashlib import sha256
 
-from archivers.context import ArchiveContext
-from archivers.expiring.sealed import unfounded_tombstones
-from archivers.format.manifest import DamagedError
-from archivers.format.names import day
-from archivers.kinds import archive_of
-from archivers.moving.archive import ArchiveOptions
-from archivers.proof.findings import Finding, Severity
-from archivers.proof.rotation import Rotation, Sample, rotation_of, sample
-from archivers.reading.archived import archived_reader
-from archivers.reading.reader import ArchivedReader
-from archivers.records.receipts import COLLECTION as RECEIPTS
-from archivers.report import VALUELESS, ArchiveReport
-from archivers.tasks import LocalExecutor
-from archivers.upkeep import recompute
-from archivers.verifying.report import IntactPiece, VerifyReport
-from buckets.columns import Quarantined
-from buckets.fields.selectors import extended_json
-from buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, as_date, as_text
-from config.durations import format_duration
-from config.policies import Policy
-from rollups import ttl
-from rollups.answers.holes import longest_holes
-from rollups.calendar.due import over_before
-from rollups.calendar.levels import Span, levels_of
-from rollups.rolling.expiry import count_overdue
-from rollups.standing import Removed, removed_summaries
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.expiring.sealed import unfounded_tombstones
+from bucketwise.archivers.format.manifest import DamagedError
+from bucketwise.archivers.format.names import day
+from bucketwise.archivers.kinds import archive_of
+from bucketwise.archivers.moving.archive import ArchiveOptions
+from bucketwise.archivers.proof.findings import Finding, Severity
+from bucketwise.archivers.proof.rotation import Rotation, Sample, rotation_of, sample
+from bucketwise.archivers.reading.archived import archived_reader
+from bucketwise.archivers.reading.reader import ArchivedReader
+from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
+from bucketwise.archivers.report import VALUELESS, ArchiveReport
+from bucketwise.archivers.tasks import LocalExecutor
+from bucketwise.archivers.upkeep import recompute
+from bucketwise.archivers.verifying.report import IntactPiece, VerifyReport
+from bucketwise.buckets.columns import Quarantined
+from bucketwise.buckets.fields.selectors import extended_json
+from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, as_date, as_text
+from bucketwise.config.durations import format_duration
+from bucketwise.config.policies import Policy
+from bucketwise.rollups import ttl
+from bucketwise.rollups.answers.holes import longest_holes
+from bucketwise.rollups.calendar.due import over_before
+from bucketwise.rollups.calendar.levels import Span, levels_of
+from bucketwise.rollups.rolling.expiry import count_overdue
+from bucketwise.rollups.standing import Removed, removed_summaries
 
 #: What fell due less than this ago is not overdue: the next run takes it.
 SLACK = timedelta(days=1)

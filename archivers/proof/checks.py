@@ -9,20 +9,20 @@ from typing import Any
 
 from pymongo.database import Database
 
-from archivers.proof.findings import Finding, Severity
-from archivers.proof.misfits import misfits
-from archivers.proof.privileges import Needs, Privileges, needs_of
-from archivers.stores.base import ObjectStore, StoreError, probe_class
-from buckets.bson.cluster import is_sharded, keeps_ids_unique, shard_key
-from buckets.models import timeseries
-from buckets.models.covered import first_and_last
-from buckets.sampling.fit import Fit, fit_of
-from buckets.sampling.sample import has_index, sample
-from buckets.source import Source
-from config.policies import Policy
-from rollups import ttl
-from rollups.calendar.levels import levels_of
-from rollups.changes.reach import may_stream
+from bucketwise.archivers.proof.findings import Finding, Severity
+from bucketwise.archivers.proof.misfits import misfits
+from bucketwise.archivers.proof.privileges import Needs, Privileges, needs_of
+from bucketwise.archivers.stores.base import ObjectStore, StoreError, probe_class
+from bucketwise.buckets.bson.cluster import is_sharded, keeps_ids_unique, shard_key
+from bucketwise.buckets.models import timeseries
+from bucketwise.buckets.models.covered import first_and_last
+from bucketwise.buckets.sampling.fit import Fit, fit_of
+from bucketwise.buckets.sampling.sample import has_index, sample
+from bucketwise.buckets.source import Source
+from bucketwise.config.policies import Policy
+from bucketwise.rollups import ttl
+from bucketwise.rollups.calendar.levels import levels_of
+from bucketwise.rollups.changes.reach import may_stream
 
 OLDEST = (6, 0)
 _LOOKS = ("listCollections", "listIndexes")

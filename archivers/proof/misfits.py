@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from archivers.proof.findings import Finding
-from buckets.columns import ValueKind
-from buckets.fields.selectors import extended_json
-from buckets.sampling.fit import Fit
-from config.policies import Policy
-from config.problems import nearest
+from bucketwise.archivers.proof.findings import Finding
+from bucketwise.buckets.columns import ValueKind
+from bucketwise.buckets.fields.selectors import extended_json
+from bucketwise.buckets.sampling.fit import Fit
+from bucketwise.config.policies import Policy
+from bucketwise.config.problems import nearest
 
 #: Findings that stop a run. Where no bucket fits, each is quarantined.
 STOPPING = ("value-field-empty", "no-readings")

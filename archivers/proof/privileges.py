@@ -8,7 +8,7 @@ from typing import Any
 
 from pymongo.database import Database
 
-from config.policies import Policy
+from bucketwise.config.policies import Policy
 
 Document = dict[str, Any]
 _READ = ("find", "listIndexes")

@@ -13,11 +13,11 @@ from datetime import datetime
 from itertools import count
 from typing import NamedTuple
 
-from archivers.format.names import day_number
-from archivers.verifying.report import Piece
-from buckets.fields.times import DAY_MS, as_ms
-from rollups.calendar.due import Spans
-from rollups.calendar.levels import Span
+from bucketwise.archivers.format.names import day_number
+from bucketwise.archivers.verifying.report import Piece
+from bucketwise.buckets.fields.times import DAY_MS, as_ms
+from bucketwise.rollups.calendar.due import Spans
+from bucketwise.rollups.calendar.levels import Span
 
 #: With fewer turns, weekly audits would always take the same ones, or need years to take all.
 _FEWEST = 11

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from archivers.context import ArchiveContext
-from archivers.format.manifest import Manifest
-from archivers.format.seals import encoded
-from archivers.kinds import archive_of
-from archivers.records.checkpoints import last_checkpoint
-from archivers.records.heads import read_heads
-from archivers.records.receipt_files import ReceiptFile
-from config.errors import HaltedError
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.format.manifest import Manifest
+from bucketwise.archivers.format.seals import encoded
+from bucketwise.archivers.kinds import archive_of
+from bucketwise.archivers.records.checkpoints import last_checkpoint
+from bucketwise.archivers.records.heads import read_heads
+from bucketwise.archivers.records.receipt_files import ReceiptFile
+from bucketwise.config.errors import HaltedError
 
 
 @dataclass

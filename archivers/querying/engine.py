@@ -12,12 +12,12 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from archivers.context import ArchiveContext
-from archivers.querying.served import ScanLog, ServedTable
-from archivers.querying.tables import Misfit, ReadingsTable, Table, Types, types_of
-from archivers.querying.views import View, check_columns, quoted, views_of
-from buckets.columns import Quarantined
-from config.errors import BucketwiseError, UsageError
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.querying.served import ScanLog, ServedTable
+from bucketwise.archivers.querying.tables import Misfit, ReadingsTable, Table, Types, types_of
+from bucketwise.archivers.querying.views import View, check_columns, quoted, views_of
+from bucketwise.buckets.columns import Quarantined
+from bucketwise.config.errors import BucketwiseError, UsageError
 
 try:
     import duckdb

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from archivers.format.rows import RowFilter
-from archivers.querying.engine import Engine
-from archivers.querying.rewriting import Rewritten, rewritten
-from archivers.querying.served import Scan
-from archivers.querying.views import View
-from archivers.reading.archived import archived_reader
+from bucketwise.archivers.format.rows import RowFilter
+from bucketwise.archivers.querying.engine import Engine
+from bucketwise.archivers.querying.rewriting import Rewritten, rewritten
+from bucketwise.archivers.querying.served import Scan
+from bucketwise.archivers.querying.views import View
+from bucketwise.archivers.reading.archived import archived_reader
 
 
 @dataclass(frozen=True)

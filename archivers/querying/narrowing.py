@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyarrow.fs import LocalFileSystem
 
-from archivers.format.parquet import column_name
-from buckets.fields.selectors import Selector, series_text
-from buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS
+from bucketwise.archivers.format.parquet import column_name
+from bucketwise.buckets.fields.selectors import Selector, series_text
+from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS
 
 INSTANT = pa.timestamp("us", tz="UTC")
 Range = tuple[int, int]

@@ -13,16 +13,16 @@ from typing import Any
 
 import duckdb
 
-from archivers.context import ArchiveContext
-from archivers.format.parquet import column_name
-from archivers.querying.narrowing import Range
-from archivers.querying.views import View, quoted
-from archivers.reading.archived import archived_reader
-from buckets.fields.times import FIRST_MS, LAST_MS
-from buckets.source import Source
-from config.policies import Policy
-from rollups import progress
-from rollups.calendar.levels import LEVEL_RULES, Level, levels_of
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.format.parquet import column_name
+from bucketwise.archivers.querying.narrowing import Range
+from bucketwise.archivers.querying.views import View, quoted
+from bucketwise.archivers.reading.archived import archived_reader
+from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS
+from bucketwise.buckets.source import Source
+from bucketwise.config.policies import Policy
+from bucketwise.rollups import progress
+from bucketwise.rollups.calendar.levels import LEVEL_RULES, Level, levels_of
 
 Node = dict[str, Any]
 #: Aggregate -> the expression that computes it from summaries.

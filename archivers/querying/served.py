@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from archivers.querying.narrowing import Narrowed, narrowed
-from archivers.querying.tables import Table
+from bucketwise.archivers.querying.narrowing import Narrowed, narrowed
+from bucketwise.archivers.querying.tables import Table
 
 _ROWS = 50_000  # of a batch
 

@@ -12,21 +12,28 @@ import pyarrow as pa
 from bson.datetime_ms import DatetimeMS
 from pymongo import ASCENDING, DESCENDING
 
-from archivers.context import ArchiveContext
-from archivers.evidence.coverage import CoverageQuery, Row, coverage, known_span
-from archivers.format.parquet import arrow_type, as_table, as_written, column_name, misfit, series_types
-from archivers.querying.narrowing import INSTANT, Narrowed
-from archivers.reading.archived import archived_reader
-from archivers.reading.readings import Readings
-from buckets.columns import Quarantined, Series
-from buckets.decoding.decode import decode
-from buckets.fields.selectors import Selector, extended_json, summary_query
-from buckets.fields.times import TimeRange, as_date
-from buckets.sampling.sample import sample
-from config.errors import BucketwiseError
-from config.policies import CALENDAR_LEVELS, LevelName, Policy
-from rollups.summaries import documents
-from rollups.summaries.coverage import interval_of
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.evidence.coverage import CoverageQuery, Row, coverage, known_span
+from bucketwise.archivers.format.parquet import (
+    arrow_type,
+    as_table,
+    as_written,
+    column_name,
+    misfit,
+    series_types,
+)
+from bucketwise.archivers.querying.narrowing import INSTANT, Narrowed
+from bucketwise.archivers.reading.archived import archived_reader
+from bucketwise.archivers.reading.readings import Readings
+from bucketwise.buckets.columns import Quarantined, Series
+from bucketwise.buckets.decoding.decode import decode
+from bucketwise.buckets.fields.selectors import Selector, extended_json, summary_query
+from bucketwise.buckets.fields.times import TimeRange, as_date
+from bucketwise.buckets.sampling.sample import sample
+from bucketwise.config.errors import BucketwiseError
+from bucketwise.config.policies import CALENDAR_LEVELS, LevelName, Policy
+from bucketwise.rollups.summaries import documents
+from bucketwise.rollups.summaries.coverage import interval_of
 
 Document = dict[str, Any]
 Types = dict[str, str]  # series field -> "int64", "bool", "double" or "string"

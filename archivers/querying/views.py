@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
-from archivers.context import ArchiveContext
-from archivers.querying.tables import CoverageTable, ReadingsTable, SummariesTable, Table, Types
-from archivers.tasks import Connections, LocalExecutor
-from config.errors import UsageError
-from config.policies import LevelName, Policy
-from rollups.context import Check, ProgressListener, no_progress
-from rollups.guarded import dry_run_guard
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.querying.tables import CoverageTable, ReadingsTable, SummariesTable, Table, Types
+from bucketwise.archivers.tasks import Connections, LocalExecutor
+from bucketwise.config.errors import UsageError
+from bucketwise.config.policies import LevelName, Policy
+from bucketwise.rollups.context import Check, ProgressListener, no_progress
+from bucketwise.rollups.guarded import dry_run_guard
 
 
 def read_context(

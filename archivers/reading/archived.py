@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from pymongo.client_session import ClientSession
 
-from archivers.context import offline_archive
-from archivers.format.rows import RowFilter
-from archivers.reading.offline import OfflineReader
-from archivers.reading.online import OnlineReader
-from archivers.reading.reader import ArchivedReader
-from archivers.tasks import Connections
-from buckets.bson.raw import Batch
-from config.policies import Policy
+from bucketwise.archivers.context import offline_archive
+from bucketwise.archivers.format.rows import RowFilter
+from bucketwise.archivers.reading.offline import OfflineReader
+from bucketwise.archivers.reading.online import OnlineReader
+from bucketwise.archivers.reading.reader import ArchivedReader
+from bucketwise.archivers.tasks import Connections
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.config.policies import Policy
 
 
 class NothingArchived(ArchivedReader):

@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from archivers.format.parquet import as_table, column_name, misfit, series_types
-from archivers.reading.readings import Readings
-from buckets.columns import Series
-from buckets.fields.selectors import series_text
-from buckets.packing.pack import Rows
-from config.policies import Policy
+from bucketwise.archivers.format.parquet import as_table, column_name, misfit, series_types
+from bucketwise.archivers.reading.readings import Readings
+from bucketwise.buckets.columns import Series
+from bucketwise.buckets.fields.selectors import series_text
+from bucketwise.buckets.packing.pack import Rows
+from bucketwise.config.policies import Policy
 
 
 class Format(StrEnum):

@@ -10,8 +10,8 @@ from pymongo.client_session import ClientSession
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
-from archivers.format.manifest import DamagedError
-from archivers.stores.base import NotFound
+from bucketwise.archivers.format.manifest import DamagedError
+from bucketwise.archivers.stores.base import NotFound
 
 T = TypeVar("T")
 #: Error codes: the instant is too long ago for MongoDB, or too close to a change of its collections.

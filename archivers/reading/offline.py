@@ -9,17 +9,17 @@ from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
-from archivers.format.archive import OfflineArchive
-from archivers.format.manifest import Manifest, Part
-from archivers.format.rows import RowFilter
-from archivers.reading.reader import ArchivedReader, Document
-from archivers.records.registry import Registry
-from buckets.bson.raw import Batch
-from buckets.decoding.decode import decode
-from buckets.fields.selectors import selected
-from buckets.fields.times import as_ms
-from buckets.packing.pack import Rows
-from config.policies import Policy
+from bucketwise.archivers.format.archive import OfflineArchive
+from bucketwise.archivers.format.manifest import Manifest, Part
+from bucketwise.archivers.format.rows import RowFilter
+from bucketwise.archivers.reading.reader import ArchivedReader, Document
+from bucketwise.archivers.records.registry import Registry
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.decoding.decode import decode
+from bucketwise.buckets.fields.selectors import selected
+from bucketwise.buckets.fields.times import as_ms
+from bucketwise.buckets.packing.pack import Rows
+from bucketwise.config.policies import Policy
 
 
 class OfflineReader(ArchivedReader):

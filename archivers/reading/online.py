@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 from pymongo.client_session import ClientSession
 
-from archivers.format.rows import RowFilter
-from archivers.reading.reader import ArchivedReader
-from archivers.writes.online import archived_source
-from buckets.bson.raw import Batch
-from buckets.fields.selectors import selector_query
-from buckets.fields.times import DAY_MS
-from buckets.source import Source
+from bucketwise.archivers.format.rows import RowFilter
+from bucketwise.archivers.reading.reader import ArchivedReader
+from bucketwise.archivers.writes.online import archived_source
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.fields.selectors import selector_query
+from bucketwise.buckets.fields.times import DAY_MS
+from bucketwise.buckets.source import Source
 
 
 class OnlineReader(ArchivedReader):

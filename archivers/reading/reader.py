@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
-from archivers.format.manifest import Part
-from archivers.format.rows import RowFilter
-from archivers.records.receipts import Receipts
-from archivers.writes.delete import MAX_BUCKETS, measured, units
-from buckets.bson.raw import Batch
-from buckets.packing.pack import Rows
-from buckets.source import Source
-from config.policies import Policy
+from bucketwise.archivers.format.manifest import Part
+from bucketwise.archivers.format.rows import RowFilter
+from bucketwise.archivers.records.receipts import Receipts
+from bucketwise.archivers.writes.delete import MAX_BUCKETS, measured, units
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.packing.pack import Rows
+from bucketwise.buckets.source import Source
+from bucketwise.config.policies import Policy
 
 Document = dict[str, Any]
 

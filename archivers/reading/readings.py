@@ -19,22 +19,28 @@ from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
-from archivers.format.keys import UNSIGNED, Keys
-from archivers.format.rows import RowFilter
-from archivers.moving.archive import check_archive
-from archivers.reading.archived import archived_reader
-from archivers.reading.instant import at_one_instant
-from archivers.stores.base import ObjectStore
-from archivers.tasks import Connections
-from buckets.bson.raw import Batch
-from buckets.columns import Columns, Quarantined, Series, is_number, joined
-from buckets.decoding.decode import decode
-from buckets.fields.selectors import Selector, check_selector, selected, selector_query, series_order
-from buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, as_ms
-from buckets.models.series import SeriesTable
-from buckets.packing.pack import Rows
-from buckets.source import Source
-from config.policies import Policy
+from bucketwise.archivers.format.keys import UNSIGNED, Keys
+from bucketwise.archivers.format.rows import RowFilter
+from bucketwise.archivers.moving.archive import check_archive
+from bucketwise.archivers.reading.archived import archived_reader
+from bucketwise.archivers.reading.instant import at_one_instant
+from bucketwise.archivers.stores.base import ObjectStore
+from bucketwise.archivers.tasks import Connections
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.columns import Columns, Quarantined, Series, is_number, joined
+from bucketwise.buckets.decoding.decode import decode
+from bucketwise.buckets.fields.selectors import (
+    Selector,
+    check_selector,
+    selected,
+    selector_query,
+    series_order,
+)
+from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, as_ms
+from bucketwise.buckets.models.series import SeriesTable
+from bucketwise.buckets.packing.pack import Rows
+from bucketwise.buckets.source import Source
+from bucketwise.config.policies import Policy
 
 Document = dict[str, Any]
 MAX_READINGS = 250_000

@@ -7,18 +7,18 @@ import uuid
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from archivers.context import ArchiveContext, offline_archive
-from archivers.reading.archived import archived_reader
-from archivers.reading.reader import ArchivedReader
-from archivers.records.heads import commit_of_link, read_heads
-from archivers.records.receipts import Receipts
-from archivers.tasks import Connections, LocalExecutor
-from buckets.layouts.groups import Unions
-from buckets.source import Source
-from config.errors import BucketwiseError
-from config.policies import Policy
-from rollups.rolling.slices import SliceReader, SliceRequest, SliceStates, read
-from rollups.tasks import run_now
+from bucketwise.archivers.context import ArchiveContext, offline_archive
+from bucketwise.archivers.reading.archived import archived_reader
+from bucketwise.archivers.reading.reader import ArchivedReader
+from bucketwise.archivers.records.heads import commit_of_link, read_heads
+from bucketwise.archivers.records.receipts import Receipts
+from bucketwise.archivers.tasks import Connections, LocalExecutor
+from bucketwise.buckets.layouts.groups import Unions
+from bucketwise.buckets.source import Source
+from bucketwise.config.errors import BucketwiseError
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.rolling.slices import SliceReader, SliceRequest, SliceStates, read
+from bucketwise.rollups.tasks import run_now
 
 
 def slice_reader(context: ArchiveContext, archived: ArchivedReader) -> SliceReader:

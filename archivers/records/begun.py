@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from pymongo import UpdateOne
 
-from archivers.format.manifest import Manifest
-from archivers.records.receipts import Receipts
+from bucketwise.archivers.format.manifest import Manifest
+from bucketwise.archivers.records.receipts import Receipts
 
 #: The document, and how many seals it keeps at most.
 NAME, MOST = "begun", 100

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from archivers.format.archive import OfflineArchive
-from archivers.format.checkpoint import Checkpoint, read_checkpoint
-from archivers.format.manifest import DamagedError, Link, Manifest
-from archivers.format.names import Commit
-from archivers.records.heads import Heads, link_of, read_heads
-from archivers.records.receipts import Receipts
+from bucketwise.archivers.format.archive import OfflineArchive
+from bucketwise.archivers.format.checkpoint import Checkpoint, read_checkpoint
+from bucketwise.archivers.format.manifest import DamagedError, Link, Manifest
+from bucketwise.archivers.format.names import Commit
+from bucketwise.archivers.records.heads import Heads, link_of, read_heads
+from bucketwise.archivers.records.receipts import Receipts
 
 
 def last_checkpoint(receipts: Receipts, archive: OfflineArchive, heads: Heads) -> Checkpoint | None:

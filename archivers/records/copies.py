@@ -15,18 +15,18 @@ from pymongo import DESCENDING
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
-from archivers.format.manifest import DamagedError
-from archivers.records.deletions import KEPT, Deletions, unpacked_names
-from archivers.records.pins import SIZE
-from archivers.records.receipts import AS_QUERIED, MERGING, Receipts
-from archivers.writes.delete import same_id, units
-from archivers.writes.online import archived_source
-from buckets.bson.raw import Batch
-from buckets.decoding.decode import decode
-from buckets.fields.selectors import extended_json
-from buckets.fields.times import FIRST_MS, LAST_MS, as_date
-from buckets.source import Source
-from config.policies import Policy
+from bucketwise.archivers.format.manifest import DamagedError
+from bucketwise.archivers.records.deletions import KEPT, Deletions, unpacked_names
+from bucketwise.archivers.records.pins import SIZE
+from bucketwise.archivers.records.receipts import AS_QUERIED, MERGING, Receipts
+from bucketwise.archivers.writes.delete import same_id, units
+from bucketwise.archivers.writes.online import archived_source
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.decoding.decode import decode
+from bucketwise.buckets.fields.selectors import extended_json
+from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS, as_date
+from bucketwise.buckets.source import Source
+from bucketwise.config.policies import Policy
 
 Document = dict[str, Any]
 #: Kind of the receipts of copies that were removed: by an erasure, or since the bucket is live again.

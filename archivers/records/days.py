@@ -9,8 +9,8 @@ from typing import Any
 
 import bson
 
-from archivers.records.faults import shaped
-from archivers.records.receipts import Receipts
+from bucketwise.archivers.records.faults import shaped
+from bucketwise.archivers.records.receipts import Receipts
 
 Document = dict[str, Any]
 

@@ -23,20 +23,20 @@ from pymongo import DESCENDING
 from pymongo.client_session import ClientSession
 from pymongo.errors import DuplicateKeyError
 
-from archivers.format.keys import Keys
-from archivers.format.manifest import LastReceipt, Manifest
-from archivers.records.faults import record_fault
-from archivers.records.identity import RunIdentity
-from archivers.records.pins import SIZE, fingerprint
-from archivers.records.receipt_files import ReceiptFiles, chained, seal_of
-from archivers.records.receipts import CODEC, COLLECTION, Receipts
-from archivers.records.recorded import LAST, Recorded, recorded_in
-from buckets.bson.raw import Batch
-from buckets.bson.types import elements, first_at
-from buckets.fields.ids import sort_key
-from buckets.fields.times import as_date
-from config.policies import Policy
-from config.secrets import hide_secrets
+from bucketwise.archivers.format.keys import Keys
+from bucketwise.archivers.format.manifest import LastReceipt, Manifest
+from bucketwise.archivers.records.faults import record_fault
+from bucketwise.archivers.records.identity import RunIdentity
+from bucketwise.archivers.records.pins import SIZE, fingerprint
+from bucketwise.archivers.records.receipt_files import ReceiptFiles, chained, seal_of
+from bucketwise.archivers.records.receipts import CODEC, COLLECTION, Receipts
+from bucketwise.archivers.records.recorded import LAST, Recorded, recorded_in
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.bson.types import elements, first_at
+from bucketwise.buckets.fields.ids import sort_key
+from bucketwise.buckets.fields.times import as_date
+from bucketwise.config.policies import Policy
+from bucketwise.config.secrets import hide_secrets
 
 Document = dict[str, Any]
 #: Binary data that claims to be a UUID may be of any length.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from archivers.records.receipts import Receipts
-from buckets.fields.times import DAY_MS, FIRST_MS, as_ms
-from buckets.source import Source
-from rollups.calendar.due import Spans
+from bucketwise.archivers.records.receipts import Receipts
+from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, as_ms
+from bucketwise.buckets.source import Source
+from bucketwise.rollups.calendar.due import Spans
 
 #: Kind of the document that tells when a day was drilled.
 DRILLED = "drilled"

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from pymongo.client_session import ClientSession
 
-from archivers.records.receipts import Receipts
-from buckets.fields.times import TimeRange
+from bucketwise.archivers.records.receipts import Receipts
+from bucketwise.buckets.fields.times import TimeRange
 
 NAME = "erasing"
 

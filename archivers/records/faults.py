@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
-from archivers.format.manifest import DamagedError
+from bucketwise.archivers.format.manifest import DamagedError
 
 COLLECTION = "bucketwise_receipts"
 REMEDY = f"Restore {COLLECTION} from a backup, or find out who changed it"

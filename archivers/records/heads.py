@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 from pymongo import UpdateOne
 from pymongo.client_session import ClientSession
 
-from archivers.format.archive import OfflineArchive
-from archivers.format.chain import Chain
-from archivers.format.checkpoint import CheckpointRecord
-from archivers.format.manifest import DamagedError, Link, Manifest
-from archivers.format.names import Commit, commit_at
-from archivers.records.faults import reading
-from archivers.records.receipts import Receipts, commit_of
-from config.errors import HaltedError
+from bucketwise.archivers.format.archive import OfflineArchive
+from bucketwise.archivers.format.chain import Chain
+from bucketwise.archivers.format.checkpoint import CheckpointRecord
+from bucketwise.archivers.format.manifest import DamagedError, Link, Manifest
+from bucketwise.archivers.format.names import Commit, commit_at
+from bucketwise.archivers.records.faults import reading
+from bucketwise.archivers.records.receipts import Receipts, commit_of
+from bucketwise.config.errors import HaltedError
 
 Document = dict[str, Any]
 #: The document among the receipts that names the heads.

@@ -12,16 +12,16 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from archivers.format.keys import Keys
-from archivers.format.manifest import DamagedError
-from archivers.format.names import hold_key, holds_prefix
-from archivers.format.seals import UNSEALED, encoded, seal_of, sealed
-from archivers.records.receipt_files import REMEDY
-from archivers.records.receipt_files import seal_of as seal_of_receipt
-from archivers.records.receipts import CODEC, Receipts
-from archivers.stores.base import NotFound, ObjectStore
-from config.errors import HaltedError
-from rollups.holds import Hold, Holds
+from bucketwise.archivers.format.keys import Keys
+from bucketwise.archivers.format.manifest import DamagedError
+from bucketwise.archivers.format.names import hold_key, holds_prefix
+from bucketwise.archivers.format.seals import UNSEALED, encoded, seal_of, sealed
+from bucketwise.archivers.records.receipt_files import REMEDY
+from bucketwise.archivers.records.receipt_files import seal_of as seal_of_receipt
+from bucketwise.archivers.records.receipts import CODEC, Receipts
+from bucketwise.archivers.stores.base import NotFound, ObjectStore
+from bucketwise.config.errors import HaltedError
+from bucketwise.rollups.holds import Hold, Holds
 
 
 class HoldFile(BaseModel):

@@ -10,13 +10,13 @@ from typing import Any
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
-from archivers.records.deletions import Deletions
-from archivers.records.hold_files import HoldFiles, facts_of
-from archivers.records.receipts import HELD, REPLACED, TOMBSTONE, Receipts
-from buckets.fields.times import DAY_MS, as_text
-from config.errors import UsageError
-from rollups.guarded import Guard, transaction
-from rollups.holds import Hold, Holds
+from bucketwise.archivers.records.deletions import Deletions
+from bucketwise.archivers.records.hold_files import HoldFiles, facts_of
+from bucketwise.archivers.records.receipts import HELD, REPLACED, TOMBSTONE, Receipts
+from bucketwise.buckets.fields.times import DAY_MS, as_text
+from bucketwise.config.errors import UsageError
+from bucketwise.rollups.guarded import Guard, transaction
+from bucketwise.rollups.holds import Hold, Holds
 
 Document = dict[str, Any]
 

@@ -14,12 +14,12 @@ import numpy as np
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
-from archivers.format.manifest import DamagedError
-from archivers.records.receipts import Receipts
-from buckets.bson.cluster import is_sharded, uuid_of
-from buckets.bson.raw import Batch
-from config.policies import ArchiveCollections, Policy
-from rollups.guarded import Guard, transaction
+from bucketwise.archivers.format.manifest import DamagedError
+from bucketwise.archivers.records.receipts import Receipts
+from bucketwise.buckets.bson.cluster import is_sharded, uuid_of
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.config.policies import ArchiveCollections, Policy
+from bucketwise.rollups.guarded import Guard, transaction
 
 Document = dict[str, Any]
 #: The document among the receipts that names the collections.

@@ -15,20 +15,20 @@ from typing import Any
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
-from archivers.format.keys import UNSIGNED, Keys
-from archivers.format.manifest import DamagedError, LastReceipt, read_manifest
-from archivers.records.faults import reading
-from archivers.records.heads import commit_of_link, read_heads
-from archivers.records.receipt_files import ReceiptFiles, seal_of
-from archivers.records.receipts import CODEC, Receipts
-from archivers.stores.base import ObjectStore
-from config.loading.load import policy_in
-from config.policies import LAYOUT_KEYS, Policy
-from config.problems import ConfigError
-from config.secrets import hide_secrets
-from config.written import policy_toml
-from rollups.holds import COLLECTION as HOLDS
-from rollups.progress import COLLECTION, progress_collection
+from bucketwise.archivers.format.keys import UNSIGNED, Keys
+from bucketwise.archivers.format.manifest import DamagedError, LastReceipt, read_manifest
+from bucketwise.archivers.records.faults import reading
+from bucketwise.archivers.records.heads import commit_of_link, read_heads
+from bucketwise.archivers.records.receipt_files import ReceiptFiles, seal_of
+from bucketwise.archivers.records.receipts import CODEC, Receipts
+from bucketwise.archivers.stores.base import ObjectStore
+from bucketwise.config.loading.load import policy_in
+from bucketwise.config.policies import LAYOUT_KEYS, Policy
+from bucketwise.config.problems import ConfigError
+from bucketwise.config.secrets import hide_secrets
+from bucketwise.config.written import policy_toml
+from bucketwise.rollups.holds import COLLECTION as HOLDS
+from bucketwise.rollups.progress import COLLECTION, progress_collection
 
 Document = dict[str, Any]
 #: Kind of the receipt that ends a policy.

@@ -6,16 +6,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from archivers.format.keys import Keys
-from archivers.format.manifest import DamagedError, LastReceipt
-from archivers.records.deletions import last_of, last_receipt, text_digest
-from archivers.records.faults import record_fault
-from archivers.records.heads import read_heads
-from archivers.records.receipt_files import ReceiptFiles, chained, seal_of
-from archivers.records.receipts import COLLECTION, Receipts
-from archivers.records.recorded import LAST, Recorded, recorded_in
-from rollups.holds import COLLECTION as HOLDS
-from rollups.holds import Holds
+from bucketwise.archivers.format.keys import Keys
+from bucketwise.archivers.format.manifest import DamagedError, LastReceipt
+from bucketwise.archivers.records.deletions import last_of, last_receipt, text_digest
+from bucketwise.archivers.records.faults import record_fault
+from bucketwise.archivers.records.heads import read_heads
+from bucketwise.archivers.records.receipt_files import ReceiptFiles, chained, seal_of
+from bucketwise.archivers.records.receipts import COLLECTION, Receipts
+from bucketwise.archivers.records.recorded import LAST, Recorded, recorded_in
+from bucketwise.rollups.holds import COLLECTION as HOLDS
+from bucketwise.rollups.holds import Holds
 
 Document = dict[str, Any]
 #: First and last of each run of positions in a commit.

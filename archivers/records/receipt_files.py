@@ -19,12 +19,12 @@ import bson
 from bson.errors import InvalidBSON
 from pymongo.client_session import ClientSession
 
-from archivers.format.manifest import DamagedError
-from archivers.format.names import receipts_key
-from archivers.records.faults import reading
-from archivers.records.receipts import CODEC, Receipts
-from archivers.stores.base import Corrupt, NotFound, ObjectStore
-from config.errors import HaltedError
+from bucketwise.archivers.format.manifest import DamagedError
+from bucketwise.archivers.format.names import receipts_key
+from bucketwise.archivers.records.faults import reading
+from bucketwise.archivers.records.receipts import CODEC, Receipts
+from bucketwise.archivers.stores.base import Corrupt, NotFound, ObjectStore
+from bucketwise.config.errors import HaltedError
 
 Document = dict[str, Any]
 Step = Callable[[ClientSession], None]

@@ -27,14 +27,14 @@ from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.database import Database
 
-from archivers.format.manifest import Manifest
-from archivers.format.names import Commit, commit_at
-from archivers.records.faults import COLLECTION as COLLECTION
-from archivers.records.faults import reading, record_fault, shaped
-from buckets.bson.raw import LOSSLESS, Docs, without_uuid
-from buckets.bson.types import DECODED
-from config.errors import HaltedError
-from rollups.guarded import majority
+from bucketwise.archivers.format.manifest import Manifest
+from bucketwise.archivers.format.names import Commit, commit_at
+from bucketwise.archivers.records.faults import COLLECTION as COLLECTION
+from bucketwise.archivers.records.faults import reading, record_fault, shaped
+from bucketwise.buckets.bson.raw import LOSSLESS, Docs, without_uuid
+from bucketwise.buckets.bson.types import DECODED
+from bucketwise.config.errors import HaltedError
+from bucketwise.rollups.guarded import majority
 
 _PAGE = 1000
 _LIVE = frozenset({"live"})

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from pymongo.client_session import ClientSession
 
-from archivers.format.manifest import Manifest
-from archivers.records.faults import reading
-from archivers.records.receipt_files import ReceiptFiles
-from archivers.records.receipts import Receipts
+from bucketwise.archivers.format.manifest import Manifest
+from bucketwise.archivers.records.faults import reading
+from bucketwise.archivers.records.receipt_files import ReceiptFiles
+from bucketwise.archivers.records.receipts import Receipts
 
 Document = dict[str, Any]
 #: The document with the number and the seal of the last receipt.

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from pymongo.client_session import ClientSession
 
-from archivers.format.chain import Chain
-from archivers.format.manifest import Manifest
-from archivers.format.names import Commit
-from archivers.records.heads import HEADS, read_heads, types_of
-from archivers.records.receipts import Receipts
-from buckets.fields.times import DAY_MS
+from bucketwise.archivers.format.chain import Chain
+from bucketwise.archivers.format.manifest import Manifest
+from bucketwise.archivers.format.names import Commit
+from bucketwise.archivers.records.heads import HEADS, read_heads, types_of
+from bucketwise.archivers.records.receipts import Receipts
+from bucketwise.buckets.fields.times import DAY_MS
 
 
 class Registry:

@@ -6,16 +6,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from archivers.format.archive import OfflineArchive
-from archivers.format.keys import Keys
-from archivers.format.manifest import DamagedError
-from archivers.format.names import commit_at
-from archivers.records.faults import REMEDY, record_fault
-from archivers.records.heads import link_of
-from archivers.records.receipt_checks import unrecorded
-from archivers.records.receipt_files import seal_of
-from archivers.records.receipts import CODEC, COLLECTION, HELD, REPLACED, Receipts, commit_of
-from archivers.records.unregistered import KnownFences, unregistered
+from bucketwise.archivers.format.archive import OfflineArchive
+from bucketwise.archivers.format.keys import Keys
+from bucketwise.archivers.format.manifest import DamagedError
+from bucketwise.archivers.format.names import commit_at
+from bucketwise.archivers.records.faults import REMEDY, record_fault
+from bucketwise.archivers.records.heads import link_of
+from bucketwise.archivers.records.receipt_checks import unrecorded
+from bucketwise.archivers.records.receipt_files import seal_of
+from bucketwise.archivers.records.receipts import CODEC, COLLECTION, HELD, REPLACED, Receipts, commit_of
+from bucketwise.archivers.records.unregistered import KnownFences, unregistered
 
 Document = dict[str, Any]
 #: Kinds of the receipts which say that a commit has ended: its time was over, or nothing was left in it.

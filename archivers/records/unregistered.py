@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from archivers.format.archive import OfflineArchive
-from archivers.format.chain import Chain
-from archivers.format.manifest import DamagedError, Link, Manifest
-from archivers.format.names import Commit
-from archivers.records.begun import begun
-from archivers.records.heads import commit_of_link, read_heads
-from archivers.records.receipts import Receipts
-from archivers.stores.base import NotFound
+from bucketwise.archivers.format.archive import OfflineArchive
+from bucketwise.archivers.format.chain import Chain
+from bucketwise.archivers.format.manifest import DamagedError, Link, Manifest
+from bucketwise.archivers.format.names import Commit
+from bucketwise.archivers.records.begun import begun
+from bucketwise.archivers.records.heads import commit_of_link, read_heads
+from bucketwise.archivers.records.receipts import Receipts
+from bucketwise.archivers.stores.base import NotFound
 
 KnownFences = Callable[[Collection[int]], Collection[int]]
 _ADOPT = (

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from archivers.context import ArchiveContext
-from archivers.format.archive import OfflineArchive
-from archivers.records.unregistered import unregistered
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.format.archive import OfflineArchive
+from bucketwise.archivers.records.unregistered import unregistered
 
 
 def verify_forgotten(context: ArchiveContext, archive: OfflineArchive) -> list[str]:

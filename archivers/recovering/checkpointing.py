@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import logging
 
-from archivers.format.archive import OfflineArchive
-from archivers.format.checkpoint import Checkpoint, CheckpointRecord
-from archivers.format.manifest import DamagedError, LastReceipt, Link, Manifest
-from archivers.format.names import checkpoint_key, checkpoints_prefix
-from archivers.format.seals import encoded
-from archivers.records.checkpoints import last_checkpoint, unreached
-from archivers.records.deletions import are_known, last_receipt
-from archivers.records.heads import Heads, link_of, read_heads, write_checkpoint_record
-from archivers.run import ArchiveRun
-from rollups.guarded import transaction
+from bucketwise.archivers.format.archive import OfflineArchive
+from bucketwise.archivers.format.checkpoint import Checkpoint, CheckpointRecord
+from bucketwise.archivers.format.manifest import DamagedError, LastReceipt, Link, Manifest
+from bucketwise.archivers.format.names import checkpoint_key, checkpoints_prefix
+from bucketwise.archivers.format.seals import encoded
+from bucketwise.archivers.records.checkpoints import last_checkpoint, unreached
+from bucketwise.archivers.records.deletions import are_known, last_receipt
+from bucketwise.archivers.records.heads import Heads, link_of, read_heads, write_checkpoint_record
+from bucketwise.archivers.run import ArchiveRun
+from bucketwise.rollups.guarded import transaction
 
 _logger = logging.getLogger(__name__)
 #: Manifests between two checkpoints; or an eighth of the commits that the last one lists, if that is more:

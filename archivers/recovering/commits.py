@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 
-from archivers.format.archive import Copied, OfflineArchive, Positions
-from archivers.format.chain import ChainPosition
-from archivers.format.manifest import DamagedError, Manifest, Origin
-from archivers.format.writing import Maker, Replaced
-from archivers.records.begun import begin, end_update
-from archivers.records.deletions import last_of, ranges
-from archivers.records.heads import (
+from bucketwise.archivers.format.archive import Copied, OfflineArchive, Positions
+from bucketwise.archivers.format.chain import ChainPosition
+from bucketwise.archivers.format.manifest import DamagedError, Manifest, Origin
+from bucketwise.archivers.format.writing import Maker, Replaced
+from bucketwise.archivers.records.begun import begin, end_update
+from bucketwise.archivers.records.deletions import last_of, ranges
+from bucketwise.archivers.records.heads import (
     HEADS,
     Heads,
     heads_of,
@@ -25,16 +25,16 @@ from archivers.records.heads import (
     types_update,
     with_replaced,
 )
-from archivers.records.receipts import HELD, REPLACED, Document, commit_of, facts_of, live_of
-from archivers.records.recorded import LAST
-from archivers.records.replacements import EMPTIED, check_replaced
-from archivers.run import ArchiveRun
-from archivers.versions.superseded import Superseded
-from archivers.writes.delete import Outcome
-from buckets.bson.raw import Batch
-from buckets.decoding.decode import BucketSet
-from config.errors import HaltedError
-from rollups.guarded import transaction
+from bucketwise.archivers.records.receipts import HELD, REPLACED, Document, commit_of, facts_of, live_of
+from bucketwise.archivers.records.recorded import LAST
+from bucketwise.archivers.records.replacements import EMPTIED, check_replaced
+from bucketwise.archivers.run import ArchiveRun
+from bucketwise.archivers.versions.superseded import Superseded
+from bucketwise.archivers.writes.delete import Outcome
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.decoding.decode import BucketSet
+from bucketwise.config.errors import HaltedError
+from bucketwise.rollups.guarded import transaction
 
 
 class CommitRegistry:

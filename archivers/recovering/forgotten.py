@@ -11,14 +11,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from archivers.format.archive import OfflineArchive
-from archivers.format.manifest import Manifest
-from archivers.format.names import Commit
-from archivers.recovering.commits import CommitRegistry
-from archivers.run import ArchiveRun
-from archivers.versions.superseded import Superseded
-from archivers.writes.delete import compare_all
-from buckets.bson.raw import Batch
+from bucketwise.archivers.format.archive import OfflineArchive
+from bucketwise.archivers.format.manifest import Manifest
+from bucketwise.archivers.format.names import Commit
+from bucketwise.archivers.recovering.commits import CommitRegistry
+from bucketwise.archivers.run import ArchiveRun
+from bucketwise.archivers.versions.superseded import Superseded
+from bucketwise.archivers.writes.delete import compare_all
+from bucketwise.buckets.bson.raw import Batch
 
 
 class _MergedCommit(NamedTuple):

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from pymongo.client_session import ClientSession
 
-from archivers.format.archive import OfflineArchive
-from archivers.format.manifest import Manifest
-from archivers.format.names import Commit, commits
-from archivers.holds import are_known
-from archivers.records.deletions import latest
-from archivers.records.heads import (
+from bucketwise.archivers.format.archive import OfflineArchive
+from bucketwise.archivers.format.manifest import Manifest
+from bucketwise.archivers.format.names import Commit, commits
+from bucketwise.archivers.holds import are_known
+from bucketwise.archivers.records.deletions import latest
+from bucketwise.archivers.records.heads import (
     Heads,
     check_all_present,
     check_heads,
@@ -28,20 +28,20 @@ from archivers.records.heads import (
     read_heads,
     write_heads,
 )
-from archivers.records.holding import note_held
-from archivers.records.receipt_checks import receipts_rolled_back
-from archivers.records.receipt_files import move_old
-from archivers.records.receipts import REPLACED, commit_of
-from archivers.records.unregistered import Unregistered, unregistered
-from archivers.recovering.checkpointing import make_due_checkpoint
-from archivers.recovering.commits import CommitRegistry
-from archivers.recovering.forgotten import ForgottenMerges, may_be_live
-from archivers.run import ArchiveRun
-from archivers.versions.superseded import Superseded
-from archivers.writes.delete import units
-from archivers.writes.held import may_cover
-from buckets.fields.times import as_date, as_ms
-from rollups.holds import Hold, Holds
+from bucketwise.archivers.records.holding import note_held
+from bucketwise.archivers.records.receipt_checks import receipts_rolled_back
+from bucketwise.archivers.records.receipt_files import move_old
+from bucketwise.archivers.records.receipts import REPLACED, commit_of
+from bucketwise.archivers.records.unregistered import Unregistered, unregistered
+from bucketwise.archivers.recovering.checkpointing import make_due_checkpoint
+from bucketwise.archivers.recovering.commits import CommitRegistry
+from bucketwise.archivers.recovering.forgotten import ForgottenMerges, may_be_live
+from bucketwise.archivers.run import ArchiveRun
+from bucketwise.archivers.versions.superseded import Superseded
+from bucketwise.archivers.writes.delete import units
+from bucketwise.archivers.writes.held import may_cover
+from bucketwise.buckets.fields.times import as_date, as_ms
+from bucketwise.rollups.holds import Hold, Holds
 
 Document = dict[str, Any]
 _logger = logging.getLogger(__name__)

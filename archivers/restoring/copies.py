@@ -7,12 +7,12 @@ from typing import Protocol
 
 from pymongo.client_session import ClientSession
 
-from archivers.restoring.damaged import MissingBuckets
-from archivers.restoring.filter import ArchivedBuckets, RestoreFilter
-from archivers.restoring.options import RestoreOptions
-from archivers.restoring.put import Indices
-from archivers.restoring.records import RestoreRecords
-from archivers.versions.history import Histories
+from bucketwise.archivers.restoring.damaged import MissingBuckets
+from bucketwise.archivers.restoring.filter import ArchivedBuckets, RestoreFilter
+from bucketwise.archivers.restoring.options import RestoreOptions
+from bucketwise.archivers.restoring.put import Indices
+from bucketwise.archivers.restoring.records import RestoreRecords
+from bucketwise.archivers.versions.history import Histories
 
 
 class ArchivedCopies(Protocol):

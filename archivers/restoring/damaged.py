@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from archivers.context import ArchiveContext
-from archivers.format.archive import OfflineArchive
-from archivers.format.manifest import DamagedError, Manifest
-from archivers.format.origins import origins_in
-from archivers.records.heads import with_replaced
-from archivers.records.receipt_files import numbered_for
-from archivers.records.receipts import live_of
-from archivers.restoring.filter import RestoreFilter
-from archivers.versions.superseded import Superseded
-from config.errors import HaltedError
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.format.archive import OfflineArchive
+from bucketwise.archivers.format.manifest import DamagedError, Manifest
+from bucketwise.archivers.format.origins import origins_in
+from bucketwise.archivers.records.heads import with_replaced
+from bucketwise.archivers.records.receipt_files import numbered_for
+from bucketwise.archivers.records.receipts import live_of
+from bucketwise.archivers.restoring.filter import RestoreFilter
+from bucketwise.archivers.versions.superseded import Superseded
+from bucketwise.config.errors import HaltedError
 
 Document = dict[str, Any]
 #: Files that are asked for at once.

@@ -9,15 +9,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from archivers.format.manifest import Manifest
-from archivers.restoring.put import Indices, Note
-from archivers.versions.history import Version, bucket_sets_of
-from buckets.bson.raw import Batch
-from buckets.decoding.decode import BucketSet, decode
-from buckets.fields.selectors import selected
-from buckets.fields.times import FIRST_MS, LAST_MS
-from buckets.models.asked import is_of_series
-from config.policies import Policy
+from bucketwise.archivers.format.manifest import Manifest
+from bucketwise.archivers.restoring.put import Indices, Note
+from bucketwise.archivers.versions.history import Version, bucket_sets_of
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.decoding.decode import BucketSet, decode
+from bucketwise.buckets.fields.selectors import selected
+from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS
+from bucketwise.buckets.models.asked import is_of_series
+from bucketwise.config.policies import Policy
 
 
 class ArchivedBuckets(NamedTuple):

@@ -6,20 +6,20 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from functools import cached_property, partial
 
-from archivers.context import ArchiveContext
-from archivers.format.archive import OfflineArchive
-from archivers.records.replacements import incomplete
-from archivers.restoring.copies import note_nothing
-from archivers.restoring.damaged import DamageFound, MissingBuckets, check_sound, missing_buckets
-from archivers.restoring.filter import ArchivedBuckets, RestoreFilter
-from archivers.restoring.options import RestoreOptions
-from archivers.restoring.records import RestoreRecords
-from archivers.restoring.target import Mode
-from archivers.versions.history import OfflineHistories
-from archivers.versions.superseded import Superseded
-from buckets.decoding.decode import BucketSet
-from buckets.fields.times import as_ms
-from buckets.models import timeseries
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.format.archive import OfflineArchive
+from bucketwise.archivers.records.replacements import incomplete
+from bucketwise.archivers.restoring.copies import note_nothing
+from bucketwise.archivers.restoring.damaged import DamageFound, MissingBuckets, check_sound, missing_buckets
+from bucketwise.archivers.restoring.filter import ArchivedBuckets, RestoreFilter
+from bucketwise.archivers.restoring.options import RestoreOptions
+from bucketwise.archivers.restoring.records import RestoreRecords
+from bucketwise.archivers.restoring.target import Mode
+from bucketwise.archivers.versions.history import OfflineHistories
+from bucketwise.archivers.versions.superseded import Superseded
+from bucketwise.buckets.decoding.decode import BucketSet
+from bucketwise.buckets.fields.times import as_ms
+from bucketwise.buckets.models import timeseries
 
 
 class OfflineCopies:

@@ -7,22 +7,22 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from archivers.context import ArchiveContext
-from archivers.format.manifest import DamagedError
-from archivers.moving.archive import check_collections
-from archivers.records.copies import CopyReceipts, names_of
-from archivers.restoring.copies import note_nothing
-from archivers.restoring.damaged import MissingBuckets
-from archivers.restoring.filter import ArchivedBuckets, RestoreFilter
-from archivers.restoring.options import RestoreOptions
-from archivers.restoring.records import RestoreRecords
-from archivers.versions.history import OnlineHistories
-from archivers.versions.kept import KeptVersions, beside
-from archivers.writes.online import archive_collections, archived_source
-from buckets.bson.raw import Batch
-from buckets.decoding.decode import BucketSet
-from buckets.fields.selectors import selector_query
-from config.errors import HaltedError
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.format.manifest import DamagedError
+from bucketwise.archivers.moving.archive import check_collections
+from bucketwise.archivers.records.copies import CopyReceipts, names_of
+from bucketwise.archivers.restoring.copies import note_nothing
+from bucketwise.archivers.restoring.damaged import MissingBuckets
+from bucketwise.archivers.restoring.filter import ArchivedBuckets, RestoreFilter
+from bucketwise.archivers.restoring.options import RestoreOptions
+from bucketwise.archivers.restoring.records import RestoreRecords
+from bucketwise.archivers.versions.history import OnlineHistories
+from bucketwise.archivers.versions.kept import KeptVersions, beside
+from bucketwise.archivers.writes.online import archive_collections, archived_source
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.decoding.decode import BucketSet
+from bucketwise.buckets.fields.selectors import selector_query
+from bucketwise.config.errors import HaltedError
 
 
 class OnlineCopies:

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from archivers.context import ArchiveContext
-from archivers.records.policies import PolicyRecords
-from archivers.restoring.target import MERGED, Mode, VersionHandling
-from buckets.fields.selectors import check_selector
-from buckets.fields.times import EVER, TimeRange
-from config.errors import UsageError
-from config.policies import Policy
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.records.policies import PolicyRecords
+from bucketwise.archivers.restoring.target import MERGED, Mode, VersionHandling
+from bucketwise.buckets.fields.selectors import check_selector
+from bucketwise.buckets.fields.times import EVER, TimeRange
+from bucketwise.config.errors import UsageError
+from bucketwise.config.policies import Policy
 
 
 @dataclass(frozen=True)

@@ -11,19 +11,19 @@ from pymongo.client_session import ClientSession
 from pymongo.database import Database
 from pymongo.errors import BulkWriteError
 
-from archivers.restoring.target import Target
-from archivers.writes.delete import MAX_BUCKETS, compare, same_id
-from archivers.writes.inserts import insert_raw
-from buckets.bson.cluster import is_sharded
-from buckets.bson.raw import LOSSLESS, Batch, Docs
-from buckets.decoding.decode import decode
-from buckets.fields.selectors import extended_json
-from buckets.lookup import find_by_ids
-from buckets.models.timeseries import measurement
-from buckets.source import Source
-from config.errors import HaltedError
-from config.policies import Policy
-from rollups.guarded import transaction
+from bucketwise.archivers.restoring.target import Target
+from bucketwise.archivers.writes.delete import MAX_BUCKETS, compare, same_id
+from bucketwise.archivers.writes.inserts import insert_raw
+from bucketwise.buckets.bson.cluster import is_sharded
+from bucketwise.buckets.bson.raw import LOSSLESS, Batch, Docs
+from bucketwise.buckets.decoding.decode import decode
+from bucketwise.buckets.fields.selectors import extended_json
+from bucketwise.buckets.lookup import find_by_ids
+from bucketwise.buckets.models.timeseries import measurement
+from bucketwise.buckets.source import Source
+from bucketwise.config.errors import HaltedError
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.guarded import transaction
 
 Document = dict[str, Any]
 _DUPLICATE_KEY = 11000

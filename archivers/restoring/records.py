@@ -9,17 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 
-from archivers.format.archive import SectionBuckets
-from archivers.format.manifest import Manifest
-from archivers.records.online_heads import OnlineHeads
-from archivers.records.pins import Pins
-from archivers.records.receipts import Receipts
-from archivers.restoring.put import Indices
-from archivers.restoring.target import Mode, Plan, VersionHandling
-from archivers.versions.history import Version
-from buckets.bson.raw import Batch
-from buckets.fields.times import FIRST_MS, as_date
-from config.policies import Policy
+from bucketwise.archivers.format.archive import SectionBuckets
+from bucketwise.archivers.format.manifest import Manifest
+from bucketwise.archivers.records.online_heads import OnlineHeads
+from bucketwise.archivers.records.pins import Pins
+from bucketwise.archivers.records.receipts import Receipts
+from bucketwise.archivers.restoring.put import Indices
+from bucketwise.archivers.restoring.target import Mode, Plan, VersionHandling
+from bucketwise.archivers.versions.history import Version
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.fields.times import FIRST_MS, as_date
+from bucketwise.config.policies import Policy
 
 
 @dataclass(frozen=True)

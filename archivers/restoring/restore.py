@@ -8,24 +8,24 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from archivers.context import ArchiveContext
-from archivers.moving.archive import check_kind
-from archivers.restoring.copies import ArchivedCopies
-from archivers.restoring.filter import MatchingBuckets, RestoreFilter
-from archivers.restoring.options import RestoreOptions, check_request
-from archivers.restoring.put import Indices, check_put, put, put_measurements
-from archivers.restoring.records import RestoreRecords
-from archivers.restoring.settle import RestoreReport, VersionSettler
-from archivers.restoring.target import Mode, Target
-from archivers.versions.history import Histories, Version
-from archivers.writes.delete import chunks
-from buckets.bson.prefetch import prefetch
-from buckets.bson.raw import Batch
-from buckets.decoding.decode import BucketSet
-from buckets.fields.selectors import extended_json
-from config.errors import BucketwiseError
-from config.policies import Policy
-from rollups.tasks import result_of, run_now
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.moving.archive import check_kind
+from bucketwise.archivers.restoring.copies import ArchivedCopies
+from bucketwise.archivers.restoring.filter import MatchingBuckets, RestoreFilter
+from bucketwise.archivers.restoring.options import RestoreOptions, check_request
+from bucketwise.archivers.restoring.put import Indices, check_put, put, put_measurements
+from bucketwise.archivers.restoring.records import RestoreRecords
+from bucketwise.archivers.restoring.settle import RestoreReport, VersionSettler
+from bucketwise.archivers.restoring.target import Mode, Target
+from bucketwise.archivers.versions.history import Histories, Version
+from bucketwise.archivers.writes.delete import chunks
+from bucketwise.buckets.bson.prefetch import prefetch
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.decoding.decode import BucketSet
+from bucketwise.buckets.fields.selectors import extended_json
+from bucketwise.config.errors import BucketwiseError
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.tasks import result_of, run_now
 
 
 def restore(context: ArchiveContext, options: RestoreOptions, copies: ArchivedCopies) -> RestoreReport:

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from pymongo.client_session import ClientSession
 
-from archivers.restoring.damaged import MissingBuckets
-from archivers.restoring.put import PutResult, check_put, existing_in
-from archivers.restoring.target import Mode, Plan, Target, VersionHandling
-from archivers.restoring.target_state import TargetState, documents_of
-from archivers.versions.history import (
+from bucketwise.archivers.restoring.damaged import MissingBuckets
+from bucketwise.archivers.restoring.put import PutResult, check_put, existing_in
+from bucketwise.archivers.restoring.target import Mode, Plan, Target, VersionHandling
+from bucketwise.archivers.restoring.target_state import TargetState, documents_of
+from bucketwise.archivers.versions.history import (
     Fold,
     Histories,
     History,
@@ -27,12 +27,12 @@ from archivers.versions.history import (
     readings_of,
     some_merged,
 )
-from archivers.writes.delete import chunks, same_id
-from buckets.bson.raw import Batch
-from buckets.bson.types import DOCUMENT, INT32, elements
-from buckets.versions.overlay import Typed, document_of, number, text
-from config.policies import Policy
-from rollups.guarded import transaction
+from bucketwise.archivers.writes.delete import chunks, same_id
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.bson.types import DOCUMENT, INT32, elements
+from bucketwise.buckets.versions.overlay import Typed, document_of, number, text
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.guarded import transaction
 
 #: Buckets, and bytes of them, that wait for their other versions to be looked up together.
 MAX_WAITING, MAX_WAITING_BYTES = 10_000, 16 << 20

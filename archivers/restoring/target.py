@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
-from archivers.versions.history import History
-from buckets.bson.raw import Batch
-from config.policies import Policy
-from rollups.guarded import Guard
+from bucketwise.archivers.versions.history import History
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.guarded import Guard
 
 Document = dict[str, Any]
 

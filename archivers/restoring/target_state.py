@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 from pymongo.client_session import ClientSession
 
-from archivers.restoring.put import existing_in
-from archivers.restoring.target import Plan, Target
-from archivers.writes.delete import same_id
-from archivers.writes.inserts import insert_raw
-from buckets.bson.queries import ids_query
-from buckets.bson.raw import LOSSLESS, Docs
-from buckets.source import Source
+from bucketwise.archivers.restoring.put import existing_in
+from bucketwise.archivers.restoring.target import Plan, Target
+from bucketwise.archivers.writes.delete import same_id
+from bucketwise.archivers.writes.inserts import insert_raw
+from bucketwise.buckets.bson.queries import ids_query
+from bucketwise.buckets.bson.raw import LOSSLESS, Docs
+from bucketwise.buckets.source import Source
 
 
 class TargetState:

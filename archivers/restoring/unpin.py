@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from archivers.context import ArchiveContext
-from buckets.decoding.decode import decode
-from buckets.fields.times import EVER, TimeRange
-from rollups.guarded import transaction
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.buckets.decoding.decode import decode
+from bucketwise.buckets.fields.times import EVER, TimeRange
+from bucketwise.rollups.guarded import transaction
 
 
 def unpin(context: ArchiveContext, within: TimeRange = EVER) -> int:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from archivers.stores.base import ObjectStore
-from archivers.stores.file import FileStore
-from config.errors import UsageError
-from config.tables import Store
+from bucketwise.archivers.stores.base import ObjectStore
+from bucketwise.archivers.stores.file import FileStore
+from bucketwise.config.errors import UsageError
+from bucketwise.config.tables import Store
 
 
 def open_store(settings: Store) -> ObjectStore:
@@ -18,7 +18,7 @@ def open_store(settings: Store) -> ObjectStore:
     if url.scheme == "file" and url.netloc in ("", "localhost") and url.path.strip("/"):
         return FileStore(Path(unquote(url.path)))
     if url.scheme == "s3" and url.netloc and not (url.query or url.fragment):
-        from archivers.stores.s3 import S3Store  # boto3 takes long to import
+        from bucketwise.archivers.stores.s3 import S3Store  # boto3 takes long to import
 
         return S3Store(
             url.netloc,

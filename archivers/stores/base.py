@@ -14,8 +14,8 @@ from datetime import datetime
 from typing import Protocol
 from uuid import uuid4
 
-from archivers.stores.requests import Requests
-from config.errors import BucketwiseError
+from bucketwise.archivers.stores.requests import Requests
+from bucketwise.config.errors import BucketwiseError
 
 PROBE_PREFIX = ".bucketwise-probe/"
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f\\]")

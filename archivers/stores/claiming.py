@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 
-from archivers.stores.base import ObjectStore, OlderVersions, StoreObject, Versioning
-from archivers.stores.requests import Requests
+from bucketwise.archivers.stores.base import ObjectStore, OlderVersions, StoreObject, Versioning
+from bucketwise.archivers.stores.requests import Requests
 
 
 class ClaimingStore:

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
-from archivers.stores.base import (
+from bucketwise.archivers.stores.base import (
     AlreadyExists,
     Corrupt,
     Denied,
@@ -33,7 +33,7 @@ from archivers.stores.base import (
     checked_key,
     probe_store,
 )
-from archivers.stores.requests import Requests
+from bucketwise.archivers.stores.requests import Requests
 
 _TEMPORARY = ".tmp"
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}

@@ -14,7 +14,7 @@ from boto3.session import Session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from archivers.stores.base import (
+from bucketwise.archivers.stores.base import (
     AlreadyExists,
     Corrupt,
     NotFound,
@@ -29,8 +29,8 @@ from archivers.stores.base import (
     checked_key,
     probe_store,
 )
-from archivers.stores.requests import Requests
-from archivers.stores.s3_errors import (
+from bucketwise.archivers.stores.requests import Requests
+from bucketwise.archivers.stores.s3_errors import (
     FAILURES,
     http_status,
     is_definite,
@@ -38,7 +38,7 @@ from archivers.stores.s3_errors import (
     may_still_happen,
     store_error,
 )
-from config.tables import ObjectLock
+from bucketwise.config.tables import ObjectLock
 
 _RIGHTS = Rights("s3:PutObject", "s3:GetObject", "s3:ListBucket", "s3:DeleteObject")
 _OPERATIONS = {

@@ -18,7 +18,7 @@ from botocore.exceptions import (
     SSLError,
 )
 
-from archivers.stores.base import AlreadyExists, Corrupt, Denied, NotFound, StoreError
+from bucketwise.archivers.stores.base import AlreadyExists, Corrupt, Denied, NotFound, StoreError
 
 FAILURES = (BotoCoreError, ClientError)
 

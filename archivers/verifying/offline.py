@@ -5,24 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from archivers.context import ArchiveContext
-from archivers.format.archive import OfflineArchive
-from archivers.format.checkpoint import Checkpoint
-from archivers.format.manifest import DamagedError, LastReceipt, Manifest
-from archivers.format.names import Commit, owner_key
-from archivers.records.checkpoints import last_checkpoint, unreached
-from archivers.records.faults import record_fault
-from archivers.records.heads import HEADS, Heads, check_heads, check_none_reappeared, read_heads, types_of
-from archivers.records.receipt_checks import Ranges
-from archivers.records.receipts import COLLECTION, Receipts
-from archivers.records.unregistered import unregistered
-from archivers.stores.base import Corrupt, NotFound
-from archivers.verifying.receipts import verify_receipts
-from archivers.verifying.records import check_record, returned, revived, unfounded
-from archivers.verifying.report import Damage, IntactPiece, VerifiedRecords, VerifyReport
-from archivers.versions.superseded import Superseded
-from buckets.fields.times import EVER, TimeRange
-from config.errors import HaltedError
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.format.archive import OfflineArchive
+from bucketwise.archivers.format.checkpoint import Checkpoint
+from bucketwise.archivers.format.manifest import DamagedError, LastReceipt, Manifest
+from bucketwise.archivers.format.names import Commit, owner_key
+from bucketwise.archivers.records.checkpoints import last_checkpoint, unreached
+from bucketwise.archivers.records.faults import record_fault
+from bucketwise.archivers.records.heads import (
+    HEADS,
+    Heads,
+    check_heads,
+    check_none_reappeared,
+    read_heads,
+    types_of,
+)
+from bucketwise.archivers.records.receipt_checks import Ranges
+from bucketwise.archivers.records.receipts import COLLECTION, Receipts
+from bucketwise.archivers.records.unregistered import unregistered
+from bucketwise.archivers.stores.base import Corrupt, NotFound
+from bucketwise.archivers.verifying.receipts import verify_receipts
+from bucketwise.archivers.verifying.records import check_record, returned, revived, unfounded
+from bucketwise.archivers.verifying.report import Damage, IntactPiece, VerifiedRecords, VerifyReport
+from bucketwise.archivers.versions.superseded import Superseded
+from bucketwise.buckets.fields.times import EVER, TimeRange
+from bucketwise.config.errors import HaltedError
 
 
 def verify(context: ArchiveContext, archive: OfflineArchive, within: TimeRange = EVER) -> VerifyReport:

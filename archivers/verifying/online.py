@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from archivers.context import ArchiveContext
-from archivers.format.manifest import DamagedError
-from archivers.moving.archive import check_collections
-from archivers.records.copies import CopyReceipts, names_of
-from archivers.verifying.receipts import verify_receipts
-from archivers.verifying.report import VerifyReport
-from archivers.versions.kept import KeptVersions, beside
-from archivers.writes.online import archive_collections, archived_source
-from buckets.bson.raw import Batch
-from buckets.decoding.decode import decode
-from buckets.fields.selectors import extended_json
-from buckets.fields.times import EVER, FIRST_MS, LAST_MS, TimeRange
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.format.manifest import DamagedError
+from bucketwise.archivers.moving.archive import check_collections
+from bucketwise.archivers.records.copies import CopyReceipts, names_of
+from bucketwise.archivers.verifying.receipts import verify_receipts
+from bucketwise.archivers.verifying.report import VerifyReport
+from bucketwise.archivers.versions.kept import KeptVersions, beside
+from bucketwise.archivers.writes.online import archive_collections, archived_source
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.decoding.decode import decode
+from bucketwise.buckets.fields.selectors import extended_json
+from bucketwise.buckets.fields.times import EVER, FIRST_MS, LAST_MS, TimeRange
 
 
 def verify(context: ArchiveContext, within: TimeRange = EVER) -> VerifyReport:

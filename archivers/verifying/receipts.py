@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from archivers.context import ArchiveContext
-from archivers.format.manifest import LastReceipt
-from archivers.holds import damage_of
-from archivers.records.receipt_checks import Ranges, check_deletions
-from archivers.verifying.report import VerifyReport
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.format.manifest import LastReceipt
+from bucketwise.archivers.holds import damage_of
+from bucketwise.archivers.records.receipt_checks import Ranges, check_deletions
+from bucketwise.archivers.verifying.report import VerifyReport
 
 
 def verify_receipts(

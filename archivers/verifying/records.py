@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from archivers.context import ArchiveContext
-from archivers.format.archive import OfflineArchive
-from archivers.format.manifest import DamagedError, Manifest
-from archivers.records.faults import record_fault
-from archivers.records.heads import link_of
-from archivers.records.receipts import HELD, REPLACED, Receipts, commit_of, facts_of, live_of
-from archivers.records.replacements import check_replaced
-from archivers.stores.base import NotFound
-from buckets.fields.times import as_ms
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.format.archive import OfflineArchive
+from bucketwise.archivers.format.manifest import DamagedError, Manifest
+from bucketwise.archivers.records.faults import record_fault
+from bucketwise.archivers.records.heads import link_of
+from bucketwise.archivers.records.receipts import HELD, REPLACED, Receipts, commit_of, facts_of, live_of
+from bucketwise.archivers.records.replacements import check_replaced
+from bucketwise.archivers.stores.base import NotFound
+from bucketwise.buckets.fields.times import as_ms
 
 Document = dict[str, Any]
 #: Facts that change after a commit was registered.

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from archivers.format.manifest import DamagedError
-from archivers.format.names import Commit
+from bucketwise.archivers.format.manifest import DamagedError
+from bucketwise.archivers.format.names import Commit
 
 
 @dataclass(frozen=True)

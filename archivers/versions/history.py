@@ -14,22 +14,22 @@ import numpy as np
 from numpy.typing import NDArray
 from pymongo.database import Database
 
-from archivers.format.archive import OfflineArchive, SectionBuckets
-from archivers.format.manifest import Manifest
-from archivers.format.origins import First, origin_at
-from archivers.format.series import selector_of
-from archivers.records.receipts import MERGING, Receipts
-from archivers.versions.kept import KeptVersion, KeptVersions, counting
-from archivers.versions.superseded import RemovedBuckets, Superseded, SupersededFile
-from archivers.writes.delete import id_names, same_id
-from archivers.writes.online import archived_source
-from buckets.bson.raw import Batch, Docs
-from buckets.decoding.decode import BucketSet
-from buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, as_ms
-from buckets.models.covered import covered_span
-from buckets.versions.merge import merge
-from buckets.versions.readings import Held, lacks, readings_by_document
-from config.policies import Policy
+from bucketwise.archivers.format.archive import OfflineArchive, SectionBuckets
+from bucketwise.archivers.format.manifest import Manifest
+from bucketwise.archivers.format.origins import First, origin_at
+from bucketwise.archivers.format.series import selector_of
+from bucketwise.archivers.records.receipts import MERGING, Receipts
+from bucketwise.archivers.versions.kept import KeptVersion, KeptVersions, counting
+from bucketwise.archivers.versions.superseded import RemovedBuckets, Superseded, SupersededFile
+from bucketwise.archivers.writes.delete import id_names, same_id
+from bucketwise.archivers.writes.online import archived_source
+from bucketwise.buckets.bson.raw import Batch, Docs
+from bucketwise.buckets.decoding.decode import BucketSet
+from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, as_ms
+from bucketwise.buckets.models.covered import covered_span
+from bucketwise.buckets.versions.merge import merge
+from bucketwise.buckets.versions.readings import Held, lacks, readings_by_document
+from bucketwise.config.policies import Policy
 
 Document = dict[str, Any]
 DaySpan = tuple[int, int]  # first and last, since 1970

@@ -19,17 +19,17 @@ from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.database import Database
 
-from archivers.format.manifest import DamagedError
-from archivers.records.copies import VersionBeside
-from archivers.writes.delete import MAX_BUCKETS, same_id
-from archivers.writes.inserts import insert_raw, make_packed
-from buckets.bson.queries import ids_query
-from buckets.bson.raw import LOSSLESS, Batch, Docs
-from buckets.bson.types import BINARY, BOOL, DOCUMENT, INT32
-from buckets.fields.selectors import extended_json
-from buckets.versions.overlay import Typed, document_of, number, text
-from buckets.versions.readings import lacks
-from config.policies import Policy
+from bucketwise.archivers.format.manifest import DamagedError
+from bucketwise.archivers.records.copies import VersionBeside
+from bucketwise.archivers.writes.delete import MAX_BUCKETS, same_id
+from bucketwise.archivers.writes.inserts import insert_raw, make_packed
+from bucketwise.buckets.bson.queries import ids_query
+from bucketwise.buckets.bson.raw import LOSSLESS, Batch, Docs
+from bucketwise.buckets.bson.types import BINARY, BOOL, DOCUMENT, INT32
+from bucketwise.buckets.fields.selectors import extended_json
+from bucketwise.buckets.versions.overlay import Typed, document_of, number, text
+from bucketwise.buckets.versions.readings import lacks
+from bucketwise.config.policies import Policy
 
 Document = dict[str, Any]
 #: Documents can't be much larger, and this one holds another.

@@ -15,23 +15,23 @@ import numpy as np
 from bson.binary import Binary
 from pymongo.client_session import ClientSession
 
-from archivers.records.deletions import KEPT, archived_before, facts_of_archived
-from archivers.records.online_heads import OnlineHeads
-from archivers.records.pins import fingerprint
-from archivers.records.receipts import MERGED, MERGING
-from archivers.run import ArchiveRun
-from archivers.versions.history import History, Version, folds, one_of
-from archivers.versions.kept import KeptVersion, KeptVersions, counting, is_too_large
-from archivers.writes.delete import MAX_BUCKETS, Outcome, chunks, in_order, name_of, same_id
-from archivers.writes.online import archive_collections, archived_source, put_copies, take_back
-from buckets.bson.raw import Batch
-from buckets.decoding.decode import decode
-from buckets.source import Source
-from buckets.versions.merge import Merged, merge
-from buckets.versions.readings import lacks
-from config.errors import HaltedError
-from config.policies import Policy
-from rollups.guarded import transaction
+from bucketwise.archivers.records.deletions import KEPT, archived_before, facts_of_archived
+from bucketwise.archivers.records.online_heads import OnlineHeads
+from bucketwise.archivers.records.pins import fingerprint
+from bucketwise.archivers.records.receipts import MERGED, MERGING
+from bucketwise.archivers.run import ArchiveRun
+from bucketwise.archivers.versions.history import History, Version, folds, one_of
+from bucketwise.archivers.versions.kept import KeptVersion, KeptVersions, counting, is_too_large
+from bucketwise.archivers.writes.delete import MAX_BUCKETS, Outcome, chunks, in_order, name_of, same_id
+from bucketwise.archivers.writes.online import archive_collections, archived_source, put_copies, take_back
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.decoding.decode import decode
+from bucketwise.buckets.source import Source
+from bucketwise.buckets.versions.merge import Merged, merge
+from bucketwise.buckets.versions.readings import lacks
+from bucketwise.config.errors import HaltedError
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.guarded import transaction
 
 Document = dict[str, Any]
 

@@ -22,22 +22,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from archivers.format.archive import OfflineArchive, foreign_file
-from archivers.format.manifest import DamagedError, Manifest, read_link
-from archivers.format.names import (
+from bucketwise.archivers.format.archive import OfflineArchive, foreign_file
+from bucketwise.archivers.format.manifest import DamagedError, Manifest, read_link
+from bucketwise.archivers.format.names import (
     CommitName,
     commit_of_superseded,
     links,
     parse_commit,
     superseded_prefix,
 )
-from archivers.format.parts import damage_at
-from archivers.stores.base import Corrupt, NotFound
-from archivers.writes.delete import chunks, same_id
-from buckets.bson.raw import Batch, Docs
-from buckets.bson.types import ARRAY, DOCUMENT, INT32, elements, first_at
-from buckets.source import Source
-from buckets.versions.overlay import array_of, document_of, number
+from bucketwise.archivers.format.parts import damage_at
+from bucketwise.archivers.stores.base import Corrupt, NotFound
+from bucketwise.archivers.writes.delete import chunks, same_id
+from bucketwise.buckets.bson.raw import Batch, Docs
+from bucketwise.buckets.bson.types import ARRAY, DOCUMENT, INT32, elements, first_at
+from bucketwise.buckets.source import Source
+from bucketwise.buckets.versions.overlay import array_of, document_of, number
 
 _NAME = re.compile(r"(?P<commit>[^.]+)\.(?P<sha256>[0-9a-f]{64})\.bson")
 

@@ -15,17 +15,17 @@ from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
-from archivers.writes.held import check_none_frozen
-from buckets.bson.queries import ids_query
-from buckets.bson.raw import LOSSLESS, Batch, Docs
-from buckets.decoding.decode import decode
-from buckets.fields.ids import sort_key
-from buckets.models.timeseries import measurement
-from buckets.source import Source
-from config.errors import HaltedError
-from config.policies import Policy
-from rollups.guarded import Guard, transaction
-from rollups.holds import Holds
+from bucketwise.archivers.writes.held import check_none_frozen
+from bucketwise.buckets.bson.queries import ids_query
+from bucketwise.buckets.bson.raw import LOSSLESS, Batch, Docs
+from bucketwise.buckets.decoding.decode import decode
+from bucketwise.buckets.fields.ids import sort_key
+from bucketwise.buckets.models.timeseries import measurement
+from bucketwise.buckets.source import Source
+from bucketwise.config.errors import HaltedError
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.guarded import Guard, transaction
+from bucketwise.rollups.holds import Holds
 
 #: Buckets, and bytes of them, in one transaction at most.
 MAX_BUCKETS = 1000

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from archivers.format.manifest import Manifest
-from buckets.decoding.decode import Decoded
-from buckets.fields.selectors import selected
-from buckets.fields.times import as_ms
-from config.errors import BucketwiseError
-from config.policies import Policy
-from rollups.holds import Hold
+from bucketwise.archivers.format.manifest import Manifest
+from bucketwise.buckets.decoding.decode import Decoded
+from bucketwise.buckets.fields.selectors import selected
+from bucketwise.buckets.fields.times import as_ms
+from bucketwise.config.errors import BucketwiseError
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.holds import Hold
 
 
 def covered(decoded: Decoded, policy: Policy, holds: Iterable[Hold]) -> dict[int, Hold]:

@@ -10,8 +10,8 @@ from pymongo.client_session import ClientSession
 from pymongo.database import Database
 from pymongo.errors import CollectionInvalid
 
-from buckets.bson.raw import LOSSLESS, Docs
-from rollups.guarded import majority
+from bucketwise.buckets.bson.raw import LOSSLESS, Docs
+from bucketwise.rollups.guarded import majority
 
 Document = dict[str, Any]
 

@@ -8,10 +8,10 @@ from typing import Any
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
-from archivers.writes.inserts import insert_raw
-from buckets.bson.raw import LOSSLESS, Batch
-from buckets.source import Source
-from config.policies import Policy
+from bucketwise.archivers.writes.inserts import insert_raw
+from bucketwise.buckets.bson.raw import LOSSLESS, Batch
+from bucketwise.buckets.source import Source
+from bucketwise.config.policies import Policy
 
 Document = dict[str, Any]
 

@@ -10,21 +10,21 @@ import numpy as np
 from bson.raw_bson import RawBSONDocument
 from pymongo.client_session import ClientSession
 
-from archivers.context import ArchiveContext
-from archivers.format.archive import OfflineArchive
-from archivers.format.chain import ChainPosition
-from archivers.format.manifest import Manifest
-from archivers.format.writing import Maker
-from archivers.records.deletions import last_receipt
-from archivers.records.heads import heads_update, read_heads
-from archivers.records.receipts import facts_of
-from archivers.tasks import Connections, LocalExecutor
 from bench.age.history import History
-from buckets.bson.raw import Batch, Docs
-from buckets.decoding.decode import BucketSet
-from jobs.running.lease import fence_of
-from jobs.steps.working import ROLLUP, RUN
-from rollups.guarded import transaction
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.format.archive import OfflineArchive
+from bucketwise.archivers.format.chain import ChainPosition
+from bucketwise.archivers.format.manifest import Manifest
+from bucketwise.archivers.format.writing import Maker
+from bucketwise.archivers.records.deletions import last_receipt
+from bucketwise.archivers.records.heads import heads_update, read_heads
+from bucketwise.archivers.records.receipts import facts_of
+from bucketwise.archivers.tasks import Connections, LocalExecutor
+from bucketwise.buckets.bson.raw import Batch, Docs
+from bucketwise.buckets.decoding.decode import BucketSet
+from bucketwise.jobs.running.lease import fence_of
+from bucketwise.jobs.steps.working import ROLLUP, RUN
+from bucketwise.rollups.guarded import transaction
 
 Document = dict[str, Any]
 #: Commits that one transaction registers.

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from archivers.stores import open_store
-from config.policies import Compact, Policy
-from config.tables import Store
-from jobs.running.turn import Step
-from jobs.steps.working import RUN
+from bucketwise.archivers.stores import open_store
+from bucketwise.config.policies import Compact, Policy
+from bucketwise.config.tables import Store
+from bucketwise.jobs.running.turn import Step
+from bucketwise.jobs.steps.working import RUN
 from tests.jobs.counting import CountingStore, run_counted
 
 Document = dict[str, Any]

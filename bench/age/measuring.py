@@ -15,10 +15,10 @@ import duckdb
 
 from bench.age.commits import commit_hourly
 from bench.age.history import START, Cost, History, histories
-from buckets.fields.times import TimeRange
-from jobs.running.turn import Step
-from jobs.steps.status import STATUS
-from jobs.steps.working import AUDIT, CHECK, COMPACT_ALL, RUN, VERIFY
+from bucketwise.buckets.fields.times import TimeRange
+from bucketwise.jobs.running.turn import Step
+from bucketwise.jobs.steps.status import STATUS
+from bucketwise.jobs.steps.working import AUDIT, CHECK, COMPACT_ALL, RUN, VERIFY
 
 DAY = timedelta(days=1)
 #: Commands that change nothing, in the order of the tables.

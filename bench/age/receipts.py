@@ -14,16 +14,16 @@ from pymongo import MongoClient
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
-from archivers.format.keys import UNSIGNED
-from archivers.records.deletions import Deletions
-from archivers.records.identity import NO_RUN
-from archivers.records.receipt_files import ReceiptFiles, move_old
-from archivers.records.receipts import COLLECTION, Receipts
-from archivers.stores import open_store
 from bench.age.history import HOUR, START, policy_of
-from buckets.bson.raw import Batch, Docs
-from config.tables import Store
-from rollups.guarded import transaction
+from bucketwise.archivers.format.keys import UNSIGNED
+from bucketwise.archivers.records.deletions import Deletions
+from bucketwise.archivers.records.identity import NO_RUN
+from bucketwise.archivers.records.receipt_files import ReceiptFiles, move_old
+from bucketwise.archivers.records.receipts import COLLECTION, Receipts
+from bucketwise.archivers.stores import open_store
+from bucketwise.buckets.bson.raw import Batch, Docs
+from bucketwise.config.tables import Store
+from bucketwise.rollups.guarded import transaction
 
 Document = dict[str, Any]
 #: Receipts that one transaction writes here.

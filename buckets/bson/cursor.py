@@ -18,10 +18,10 @@ from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.cursor import RawBatchCursor
 
-from buckets.bson.prefetch import prefetch
-from buckets.bson.raw import LEAST, Docs
-from buckets.bson.rows import Rows
-from buckets.bson.types import ARRAY, DOCUMENT, extent
+from bucketwise.buckets.bson.prefetch import prefetch
+from bucketwise.buckets.bson.raw import LEAST, Docs
+from bucketwise.buckets.bson.rows import Rows
+from bucketwise.buckets.bson.types import ARRAY, DOCUMENT, extent
 
 Document = dict[str, Any]
 #: Documents of a reply, at most; and of the first one, which tells how large they are.

@@ -7,7 +7,17 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from buckets.bson.types import ARRAY, BINARY, CODE, DOCUMENT, FIXED, OBJECT_ID, STRING, SYMBOL, first_at
+from bucketwise.buckets.bson.types import (
+    ARRAY,
+    BINARY,
+    CODE,
+    DOCUMENT,
+    FIXED,
+    OBJECT_ID,
+    STRING,
+    SYMBOL,
+    first_at,
+)
 
 #: Bytes of an ObjectId, with its type.
 OBJECT_ID_SIZE = 13

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from bson.raw_bson import RawBSONDocument
 
-from buckets.bson.identities import are_object_ids
-from buckets.bson.raw import LOSSLESS
+from bucketwise.buckets.bson.identities import are_object_ids
+from bucketwise.buckets.bson.raw import LOSSLESS
 
 _LENGTH = struct.Struct("<i")
 

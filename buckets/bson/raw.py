@@ -18,9 +18,9 @@ from bson.objectid import ObjectId
 from bson.raw_bson import RawBSONDocument
 from numpy.typing import NDArray
 
-from buckets.bson.identities import OBJECT_ID_SIZE, are_object_ids, is_object_id, mixed, raw_ids
-from buckets.bson.rows import Rows, back_to_back, filled, take_rows
-from buckets.bson.types import DOCUMENT, OBJECT_ID, decode_value
+from bucketwise.buckets.bson.identities import OBJECT_ID_SIZE, are_object_ids, is_object_id, mixed, raw_ids
+from bucketwise.buckets.bson.rows import Rows, back_to_back, filled, take_rows
+from bucketwise.buckets.bson.types import DOCUMENT, OBJECT_ID, decode_value
 
 #: Bytes of an `_id` that may be queried: a query names a thousand. So many bytes of a longer one are shown.
 LONGEST_ID, _SHOWN = 8192, 40

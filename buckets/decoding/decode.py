@@ -10,11 +10,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from buckets.bson.raw import Batch
-from buckets.columns import Columns, Quarantined
-from buckets.decoding.local import local_times
-from buckets.decoding.places import RowPlaces, column, place
-from buckets.decoding.soundness import (
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.columns import Columns, Quarantined
+from bucketwise.buckets.decoding.local import local_times
+from bucketwise.buckets.decoding.places import RowPlaces, column, place
+from bucketwise.buckets.decoding.soundness import (
     BucketSpans,
     Faults,
     ReadingGroup,
@@ -22,16 +22,16 @@ from buckets.decoding.soundness import (
     check_totals,
     check_values,
 )
-from buckets.fields.ids import sort_keys, unnameable
-from buckets.fields.times import NO_TIME
-from buckets.fields.values import read_values
-from buckets.layouts.groups import Unions, group_by_layout
-from buckets.layouts.layout import Group
-from buckets.models.model import OVERFLOW_SHAPES, SHAPES, overflow_union_rules, union_rules
-from buckets.models.overflow import flagged
-from buckets.models.series import SeriesTable
-from buckets.models.shape import Breach, Shape
-from config.policies import Policy
+from bucketwise.buckets.fields.ids import sort_keys, unnameable
+from bucketwise.buckets.fields.times import NO_TIME
+from bucketwise.buckets.fields.values import read_values
+from bucketwise.buckets.layouts.groups import Unions, group_by_layout
+from bucketwise.buckets.layouts.layout import Group
+from bucketwise.buckets.models.model import OVERFLOW_SHAPES, SHAPES, overflow_union_rules, union_rules
+from bucketwise.buckets.models.overflow import flagged
+from bucketwise.buckets.models.series import SeriesTable
+from bucketwise.buckets.models.shape import Breach, Shape
+from bucketwise.config.policies import Policy
 
 #: A layout takes about 6 kB while it is worked on, each of its elements almost one; a reading some 150 bytes.
 _CELLS_OF_LAYOUT, _CELLS_OF_ELEMENT = 40, 6

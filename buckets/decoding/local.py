@@ -11,14 +11,14 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from buckets.bson.types import TYPE_NAMES
-from buckets.columns import ValueKind
-from buckets.decoding.soundness import Faults, ReadingGroup
-from buckets.fields.values import NUMBERS, read_values
-from buckets.layouts.layout import Element, Flags, Path
-from buckets.models.samples import time_in_sample
-from buckets.models.shape import Breach, find_all, split
-from config.policies import Policy
+from bucketwise.buckets.bson.types import TYPE_NAMES
+from bucketwise.buckets.columns import ValueKind
+from bucketwise.buckets.decoding.soundness import Faults, ReadingGroup
+from bucketwise.buckets.fields.values import NUMBERS, read_values
+from bucketwise.buckets.layouts.layout import Element, Flags, Path
+from bucketwise.buckets.models.samples import time_in_sample
+from bucketwise.buckets.models.shape import Breach, find_all, split
+from bucketwise.config.policies import Policy
 
 #: The largest offset, in minutes: a local time is less than a day from UTC.
 LARGEST_MS = 18 * 3_600_000

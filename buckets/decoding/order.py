@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from buckets.columns import Columns
-from buckets.decoding.places import RowPlaces
-from buckets.layouts.layout import positions_in
+from bucketwise.buckets.columns import Columns
+from bucketwise.buckets.decoding.places import RowPlaces
+from bucketwise.buckets.layouts.layout import positions_in
 
 
 @dataclass(frozen=True)

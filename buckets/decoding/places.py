@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from buckets.decoding.soundness import ReadingGroup
-from buckets.layouts.layout import positions_in
+from bucketwise.buckets.decoding.soundness import ReadingGroup
+from bucketwise.buckets.layouts.layout import positions_in
 
 
 class RowPlaces(NamedTuple):

@@ -9,15 +9,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from buckets.bson.types import ARRAY, DOCUMENT, TYPE_NAMES
-from buckets.columns import ValueKind
-from buckets.fields.timeforms import TimeForm
-from buckets.fields.times import LAST_MS, NO_TIME, as_date
-from buckets.fields.values import read_values
-from buckets.layouts.layout import Element, Flags, Group, by_type
-from buckets.models.shape import Shape
-from buckets.models.slots import length_ms
-from config.policies import Policy
+from bucketwise.buckets.bson.types import ARRAY, DOCUMENT, TYPE_NAMES
+from bucketwise.buckets.columns import ValueKind
+from bucketwise.buckets.fields.timeforms import TimeForm
+from bucketwise.buckets.fields.times import LAST_MS, NO_TIME, as_date
+from bucketwise.buckets.fields.values import read_values
+from bucketwise.buckets.layouts.layout import Element, Flags, Group, by_type
+from bucketwise.buckets.models.shape import Shape
+from bucketwise.buckets.models.slots import length_ms
+from bucketwise.config.policies import Policy
 
 #: An application's running sum may differ from ours by rounding: relative to the sum of magnitudes.
 _SUM_TOLERANCE = 1e-9

@@ -15,8 +15,8 @@ import numpy as np
 from bson.decimal128 import Decimal128
 from numpy.typing import NDArray
 
-from buckets.bson.raw import LONGEST_ID
-from buckets.bson.types import (
+from bucketwise.buckets.bson.raw import LONGEST_ID
+from bucketwise.buckets.bson.types import (
     ARRAY,
     BINARY,
     BOOL,
@@ -42,7 +42,7 @@ from buckets.bson.types import (
     decode_value,
     extent,
 )
-from buckets.layouts.layout import Bytes2D, Element, Group, read_holes
+from bucketwise.buckets.layouts.layout import Bytes2D, Element, Group, read_holes
 
 #: MongoDB's order of types; types that it compares with one another share a rank. 0 ends a document.
 _RANKS = {

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from buckets.fields.distinct import distinct_rows
-from buckets.fields.times import DAY_MS, NO_TIME
-from buckets.layouts.layout import Element, Group, by_size, read_bytes
+from bucketwise.buckets.fields.distinct import distinct_rows
+from bucketwise.buckets.fields.times import DAY_MS, NO_TIME
+from bucketwise.buckets.layouts.layout import Element, Group, by_size, read_bytes
 
 Texts = NDArray[np.uint8]  # m × width, ASCII, with zeros behind shorter ones
 Integers = NDArray[np.int64]

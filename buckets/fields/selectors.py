@@ -18,10 +18,10 @@ from bson.objectid import ObjectId
 from bson.raw_bson import RawBSONDocument
 from numpy.typing import NDArray
 
-from buckets.bson.types import DOCUMENT, decode_value
-from buckets.columns import Series
-from config.errors import UsageError
-from config.policies import Policy
+from bucketwise.buckets.bson.types import DOCUMENT, decode_value
+from bucketwise.buckets.columns import Series
+from bucketwise.config.errors import UsageError
+from bucketwise.config.policies import Policy
 
 #: For values that JSON has no form for.
 EXTENDED_JSON = json_util.RELAXED_JSON_OPTIONS.with_options(uuid_representation=UuidRepresentation.STANDARD)

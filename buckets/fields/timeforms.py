@@ -17,9 +17,9 @@ import numpy as np
 from bson.decimal128 import Decimal128
 from numpy.typing import NDArray
 
-from buckets.bson.types import DATE, DOUBLE, INT32, INT64, STRING
-from buckets.fields.isotimes import ISO, OFFSET, PLAIN, WITH_OFFSET, date_text, iso_ms, read_iso
-from buckets.fields.times import (
+from bucketwise.buckets.bson.types import DATE, DOUBLE, INT32, INT64, STRING
+from bucketwise.buckets.fields.isotimes import ISO, OFFSET, PLAIN, WITH_OFFSET, date_text, iso_ms, read_iso
+from bucketwise.buckets.fields.times import (
     DAY_MS,
     FIRST_MS,
     LAST_MS,
@@ -31,8 +31,8 @@ from buckets.fields.times import (
     as_number,
     from_numbers,
 )
-from buckets.layouts.layout import Cell, Element, Group, by_type
-from config.policies import Policy, TimeUnit
+from bucketwise.buckets.layouts.layout import Cell, Element, Group, by_type
+from bucketwise.config.policies import Policy, TimeUnit
 
 Document = dict[str, Any]
 _DTYPES = {DATE: "<i8", DOUBLE: "<f8", INT32: "<i4", INT64: "<i8"}

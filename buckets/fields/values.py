@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from buckets.bson.types import DECIMAL128, DOUBLE, INT32, INT64, decode_value
-from buckets.columns import ValueKind
-from buckets.layouts.layout import Cell, Element, Group, by_type
+from bucketwise.buckets.bson.types import DECIMAL128, DOUBLE, INT32, INT64, decode_value
+from bucketwise.buckets.columns import ValueKind
+from bucketwise.buckets.layouts.layout import Cell, Element, Group, by_type
 
 #: The types that are numbers.
 NUMBERS = (DOUBLE, INT32, INT64, DECIMAL128)

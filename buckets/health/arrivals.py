@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from buckets.fields.times import as_ms
-from buckets.models.covered import first_and_last
-from buckets.models.shape import split
-from config.policies import Policy
+from bucketwise.buckets.fields.times import as_ms
+from bucketwise.buckets.models.covered import first_and_last
+from bucketwise.buckets.models.shape import split
+from bucketwise.config.policies import Policy
 
 Document = dict[str, Any]
 _DIFF_VERSION = 2

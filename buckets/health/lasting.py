@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from buckets.fields.times import as_date, as_text
-from buckets.health.finding import Finding, share, span
-from buckets.writing.exact import ExactReadings
-from config.policies import Policy
+from bucketwise.buckets.fields.times import as_date, as_text
+from bucketwise.buckets.health.finding import Finding, share, span
+from bucketwise.buckets.writing.exact import ExactReadings
+from bucketwise.config.policies import Policy
 
 #: A gap is so many times the usual interval; there is a usual one if so many intervals are about as long.
 _GAP, _REGULAR, _ABOUT = 10, 0.8, 0.2

@@ -9,10 +9,10 @@ import numpy as np
 from bson import ObjectId
 from numpy.typing import NDArray
 
-from buckets.bson.raw import Docs
-from buckets.decoding.decode import Decoded
-from buckets.health.finding import Finding, share, span
-from config.policies import Policy
+from bucketwise.buckets.bson.raw import Docs
+from bucketwise.buckets.decoding.decode import Decoded
+from bucketwise.buckets.health.finding import Finding, share, span
+from bucketwise.config.policies import Policy
 
 _SETTLED_MS = 600_000
 

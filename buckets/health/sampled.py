@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from buckets.bson.raw import Batch
-from buckets.bson.types import DATE, STRING, TYPE_NAMES, elements
-from buckets.columns import ValueKind
-from buckets.decoding.decode import Decoded
-from buckets.health.finding import Finding, share, span
-from buckets.layouts.layout import by_type
-from buckets.models.slots import length_ms, slot_levels
-from buckets.sampling.fit import Fit
-from config.policies import Policy
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.bson.types import DATE, STRING, TYPE_NAMES, elements
+from bucketwise.buckets.columns import ValueKind
+from bucketwise.buckets.decoding.decode import Decoded
+from bucketwise.buckets.health.finding import Finding, share, span
+from bucketwise.buckets.layouts.layout import by_type
+from bucketwise.buckets.models.slots import length_ms, slot_levels
+from bucketwise.buckets.sampling.fit import Fit
+from bucketwise.config.policies import Policy
 
 #: A bucket is well filled from this share of its room on, and large from so many times the usual bytes on.
 _FILLED, _LARGE = 0.5, 10

@@ -13,7 +13,7 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.decimal128 import Decimal128
 from bson.errors import InvalidBSON
 
-from config.checks.names import field_fault
+from bucketwise.config.checks.names import field_fault
 
 Document = dict[str, Any]
 _CODEC: CodecOptions[Document] = CodecOptions(

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from buckets.bson.raw import Batch, Docs
-from buckets.columns import Columns, ValueKind
-from buckets.inferring import readings, samples, slots
-from buckets.inferring.fields import Document, Fields, decoded
-from buckets.inferring.notes import Notes
-from buckets.inferring.proposal import Evidence, Proposal
-from buckets.inferring.trial import try_keys
-from buckets.models.overflow import attach, flagged_buckets
-from config.policies import Overflow, Policy
+from bucketwise.buckets.bson.raw import Batch, Docs
+from bucketwise.buckets.columns import Columns, ValueKind
+from bucketwise.buckets.inferring import readings, samples, slots
+from bucketwise.buckets.inferring.fields import Document, Fields, decoded
+from bucketwise.buckets.inferring.notes import Notes
+from bucketwise.buckets.inferring.proposal import Evidence, Proposal
+from bucketwise.buckets.inferring.trial import try_keys
+from bucketwise.buckets.models.overflow import attach, flagged_buckets
+from bucketwise.config.policies import Overflow, Policy
 
 #: Bytes of documents that are read field by field; of more, some here and there.
 _MAX_BYTES = 2_000_000

@@ -9,9 +9,9 @@ from typing import Any
 from bson.binary import Binary
 from bson.objectid import ObjectId
 
-from buckets.inferring.fields import Fields, non_null
-from buckets.inferring.words import FLAG, hints
-from config.policies import Overflow
+from bucketwise.buckets.inferring.fields import Fields, non_null
+from bucketwise.buckets.inferring.words import FLAG, hints
+from bucketwise.config.policies import Overflow
 
 #: Types that the `_id` of a bucket may have. A query would take a regular expression for a pattern.
 _REFERENCE_TYPES = (str, int, ObjectId, Binary)

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from buckets.inferring import series
-from buckets.inferring.fields import Fields
-from buckets.inferring.notes import Notes, listed
-from buckets.inferring.times import Time, times_in
-from buckets.inferring.values import Columns, offset_field, zone_fields
+from bucketwise.buckets.inferring import series
+from bucketwise.buckets.inferring.fields import Fields
+from bucketwise.buckets.inferring.notes import Notes, listed
+from bucketwise.buckets.inferring.times import Time, times_in
+from bucketwise.buckets.inferring.values import Columns, offset_field, zone_fields
 
 #: Share of documents that need to have a field for it to count as always there: some may be broken.
 NEARLY_ALL = 0.9

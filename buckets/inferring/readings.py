@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from buckets.inferring.fields import is_number, is_text
-from buckets.inferring.proposal import (
+from bucketwise.buckets.inferring.fields import is_number, is_text
+from bucketwise.buckets.inferring.proposal import (
     NEARLY_ALL,
     Evidence,
     Proposal,
@@ -15,8 +15,8 @@ from buckets.inferring.proposal import (
     choose_series,
     names_of,
 )
-from buckets.inferring.values import numeric
-from config.checks.names import field_fault
+from bucketwise.buckets.inferring.values import numeric
+from bucketwise.config.checks.names import field_fault
 
 
 class Attributes(NamedTuple):

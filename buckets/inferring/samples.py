@@ -6,12 +6,19 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from buckets.inferring.fields import Fields, is_whole
-from buckets.inferring.notes import Notes, listed, quoted
-from buckets.inferring.proposal import NEARLY_ALL, Evidence, Proposal, choose_clock, choose_series, names_of
-from buckets.inferring.times import Time, times_in
-from buckets.inferring.values import numeric, total
-from buckets.inferring.words import BOOKKEEPING, COUNT, END, START, hints
+from bucketwise.buckets.inferring.fields import Fields, is_whole
+from bucketwise.buckets.inferring.notes import Notes, listed, quoted
+from bucketwise.buckets.inferring.proposal import (
+    NEARLY_ALL,
+    Evidence,
+    Proposal,
+    choose_clock,
+    choose_series,
+    names_of,
+)
+from bucketwise.buckets.inferring.times import Time, times_in
+from bucketwise.buckets.inferring.values import numeric, total
+from bucketwise.buckets.inferring.words import BOOKKEEPING, COUNT, END, START, hints
 
 #: Share of documents in which a count or sum has to agree: those with overflow may count that too.
 _AGREEING = 0.6

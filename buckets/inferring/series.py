@@ -10,9 +10,9 @@ from uuid import UUID
 from bson.binary import Binary
 from bson.objectid import ObjectId
 
-from buckets.inferring.fields import is_text, is_whole, non_null
-from buckets.inferring.notes import Notes, quoted
-from buckets.inferring.words import SERIES, hints
+from bucketwise.buckets.inferring.fields import is_text, is_whole, non_null
+from bucketwise.buckets.inferring.notes import Notes, quoted
+from bucketwise.buckets.inferring.words import SERIES, hints
 
 #: Characters of a text that may be a name; a longer text is prose.
 _MAX_LENGTH = 100

@@ -8,9 +8,9 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from buckets.inferring.fields import Fields, has_slots, is_number, non_null
-from buckets.inferring.notes import listed
-from buckets.inferring.proposal import (
+from bucketwise.buckets.inferring.fields import Fields, has_slots, is_number, non_null
+from bucketwise.buckets.inferring.notes import listed
+from bucketwise.buckets.inferring.proposal import (
     NEARLY_ALL,
     Evidence,
     Proposal,
@@ -19,8 +19,8 @@ from buckets.inferring.proposal import (
     choose_series,
     names_of,
 )
-from buckets.inferring.times import Time
-from buckets.inferring.values import usable
+from bucketwise.buckets.inferring.times import Time
+from bucketwise.buckets.inferring.values import usable
 
 _MINUTE, _HOUR, _DAY = 60_000, 3_600_000, 86_400_000
 _QUARTER = 15 * _MINUTE

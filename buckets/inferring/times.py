@@ -10,11 +10,11 @@ from typing import Any
 
 from bson.datetime_ms import DatetimeMS
 
-from buckets.fields.isotimes import iso_ms
-from buckets.fields.times import PER_SECOND, as_ms
-from buckets.inferring.fields import as_float, is_number, is_whole, non_null
-from buckets.inferring.words import BOOKKEEPING, TIME, hints
-from config.policies import TimeUnit
+from bucketwise.buckets.fields.isotimes import iso_ms
+from bucketwise.buckets.fields.times import PER_SECOND, as_ms
+from bucketwise.buckets.inferring.fields import as_float, is_number, is_whole, non_null
+from bucketwise.buckets.inferring.words import BOOKKEEPING, TIME, hints
+from bucketwise.config.policies import TimeUnit
 
 #: Seconds since 1970 between which a number may be a time: the years 1980 to 2100.
 _EARLIEST, _LATEST = 315_532_800, 4_102_444_800

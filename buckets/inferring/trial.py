@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from buckets.bson.raw import Batch
-from buckets.columns import ValueKind
-from buckets.decoding.decode import Decoded, decode
-from buckets.fields.selectors import extended_json
-from buckets.inferring.notes import Notes, quoted
-from config.policies import Policy
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.columns import ValueKind
+from bucketwise.buckets.decoding.decode import Decoded, decode
+from bucketwise.buckets.fields.selectors import extended_json
+from bucketwise.buckets.inferring.notes import Notes, quoted
+from bucketwise.config.policies import Policy
 
 #: Optional keys of a policy, in the order in which they are given up.
 _OPTIONAL = (("sum_fields",), ("count_field",), ("end_field",), ("sum_fields", "count_field"))

@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from buckets.fields.values import rounded_sum
-from buckets.inferring.fields import as_float, is_number, is_text, is_whole, non_null
-from buckets.inferring.notes import Notes, listed
-from buckets.inferring.words import OFFSET, hints, words
-from config.zones import is_zone
+from bucketwise.buckets.fields.values import rounded_sum
+from bucketwise.buckets.inferring.fields import as_float, is_number, is_text, is_whole, non_null
+from bucketwise.buckets.inferring.notes import Notes, listed
+from bucketwise.buckets.inferring.words import OFFSET, hints, words
+from bucketwise.config.zones import is_zone
 
 _KEY = "value_fields"
 #: Names that summaries and parts of the archive use themselves.

@@ -8,11 +8,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from buckets.bson.raw import Docs
-from buckets.layouts.cache import ByteLimitedCache
-from buckets.layouts.layout import Bytes2D, Group, Layout, NamesIn, row_slices
-from buckets.layouts.merge import Containers, union_of
-from buckets.layouts.union import Union
+from bucketwise.buckets.bson.raw import Docs
+from bucketwise.buckets.layouts.cache import ByteLimitedCache
+from bucketwise.buckets.layouts.layout import Bytes2D, Group, Layout, NamesIn, row_slices
+from bucketwise.buckets.layouts.merge import Containers, union_of
+from bucketwise.buckets.layouts.union import Union
 
 #: A layout is rare if fewer than one in so many documents share it.
 _RARE_LAYOUT = 128

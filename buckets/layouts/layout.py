@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from buckets.bson.types import ARRAY, DOCUMENT, STRING, extent
+from bucketwise.buckets.bson.types import ARRAY, DOCUMENT, STRING, extent
 
 Path = tuple[str, ...]
 Bytes2D = NDArray[np.uint8]

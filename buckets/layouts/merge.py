@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from buckets.bson.raw import Docs
-from buckets.bson.types import ARRAY, CODE, DOCUMENT, STRING, SYMBOL
-from buckets.layouts.cache import ByteLimitedCache
-from buckets.layouts.layout import Element, Layout, NamesIn, Path
-from buckets.layouts.plan import Alternative, Field, UnionPlan
-from buckets.layouts.union import Union
+from bucketwise.buckets.bson.raw import Docs
+from bucketwise.buckets.bson.types import ARRAY, CODE, DOCUMENT, STRING, SYMBOL
+from bucketwise.buckets.layouts.cache import ByteLimitedCache
+from bucketwise.buckets.layouts.layout import Element, Layout, NamesIn, Path
+from bucketwise.buckets.layouts.plan import Alternative, Field, UnionPlan
+from bucketwise.buckets.layouts.union import Union
 
 #: Documents that a union is made of, spread over all lengths that there are: fewer where they are long.
 _MAX_SAMPLES, _MIN_SAMPLES, _SAMPLE_BYTES = 24, 4, 1 << 14

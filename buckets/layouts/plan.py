@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from buckets.bson.types import ARRAY, DOCUMENT
-from buckets.layouts.layout import ALWAYS, Flags, Path, Variants
-from buckets.layouts.steps import Choice, Close, Each, MatchStep, Open, Skip, Test, Text, words_of
+from bucketwise.buckets.bson.types import ARRAY, DOCUMENT
+from bucketwise.buckets.layouts.layout import ALWAYS, Flags, Path, Variants
+from bucketwise.buckets.layouts.steps import Choice, Close, Each, MatchStep, Open, Skip, Test, Text, words_of
 
 _DOCUMENTS = (DOCUMENT, ARRAY)
 #: With more flags than these, the length of a document does not tell what is in it.

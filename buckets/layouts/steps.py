@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from buckets.layouts.layout import ALWAYS, Flags, row_slices
+from bucketwise.buckets.layouts.layout import ALWAYS, Flags, row_slices
 
 #: Bytes, 8 at a time: offset, mask, and what has to be there.
 Words = tuple[tuple[int, int, int], ...]

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from buckets.layouts.layout import Bytes2D, Flags
+from bucketwise.buckets.layouts.layout import Bytes2D, Flags
 
 
 class _Stretches(NamedTuple):

@@ -20,10 +20,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from buckets.bson.raw import Docs
-from buckets.layouts.layout import Bytes2D, Flags, Layout, row_slices
-from buckets.layouts.steps import WORD, MatchStep, Walk
-from buckets.layouts.stretches import pad
+from bucketwise.buckets.bson.raw import Docs
+from bucketwise.buckets.layouts.layout import Bytes2D, Flags, Layout, row_slices
+from bucketwise.buckets.layouts.steps import WORD, MatchStep, Walk
+from bucketwise.buckets.layouts.stretches import pad
 
 #: Documents that are matched at once; of longer ones, as many as take so many bytes.
 AT_ONCE, _BYTES = 4096, 1 << 23

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from buckets.bson.raw import as_queried
-from buckets.bson.types import first_at
-from buckets.fields.selectors import Selector, series_text
-from buckets.models.shape import split
-from config.policies import Policy
+from bucketwise.buckets.bson.raw import as_queried
+from bucketwise.buckets.bson.types import first_at
+from bucketwise.buckets.fields.selectors import Selector, series_text
+from bucketwise.buckets.models.shape import split
+from bucketwise.config.policies import Policy
 
 
 def is_of_series(policy: Policy, document: bytes, selector: Selector) -> bool:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from buckets.bson.raw import as_queried
-from buckets.bson.types import first_at
-from buckets.fields.timeforms import own_form, sample_form
-from buckets.models.shape import split
-from buckets.models.slots import length_ms
-from config.policies import Policy
+from bucketwise.buckets.bson.raw import as_queried
+from bucketwise.buckets.bson.types import first_at
+from bucketwise.buckets.fields.timeforms import own_form, sample_form
+from bucketwise.buckets.models.shape import split
+from bucketwise.buckets.models.slots import length_ms
+from bucketwise.config.policies import Policy
 
 
 def first_and_last(policy: Policy) -> tuple[str, str]:

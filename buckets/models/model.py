@@ -6,12 +6,12 @@ from collections.abc import Callable
 from functools import lru_cache
 from weakref import WeakKeyDictionary
 
-from buckets.layouts.groups import UnionRules
-from buckets.layouts.layout import Layout, NamesIn, Path
-from buckets.layouts.merge import Containers
-from buckets.models import reading, samples, slots, timeseries
-from buckets.models.shape import Breach, Shape, split
-from config.policies import Policy
+from bucketwise.buckets.layouts.groups import UnionRules
+from bucketwise.buckets.layouts.layout import Layout, NamesIn, Path
+from bucketwise.buckets.layouts.merge import Containers
+from bucketwise.buckets.models import reading, samples, slots, timeseries
+from bucketwise.buckets.models.shape import Breach, Shape, split
+from bucketwise.config.policies import Policy
 
 #: Policies for which something is cached.
 _POLICIES = 8

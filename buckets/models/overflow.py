@@ -7,14 +7,14 @@ from contextlib import suppress
 import numpy as np
 from numpy.typing import NDArray
 
-from buckets.bson.raw import Batch, Docs
-from buckets.bson.types import BOOL, DOUBLE, INT32, INT64, TYPE_NAMES
-from buckets.fields.ids import sort_keys
-from buckets.layouts.groups import group_by_layout
-from buckets.layouts.layout import Group, read_holes
-from buckets.models.model import overflow_union_rules, union_rules
-from buckets.models.shape import Breach, find, split
-from config.policies import Policy
+from bucketwise.buckets.bson.raw import Batch, Docs
+from bucketwise.buckets.bson.types import BOOL, DOUBLE, INT32, INT64, TYPE_NAMES
+from bucketwise.buckets.fields.ids import sort_keys
+from bucketwise.buckets.layouts.groups import group_by_layout
+from bucketwise.buckets.layouts.layout import Group, read_holes
+from bucketwise.buckets.models.model import overflow_union_rules, union_rules
+from bucketwise.buckets.models.shape import Breach, find, split
+from bucketwise.config.policies import Policy
 
 _FLAGS = {BOOL: "u1", INT32: "<i4", INT64: "<i8", DOUBLE: "<f8"}
 

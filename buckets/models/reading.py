@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from buckets.bson.types import ARRAY, DOCUMENT, STRING, TYPE_NAMES
-from buckets.fields.timeforms import TimeForm, any_of, own_form
-from buckets.layouts.layout import Cell, Layout, Path
-from buckets.models.shape import Breach, Shape, find, find_all, need, need_all, split
-from config.policies import Policy
+from bucketwise.buckets.bson.types import ARRAY, DOCUMENT, STRING, TYPE_NAMES
+from bucketwise.buckets.fields.timeforms import TimeForm, any_of, own_form
+from bucketwise.buckets.layouts.layout import Cell, Layout, Path
+from bucketwise.buckets.models.shape import Breach, Shape, find, find_all, need, need_all, split
+from bucketwise.config.policies import Policy
 
 
 def shape(layout: Layout, policy: Policy) -> Shape:

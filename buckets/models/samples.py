@@ -9,14 +9,14 @@ import itertools
 from dataclasses import replace
 from typing import Any
 
-from buckets.bson.types import ARRAY, DOCUMENT, TYPE_NAMES
-from buckets.fields.timeforms import TimeForm, any_of, own_form, sample_form
-from buckets.fields.times import FIRST_MS, LAST_MS
-from buckets.fields.values import NUMBERS
-from buckets.layouts.layout import Layout, Path, ReadingCells
-from buckets.models.series import SERIES_TYPES_IN_SAMPLE
-from buckets.models.shape import COUNT_TYPES, Breach, Shape, find_all, need, need_all, split
-from config.policies import Policy
+from bucketwise.buckets.bson.types import ARRAY, DOCUMENT, TYPE_NAMES
+from bucketwise.buckets.fields.timeforms import TimeForm, any_of, own_form, sample_form
+from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS
+from bucketwise.buckets.fields.values import NUMBERS
+from bucketwise.buckets.layouts.layout import Layout, Path, ReadingCells
+from bucketwise.buckets.models.series import SERIES_TYPES_IN_SAMPLE
+from bucketwise.buckets.models.shape import COUNT_TYPES, Breach, Shape, find_all, need, need_all, split
+from bucketwise.config.policies import Policy
 
 Document = dict[str, Any]
 #: Where a pair has its time.

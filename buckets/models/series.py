@@ -11,7 +11,7 @@ import numpy as np
 from bson.errors import InvalidBSON
 from numpy.typing import NDArray
 
-from buckets.bson.types import (
+from bucketwise.buckets.bson.types import (
     BINARY,
     BOOL,
     DATE,
@@ -24,11 +24,21 @@ from buckets.bson.types import (
     decode_value,
     extent,
 )
-from buckets.columns import Series
-from buckets.fields.distinct import distinct_numbers, distinct_rows
-from buckets.layouts.layout import Cell, Element, Flags, Group, Path, by_size, by_type, read_bytes, steps
-from buckets.models.shape import Breach, Shape, need, split
-from config.policies import Policy
+from bucketwise.buckets.columns import Series
+from bucketwise.buckets.fields.distinct import distinct_numbers, distinct_rows
+from bucketwise.buckets.layouts.layout import (
+    Cell,
+    Element,
+    Flags,
+    Group,
+    Path,
+    by_size,
+    by_type,
+    read_bytes,
+    steps,
+)
+from bucketwise.buckets.models.shape import Breach, Shape, need, split
+from bucketwise.config.policies import Policy
 
 #: Types that a series field in a sample may have.
 SERIES_TYPES_IN_SAMPLE = (STRING, INT32, INT64, DOUBLE, BOOL, OBJECT_ID, DATE, BINARY)

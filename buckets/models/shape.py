@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from buckets.bson.types import DOUBLE, INT32, INT64, NOTHING, TYPE_NAMES
-from buckets.fields.timeforms import DATES, TimeForm
-from buckets.fields.times import NO_TIME
-from buckets.layouts.layout import Cell, Element, Flags, Group, Layout, Path
+from bucketwise.buckets.bson.types import DOUBLE, INT32, INT64, NOTHING, TYPE_NAMES
+from bucketwise.buckets.fields.timeforms import DATES, TimeForm
+from bucketwise.buckets.fields.times import NO_TIME
+from bucketwise.buckets.layouts.layout import Cell, Element, Flags, Group, Layout, Path
 
 #: Types that a count may have.
 COUNT_TYPES = (DOUBLE, INT32, INT64)

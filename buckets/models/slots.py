@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from buckets.bson.types import ARRAY, DOCUMENT, TYPE_NAMES
-from buckets.fields.timeforms import TimeForm, any_of, own_form
-from buckets.layouts.layout import Cell, Element, Layout, Path, ReadingCells
-from buckets.models.samples import sampled
-from buckets.models.shape import Breach, Shape, find, find_all, need, split
-from config.policies import Policy
+from bucketwise.buckets.bson.types import ARRAY, DOCUMENT, TYPE_NAMES
+from bucketwise.buckets.fields.timeforms import TimeForm, any_of, own_form
+from bucketwise.buckets.layouts.layout import Cell, Element, Layout, Path, ReadingCells
+from bucketwise.buckets.models.samples import sampled
+from bucketwise.buckets.models.shape import Breach, Shape, find, find_all, need, split
+from bucketwise.config.policies import Policy
 
 _MS = {"second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
 _NEXT = {"second": "minute", "minute": "hour", "hour": "day"}

@@ -12,11 +12,11 @@ from typing import Any
 
 from pymongo.database import Database
 
-from buckets.bson.types import elements
-from buckets.fields.timeforms import TimeForm
-from buckets.fields.times import as_date, as_ms
-from buckets.models.reading import shape
-from config.policies import Policy
+from bucketwise.buckets.bson.types import elements
+from bucketwise.buckets.fields.timeforms import TimeForm
+from bucketwise.buckets.fields.times import as_date, as_ms
+from bucketwise.buckets.models.reading import shape
+from bucketwise.config.policies import Policy
 
 __all__ = ["KEPT", "between", "measurement", "range_query", "shape", "timeseries_options"]
 

@@ -1,4 +1,4 @@
-"""Documents taken apart for the archive. `buckets.packing.unpack` puts them together again, to the bit.
+"""Documents taken apart for the archive. `packing.unpack` puts them together again, to the bit.
 
 A packed batch is rows (one a reading: series, time, values) and groups (one a layout: the skeleton, and
 the bytes of every hole that the rows can't carry). A hole is carried by the rows only where writing the
@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from buckets.bson.types import DATE, DOUBLE, INT32, INT64
-from buckets.columns import Series, is_number
-from buckets.decoding.decode import BucketSet
-from buckets.decoding.order import Order
-from buckets.decoding.soundness import ReadingGroup
-from buckets.fields.selectors import series_order
-from buckets.fields.times import DAY_MS, LAST_MS, Unit, from_numbers, to_numbers
-from buckets.layouts.layout import Bytes2D, Flags, by_type, read_holes, steps
-from config.policies import Policy
+from bucketwise.buckets.bson.types import DATE, DOUBLE, INT32, INT64
+from bucketwise.buckets.columns import Series, is_number
+from bucketwise.buckets.decoding.decode import BucketSet
+from bucketwise.buckets.decoding.order import Order
+from bucketwise.buckets.decoding.soundness import ReadingGroup
+from bucketwise.buckets.fields.selectors import series_order
+from bucketwise.buckets.fields.times import DAY_MS, LAST_MS, Unit, from_numbers, to_numbers
+from bucketwise.buckets.layouts.layout import Bytes2D, Flags, by_type, read_holes, steps
+from bucketwise.config.policies import Policy
 
 
 class ByteSource(IntEnum):

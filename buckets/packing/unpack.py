@@ -10,11 +10,11 @@ import pyarrow as pa
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from buckets.bson.raw import Batch, Docs
-from buckets.bson.rows import filled
-from buckets.layouts.layout import Bytes2D, Flags, positions_in, row_slices, steps, write_holes
-from buckets.layouts.stretches import cut
-from buckets.packing.pack import TIMES, ByteSource, PackedGroup, as_stored
+from bucketwise.buckets.bson.raw import Batch, Docs
+from bucketwise.buckets.bson.rows import filled
+from bucketwise.buckets.layouts.layout import Bytes2D, Flags, positions_in, row_slices, steps, write_holes
+from bucketwise.buckets.layouts.stretches import cut
+from bucketwise.buckets.packing.pack import TIMES, ByteSource, PackedGroup, as_stored
 
 
 class Readings(NamedTuple):

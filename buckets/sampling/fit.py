@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from buckets.bson.raw import Batch
-from buckets.columns import Columns, Quarantined, Series, ValueKind
-from buckets.decoding.decode import Decoded, decode
-from buckets.models.slots import containers
-from buckets.sampling.unused import FieldUse, fields_of
-from config.policies import Policy
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.columns import Columns, Quarantined, Series, ValueKind
+from bucketwise.buckets.decoding.decode import Decoded, decode
+from bucketwise.buckets.models.slots import containers
+from bucketwise.buckets.sampling.unused import FieldUse, fields_of
+from bucketwise.config.policies import Policy
 
 
 @dataclass(frozen=True)

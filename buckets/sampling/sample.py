@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from pymongo import ASCENDING, DESCENDING
 
-from buckets.bson.cursor import find_raw
-from buckets.bson.raw import Batch, Docs
-from buckets.models.overflow import flagged_buckets
-from buckets.source import Source
+from bucketwise.buckets.bson.cursor import find_raw
+from bucketwise.buckets.bson.raw import Batch, Docs
+from bucketwise.buckets.models.overflow import flagged_buckets
+from bucketwise.buckets.source import Source
 
 Document = dict[str, Any]
 #: Of each kind so many buckets, and so many bytes: some of the oldest, of the newest, from the middle, and of

@@ -10,8 +10,8 @@ from pymongo import DESCENDING
 from pymongo.collection import Collection
 from pymongo.errors import ExecutionTimeout
 
-from buckets.bson.cursor import find_raw
-from buckets.bson.raw import Docs
+from bucketwise.buckets.bson.cursor import find_raw
+from bucketwise.buckets.bson.raw import Docs
 
 Document = dict[str, Any]
 #: Of each kind so many documents, and about so many bytes: those that MongoDB finds first, the last ones, and

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from buckets.bson.raw import as_queried
-from buckets.bson.types import ARRAY, DOCUMENT, elements, first_at
-from buckets.layouts.layout import Path
-from buckets.models.shape import split
-from config.policies import Policy
+from bucketwise.buckets.bson.raw import as_queried
+from bucketwise.buckets.bson.types import ARRAY, DOCUMENT, elements, first_at
+from bucketwise.buckets.layouts.layout import Path
+from bucketwise.buckets.models.shape import split
+from bucketwise.config.policies import Policy
 
 #: So many elements of an array, or slots, tell what is in the others.
 _MAX_NUMBERED = 3

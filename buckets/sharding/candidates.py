@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from buckets.inferring.fields import Document, Fields, is_number, is_text
-from buckets.inferring.words import hints
-from buckets.models.covered import first_and_last
-from buckets.sharding.keys import ShardKey
-from config.policies import Policy
+from bucketwise.buckets.inferring.fields import Document, Fields, is_number, is_text
+from bucketwise.buckets.inferring.words import hints
+from bucketwise.buckets.models.covered import first_and_last
+from bucketwise.buckets.sharding.keys import ShardKey
+from bucketwise.config.policies import Policy
 
 
 def _set(text: str) -> frozenset[str]:

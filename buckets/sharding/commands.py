@@ -20,11 +20,11 @@ from bson.objectid import ObjectId
 from bson.raw_bson import RawBSONDocument
 from bson.timestamp import Timestamp
 
-from buckets.fields.isotimes import date_text
-from buckets.fields.times import as_date, to_numbers
-from buckets.sharding.drawn import DrawnDocuments
-from buckets.sharding.keys import ShardKey
-from buckets.sharding.study import Study
+from bucketwise.buckets.fields.isotimes import date_text
+from bucketwise.buckets.fields.times import as_date, to_numbers
+from bucketwise.buckets.sharding.drawn import DrawnDocuments
+from bucketwise.buckets.sharding.keys import ShardKey
+from bucketwise.buckets.sharding.study import Study
 
 _SAFE = 2**53
 

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from buckets.bson.raw import Docs, as_queried
-from buckets.bson.types import ARRAY, NULL, OBJECT_ID, decode_value, first_at
-from buckets.fields.timeforms import own_form
-from buckets.fields.times import NO_TIME
-from buckets.models.covered import first_and_last
-from buckets.models.shape import split
-from buckets.sharding.keys import ShardKey, part_of
-from config.policies import Policy
+from bucketwise.buckets.bson.raw import Docs, as_queried
+from bucketwise.buckets.bson.types import ARRAY, NULL, OBJECT_ID, decode_value, first_at
+from bucketwise.buckets.fields.timeforms import own_form
+from bucketwise.buckets.fields.times import NO_TIME
+from bucketwise.buckets.models.covered import first_and_last
+from bucketwise.buckets.models.shape import split
+from bucketwise.buckets.sharding.keys import ShardKey, part_of
+from bucketwise.config.policies import Policy
 
 #: The field of a drawn document with the size of the whole document.
 SIZE = "_bytes"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from buckets.bson.types import NULL
-from buckets.fields.ids import sort_key
-from config.checks.names import field_fault
-from config.errors import UsageError
+from bucketwise.buckets.bson.types import NULL
+from bucketwise.buckets.fields.ids import sort_key
+from bucketwise.config.checks.names import field_fault
+from bucketwise.config.errors import UsageError
 
 #: Stands before a hash, as the rank of its type stands before any other value. No key has a part above it.
 _HASH, ABOVE = b"\x04", b"\xff"

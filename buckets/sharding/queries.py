@@ -9,10 +9,10 @@ import bson
 from bson.codec_options import CodecOptions
 from bson.errors import BSONError
 
-from buckets.bson.types import NULL, first_at
-from buckets.sharding.drawn import DrawnDocuments
-from buckets.sharding.keys import ABOVE, ShardKey, part_of
-from config.policies import Policy
+from bucketwise.buckets.bson.types import NULL, first_at
+from bucketwise.buckets.sharding.drawn import DrawnDocuments
+from bucketwise.buckets.sharding.keys import ABOVE, ShardKey, part_of
+from bucketwise.config.policies import Policy
 
 Query = Mapping[str, Any]
 Span = tuple[bytes, bytes]  # of the bytes of keys: from, and up to

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from buckets.bson.cluster import keeps_ids_unique
-from buckets.sharding.keys import ShardKey
-from buckets.sharding.study import Study
-from config.policies import Policy
+from bucketwise.buckets.bson.cluster import keeps_ids_unique
+from bucketwise.buckets.sharding.keys import ShardKey
+from bucketwise.buckets.sharding.study import Study
+from bucketwise.config.policies import Policy
 
 
 class Rule(NamedTuple):

@@ -10,10 +10,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from buckets.sharding.drawn import DrawnDocuments, numbered, rank_correlation
-from buckets.sharding.keys import ShardKey, hash_bound
-from buckets.sharding.queries import Query, Span, spans
-from buckets.sharding.simulate import RANGE_BYTES, SimulationInput, SimulationResult, simulate
+from bucketwise.buckets.sharding.drawn import DrawnDocuments, numbered, rank_correlation
+from bucketwise.buckets.sharding.keys import ShardKey, hash_bound
+from bucketwise.buckets.sharding.queries import Query, Span, spans
+from bucketwise.buckets.sharding.simulate import RANGE_BYTES, SimulationInput, SimulationResult, simulate
 
 #: Of a key that is monotonic. And of a field that new values come to: this share of the documents has a
 #: value of its own; of one where nearly all have, it is half of them.

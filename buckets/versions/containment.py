@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from buckets.bson.raw import Batch
-from buckets.bson.types import ARRAY, DOCUMENT, NOTHING, elements, first_at
-from buckets.fields.ids import sort_key
-from buckets.layouts.layout import Path
-from buckets.models.shape import split
-from buckets.versions.overlay import NESTED, Overlay, Typed, Unmergeable, fields_of, slot_name
-from config.policies import Policy
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.bson.types import ARRAY, DOCUMENT, NOTHING, elements, first_at
+from bucketwise.buckets.fields.ids import sort_key
+from bucketwise.buckets.layouts.layout import Path
+from bucketwise.buckets.models.shape import split
+from bucketwise.buckets.versions.overlay import NESTED, Overlay, Typed, Unmergeable, fields_of, slot_name
+from bucketwise.config.policies import Policy
 
 
 class Containment:

@@ -14,17 +14,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from buckets.bson.raw import Batch, Docs, as_queried
-from buckets.bson.types import DATE, INT32, INT64, elements, first_at
-from buckets.decoding.decode import decode
-from buckets.fields.ids import sort_key
-from buckets.fields.timeforms import own_form
-from buckets.fields.times import PER_SECOND
-from buckets.models.covered import covered
-from buckets.models.shape import split
-from buckets.versions.overlay import Overlay, Typed, Unmergeable, array_of, number, with_field
-from buckets.versions.readings import BucketReadings, Key, faults_of
-from config.policies import Policy
+from bucketwise.buckets.bson.raw import Batch, Docs, as_queried
+from bucketwise.buckets.bson.types import DATE, INT32, INT64, elements, first_at
+from bucketwise.buckets.decoding.decode import decode
+from bucketwise.buckets.fields.ids import sort_key
+from bucketwise.buckets.fields.timeforms import own_form
+from bucketwise.buckets.fields.times import PER_SECOND
+from bucketwise.buckets.models.covered import covered
+from bucketwise.buckets.models.shape import split
+from bucketwise.buckets.versions.overlay import Overlay, Typed, Unmergeable, array_of, number, with_field
+from bucketwise.buckets.versions.readings import BucketReadings, Key, faults_of
+from bucketwise.config.policies import Policy
 
 #: A writer's sum may differ from ours by rounding.
 _SUM_TOLERANCE = 1e-6

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from bson.decimal128 import Decimal128
 
-from buckets.bson.types import (
+from bucketwise.buckets.bson.types import (
     ARRAY,
     DECIMAL128,
     DOCUMENT,
@@ -23,10 +23,10 @@ from buckets.bson.types import (
     STRING,
     elements,
 )
-from buckets.layouts.layout import Path
-from buckets.models.shape import split
-from buckets.models.slots import containers
-from config.policies import Policy
+from bucketwise.buckets.layouts.layout import Path
+from bucketwise.buckets.models.shape import split
+from bucketwise.buckets.models.slots import containers
+from bucketwise.config.policies import Policy
 
 #: A value with its type in front, as `first_at` gives it.
 Typed = bytes

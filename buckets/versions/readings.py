@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from buckets.bson.raw import Batch, Docs, as_queried
-from buckets.bson.types import elements, first_at
-from buckets.columns import ValueKind
-from buckets.decoding.decode import Decoded, decode
-from buckets.fields.timeforms import sample_form
-from buckets.fields.values import rounded_sum
-from buckets.models.samples import time_in_sample
-from buckets.models.series import series_key
-from buckets.models.shape import split
-from buckets.versions.containment import Containment
-from config.policies import Policy
+from bucketwise.buckets.bson.raw import Batch, Docs, as_queried
+from bucketwise.buckets.bson.types import elements, first_at
+from bucketwise.buckets.columns import ValueKind
+from bucketwise.buckets.decoding.decode import Decoded, decode
+from bucketwise.buckets.fields.timeforms import sample_form
+from bucketwise.buckets.fields.values import rounded_sum
+from bucketwise.buckets.models.samples import time_in_sample
+from bucketwise.buckets.models.series import series_key
+from bucketwise.buckets.models.shape import split
+from bucketwise.buckets.versions.containment import Containment
+from bucketwise.config.policies import Policy
 
 #: A reading in a document: its time in milliseconds, by how many nanoseconds the document tells another, and
 #: its series.

@@ -11,11 +11,11 @@ from bson import DatetimeMS, ObjectId
 from numpy.typing import NDArray
 from pymongo import InsertOne, UpdateOne
 
-from buckets.columns import Series
-from buckets.models.shape import split
-from buckets.models.slots import slot_levels
-from buckets.writing.exact import ExactReadings, joined
-from buckets.writing.targets import Target
+from bucketwise.buckets.columns import Series
+from bucketwise.buckets.models.shape import split
+from bucketwise.buckets.models.slots import slot_levels
+from bucketwise.buckets.writing.exact import ExactReadings, joined
+from bucketwise.buckets.writing.targets import Target
 
 Document = dict[str, Any]
 Operation = InsertOne[Document] | UpdateOne

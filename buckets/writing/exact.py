@@ -11,18 +11,27 @@ import numpy as np
 from bson.int64 import Int64
 from numpy.typing import NDArray
 
-from buckets.bson.raw import Batch
-from buckets.bson.types import DATE, DOUBLE, INT32, INT64, NOTHING, STRING, TYPE_NAMES, decode_value
-from buckets.decoding.decode import decode
-from buckets.decoding.places import column
-from buckets.decoding.soundness import ReadingGroup
-from buckets.fields.selectors import extended_json
-from buckets.fields.times import FIRST_MS, LAST_MS, NO_TIME, PER_SECOND
-from buckets.layouts.layout import Cell, Group, Layout, Path, by_type
-from buckets.models.series import SeriesTable
-from buckets.models.shape import split
-from buckets.sampling.unused import used_paths
-from config.policies import Policy
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.bson.types import (
+    DATE,
+    DOUBLE,
+    INT32,
+    INT64,
+    NOTHING,
+    STRING,
+    TYPE_NAMES,
+    decode_value,
+)
+from bucketwise.buckets.decoding.decode import decode
+from bucketwise.buckets.decoding.places import column
+from bucketwise.buckets.decoding.soundness import ReadingGroup
+from bucketwise.buckets.fields.selectors import extended_json
+from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS, NO_TIME, PER_SECOND
+from bucketwise.buckets.layouts.layout import Cell, Group, Layout, Path, by_type
+from bucketwise.buckets.models.series import SeriesTable
+from bucketwise.buckets.models.shape import split
+from bucketwise.buckets.sampling.unused import used_paths
+from bucketwise.config.policies import Policy
 
 #: The types of values that every model carries.
 CARRIED = (DOUBLE, INT32, INT64)

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS
-from buckets.models.series import SeriesTable
-from buckets.source import Source
-from buckets.writing.documents import in_order
-from buckets.writing.exact import ExactReadings, Losses, exact_of, joined
+from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS
+from bucketwise.buckets.models.series import SeriesTable
+from bucketwise.buckets.source import Source
+from bucketwise.buckets.writing.documents import in_order
+from bucketwise.buckets.writing.exact import ExactReadings, Losses, exact_of, joined
 
 #: Readings of a stretch, unless they share a millisecond.
 AT_MOST = 250_000

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from buckets.models.shape import split
-from buckets.models.slots import length_ms, slot_levels
-from buckets.writing.exact import ExactReadings
-from config.policies import Policy
+from bucketwise.buckets.models.shape import split
+from bucketwise.buckets.models.slots import length_ms, slot_levels
+from bucketwise.buckets.writing.exact import ExactReadings
+from bucketwise.config.policies import Policy
 
 Document = dict[str, Any]
 #: Targets by name, in the order in which they are shown.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from config.durations import format_duration
-from config.policies import Policy
-from config.problems import Fault, Key, ProblemReport
-from config.zones import is_zone
+from bucketwise.config.durations import format_duration
+from bucketwise.config.policies import Policy
+from bucketwise.config.problems import Fault, Key, ProblemReport
+from bucketwise.config.zones import is_zone
 
 _HOUR = timedelta(hours=1)
 _SHORTEST = timedelta(seconds=1)

@@ -6,10 +6,10 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable
 
-from config.checks.names import field_fault
-from config.checks.shapes import check_shape
-from config.policies import Policy
-from config.problems import Fault, Key, ProblemReport, nearest
+from bucketwise.config.checks.names import field_fault
+from bucketwise.config.checks.shapes import check_shape
+from bucketwise.config.policies import Policy
+from bucketwise.config.problems import Fault, Key, ProblemReport, nearest
 
 _ATTRIBUTES = ("attributes_field", "attribute_key", "attribute_value")
 _REQUIRED = {

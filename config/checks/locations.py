@@ -9,10 +9,10 @@ from urllib.parse import SplitResult, urlsplit
 from pymongo.errors import PyMongoError
 from pymongo.uri_parser import parse_uri
 
-from config.checks.names import database_fault
-from config.policies import Policy
-from config.problems import Fault, Key, ProblemReport, nearest
-from config.tables import MongoDB, Store
+from bucketwise.config.checks.names import database_fault
+from bucketwise.config.policies import Policy
+from bucketwise.config.problems import Fault, Key, ProblemReport, nearest
+from bucketwise.config.tables import MongoDB, Store
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _ADDRESS = re.compile(r"[0-9]+(\.[0-9]+){3}")

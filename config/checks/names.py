@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from config.problems import Fault
+from bucketwise.config.problems import Fault
 
 _LONGEST_NAMESPACE = 255  # bytes, MongoDB's limit on "database.collection"
 _OPERATOR = Fault(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from datetime import timedelta
 
-from config.checks.completeness import check_completeness
-from config.checks.fields import check_fields
-from config.checks.names import policy_fault
-from config.durations import format_duration
-from config.policies import Archive, Policy, Rollup
-from config.problems import Fault, Key, ProblemReport, dotted, nearest
-from config.zones import is_zone, zones
+from bucketwise.config.checks.completeness import check_completeness
+from bucketwise.config.checks.fields import check_fields
+from bucketwise.config.checks.names import policy_fault
+from bucketwise.config.durations import format_duration
+from bucketwise.config.policies import Archive, Policy, Rollup
+from bucketwise.config.problems import Fault, Key, ProblemReport, dotted, nearest
+from bucketwise.config.zones import is_zone, zones
 
 
 def check_policy(policy: Policy, has_store: bool, report: ProblemReport) -> None:

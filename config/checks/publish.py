@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from urllib.parse import parse_qs
 
-from config.checks.locations import url_parts
-from config.policies import Policy, Settings
-from config.problems import Fault, Key, ProblemReport, nearest
-from config.tables import PolicyRedis, Redis
+from bucketwise.config.checks.locations import url_parts
+from bucketwise.config.policies import Policy, Settings
+from bucketwise.config.problems import Fault, Key, ProblemReport, nearest
+from bucketwise.config.tables import PolicyRedis, Redis
 
 _AT: Key = ("publish", "redis")
 _REMEDY = 'write "redis://host:6379/0", "rediss://host:6379/0" or "unix:///path?db=0"'

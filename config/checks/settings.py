@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
-from config.checks.locations import BOTH, EXECUTOR_REMEDY, executor_fault, url_parts
-from config.policies import Settings
-from config.problems import Fault, ProblemReport
-from config.tables import OWN_CATALOG, Notify, TopLevel, Workers
+from bucketwise.config.checks.locations import BOTH, EXECUTOR_REMEDY, executor_fault, url_parts
+from bucketwise.config.policies import Settings
+from bucketwise.config.problems import Fault, ProblemReport
+from bucketwise.config.tables import OWN_CATALOG, Notify, TopLevel, Workers
 
 
 def check_drill(settings: Settings, report: ProblemReport) -> None:

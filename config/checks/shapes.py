@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 
-from config.policies import Policy
-from config.problems import Fault, Key, ProblemReport
+from bucketwise.config.policies import Policy
+from bucketwise.config.problems import Fault, Key, ProblemReport
 
 #: From small to large; a slot is one of all but the last.
 _UNITS = ("second", "minute", "hour", "day")

@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from config.checks.names import collection_fault
-from config.policies import Policy
-from config.problems import Fault, Key, ProblemReport, dotted
+from bucketwise.config.checks.names import collection_fault
+from bucketwise.config.policies import Policy
+from bucketwise.config.problems import Fault, Key, ProblemReport, dotted
 
 
 class _Use(NamedTuple):

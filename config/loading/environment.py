@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from config.problems import Fault, Key, ProblemReport
+from bucketwise.config.problems import Fault, Key, ProblemReport
 
 OVERRIDES: Final[Mapping[Key, str]] = {
     ("mongodb", "uri"): "BUCKETWISE_MONGODB_URI",

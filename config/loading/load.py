@@ -9,22 +9,27 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from config.checks.locations import check_mongodb, check_object_lock, check_storage_class, check_store
-from config.checks.policy import check_policy
-from config.checks.publish import check_publish
-from config.checks.settings import (
+from bucketwise.config.checks.locations import (
+    check_mongodb,
+    check_object_lock,
+    check_storage_class,
+    check_store,
+)
+from bucketwise.config.checks.policy import check_policy
+from bucketwise.config.checks.publish import check_publish
+from bucketwise.config.checks.settings import (
     check_drill,
     check_lake,
     check_metrics_file,
     check_notify,
     check_work,
 )
-from config.checks.targets import check_identities, check_targets
-from config.loading.environment import UNEXPANDED, expand, override
-from config.loading.tables import known_keys, read_table, table_in
-from config.policies import Policy, Settings
-from config.problems import ConfigError, Fault, Key, Problem, ProblemReport, dotted
-from config.tables import TopLevel
+from bucketwise.config.checks.targets import check_identities, check_targets
+from bucketwise.config.loading.environment import UNEXPANDED, expand, override
+from bucketwise.config.loading.tables import known_keys, read_table, table_in
+from bucketwise.config.policies import Policy, Settings
+from bucketwise.config.problems import ConfigError, Fault, Key, Problem, ProblemReport, dotted
+from bucketwise.config.tables import TopLevel
 
 PATH_VARIABLE = "BUCKETWISE_CONFIG"
 #: By name: the table, and whether it may be missing.

@@ -9,10 +9,10 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from config import durations
-from config.loading.environment import OVERRIDES, UNEXPANDED
-from config.problems import Fault, Key, ProblemReport, dotted, nearest
-from config.tables import Table
+from bucketwise.config import durations
+from bucketwise.config.loading.environment import OVERRIDES, UNEXPANDED
+from bucketwise.config.problems import Fault, Key, ProblemReport, dotted, nearest
+from bucketwise.config.tables import Table
 
 T = TypeVar("T", bound=Table)
 

@@ -6,24 +6,30 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from buckets.decoding.decode import decode
-from buckets.health.finding import Finding
-from buckets.health.lasting import reading_findings
-from buckets.health.late import arrival_by_ids, late_findings
-from buckets.health.sampled import Sampled, findings
-from buckets.sampling.fit import fit_of
-from buckets.sampling.sample import sample
-from jobs.advising.candidates import SIZES, measured, scaled
-from jobs.advising.extract import Extract, extract
-from jobs.advising.oplog import by_oplog
-from jobs.advising.scratch import Scratch, scratch_database
-from jobs.advising.server import CollectionStats, collection_stats, hot_share, of_indexes, working_set
-from jobs.advising.subject import Subject, subject_of
-from jobs.advising.summaries import from_summaries
-from jobs.advising.text import advice_lines, advice_page
-from jobs.call import Call
-from jobs.output.report import Report
-from jobs.output.streams import write_atomically
+from bucketwise.buckets.decoding.decode import decode
+from bucketwise.buckets.health.finding import Finding
+from bucketwise.buckets.health.lasting import reading_findings
+from bucketwise.buckets.health.late import arrival_by_ids, late_findings
+from bucketwise.buckets.health.sampled import Sampled, findings
+from bucketwise.buckets.sampling.fit import fit_of
+from bucketwise.buckets.sampling.sample import sample
+from bucketwise.jobs.advising.candidates import SIZES, measured, scaled
+from bucketwise.jobs.advising.extract import Extract, extract
+from bucketwise.jobs.advising.oplog import by_oplog
+from bucketwise.jobs.advising.scratch import Scratch, scratch_database
+from bucketwise.jobs.advising.server import (
+    CollectionStats,
+    collection_stats,
+    hot_share,
+    of_indexes,
+    working_set,
+)
+from bucketwise.jobs.advising.subject import Subject, subject_of
+from bucketwise.jobs.advising.summaries import from_summaries
+from bucketwise.jobs.advising.text import advice_lines, advice_page
+from bucketwise.jobs.call import Call
+from bucketwise.jobs.output.report import Report
+from bucketwise.jobs.output.streams import write_atomically
 
 Body = dict[str, Any]
 

@@ -15,18 +15,18 @@ from pymongo import DESCENDING
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
-from archivers.format.parquet import column_name, series_types, write_part
-from archivers.format.rows import RowFilter, read_rows
-from buckets.bson.cursor import find_raw
-from buckets.bson.types import DOUBLE
-from buckets.fields.times import DAY_MS
-from buckets.packing.pack import Rows
-from buckets.source import Source
-from buckets.writing.documents import DocumentWriter, updates
-from buckets.writing.exact import CARRIED, ExactReadings
-from buckets.writing.targets import MODELS, Target, misfits, target_of
-from jobs.advising.extract import Extract
-from jobs.advising.scratch import TRY
+from bucketwise.archivers.format.parquet import column_name, series_types, write_part
+from bucketwise.archivers.format.rows import RowFilter, read_rows
+from bucketwise.buckets.bson.cursor import find_raw
+from bucketwise.buckets.bson.types import DOUBLE
+from bucketwise.buckets.fields.times import DAY_MS
+from bucketwise.buckets.packing.pack import Rows
+from bucketwise.buckets.source import Source
+from bucketwise.buckets.writing.documents import DocumentWriter, updates
+from bucketwise.buckets.writing.exact import CARRIED, ExactReadings
+from bucketwise.buckets.writing.targets import MODELS, Target, misfits, target_of
+from bucketwise.jobs.advising.extract import Extract
+from bucketwise.jobs.advising.scratch import TRY
 
 Document = dict[str, Any]
 Body = dict[str, Any]

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 from pymongo import DESCENDING
 
-from buckets.bson.cursor import find_raw
-from buckets.bson.raw import Batch, Docs
-from buckets.columns import Series
-from buckets.models.series import SeriesTable
-from buckets.sampling.sample import has_index
-from buckets.source import Source
-from buckets.writing.documents import in_order
-from buckets.writing.exact import ExactReadings, Losses, exact_of, joined
-from buckets.writing.stretches import readings_in
-from config.policies import Policy
+from bucketwise.buckets.bson.cursor import find_raw
+from bucketwise.buckets.bson.raw import Batch, Docs
+from bucketwise.buckets.columns import Series
+from bucketwise.buckets.models.series import SeriesTable
+from bucketwise.buckets.sampling.sample import has_index
+from bucketwise.buckets.source import Source
+from bucketwise.buckets.writing.documents import in_order
+from bucketwise.buckets.writing.exact import ExactReadings, Losses, exact_of, joined
+from bucketwise.buckets.writing.stretches import readings_in
+from bucketwise.config.policies import Policy
 
 Document = dict[str, Any]
 #: Of so many series, where an index finds them.

@@ -12,14 +12,14 @@ from bson.binary import Binary
 from numpy.typing import NDArray
 from pymongo.errors import ExecutionTimeout, OperationFailure
 
-from buckets.bson.raw import Batch, Docs
-from buckets.bson.types import DECODED
-from buckets.decoding.decode import decode
-from buckets.fields.times import as_text
-from buckets.health.arrivals import Write, applied, has_readings, header_projection, writes
-from buckets.health.late import Arrival
-from config.policies import Policy
-from jobs.advising.subject import Subject
+from bucketwise.buckets.bson.raw import Batch, Docs
+from bucketwise.buckets.bson.types import DECODED
+from bucketwise.buckets.decoding.decode import decode
+from bucketwise.buckets.fields.times import as_text
+from bucketwise.buckets.health.arrivals import Write, applied, has_readings, header_projection, writes
+from bucketwise.buckets.health.late import Arrival
+from bucketwise.config.policies import Policy
+from bucketwise.jobs.advising.subject import Subject
 
 Document = dict[str, Any]
 #: Newest entries that are read, of any collection.

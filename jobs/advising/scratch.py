@@ -13,14 +13,14 @@ from typing import Any
 from pydantic import SecretStr
 from pymongo.database import Database
 
-from buckets.writing.targets import MODELS
-from config.checks.names import database_fault
-from config.errors import UsageError
-from config.tables import MongoDB
-from jobs import connect
-from jobs.embedded import EmbeddedMongodError, embedded_mongod
-from jobs.running import lease
-from jobs.running.lease import Lease
+from bucketwise.buckets.writing.targets import MODELS
+from bucketwise.config.checks.names import database_fault
+from bucketwise.config.errors import UsageError
+from bucketwise.config.tables import MongoDB
+from bucketwise.jobs import connect
+from bucketwise.jobs.embedded import EmbeddedMongodError, embedded_mongod
+from bucketwise.jobs.running import lease
+from bucketwise.jobs.running.lease import Lease
 
 Document = dict[str, Any]
 Scratch = tuple[Database[Document], Callable[[], None]]

@@ -9,14 +9,14 @@ from typing import Any
 from pymongo.database import Database
 from pymongo.errors import ExecutionTimeout, OperationFailure
 
-from buckets.fields.times import as_text
-from buckets.health.finding import Finding, share
-from buckets.inferring.notes import quoted
-from buckets.models.covered import first_and_last
-from buckets.sampling.sample import has_index
-from config.policies import Policy
-from jobs.advising.subject import Subject
-from jobs.output.text.cells import size
+from bucketwise.buckets.fields.times import as_text
+from bucketwise.buckets.health.finding import Finding, share
+from bucketwise.buckets.inferring.notes import quoted
+from bucketwise.buckets.models.covered import first_and_last
+from bucketwise.buckets.sampling.sample import has_index
+from bucketwise.config.policies import Policy
+from bucketwise.jobs.advising.subject import Subject
+from bucketwise.jobs.output.text.cells import size
 
 Document = dict[str, Any]
 #: Milliseconds: measurements of a native time-series collection are counted one by one; of more buckets than

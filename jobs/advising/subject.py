@@ -7,13 +7,13 @@ from typing import Any
 
 from pymongo.database import Database
 
-from buckets.inferring.guess import Guess
-from buckets.source import Source
-from config.errors import UsageError
-from config.policies import Policy
-from jobs.call import Call
-from jobs.init.draft import policy_names
-from jobs.init.inspector import Inspector
+from bucketwise.buckets.inferring.guess import Guess
+from bucketwise.buckets.source import Source
+from bucketwise.config.errors import UsageError
+from bucketwise.config.policies import Policy
+from bucketwise.jobs.call import Call
+from bucketwise.jobs.init.draft import policy_names
+from bucketwise.jobs.init.inspector import Inspector
 
 Document = dict[str, Any]
 

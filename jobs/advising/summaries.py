@@ -9,20 +9,20 @@ from typing import Any
 
 from pymongo.database import Database
 
-from buckets.fields.selectors import series_text
-from buckets.fields.times import as_date
-from buckets.writing.documents import DocumentWriter
-from buckets.writing.targets import target_of
-from config.policies import Rollup
-from jobs.advising.candidates import SPANS, made, timed
-from jobs.advising.extract import Extract
-from jobs.advising.scratch import DAILY, HOURLY, ROLLED, SUMMARIES
-from jobs.output.progress import ProgressDisplay
-from jobs.running.runner import Runner
-from jobs.steps.working import ROLLUP
-from jobs.stopping import Stop
-from rollups.answers.summarize import Question
-from rollups.answers.summarize import summarize as summarize_range
+from bucketwise.buckets.fields.selectors import series_text
+from bucketwise.buckets.fields.times import as_date
+from bucketwise.buckets.writing.documents import DocumentWriter
+from bucketwise.buckets.writing.targets import target_of
+from bucketwise.config.policies import Rollup
+from bucketwise.jobs.advising.candidates import SPANS, made, timed
+from bucketwise.jobs.advising.extract import Extract
+from bucketwise.jobs.advising.scratch import DAILY, HOURLY, ROLLED, SUMMARIES
+from bucketwise.jobs.output.progress import ProgressDisplay
+from bucketwise.jobs.running.runner import Runner
+from bucketwise.jobs.steps.working import ROLLUP
+from bucketwise.jobs.stopping import Stop
+from bucketwise.rollups.answers.summarize import Question
+from bucketwise.rollups.answers.summarize import summarize as summarize_range
 
 Document = dict[str, Any]
 

@@ -7,8 +7,8 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from jobs.output.page.template import render
-from jobs.output.text.cells import number, plain_table, printable, size
+from bucketwise.jobs.output.page.template import render
+from bucketwise.jobs.output.text.cells import number, plain_table, printable, size
 
 Body = dict[str, Any]
 QUERIES = ("last", "hour", "day", "month")

@@ -13,18 +13,18 @@ import numpy as np
 from bson.raw_bson import RawBSONDocument
 from rich.filesize import decimal
 
-from buckets.models.covered import first_and_last
-from jobs.demo.invent import DAY, HOUR, SECOND, Integers, days, difference_of, hours, windows
-from jobs.demo.stage import NONE, Case, Document, Size, Stage, measurement
-from jobs.output.report import Result
-from jobs.output.text.coverage import strip
-from jobs.verbs.asking.coverage import coverage
-from jobs.verbs.keeping.hold import hold
-from jobs.verbs.proving.audit import audit
-from jobs.verbs.proving.drill import drill
-from jobs.verbs.returning.restore import restore
-from jobs.verbs.working.erase import erase
-from jobs.verbs.working.run import run
+from bucketwise.buckets.models.covered import first_and_last
+from bucketwise.jobs.demo.invent import DAY, HOUR, SECOND, Integers, days, difference_of, hours, windows
+from bucketwise.jobs.demo.stage import NONE, Case, Document, Size, Stage, measurement
+from bucketwise.jobs.output.report import Result
+from bucketwise.jobs.output.text.coverage import strip
+from bucketwise.jobs.verbs.asking.coverage import coverage
+from bucketwise.jobs.verbs.keeping.hold import hold
+from bucketwise.jobs.verbs.proving.audit import audit
+from bucketwise.jobs.verbs.proving.drill import drill
+from bucketwise.jobs.verbs.returning.restore import restore
+from bucketwise.jobs.verbs.working.erase import erase
+from bucketwise.jobs.verbs.working.run import run
 
 _A_DOCUMENT_IS = {
     "ticks": "a minute, its seconds as keys",

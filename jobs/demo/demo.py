@@ -9,14 +9,14 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from config.errors import BucketwiseError, UsageError
-from config.loading.environment import OVERRIDES
-from config.loading.load import PATH_VARIABLE
-from jobs.call import Call
-from jobs.clock import iso
-from jobs.demo.acts import ACTS
-from jobs.demo.stage import FaultError, Show, Stage, stage
-from jobs.output.report import Report
+from bucketwise.config.errors import BucketwiseError, UsageError
+from bucketwise.config.loading.environment import OVERRIDES
+from bucketwise.config.loading.load import PATH_VARIABLE
+from bucketwise.jobs.call import Call
+from bucketwise.jobs.clock import iso
+from bucketwise.jobs.demo.acts import ACTS
+from bucketwise.jobs.demo.stage import FaultError, Show, Stage, stage
+from bucketwise.jobs.output.report import Report
 
 #: Where no --now is given, every demo is the same.
 PRESENT = datetime(2026, 11, 2, 6, tzinfo=UTC)

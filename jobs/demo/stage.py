@@ -22,14 +22,14 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from buckets.bson.raw import Docs
-from buckets.fields.times import as_ms
-from config.policies import Archive, Policy, Rollup
-from jobs import clock
-from jobs.call import Call
-from jobs.demo.invent import Flags, Invented, invent
-from jobs.embedded import Mongod, start_mongod
-from jobs.output.report import Report, Result
+from bucketwise.buckets.bson.raw import Docs
+from bucketwise.buckets.fields.times import as_ms
+from bucketwise.config.policies import Archive, Policy, Rollup
+from bucketwise.jobs import clock
+from bucketwise.jobs.call import Call
+from bucketwise.jobs.demo.invent import Flags, Invented, invent
+from bucketwise.jobs.embedded import Mongod, start_mongod
+from bucketwise.jobs.output.report import Report, Result
 
 Document = dict[str, Any]
 
@@ -136,7 +136,7 @@ def stage(call: Call, show: Show, *, keep: bool, quiet: bool) -> Iterator[Stage]
         leaving.callback(rmtree, folder, ignore_errors=True)
         mongod = start_mongod(folder / "mongod")
         leaving.callback(mongod.stop)
-        written = files("jobs.demo").joinpath("bucketwise.toml").read_text(encoding="utf-8")
+        written = files("bucketwise.jobs.demo").joinpath("bucketwise.toml").read_text(encoding="utf-8")
         config = folder / "bucketwise.toml"
         (folder / "store").mkdir()
         written = written.replace("<uri>", mongod.uri).replace("<store>", (folder / "store").as_uri())

@@ -11,12 +11,12 @@ from functools import partial
 from typing import Any, ParamSpec, TypeVar
 from urllib.parse import urlsplit
 
-from archivers.tasks import Task
-from config.checks.locations import SCHEMES
-from config.errors import BucketwiseError, UsageError
-from jobs import clock
-from jobs.execution.worker import Outcome, WorkerSettings, do
-from rollups.tasks import complete
+from bucketwise.archivers.tasks import Task
+from bucketwise.config.checks.locations import SCHEMES
+from bucketwise.config.errors import BucketwiseError, UsageError
+from bucketwise.jobs import clock
+from bucketwise.jobs.execution.worker import Outcome, WorkerSettings, do
+from bucketwise.rollups.tasks import complete
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -12,9 +12,9 @@ from multiprocessing.context import ForkServerProcess
 from queue import LifoQueue
 from typing import ParamSpec, TypeVar, cast
 
-from archivers.tasks import Task
-from config.errors import BucketwiseError
-from jobs.execution.worker import Outcome, WorkerSettings, do, serve
+from bucketwise.archivers.tasks import Task
+from bucketwise.config.errors import BucketwiseError
+from bucketwise.jobs.execution.worker import Outcome, WorkerSettings, do, serve
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -23,7 +23,7 @@ _TRIES = 3
 SECONDS_TO_LEAVE = 5
 #: Each worker is forked from a process that has set up its memory, imported everything, and opened nothing.
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["jobs.cli"])
+_CONTEXT.set_forkserver_preload(["bucketwise.jobs.cli"])
 
 
 @dataclass(frozen=True)

@@ -14,22 +14,22 @@ from functools import lru_cache, partial
 from multiprocessing.connection import Connection
 from typing import Any, Generic, TypeVar, cast
 
-from archivers.format.parquet import WRITTEN_BY
-from archivers.stores import open_store
-from archivers.tasks import Connections
-from buckets import heap
-from config.errors import BucketwiseError
-from config.policies import Settings
-from config.tables import MongoDB, Store
-from jobs import connect
-from jobs.failures import explain
-from jobs.running.lease import fence_of
-from jobs.version import VERSION
+from bucketwise import __version__
+from bucketwise.archivers.format.parquet import WRITTEN_BY
+from bucketwise.archivers.stores import open_store
+from bucketwise.archivers.tasks import Connections
+from bucketwise.buckets import heap
+from bucketwise.config.errors import BucketwiseError
+from bucketwise.config.policies import Settings
+from bucketwise.config.tables import MongoDB, Store
+from bucketwise.jobs import connect
+from bucketwise.jobs.failures import explain
+from bucketwise.jobs.running.lease import fence_of
 
 T = TypeVar("T")
 _SECONDS_TO_LEAVE = 3
 #: Versions that decide on the bytes of a part: a task that is executed twice writes the same files.
-_VERSIONS = f"bucketwise {VERSION} with {WRITTEN_BY}"
+_VERSIONS = f"bucketwise {__version__} with {WRITTEN_BY}"
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from datetime import timedelta
 
-from buckets.inferring.guess import Guess
-from buckets.inferring.notes import quoted
-from config.checks.policy import check_policy
-from config.checks.targets import check_targets
-from config.policies import Archive, Policy, Rollup
-from config.problems import Problem, ProblemReport
+from bucketwise.buckets.inferring.guess import Guess
+from bucketwise.buckets.inferring.notes import quoted
+from bucketwise.config.checks.policy import check_policy
+from bucketwise.config.checks.targets import check_targets
+from bucketwise.config.policies import Archive, Policy, Rollup
+from bucketwise.config.problems import Problem, ProblemReport
 
 _AFTER = timedelta(days=90)
 _PERCENTILES = (50.0, 95.0, 99.0)

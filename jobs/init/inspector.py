@@ -13,14 +13,14 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
-from buckets.bson.cursor import find_raw
-from buckets.bson.raw import Docs
-from buckets.inferring.fields import Fields, decoded
-from buckets.inferring.guess import Guess, guess, with_overflow
-from buckets.inferring.notes import quoted
-from buckets.inferring.overflow import overflows, references
-from buckets.sampling.unordered import some_documents
-from config.errors import UsageError
+from bucketwise.buckets.bson.cursor import find_raw
+from bucketwise.buckets.bson.raw import Docs
+from bucketwise.buckets.inferring.fields import Fields, decoded
+from bucketwise.buckets.inferring.guess import Guess, guess, with_overflow
+from bucketwise.buckets.inferring.notes import quoted
+from bucketwise.buckets.inferring.overflow import overflows, references
+from bucketwise.buckets.sampling.unordered import some_documents
+from bucketwise.config.errors import UsageError
 
 Document = dict[str, Any]
 #: What an online archive calls its collections; see config.checks.targets.

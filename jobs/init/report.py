@@ -10,10 +10,10 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from buckets.inferring.guess import Guess
-from jobs.output.report import Result
-from jobs.output.text.cells import plain_table, printable
-from jobs.output.text.tables import findings_table, fit_lines
+from bucketwise.buckets.inferring.guess import Guess
+from bucketwise.jobs.output.report import Result
+from bucketwise.jobs.output.text.cells import plain_table, printable
+from bucketwise.jobs.output.text.tables import findings_table, fit_lines
 
 Body = dict[str, Any]
 

@@ -12,25 +12,25 @@ from pydantic import SecretStr
 from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
-from archivers.proof.checks import check, check_server
-from buckets.inferring.guess import Guess
-from config.checks.locations import check_mongodb
-from config.errors import UsageError
-from config.loading.environment import OVERRIDES, expand
-from config.loading.load import DEFAULT_PATH, settings_in
-from config.policies import Settings
-from config.problems import ProblemReport
-from config.tables import MongoDB
-from jobs import connect
-from jobs.call import Call
-from jobs.clock import iso
-from jobs.init.draft import draft_policy, policy_names, without_overflows
-from jobs.init.inspector import Inspector
-from jobs.init.report import guess_body, init_tables
-from jobs.init.text import config_text
-from jobs.output.report import Report, Result
-from jobs.steps.fit import fit_body
-from jobs.steps.working import LEFT_SOMETHING, OWN_COLLECTIONS, finding_body
+from bucketwise.archivers.proof.checks import check, check_server
+from bucketwise.buckets.inferring.guess import Guess
+from bucketwise.config.checks.locations import check_mongodb
+from bucketwise.config.errors import UsageError
+from bucketwise.config.loading.environment import OVERRIDES, expand
+from bucketwise.config.loading.load import DEFAULT_PATH, settings_in
+from bucketwise.config.policies import Settings
+from bucketwise.config.problems import ProblemReport
+from bucketwise.config.tables import MongoDB
+from bucketwise.jobs import connect
+from bucketwise.jobs.call import Call
+from bucketwise.jobs.clock import iso
+from bucketwise.jobs.init.draft import draft_policy, policy_names, without_overflows
+from bucketwise.jobs.init.inspector import Inspector
+from bucketwise.jobs.init.report import guess_body, init_tables
+from bucketwise.jobs.init.text import config_text
+from bucketwise.jobs.output.report import Report, Result
+from bucketwise.jobs.steps.fit import fit_body
+from bucketwise.jobs.steps.working import LEFT_SOMETHING, OWN_COLLECTIONS, finding_body
 
 Document = dict[str, Any]
 _FORM = "write mongodb://host/DATABASE?replicaSet=rs0"

@@ -6,11 +6,11 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from buckets.inferring.guess import Guess
-from config.policies import LAYOUT_KEYS, Policy
-from config.written import toml_value
-from jobs.init.draft import reason
-from jobs.output.text.cells import printable
+from bucketwise.buckets.inferring.guess import Guess
+from bucketwise.config.policies import LAYOUT_KEYS, Policy
+from bucketwise.config.written import toml_value
+from bucketwise.jobs.init.draft import reason
+from bucketwise.jobs.output.text.cells import printable
 
 _WIDTH = 110
 #: What stands in the table of a policy itself, in the order of its documentation.

@@ -14,11 +14,11 @@ from bson import json_util
 from bson.code import Code
 from rich.console import RenderableType
 
-from buckets.fields.selectors import EXTENDED_JSON
-from config.secrets import hide_secrets
-from jobs import clock
-from jobs.clock import iso
-from jobs.failures import OUTCOMES
+from bucketwise.buckets.fields.selectors import EXTENDED_JSON
+from bucketwise.config.secrets import hide_secrets
+from bucketwise.jobs import clock
+from bucketwise.jobs.clock import iso
+from bucketwise.jobs.failures import OUTCOMES
 
 SCHEMA = 1
 

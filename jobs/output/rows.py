@@ -18,10 +18,10 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from archivers.reading.formats import csv_text
-from config.errors import UsageError
-from jobs.clock import iso
-from jobs.output.text.cells import printable, size
+from bucketwise.archivers.reading.formats import csv_text
+from bucketwise.config.errors import UsageError
+from bucketwise.jobs.clock import iso
+from bucketwise.jobs.output.text.cells import printable, size
 
 _NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 #: Rows that a table shows.

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from pymongo.collection import Collection
 from pymongo.database import Database
 
-from config.errors import UsageError
-from rollups.guarded import majority
+from bucketwise.config.errors import UsageError
+from bucketwise.rollups.guarded import majority
 
 COLLECTION = "bucketwise_remodel"
 Document = dict[str, Any]

@@ -7,15 +7,15 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from buckets.inferring.guess import Guess
-from jobs.advising.subject import subject_of
-from jobs.call import Call
-from jobs.init.draft import draft_policy, policy_names
-from jobs.init.text import policy_text
-from jobs.output.report import Report
-from jobs.output.text.cells import printable
-from jobs.remodelling.remodel import Remodel, counted
-from jobs.running.lease import Lease
+from bucketwise.buckets.inferring.guess import Guess
+from bucketwise.jobs.advising.subject import subject_of
+from bucketwise.jobs.call import Call
+from bucketwise.jobs.init.draft import draft_policy, policy_names
+from bucketwise.jobs.init.text import policy_text
+from bucketwise.jobs.output.report import Report
+from bucketwise.jobs.output.text.cells import printable
+from bucketwise.jobs.remodelling.remodel import Remodel, counted
+from bucketwise.jobs.running.lease import Lease
 
 LEFT_SOMETHING, FAILED, REFUSED = 3, 1, 2
 

@@ -11,19 +11,19 @@ from typing import Any
 from pymongo.collection import Collection
 from pymongo.errors import BulkWriteError
 
-from buckets.fields.times import FIRST_MS, LAST_MS
-from buckets.models.series import SeriesTable
-from buckets.source import Source
-from buckets.writing.documents import DocumentWriter
-from buckets.writing.exact import Losses
-from buckets.writing.stretches import readings_in, stretches
-from buckets.writing.targets import Target, misfits, target_of
-from config.errors import BucketwiseError, LeaseLostError
-from config.fingerprint import layout_fingerprint
-from jobs.advising.subject import Subject
-from jobs.output.progress import ProgressDisplay
-from jobs.remodelling.bookmark import RemodelRecord
-from rollups.guarded import majority
+from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS
+from bucketwise.buckets.models.series import SeriesTable
+from bucketwise.buckets.source import Source
+from bucketwise.buckets.writing.documents import DocumentWriter
+from bucketwise.buckets.writing.exact import Losses
+from bucketwise.buckets.writing.stretches import readings_in, stretches
+from bucketwise.buckets.writing.targets import Target, misfits, target_of
+from bucketwise.config.errors import BucketwiseError, LeaseLostError
+from bucketwise.config.fingerprint import layout_fingerprint
+from bucketwise.jobs.advising.subject import Subject
+from bucketwise.jobs.output.progress import ProgressDisplay
+from bucketwise.jobs.remodelling.bookmark import RemodelRecord
+from bucketwise.rollups.guarded import majority
 
 Document = dict[str, Any]
 _MOST_MS = 60_000

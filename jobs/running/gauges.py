@@ -7,14 +7,14 @@ from collections.abc import Mapping
 import pymongo
 from pymongo.errors import PyMongoError
 
-from archivers.context import ArchiveContext
-from buckets.fields.times import FIRST_MS
-from buckets.models.slots import length_ms
-from config.policies import Archive, LevelName, Policy
-from jobs.running import lease
-from rollups.calendar.due import Calendar
-from rollups.calendar.windows import HIGHEST, LOWEST, span_ms
-from rollups.progress import load
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.buckets.fields.times import FIRST_MS
+from bucketwise.buckets.models.slots import length_ms
+from bucketwise.config.policies import Archive, LevelName, Policy
+from bucketwise.jobs.running import lease
+from bucketwise.rollups.calendar.due import Calendar
+from bucketwise.rollups.calendar.windows import HIGHEST, LOWEST, span_ms
+from bucketwise.rollups.progress import load
 
 #: What `gauges` returns, and what each means.
 GAUGES = {

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from pymongo.database import Database
 from pymongo.errors import ConnectionFailure, OperationFailure
 
-from archivers.proof.findings import Finding
-from config.durations import format_duration
-from config.errors import BucketwiseError
-from jobs.running.turn import Turn
+from bucketwise.archivers.proof.findings import Finding
+from bucketwise.config.durations import format_duration
+from bucketwise.config.errors import BucketwiseError
+from bucketwise.jobs.running.turn import Turn
 
 Document = dict[str, Any]
 _PRIMARY, _UNAUTHORIZED = 1, 13

@@ -21,10 +21,10 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError, PyMongoError
 
-from config.errors import LeaseHeldError, LeaseLostError, PausedError
-from jobs import clock
-from jobs.running import machine
-from rollups.guarded import Guard, majority
+from bucketwise.config.errors import LeaseHeldError, LeaseLostError, PausedError
+from bucketwise.jobs import clock
+from bucketwise.jobs.running import machine
+from bucketwise.rollups.guarded import Guard, majority
 
 COLLECTION = "bucketwise_lease"
 TTL = timedelta(seconds=60)

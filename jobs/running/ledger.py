@@ -27,12 +27,12 @@ from pymongo.client_session import ClientSession
 from pymongo.database import Database
 from pymongo.errors import ConnectionFailure
 
-from archivers.records.identity import RunIdentity
-from buckets.fields.times import MAX_SKEW
-from config.secrets import hide_secrets
-from jobs import clock
-from jobs.running import lease, machine
-from rollups.guarded import transaction
+from bucketwise.archivers.records.identity import RunIdentity
+from bucketwise.buckets.fields.times import MAX_SKEW
+from bucketwise.config.secrets import hide_secrets
+from bucketwise.jobs import clock
+from bucketwise.jobs.running import lease, machine
+from bucketwise.rollups.guarded import transaction
 
 COLLECTION = "bucketwise_runs"
 RUNNING, DIED = "running", "died"

@@ -13,12 +13,12 @@ from bson.codec_options import CodecOptions
 from pymongo.collection import Collection
 from pymongo.errors import DuplicateKeyError
 
-from archivers.forward import lift_time
-from archivers.proof.findings import Finding
-from jobs import clock
-from jobs.running.lease import COLLECTION, touching
-from jobs.running.turn import Step, StepResult, Turn
-from rollups.guarded import majority
+from bucketwise.archivers.forward import lift_time
+from bucketwise.archivers.proof.findings import Finding
+from bucketwise.jobs import clock
+from bucketwise.jobs.running.lease import COLLECTION, touching
+from bucketwise.jobs.running.turn import Step, StepResult, Turn
+from bucketwise.rollups.guarded import majority
 
 Document = dict[str, Any]
 #: The verbs that leave a paused policy alone. (`schedule` runs `run`.)

@@ -13,34 +13,34 @@ from typing import Final
 import structlog
 from pymongo.database import Database
 
-from archivers.context import ArchiveContext, ArchiveState
-from archivers.format.keys import UNSIGNED, Keys
-from archivers.preconditions import require
-from archivers.records.receipts import COLLECTION as RECEIPTS
-from archivers.stores.base import ObjectStore
-from archivers.tasks import Connections, Executor, LocalExecutor
-from buckets.fields.times import EVER, TimeRange
-from config.cron import missed_since
-from config.errors import InterruptedRun, PausedError, WindowOverError
-from config.policies import Policy
-from config.tables import USUAL_MEMORY
-from jobs import clock
-from jobs.call import Call
-from jobs.failures import OUTCOMES, Failure, explain
-from jobs.output.progress import ProgressDisplay
-from jobs.output.report import Result, worst_exit_code
-from jobs.running import machine
-from jobs.running.gauges import gauges
-from jobs.running.lag import Members
-from jobs.running.lease import Lease
-from jobs.running.ledger import COMPLETED, SCHEDULED, Ledger
-from jobs.running.pausing import PAUSABLE
-from jobs.running.throttle import Throttler
-from jobs.running.turn import Document, Follower, Step, Turn
-from jobs.stopping import Stop
-from rollups.changes.shared import SharedChanges
-from rollups.context import no_limit, no_listener
-from rollups.guarded import dry_run_guard
+from bucketwise.archivers.context import ArchiveContext, ArchiveState
+from bucketwise.archivers.format.keys import UNSIGNED, Keys
+from bucketwise.archivers.preconditions import require
+from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
+from bucketwise.archivers.stores.base import ObjectStore
+from bucketwise.archivers.tasks import Connections, Executor, LocalExecutor
+from bucketwise.buckets.fields.times import EVER, TimeRange
+from bucketwise.config.cron import missed_since
+from bucketwise.config.errors import InterruptedRun, PausedError, WindowOverError
+from bucketwise.config.policies import Policy
+from bucketwise.config.tables import USUAL_MEMORY
+from bucketwise.jobs import clock
+from bucketwise.jobs.call import Call
+from bucketwise.jobs.failures import OUTCOMES, Failure, explain
+from bucketwise.jobs.output.progress import ProgressDisplay
+from bucketwise.jobs.output.report import Result, worst_exit_code
+from bucketwise.jobs.running import machine
+from bucketwise.jobs.running.gauges import gauges
+from bucketwise.jobs.running.lag import Members
+from bucketwise.jobs.running.lease import Lease
+from bucketwise.jobs.running.ledger import COMPLETED, SCHEDULED, Ledger
+from bucketwise.jobs.running.pausing import PAUSABLE
+from bucketwise.jobs.running.throttle import Throttler
+from bucketwise.jobs.running.turn import Document, Follower, Step, Turn
+from bucketwise.jobs.stopping import Stop
+from bucketwise.rollups.changes.shared import SharedChanges
+from bucketwise.rollups.context import no_limit, no_listener
+from bucketwise.rollups.guarded import dry_run_guard
 
 #: Opens the executor for one policy's turn.
 OpenExecutor = Callable[[Connections], AbstractContextManager[Executor]]

@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 import structlog
 
-from config.durations import format_duration
-from config.errors import BucketwiseError, WindowOverError
-from config.tables import Throttle as Limits
-from config.throttling import Rate, Window, parse_rate, parse_window
-from jobs import clock
-from jobs.running.lag import Lag
-from rollups.context import ProgressListener
+from bucketwise.config.durations import format_duration
+from bucketwise.config.errors import BucketwiseError, WindowOverError
+from bucketwise.config.tables import Throttle as Limits
+from bucketwise.config.throttling import Rate, Window, parse_rate, parse_window
+from bucketwise.jobs import clock
+from bucketwise.jobs.running.lag import Lag
+from bucketwise.rollups.context import ProgressListener
 
 #: Seconds between two queries of the lag, at least.
 _BETWEEN_ASKS = 1.0

@@ -9,12 +9,12 @@ from typing import Any
 
 from pymongo.database import Database
 
-from archivers.context import ArchiveContext
-from archivers.preconditions import Precondition
-from buckets.fields.times import TimeRange
-from config.policies import Policy
-from rollups.changes.shared import SharedChanges
-from rollups.context import SummaryListener
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.preconditions import Precondition
+from bucketwise.buckets.fields.times import TimeRange
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.changes.shared import SharedChanges
+from bucketwise.rollups.context import SummaryListener
 
 Document = dict[str, Any]
 

@@ -14,19 +14,19 @@ import pymongo
 from prometheus_client import CONTENT_TYPE_LATEST
 from pymongo.database import Database
 
-from config.policies import Policy
-from jobs import clock
-from jobs.failures import explain
-from jobs.output.page.service import service_page
-from jobs.output.report import Report, Result
-from jobs.running.ledger import RUNNING, Ledger, Run
-from jobs.running.turn import Document, pick
-from jobs.service.metrics import Metrics
-from jobs.service.scheduler import Service
-from jobs.service.server import HEALTH, Pages, Response
-from jobs.service.troubles import PolicyState, troubles
-from jobs.steps.status import failed
-from jobs.version import VERSION
+from bucketwise import __version__
+from bucketwise.config.policies import Policy
+from bucketwise.jobs import clock
+from bucketwise.jobs.failures import explain
+from bucketwise.jobs.output.page.service import service_page
+from bucketwise.jobs.output.report import Report, Result
+from bucketwise.jobs.running.ledger import RUNNING, Ledger, Run
+from bucketwise.jobs.running.turn import Document, pick
+from bucketwise.jobs.service.metrics import Metrics
+from bucketwise.jobs.service.scheduler import Service
+from bucketwise.jobs.service.server import HEALTH, Pages, Response
+from bucketwise.jobs.service.troubles import PolicyState, troubles
+from bucketwise.jobs.steps.status import failed
 
 #: Seconds: a page that is asked for more often shows the same; it waits so long for what is new; and so long
 #: MongoDB may take.
@@ -82,7 +82,7 @@ class Board:
             (run for _, runs in last_answer.latest.values() for run in runs), key=lambda it: it.started
         )
         body = {
-            "version": VERSION,
+            "version": __version__,
             "database": self.database.name,
             "hosts": self.service.hosts,
             "looked": last_answer.at,

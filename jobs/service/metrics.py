@@ -15,13 +15,13 @@ from prometheus_client import (
 )
 from prometheus_client.parser import text_string_to_metric_families
 
-from config.errors import InterruptedRun
-from jobs import clock
-from jobs.failures import OUTCOMES
-from jobs.output.report import Measures, Result
-from jobs.running.gauges import GAUGES
-from jobs.running.ledger import COMPLETED, SCHEDULED
-from jobs.running.pausing import PAUSABLE
+from bucketwise.config.errors import InterruptedRun
+from bucketwise.jobs import clock
+from bucketwise.jobs.failures import OUTCOMES
+from bucketwise.jobs.output.report import Measures, Result
+from bucketwise.jobs.running.gauges import GAUGES
+from bucketwise.jobs.running.ledger import COMPLETED, SCHEDULED
+from bucketwise.jobs.running.pausing import PAUSABLE
 
 _PREFIX = "bucketwise_"
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a series more for each counter, which says when it was made

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from jobs import clock
-from jobs.output.report import Result
-from jobs.service.metrics import Metrics
+from bucketwise.jobs import clock
+from bucketwise.jobs.output.report import Result
+from bucketwise.jobs.service.metrics import Metrics
 
 #: Seconds; another run is at it for some milliseconds.
 _PATIENCE = 10.0

@@ -16,11 +16,11 @@ from urllib.error import HTTPError
 from urllib.parse import unquote, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from config.errors import HaltedError
-from config.tables import Notify
-from jobs import clock
-from jobs.output.report import Report, Result
-from jobs.version import VERSION
+from bucketwise import __version__
+from bucketwise.config.errors import HaltedError
+from bucketwise.config.tables import Notify
+from bucketwise.jobs import clock
+from bucketwise.jobs.output.report import Report, Result
 
 #: Exit codes of runs that are done, and of those that somebody must look at. Of the others it is not known
 #: whether the work was done: another run had the lease, or this one was interrupted.
@@ -127,7 +127,7 @@ def _request(url: str, body: bytes | None) -> Request:
     parts = urlsplit(url)
     user_info, _, place = parts.netloc.rpartition("@")
     request = Request(parts._replace(netloc=place, fragment="").geturl(), data=body)
-    request.add_header("User-Agent", f"bucketwise/{VERSION}")
+    request.add_header("User-Agent", f"bucketwise/{__version__}")
     if body is not None:
         request.add_header("Content-Type", "application/json")
     if user_info:

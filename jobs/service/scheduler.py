@@ -19,19 +19,19 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.base import BaseTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 
-from buckets import heap
-from config.cron import Cron
-from config.errors import LeaseHeldError
-from config.policies import Policy
-from config.tables import Notify
-from jobs import clock
-from jobs.failures import explain
-from jobs.output.progress import ProgressDisplay
-from jobs.output.report import Report, Result
-from jobs.running.ledger import SCHEDULED, Ledger
-from jobs.running.runner import Runner
-from jobs.service.notify import Notifier
-from jobs.stopping import Stop
+from bucketwise.buckets import heap
+from bucketwise.config.cron import Cron
+from bucketwise.config.errors import LeaseHeldError
+from bucketwise.config.policies import Policy
+from bucketwise.config.tables import Notify
+from bucketwise.jobs import clock
+from bucketwise.jobs.failures import explain
+from bucketwise.jobs.output.progress import ProgressDisplay
+from bucketwise.jobs.output.report import Report, Result
+from bucketwise.jobs.running.ledger import SCHEDULED, Ledger
+from bucketwise.jobs.running.runner import Runner
+from bucketwise.jobs.service.notify import Notifier
+from bucketwise.jobs.stopping import Stop
 
 #: Policies whose run failed, whose lease another run had, or that are paused, are tried again after this
 #: long, if no firing comes before.

@@ -10,9 +10,9 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
-from config.errors import UsageError
-from jobs.failures import explain
-from jobs.service.hosts import Hosts
+from bucketwise.config.errors import UsageError
+from bucketwise.jobs.failures import explain
+from bucketwise.jobs.service.hosts import Hosts
 
 
 class Response(NamedTuple):

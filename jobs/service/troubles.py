@@ -8,15 +8,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from config.cron import missed_since
-from config.policies import Policy
-from config.throttling import parse_window
-from jobs import clock
-from jobs.output.report import Result
-from jobs.output.text.working import UNTOLD
-from jobs.running.ledger import COMPLETED, RUNNING, SCHEDULED, Run
-from jobs.running.runner import WINDOW_OVER
-from jobs.steps.status import command
+from bucketwise.config.cron import missed_since
+from bucketwise.config.policies import Policy
+from bucketwise.config.throttling import parse_window
+from bucketwise.jobs import clock
+from bucketwise.jobs.output.report import Result
+from bucketwise.jobs.output.text.working import UNTOLD
+from bucketwise.jobs.running.ledger import COMPLETED, RUNNING, SCHEDULED, Run
+from bucketwise.jobs.running.runner import WINDOW_OVER
+from bucketwise.jobs.steps.status import command
 
 #: How long expired buckets may wait: then audits call them overdue, too.
 _OVERDUE = timedelta(days=1)

@@ -12,28 +12,28 @@ from pymongo.errors import PyMongoError
 from rich.console import RenderableType
 from rich.text import Text
 
-from buckets.fields.times import as_date, as_ms
-from buckets.inferring.fields import decoded
-from buckets.models.covered import first_and_last
-from buckets.models.timeseries import timeseries_options
-from buckets.sampling.fit import fit_of
-from buckets.sampling.sample import sample
-from buckets.sharding.candidates import candidates
-from buckets.sharding.commands import sharding, tiering
-from buckets.sharding.drawn import DrawnDocuments
-from buckets.sharding.keys import ShardKey, parse_keys
-from buckets.sharding.queries import Query, usual_queries
-from buckets.sharding.rules import Rule, refusals, remarks
-from buckets.sharding.simulate import RANGE_BYTES
-from buckets.sharding.study import Study
-from buckets.source import Source
-from config.policies import Policy
-from jobs.advising.server import measurements
-from jobs.advising.subject import subject_of
-from jobs.call import Call
-from jobs.output.report import Report
-from jobs.output.text.cells import plain_table, printable
-from jobs.sharding.drawing import draw, profiled, queries_of
+from bucketwise.buckets.fields.times import as_date, as_ms
+from bucketwise.buckets.inferring.fields import decoded
+from bucketwise.buckets.models.covered import first_and_last
+from bucketwise.buckets.models.timeseries import timeseries_options
+from bucketwise.buckets.sampling.fit import fit_of
+from bucketwise.buckets.sampling.sample import sample
+from bucketwise.buckets.sharding.candidates import candidates
+from bucketwise.buckets.sharding.commands import sharding, tiering
+from bucketwise.buckets.sharding.drawn import DrawnDocuments
+from bucketwise.buckets.sharding.keys import ShardKey, parse_keys
+from bucketwise.buckets.sharding.queries import Query, usual_queries
+from bucketwise.buckets.sharding.rules import Rule, refusals, remarks
+from bucketwise.buckets.sharding.simulate import RANGE_BYTES
+from bucketwise.buckets.sharding.study import Study
+from bucketwise.buckets.source import Source
+from bucketwise.config.policies import Policy
+from bucketwise.jobs.advising.server import measurements
+from bucketwise.jobs.advising.subject import subject_of
+from bucketwise.jobs.call import Call
+from bucketwise.jobs.output.report import Report
+from bucketwise.jobs.output.text.cells import plain_table, printable
+from bucketwise.jobs.sharding.drawing import draw, profiled, queries_of
 
 Body = dict[str, Any]
 DEFAULT_SHARDS = 3

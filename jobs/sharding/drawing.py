@@ -14,14 +14,14 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import ExecutionTimeout, OperationFailure
 
-from buckets.bson.raw import Docs
-from buckets.fields.selectors import EXTENDED_JSON
-from buckets.sharding.drawn import SIZE, DrawnDocuments
-from buckets.sharding.queries import Query
-from config.errors import UsageError
-from config.policies import Policy
-from jobs.advising.server import measurements
-from jobs.connect import APPLICATION
+from bucketwise.buckets.bson.raw import Docs
+from bucketwise.buckets.fields.selectors import EXTENDED_JSON
+from bucketwise.buckets.sharding.drawn import SIZE, DrawnDocuments
+from bucketwise.buckets.sharding.queries import Query
+from bucketwise.config.errors import UsageError
+from bucketwise.config.policies import Policy
+from bucketwise.jobs.advising.server import measurements
+from bucketwise.jobs.connect import APPLICATION
 
 Document = dict[str, Any]
 #: Documents that are drawn. Of a collection with fewer than twenty times as many, MongoDB reads all for it.

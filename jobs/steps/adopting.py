@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from archivers.preconditions import OF_READERS
-from archivers.proof.adopt import adopt
-from jobs.running.turn import Step, StepResult, Turn
+from bucketwise.archivers.preconditions import OF_READERS
+from bucketwise.archivers.proof.adopt import adopt
+from bucketwise.jobs.running.turn import Step, StepResult, Turn
 
 
 def adopt_step(reason: str) -> Step:

@@ -7,19 +7,26 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from archivers.context import ArchiveContext, ArchiveState
-from archivers.evidence.against import NEVER, PolicyRule, RuleOutcome, expired_summaries, outcomes, rule
-from archivers.evidence.impact import RollupImpact, dropped, rollup_impact
-from archivers.preconditions import PRECONDITIONS, require
-from archivers.report import DeleteLimit
-from buckets.fields.times import as_date
-from config.durations import format_duration
-from config.errors import BucketwiseError, UsageError
-from config.policies import Policy, Settings
-from jobs.connect import hosts
-from jobs.running.turn import Step, StepResult, Turn
-from jobs.steps.fit import check_fit, require_fit
-from jobs.steps.irreversible import irreversible
+from bucketwise.archivers.context import ArchiveContext, ArchiveState
+from bucketwise.archivers.evidence.against import (
+    NEVER,
+    PolicyRule,
+    RuleOutcome,
+    expired_summaries,
+    outcomes,
+    rule,
+)
+from bucketwise.archivers.evidence.impact import RollupImpact, dropped, rollup_impact
+from bucketwise.archivers.preconditions import PRECONDITIONS, require
+from bucketwise.archivers.report import DeleteLimit
+from bucketwise.buckets.fields.times import as_date
+from bucketwise.config.durations import format_duration
+from bucketwise.config.errors import BucketwiseError, UsageError
+from bucketwise.config.policies import Policy, Settings
+from bucketwise.jobs.connect import hosts
+from bucketwise.jobs.running.turn import Step, StepResult, Turn
+from bucketwise.jobs.steps.fit import check_fit, require_fit
+from bucketwise.jobs.steps.irreversible import irreversible
 
 Body = dict[str, Any]
 HORIZON = timedelta(days=90)

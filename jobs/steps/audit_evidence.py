@@ -7,13 +7,20 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, TypeVar
 
-from archivers.context import ArchiveContext
-from archivers.evidence.attestation import attestation
-from archivers.evidence.coverage import CoverageQuery, Row, coverage
-from archivers.evidence.volumes import Month, Volume, by_month, deleted_by_month, runs, summaries_by_month
-from config.errors import HaltedError, UsageError
-from jobs.steps.holds import hold_body
-from rollups.holds import Holds
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.evidence.attestation import attestation
+from bucketwise.archivers.evidence.coverage import CoverageQuery, Row, coverage
+from bucketwise.archivers.evidence.volumes import (
+    Month,
+    Volume,
+    by_month,
+    deleted_by_month,
+    runs,
+    summaries_by_month,
+)
+from bucketwise.config.errors import HaltedError, UsageError
+from bucketwise.jobs.steps.holds import hold_body
+from bucketwise.rollups.holds import Holds
 
 Body = dict[str, Any]
 T = TypeVar("T")

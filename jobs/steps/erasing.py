@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from archivers.erasing.erase import ErasureFacts, erase, plan_erasure
-from archivers.erasing.erasure import Erasure
-from archivers.preconditions import OF_DESTROYERS, OF_REWRITERS
-from config.policies import Policy
-from jobs.running.turn import Step, StepResult, Turn
-from jobs.steps.publish import Publishing, remaining_in_redis
-from jobs.steps.working import LEFT_SOMETHING, prepare
+from bucketwise.archivers.erasing.erase import ErasureFacts, erase, plan_erasure
+from bucketwise.archivers.erasing.erasure import Erasure
+from bucketwise.archivers.preconditions import OF_DESTROYERS, OF_REWRITERS
+from bucketwise.config.policies import Policy
+from bucketwise.jobs.running.turn import Step, StepResult, Turn
+from bucketwise.jobs.steps.publish import Publishing, remaining_in_redis
+from bucketwise.jobs.steps.working import LEFT_SOMETHING, prepare
 
 
 def erase_step(erasure: Erasure, others: Sequence[Policy], publishing: Publishing | None) -> Step:

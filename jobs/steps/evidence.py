@@ -6,21 +6,21 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from archivers.evidence.coverage import CoverageQuery, HeldCommit, Row, coverage
-from archivers.evidence.drill import DrilledDay
-from archivers.evidence.explain import ExplainedBucket, ExplainQuery, ExplainResult, explain
-from archivers.evidence.history import Event
-from archivers.kinds import archive_of
-from archivers.preconditions import OF_READERS
-from buckets.fields.selectors import Selector, id_as_json
-from buckets.fields.times import DAY_MS, as_date
-from config.errors import HaltedError
-from config.policies import Policy
-from jobs.running.ledger import Ledger
-from jobs.running.turn import Step, StepResult, Turn, pick
-from jobs.steps.holds import hold_body
-from jobs.steps.working import LEFT_SOMETHING, archivable_through
-from rollups.calendar.windows import HOUR
+from bucketwise.archivers.evidence.coverage import CoverageQuery, HeldCommit, Row, coverage
+from bucketwise.archivers.evidence.drill import DrilledDay
+from bucketwise.archivers.evidence.explain import ExplainedBucket, ExplainQuery, ExplainResult, explain
+from bucketwise.archivers.evidence.history import Event
+from bucketwise.archivers.kinds import archive_of
+from bucketwise.archivers.preconditions import OF_READERS
+from bucketwise.buckets.fields.selectors import Selector, id_as_json
+from bucketwise.buckets.fields.times import DAY_MS, as_date
+from bucketwise.config.errors import HaltedError
+from bucketwise.config.policies import Policy
+from bucketwise.jobs.running.ledger import Ledger
+from bucketwise.jobs.running.turn import Step, StepResult, Turn, pick
+from bucketwise.jobs.steps.holds import hold_body
+from bucketwise.jobs.steps.working import LEFT_SOMETHING, archivable_through
+from bucketwise.rollups.calendar.windows import HOUR
 
 Body = dict[str, Any]
 #: Fence -> the run under it, and its verb.

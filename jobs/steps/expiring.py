@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from archivers.expiring.lifting import undelete
-from archivers.expiring.report import Amount
-from archivers.kinds import archive_of
-from archivers.preconditions import OF_DESTROYERS, destroying, require
-from archivers.report import DeleteLimit
-from config.errors import HaltedError
-from jobs.running.lease import touching
-from jobs.running.turn import Step, StepResult, Turn, pick
-from rollups.rolling.expiry import ExpiryLimit, count_expired, expire_summaries, lift_tombstones
-from rollups.summaries.tombstones import LIFTED_FOR
+from bucketwise.archivers.expiring.lifting import undelete
+from bucketwise.archivers.expiring.report import Amount
+from bucketwise.archivers.kinds import archive_of
+from bucketwise.archivers.preconditions import OF_DESTROYERS, destroying, require
+from bucketwise.archivers.report import DeleteLimit
+from bucketwise.config.errors import HaltedError
+from bucketwise.jobs.running.lease import touching
+from bucketwise.jobs.running.turn import Step, StepResult, Turn, pick
+from bucketwise.rollups.rolling.expiry import ExpiryLimit, count_expired, expire_summaries, lift_tombstones
+from bucketwise.rollups.summaries.tombstones import LIFTED_FOR
 
 Body = dict[str, Any]
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from archivers.proof.findings import Finding
-from archivers.proof.misfits import STOPPING, misfits
-from archivers.report import ArchiveReport
-from buckets.fields.times import as_date
-from buckets.sampling.fit import Example, Fit, fit_of
-from buckets.sampling.sample import sample
-from config.errors import BucketwiseError
-from config.policies import Policy
-from jobs.running.turn import Turn, pick
-from rollups.progress import is_fit_proven, note_fit
+from bucketwise.archivers.proof.findings import Finding
+from bucketwise.archivers.proof.misfits import STOPPING, misfits
+from bucketwise.archivers.report import ArchiveReport
+from bucketwise.buckets.fields.times import as_date
+from bucketwise.buckets.sampling.fit import Example, Fit, fit_of
+from bucketwise.buckets.sampling.sample import sample
+from bucketwise.config.errors import BucketwiseError
+from bucketwise.config.policies import Policy
+from bucketwise.jobs.running.turn import Turn, pick
+from bucketwise.rollups.progress import is_fit_proven, note_fit
 
 Body = dict[str, Any]
 

@@ -6,18 +6,18 @@ from typing import Any
 
 from pymongo.database import Database
 
-from archivers.evidence.covering import covers_anything
-from archivers.holds import check_signed, hold_files
-from archivers.preconditions import has_store, is_known, is_ours
-from archivers.records.hold_files import HoldFiles, lost
-from archivers.records.holding import HoldWriter
-from archivers.records.receipts import Receipts
-from config.errors import UsageError
-from config.policies import Policy
-from jobs.call import Call
-from jobs.running.lease import touching
-from jobs.running.turn import Document, Step, StepResult, Turn, pick
-from rollups.holds import Hold, Holds
+from bucketwise.archivers.evidence.covering import covers_anything
+from bucketwise.archivers.holds import check_signed, hold_files
+from bucketwise.archivers.preconditions import has_store, is_known, is_ours
+from bucketwise.archivers.records.hold_files import HoldFiles, lost
+from bucketwise.archivers.records.holding import HoldWriter
+from bucketwise.archivers.records.receipts import Receipts
+from bucketwise.config.errors import UsageError
+from bucketwise.config.policies import Policy
+from bucketwise.jobs.call import Call
+from bucketwise.jobs.running.lease import touching
+from bucketwise.jobs.running.turn import Document, Step, StepResult, Turn, pick
+from bucketwise.rollups.holds import Hold, Holds
 
 Body = dict[str, Any]
 #: A hold is not told to the store of somebody else.

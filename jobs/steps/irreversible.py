@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from config.durations import parse_duration
-from config.policies import LAYOUT_KEYS
-from jobs.clock import iso
+from bucketwise.config.durations import parse_duration
+from bucketwise.config.policies import LAYOUT_KEYS
+from bucketwise.jobs.clock import iso
 
 Body = dict[str, Any]
 _SOURCE = (*sorted(LAYOUT_KEYS), "collection")

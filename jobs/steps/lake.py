@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from archivers.context import ArchiveContext
-from archivers.lake.report import LakeReport
-from archivers.preconditions import OF_ARCHIVES
-from archivers.proof.findings import Finding
-from config.errors import UsageError
-from config.tables import Lake
-from jobs.running.turn import Follower, Step, StepResult, Turn
-from jobs.steps.working import prepare
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.lake.report import LakeReport
+from bucketwise.archivers.preconditions import OF_ARCHIVES
+from bucketwise.archivers.proof.findings import Finding
+from bucketwise.config.errors import UsageError
+from bucketwise.config.tables import Lake
+from bucketwise.jobs.running.turn import Follower, Step, StepResult, Turn
+from bucketwise.jobs.steps.working import prepare
 
 Body = dict[str, Any]
 
@@ -53,7 +53,7 @@ def lake_findings(lake: Lake | None, turn: Turn) -> list[Finding]:
     if lake is None:
         return []
     with installed():
-        from archivers.lake.differences import differences
+        from bucketwise.archivers.lake.differences import differences
     found = differences(turn.context, lake)
     return [
         Finding("lake-behind", turn.policy.name, it.place, "warning", it.message)
@@ -65,7 +65,7 @@ def lake_findings(lake: Lake | None, turn: Turn) -> list[Finding]:
 
 def _sync(context: ArchiveContext, lake: Lake, *, whole: bool) -> LakeReport:
     with installed():
-        from archivers.lake.sync import sync
+        from bucketwise.archivers.lake.sync import sync
     return sync(context, lake, whole=whole)
 
 

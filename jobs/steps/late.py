@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from archivers.proof.findings import Finding
-from buckets.fields.times import as_date
-from jobs.running.turn import Turn, pick
-from rollups.calendar.levels import levels_of
-from rollups.changes.late import LateSpans
-from rollups.rolling.remaking import MissingSummaries
+from bucketwise.archivers.proof.findings import Finding
+from bucketwise.buckets.fields.times import as_date
+from bucketwise.jobs.running.turn import Turn, pick
+from bucketwise.rollups.calendar.levels import levels_of
+from bucketwise.rollups.changes.late import LateSpans
+from bucketwise.rollups.rolling.remaking import MissingSummaries
 
 
 def missing_body(missing: Sequence[MissingSummaries]) -> dict[str, Any]:

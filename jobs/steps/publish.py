@@ -9,17 +9,17 @@ from typing import Any, TypeVar
 
 from pymongo.database import Database
 
-from archivers.erasing.report import Remaining
-from archivers.proof.findings import Finding
-from buckets.fields.selectors import Selector
-from config.policies import Policy, Settings
-from config.tables import Redis
-from jobs import clock
-from jobs.running.turn import Follower, Step, StepResult, Turn
-from jobs.steps.redis_link import Link, LinkError, shown
-from rollups.context import SummaryListener, no_listener
-from rollups.publishing.publish import Publisher, PublishError
-from rollups.publishing.state import ChangedSummaries, PublishStates
+from bucketwise.archivers.erasing.report import Remaining
+from bucketwise.archivers.proof.findings import Finding
+from bucketwise.buckets.fields.selectors import Selector
+from bucketwise.config.policies import Policy, Settings
+from bucketwise.config.tables import Redis
+from bucketwise.jobs import clock
+from bucketwise.jobs.running.turn import Follower, Step, StepResult, Turn
+from bucketwise.jobs.steps.redis_link import Link, LinkError, shown
+from bucketwise.rollups.context import SummaryListener, no_listener
+from bucketwise.rollups.publishing.publish import Publisher, PublishError
+from bucketwise.rollups.publishing.state import ChangedSummaries, PublishStates
 
 Body = dict[str, Any]
 T = TypeVar("T")

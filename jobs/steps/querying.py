@@ -14,19 +14,19 @@ from typing import IO, TYPE_CHECKING, Any
 import pyarrow as pa
 from rich.text import Text
 
-from buckets.fields.times import FIRST_MS, LAST_MS, as_date
-from jobs.call import Call
-from jobs.output.progress import ProgressDisplay
-from jobs.output.report import Report, Result
-from jobs.output.rows import MOST_SHOWN, Format, explained_lines, rows_of, shown, write
-from jobs.output.streams import discard_buffer, print_tables, write_atomically
-from jobs.output.text.cells import printable
-from jobs.output.text.tables import report_quarantined
-from jobs.steps.working import LEFT_SOMETHING, quarantine_body
+from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS, as_date
+from bucketwise.jobs.call import Call
+from bucketwise.jobs.output.progress import ProgressDisplay
+from bucketwise.jobs.output.report import Report, Result
+from bucketwise.jobs.output.rows import MOST_SHOWN, Format, explained_lines, rows_of, shown, write
+from bucketwise.jobs.output.streams import discard_buffer, print_tables, write_atomically
+from bucketwise.jobs.output.text.cells import printable
+from bucketwise.jobs.output.text.tables import report_quarantined
+from bucketwise.jobs.steps.working import LEFT_SOMETHING, quarantine_body
 
 if TYPE_CHECKING:
-    from archivers.querying.engine import Engine
-    from archivers.querying.explaining import ExplainedQuery, ViewRead
+    from bucketwise.archivers.querying.engine import Engine
+    from bucketwise.archivers.querying.explaining import ExplainedQuery, ViewRead
 
 #: The rest of a report: its own keys, and what people see.
 Found = tuple[dict[str, Any], list[Any]]
@@ -44,7 +44,7 @@ class Answers:
 
     def found(self, sql: str) -> Report:
         """Returns the report of one statement, once its rows are delivered."""
-        from archivers.querying.tables import Misfit
+        from bucketwise.archivers.querying.tables import Misfit
 
         deliver = self._deliverer()
         while True:
@@ -62,7 +62,7 @@ class Answers:
 
     def explained(self, sql: str) -> Report:
         """Returns the report of what a statement would read."""
-        from archivers.querying.explaining import explain
+        from bucketwise.archivers.querying.explaining import explain
 
         body = _explained_body(explain(self._engine, sql))
         results = [Result(policy) for policy in self._engine.policies_read]

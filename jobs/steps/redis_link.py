@@ -7,9 +7,9 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
 
-from jobs import clock
-from rollups.publishing.publish import PublishError
-from rollups.publishing.writer import Command
+from bucketwise.jobs import clock
+from bucketwise.rollups.publishing.publish import PublishError
+from bucketwise.rollups.publishing.writer import Command
 
 #: For a connection, and for each reply.
 _SECONDS = 5

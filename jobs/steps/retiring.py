@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pymongo.client_session import ClientSession
 
-from archivers.records.deletions import last_receipt
-from archivers.records.policies import RETIRE
-from jobs.running.lease import touching
-from jobs.running.turn import Step, StepResult, Turn
-from rollups.guarded import transaction
+from bucketwise.archivers.records.deletions import last_receipt
+from bucketwise.archivers.records.policies import RETIRE
+from bucketwise.jobs.running.lease import touching
+from bucketwise.jobs.running.turn import Step, StepResult, Turn
+from bucketwise.rollups.guarded import transaction
 
 
 def retire_step(reason: str, by: str) -> Step:

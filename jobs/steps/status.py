@@ -11,15 +11,15 @@ from typing import Any
 
 from pymongo.database import Database
 
-from archivers.reading.archived import archived_reader
-from buckets.fields.times import DAY_MS, FIRST_MS, as_date, as_ms
-from config.policies import Policy
-from jobs.running.gauges import gauges
-from jobs.running.ledger import Ledger, Repeat
-from jobs.running.pausing import pauses
-from jobs.running.turn import Document, Step, StepResult, Turn
-from rollups.progress import NO_GATE, load, rolled_up_through
-from rollups.rolling import quarantine
+from bucketwise.archivers.reading.archived import archived_reader
+from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, as_date, as_ms
+from bucketwise.config.policies import Policy
+from bucketwise.jobs.running.gauges import gauges
+from bucketwise.jobs.running.ledger import Ledger, Repeat
+from bucketwise.jobs.running.pausing import pauses
+from bucketwise.jobs.running.turn import Document, Step, StepResult, Turn
+from bucketwise.rollups.progress import NO_GATE, load, rolled_up_through
+from bucketwise.rollups.rolling import quarantine
 
 LAST_RUNS = 5
 

@@ -8,12 +8,12 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from archivers.compacting.compact import CompactOptions, CompactReport
-from archivers.context import ArchiveContext
-from archivers.format.keys import Keys
-from archivers.kinds import archive_of
-from archivers.moving.archive import ArchiveOptions
-from archivers.preconditions import (
+from bucketwise.archivers.compacting.compact import CompactOptions, CompactReport
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.format.keys import Keys
+from bucketwise.archivers.kinds import archive_of
+from bucketwise.archivers.moving.archive import ArchiveOptions
+from bucketwise.archivers.preconditions import (
     OF_ARCHIVES,
     OF_CHECKS,
     OF_READERS,
@@ -23,42 +23,50 @@ from archivers.preconditions import (
     is_known,
     problems,
 )
-from archivers.proof.audit import audit
-from archivers.proof.checks import check
-from archivers.proof.findings import Finding
-from archivers.proof.remedies import REMEDIES
-from archivers.proof.sign import sign
-from archivers.records.deletions import legible
-from archivers.records.pins import COLLECTION as PINS
-from archivers.records.policies import PolicyRecord
-from archivers.records.receipts import COLLECTION as RECEIPTS
-from archivers.report import ArchiveReport, DeleteLimit
-from archivers.restoring.options import RestoreOptions
-from archivers.restoring.unpin import unpin
-from archivers.stores.base import StoreError
-from archivers.upkeep import Upkeep, roll_up_all
-from buckets.columns import Quarantined
-from buckets.fields.selectors import id_as_json
-from buckets.fields.times import FIRST_MS, TimeRange, as_date
-from config.errors import HaltedError
-from config.policies import Policy
-from jobs import clock
-from jobs.running import lease, ledger
-from jobs.running.lag import lag_findings
-from jobs.running.pausing import pause_findings
-from jobs.running.turn import Step, StepResult, Turn, pick
-from jobs.steps.audit_evidence import evidence_body
-from jobs.steps.expiring import ARCHIVE_EXPIRY, EXPIRY, limit_body
-from jobs.steps.fit import archives_now, check_fit, fit_body, misfits_of, require_fit, step_body, valueless
-from jobs.steps.late import late_body, missing_body, unfollowed
-from rollups import progress as rollup_progress
-from rollups.calendar.due import over_before
-from rollups.calendar.levels import levels_of
-from rollups.holds import COLLECTION as HOLDS
-from rollups.progress import rolled_up_through
-from rollups.rolling import quarantine
-from rollups.rolling.backfill import Backfill
-from rollups.rolling.options import RollupOptions, RollupReport, no_report
+from bucketwise.archivers.proof.audit import audit
+from bucketwise.archivers.proof.checks import check
+from bucketwise.archivers.proof.findings import Finding
+from bucketwise.archivers.proof.remedies import REMEDIES
+from bucketwise.archivers.proof.sign import sign
+from bucketwise.archivers.records.deletions import legible
+from bucketwise.archivers.records.pins import COLLECTION as PINS
+from bucketwise.archivers.records.policies import PolicyRecord
+from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
+from bucketwise.archivers.report import ArchiveReport, DeleteLimit
+from bucketwise.archivers.restoring.options import RestoreOptions
+from bucketwise.archivers.restoring.unpin import unpin
+from bucketwise.archivers.stores.base import StoreError
+from bucketwise.archivers.upkeep import Upkeep, roll_up_all
+from bucketwise.buckets.columns import Quarantined
+from bucketwise.buckets.fields.selectors import id_as_json
+from bucketwise.buckets.fields.times import FIRST_MS, TimeRange, as_date
+from bucketwise.config.errors import HaltedError
+from bucketwise.config.policies import Policy
+from bucketwise.jobs import clock
+from bucketwise.jobs.running import lease, ledger
+from bucketwise.jobs.running.lag import lag_findings
+from bucketwise.jobs.running.pausing import pause_findings
+from bucketwise.jobs.running.turn import Step, StepResult, Turn, pick
+from bucketwise.jobs.steps.audit_evidence import evidence_body
+from bucketwise.jobs.steps.expiring import ARCHIVE_EXPIRY, EXPIRY, limit_body
+from bucketwise.jobs.steps.fit import (
+    archives_now,
+    check_fit,
+    fit_body,
+    misfits_of,
+    require_fit,
+    step_body,
+    valueless,
+)
+from bucketwise.jobs.steps.late import late_body, missing_body, unfollowed
+from bucketwise.rollups import progress as rollup_progress
+from bucketwise.rollups.calendar.due import over_before
+from bucketwise.rollups.calendar.levels import levels_of
+from bucketwise.rollups.holds import COLLECTION as HOLDS
+from bucketwise.rollups.progress import rolled_up_through
+from bucketwise.rollups.rolling import quarantine
+from bucketwise.rollups.rolling.backfill import Backfill
+from bucketwise.rollups.rolling.options import RollupOptions, RollupReport, no_report
 
 Body = dict[str, Any]
 LEFT_SOMETHING, NOT_KEPT, FAILED = 3, 4, 1

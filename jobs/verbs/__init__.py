@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 
-from jobs.output.report import Report
+from bucketwise.jobs.output.report import Report
 
 #: In the order in which --help lists them: the module of each, in this package.
 VERBS = {

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from jobs.call import Call
-from jobs.output.report import Report
+from bucketwise.jobs.call import Call
+from bucketwise.jobs.output.report import Report
 
 EXAMPLES = ["bucketwise demo", "bucketwise demo --keep", "bucketwise demo --json | jq .sizes"]
 Keep = Annotated[
@@ -23,6 +23,6 @@ def demo(call: Call, keep: Keep = False) -> Report:
     model, rolls them up, archives, queries, restores, runs again and audits; and checks every number that it
     shows. Ends with exit code 1 where one is wrong.
     """
-    from jobs.demo.demo import PRESENT, play  # only the demo pays for loading it
+    from bucketwise.jobs.demo.demo import PRESENT, play  # only the demo pays for loading it
 
     return play(call if call.is_now_given else replace(call, now=PRESENT, is_now_given=True), keep=keep)

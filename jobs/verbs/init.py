@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from config.errors import UsageError
-from config.loading.load import DEFAULT_PATH
-from jobs.call import Call
-from jobs.init.survey import free, mongodb_at, survey
-from jobs.output.report import Report
+from bucketwise.config.errors import UsageError
+from bucketwise.config.loading.load import DEFAULT_PATH
+from bucketwise.jobs.call import Call
+from bucketwise.jobs.init.survey import free, mongodb_at, survey
+from bucketwise.jobs.output.report import Report
 
 EXAMPLES = [
     "bucketwise init '${MONGODB_URI}'",

@@ -12,13 +12,13 @@ from bson.datetime_ms import DatetimeMS
 from pymongo.collection import Collection
 from pymongo.database import Database
 
-from buckets.fields.selectors import extended_json
-from buckets.fields.times import as_date
-from config.durations import format_duration
-from config.policies import Policy
-from rollups.calendar.levels import Span, aligned_levels
-from rollups.calendar.windows import HOUR, LOWEST, span_ms
-from rollups.summaries import coverage, documents
+from bucketwise.buckets.fields.selectors import extended_json
+from bucketwise.buckets.fields.times import as_date
+from bucketwise.config.durations import format_duration
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.calendar.levels import Span, aligned_levels
+from bucketwise.rollups.calendar.windows import HOUR, LOWEST, span_ms
+from bucketwise.rollups.summaries import coverage, documents
 
 Document = dict[str, Any]
 

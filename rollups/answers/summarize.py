@@ -12,8 +12,8 @@ from bson.datetime_ms import DatetimeMS
 from pymongo.collection import Collection
 from pymongo.database import Database
 
-from buckets.columns import Series
-from buckets.fields.selectors import (
+from bucketwise.buckets.columns import Series
+from bucketwise.buckets.fields.selectors import (
     Selector,
     check_selector,
     extended_json,
@@ -21,16 +21,16 @@ from buckets.fields.selectors import (
     series_order,
     summary_query,
 )
-from buckets.models.series import series_key
-from config.errors import BucketwiseError, UsageError
-from config.policies import Policy
-from rollups import progress
-from rollups.calendar.levels import Level, Span, aligned_levels
-from rollups.calendar.tiling import Tiling, TilingPiece, existing_windows, instant, tile
-from rollups.calendar.windows import HIGHEST, LOWEST, to_ms
-from rollups.standing import Removed, removed_summaries
-from rollups.summaries import coverage, documents
-from rollups.summaries.summary import State, merge
+from bucketwise.buckets.models.series import series_key
+from bucketwise.config.errors import BucketwiseError, UsageError
+from bucketwise.config.policies import Policy
+from bucketwise.rollups import progress
+from bucketwise.rollups.calendar.levels import Level, Span, aligned_levels
+from bucketwise.rollups.calendar.tiling import Tiling, TilingPiece, existing_windows, instant, tile
+from bucketwise.rollups.calendar.windows import HIGHEST, LOWEST, to_ms
+from bucketwise.rollups.standing import Removed, removed_summaries
+from bucketwise.rollups.summaries import coverage, documents
+from bucketwise.rollups.summaries.summary import State, merge
 
 Document = dict[str, Any]
 _BATCH_SIZE = 500  # summaries in memory as documents

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from config.policies import LevelName, Policy, Rollup
-from rollups.calendar.levels import Level, Span, base_levels, levels_of
-from rollups.calendar.windows import HIGHEST, LOWEST, day_of, span_ms, to_ms
+from bucketwise.config.policies import LevelName, Policy, Rollup
+from bucketwise.rollups.calendar.levels import Level, Span, base_levels, levels_of
+from bucketwise.rollups.calendar.windows import HIGHEST, LOWEST, day_of, span_ms, to_ms
 
 
 def over_before(policies: Iterable[Policy], now: datetime) -> int | None:

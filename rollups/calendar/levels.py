@@ -1,6 +1,6 @@
 """Levels of summaries as data: how long windows are, and which finer windows make them up.
 
-Another level is a row of `LEVEL_RULES`, a name in `config.policies`, and a key of `Retain` there.
+Another level is a row of `LEVEL_RULES`, a name in `bucketwise.config.policies`, and a key of `Retain` there.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from numpy.typing import NDArray
 
-from buckets.decoding.local import LARGEST_MS
-from buckets.fields.times import DAY_MS
-from config.policies import CALENDAR_LEVELS, LevelName, Policy
-from rollups.calendar.windows import (
+from bucketwise.buckets.decoding.local import LARGEST_MS
+from bucketwise.buckets.fields.times import DAY_MS
+from bucketwise.config.policies import CALENDAR_LEVELS, LevelName, Policy
+from bucketwise.rollups.calendar.windows import (
     HIGHEST,
     HOUR,
     LOWEST,

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from config.policies import LevelName
-from rollups.calendar.due import Calendar, Spans
-from rollups.calendar.levels import LEVEL_RULES, Level, Span, sources_of
+from bucketwise.config.policies import LevelName
+from bucketwise.rollups.calendar.due import Calendar, Spans
+from bucketwise.rollups.calendar.levels import LEVEL_RULES, Level, Span, sources_of
 
 _NEVER = -(2**62)
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
-from buckets.fields.times import as_date
-from config.errors import UsageError
-from config.policies import LevelName
-from rollups.calendar.levels import Level, Span
+from bucketwise.buckets.fields.times import as_date
+from bucketwise.config.errors import UsageError
+from bucketwise.config.policies import LevelName
+from bucketwise.rollups.calendar.levels import Level, Span
 
 NOT_ROLLED_UP = "not rolled up yet"
 PAST_RETENTION = "past its retention: the summaries are gone"

@@ -9,12 +9,12 @@ from typing import Any
 
 import bson
 
-from buckets.source import Source
-from rollups.calendar.due import Spans
-from rollups.calendar.levels import Span
-from rollups.calendar.windows import HIGHEST
-from rollups.changes.events import Change, EventReader, Transaction, transaction_of
-from rollups.summaries.documents import OPTIONS
+from bucketwise.buckets.source import Source
+from bucketwise.rollups.calendar.due import Spans
+from bucketwise.rollups.calendar.levels import Span
+from bucketwise.rollups.calendar.windows import HIGHEST
+from bucketwise.rollups.changes.events import Change, EventReader, Transaction, transaction_of
+from bucketwise.rollups.summaries.documents import OPTIONS
 
 Document = dict[str, Any]
 _BATCH_SIZE = 1000

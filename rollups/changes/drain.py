@@ -21,12 +21,12 @@ from pymongo.change_stream import ChangeStream
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
-from buckets.source import Source
-from config.errors import BucketwiseError
-from config.policies import Policy
-from rollups import progress
-from rollups.changes.collector import ChangeCollector, ChangeSet
-from rollups.changes.events import EventReader, projection, transaction_of
+from bucketwise.buckets.source import Source
+from bucketwise.config.errors import BucketwiseError
+from bucketwise.config.policies import Policy
+from bucketwise.rollups import progress
+from bucketwise.rollups.changes.collector import ChangeCollector, ChangeSet
+from bucketwise.rollups.changes.events import EventReader, projection, transaction_of
 
 Document = dict[str, Any]
 Token = Mapping[str, Any]

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from buckets.fields.timeforms import own_form
-from buckets.fields.times import as_date
-from buckets.models.covered import covered, span_fields
-from config.policies import Policy
-from rollups.calendar.levels import Span
+from bucketwise.buckets.fields.timeforms import own_form
+from bucketwise.buckets.fields.times import as_date
+from bucketwise.buckets.models.covered import covered, span_fields
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.calendar.levels import Span
 
 Document = dict[str, Any]
 

@@ -8,19 +8,19 @@ from typing import Any, Literal
 
 from pymongo.database import Database
 
-from buckets.fields.times import DAY_MS
-from buckets.source import Source
-from config.errors import BucketwiseError
-from config.policies import Policy
-from rollups.calendar.due import Calendar, Spans, widened
-from rollups.calendar.levels import Span, base_levels, levels_of
-from rollups.calendar.windows import HIGHEST
-from rollups.changes.collector import ChangeSet, flatten
-from rollups.changes.drain import StreamLostError, StreamUnavailableError
-from rollups.changes.reach import may_stream, new_from, rolled_up_to
-from rollups.changes.stream import Stream, collections_of
-from rollups.context import RunContext
-from rollups.progress import Bookmark, Progress, load, store
+from bucketwise.buckets.fields.times import DAY_MS
+from bucketwise.buckets.source import Source
+from bucketwise.config.errors import BucketwiseError
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.calendar.due import Calendar, Spans, widened
+from bucketwise.rollups.calendar.levels import Span, base_levels, levels_of
+from bucketwise.rollups.calendar.windows import HIGHEST
+from bucketwise.rollups.changes.collector import ChangeSet, flatten
+from bucketwise.rollups.changes.drain import StreamLostError, StreamUnavailableError
+from bucketwise.rollups.changes.reach import may_stream, new_from, rolled_up_to
+from bucketwise.rollups.changes.stream import Stream, collections_of
+from bucketwise.rollups.context import RunContext
+from bucketwise.rollups.progress import Bookmark, Progress, load, store
 
 Document = dict[str, Any]
 Mode = Literal["stream", "scan"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from config.policies import LevelName, Policy
-from rollups.calendar.levels import base_levels, levels_of
+from bucketwise.config.policies import LevelName, Policy
+from bucketwise.rollups.calendar.levels import base_levels, levels_of
 
 
 def may_stream(policy: Policy) -> bool:

@@ -10,14 +10,14 @@ from typing import Any
 from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
-from buckets.bson.raw import TOLERANT
-from buckets.source import Source
-from config.errors import BucketwiseError
-from config.policies import Policy
-from rollups.changes.collector import ChangeSet
-from rollups.changes.drain import Drain, FollowedPolicy, StreamLostError, StreamUnavailableError
-from rollups.changes.reach import may_stream, rolled_up_to
-from rollups.progress import Progress, load_all
+from bucketwise.buckets.bson.raw import TOLERANT
+from bucketwise.buckets.source import Source
+from bucketwise.config.errors import BucketwiseError
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.changes.collector import ChangeSet
+from bucketwise.rollups.changes.drain import Drain, FollowedPolicy, StreamLostError, StreamUnavailableError
+from bucketwise.rollups.changes.reach import may_stream, rolled_up_to
+from bucketwise.rollups.progress import Progress, load_all
 
 Document = dict[str, Any]
 #: A policy that is so much further behind than the one in front reads the stream by itself: it would cost

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from buckets.bson.raw import TOLERANT
-from buckets.source import Source
-from config.policies import Policy
-from rollups.changes.collector import ChangeSet
-from rollups.changes.drain import Drain, FollowedPolicy, StreamUnavailableError, Token, open_stream, read_step
+from bucketwise.buckets.bson.raw import TOLERANT
+from bucketwise.buckets.source import Source
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.changes.collector import ChangeSet
+from bucketwise.rollups.changes.drain import (
+    Drain,
+    FollowedPolicy,
+    StreamUnavailableError,
+    Token,
+    open_stream,
+    read_step,
+)
 
 
 def collections_of(source: Source) -> dict[str, str]:

@@ -11,10 +11,10 @@ from typing import Any
 from bson import json_util
 from bson.datetime_ms import DatetimeMS
 
-from buckets.fields.selectors import EXTENDED_JSON
-from config.policies import Policy
-from rollups.calendar.tiling import instant
-from rollups.summaries.documents import milliseconds, series_of, value_at
+from bucketwise.buckets.fields.selectors import EXTENDED_JSON
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.calendar.tiling import instant
+from bucketwise.rollups.summaries.documents import milliseconds, series_of, value_at
 
 Document = dict[str, Any]
 #: Fields of a summary that are published beside series and values.

@@ -11,8 +11,8 @@ from urllib.parse import unquote
 from bson import json_util
 from bson.errors import BSONError
 
-from buckets.columns import Series
-from buckets.fields.selectors import EXTENDED_JSON
+from bucketwise.buckets.columns import Series
+from bucketwise.buckets.fields.selectors import EXTENDED_JSON
 
 #: Characters that separate, open or close something in a key, or are not visible.
 _UNSAFE = re.compile(r"[%:{}\x00-\x20\x7f-\x9f]")

@@ -11,15 +11,15 @@ from bson.min_key import MinKey
 from bson.raw_bson import RawBSONDocument
 from pymongo.collection import Collection
 
-from buckets.columns import Series
-from buckets.models.series import series_key
-from config.policies import LevelName
-from rollups.calendar.levels import Level
-from rollups.context import RunContext
-from rollups.publishing.documents import published
-from rollups.publishing.state import ChangedSeries
-from rollups.summaries import documents
-from rollups.summaries.targets import ensure_indexes, stored_fields, target
+from bucketwise.buckets.columns import Series
+from bucketwise.buckets.models.series import series_key
+from bucketwise.config.policies import LevelName
+from bucketwise.rollups.calendar.levels import Level
+from bucketwise.rollups.context import RunContext
+from bucketwise.rollups.publishing.documents import published
+from bucketwise.rollups.publishing.state import ChangedSeries
+from bucketwise.rollups.summaries import documents
+from bucketwise.rollups.summaries.targets import ensure_indexes, stored_fields, target
 
 Document = dict[str, Any]
 #: Summaries by the name of their level; in each level the last one first.

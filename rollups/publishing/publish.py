@@ -14,18 +14,18 @@ from functools import cached_property
 from itertools import islice
 from typing import NamedTuple
 
-from buckets.fields.selectors import Selector, selects
-from buckets.fields.times import DAY_MS, as_ms
-from config.errors import BucketwiseError
-from config.fingerprint import fingerprint
-from config.policies import LevelName
-from config.tables import Redis
-from rollups.calendar.levels import LEVEL_RULES, Level, levels_of
-from rollups.context import RunContext
-from rollups.publishing.keys import Keys, series_of
-from rollups.publishing.newest import Newest
-from rollups.publishing.state import ChangedSummaries, PublishState, PublishStates
-from rollups.publishing.writer import SERIES, Ask, Keyspace, SeriesWriter, as_number
+from bucketwise.buckets.fields.selectors import Selector, selects
+from bucketwise.buckets.fields.times import DAY_MS, as_ms
+from bucketwise.config.errors import BucketwiseError
+from bucketwise.config.fingerprint import fingerprint
+from bucketwise.config.policies import LevelName
+from bucketwise.config.tables import Redis
+from bucketwise.rollups.calendar.levels import LEVEL_RULES, Level, levels_of
+from bucketwise.rollups.context import RunContext
+from bucketwise.rollups.publishing.keys import Keys, series_of
+from bucketwise.rollups.publishing.newest import Newest
+from bucketwise.rollups.publishing.state import ChangedSummaries, PublishState, PublishStates
+from bucketwise.rollups.publishing.writer import SERIES, Ask, Keyspace, SeriesWriter, as_number
 
 _BATCH_SIZE = 1000  # keys
 

@@ -16,11 +16,11 @@ import bson
 from pymongo import ReturnDocument
 from pymongo.database import Database
 
-from buckets.columns import Series
-from buckets.models.series import series_key
-from config.policies import Policy
-from rollups.progress import progress_collection
-from rollups.summaries import documents
+from bucketwise.buckets.columns import Series
+from bucketwise.buckets.models.series import series_key
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.progress import progress_collection
+from bucketwise.rollups.summaries import documents
 
 Document = dict[str, Any]
 #: Changes of summaries that are kept in memory; where a run writes more, all series are published.

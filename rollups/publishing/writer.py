@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from buckets.columns import Series
-from buckets.fields.times import DAY_MS
-from buckets.models.series import series_key
-from rollups.publishing.documents import Document, as_fields, as_json
-from rollups.publishing.keys import Keys, member_of, series_of
-from rollups.publishing.newest import Newest
-from rollups.publishing.state import ChangedSeries, PublishState
+from bucketwise.buckets.columns import Series
+from bucketwise.buckets.fields.times import DAY_MS
+from bucketwise.buckets.models.series import series_key
+from bucketwise.rollups.publishing.documents import Document, as_fields, as_json
+from bucketwise.rollups.publishing.keys import Keys, member_of, series_of
+from bucketwise.rollups.publishing.newest import Newest
+from bucketwise.rollups.publishing.state import ChangedSeries, PublishState
 
 Command = tuple[str | int, ...]
 #: Sends commands in one request and returns the replies. Raises where one was refused.

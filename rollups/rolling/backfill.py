@@ -6,12 +6,12 @@ from __future__ import annotations
 from bson.datetime_ms import DatetimeMS
 from pymongo.database import Database
 
-from config.fingerprint import fingerprint
-from config.policies import Policy
-from rollups.calendar.levels import Span
-from rollups.context import Document
-from rollups.progress import progress_collection
-from rollups.summaries.documents import milliseconds
+from bucketwise.config.fingerprint import fingerprint
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.calendar.levels import Span
+from bucketwise.rollups.context import Document
+from bucketwise.rollups.progress import progress_collection
+from bucketwise.rollups.summaries.documents import milliseconds
 
 
 class Backfill:

@@ -15,20 +15,20 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 
-from buckets.fields.times import TimeRange
-from config.amounts import RemovalLimit
-from config.errors import HaltedError
-from config.policies import LevelName
-from rollups.calendar.levels import Level, expired_before, levels_of
-from rollups.calendar.windows import to_ms
-from rollups.context import RunContext
-from rollups.guarded import transaction
-from rollups.holds import Holds, without_held
-from rollups.progress import load, note_gone
-from rollups.standing import delete_summaries, load_standing, store_tombstones
-from rollups.summaries.documents import milliseconds
-from rollups.summaries.targets import target
-from rollups.summaries.tombstones import NEVER, Retention, Tombstones
+from bucketwise.buckets.fields.times import TimeRange
+from bucketwise.config.amounts import RemovalLimit
+from bucketwise.config.errors import HaltedError
+from bucketwise.config.policies import LevelName
+from bucketwise.rollups.calendar.levels import Level, expired_before, levels_of
+from bucketwise.rollups.calendar.windows import to_ms
+from bucketwise.rollups.context import RunContext
+from bucketwise.rollups.guarded import transaction
+from bucketwise.rollups.holds import Holds, without_held
+from bucketwise.rollups.progress import load, note_gone
+from bucketwise.rollups.standing import delete_summaries, load_standing, store_tombstones
+from bucketwise.rollups.summaries.documents import milliseconds
+from bucketwise.rollups.summaries.targets import target
+from bucketwise.rollups.summaries.tombstones import NEVER, Retention, Tombstones
 
 Document = dict[str, Any]
 _BATCH_SIZE = 1000

@@ -6,16 +6,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from buckets.columns import Quarantined
-from buckets.fields.times import EVER, TimeRange
-from config.policies import LevelName, Policy
-from rollups.calendar.levels import Span
-from rollups.calendar.windows import HIGHEST, LOWEST
-from rollups.changes.late import LateSpans
-from rollups.changes.shared import SharedChanges
-from rollups.rolling.remaking import MissingSummaries
-from rollups.rolling.slices import SliceReader
-from rollups.summaries.targets import Counts
+from bucketwise.buckets.columns import Quarantined
+from bucketwise.buckets.fields.times import EVER, TimeRange
+from bucketwise.config.policies import LevelName, Policy
+from bucketwise.rollups.calendar.levels import Span
+from bucketwise.rollups.calendar.windows import HIGHEST, LOWEST
+from bucketwise.rollups.changes.late import LateSpans
+from bucketwise.rollups.changes.shared import SharedChanges
+from bucketwise.rollups.rolling.remaking import MissingSummaries
+from bucketwise.rollups.rolling.slices import SliceReader
+from bucketwise.rollups.summaries.targets import Counts
 
 
 def no_report(_at: int) -> None:

@@ -10,13 +10,13 @@ from typing import Any
 
 import bson
 
-from buckets.decoding.local import LARGEST_MS
-from buckets.models.covered import value_at
-from buckets.source import Source
-from config.policies import Policy
-from rollups.calendar.due import Spans
-from rollups.calendar.levels import Span
-from rollups.summaries.documents import OPTIONS, milliseconds
+from bucketwise.buckets.decoding.local import LARGEST_MS
+from bucketwise.buckets.models.covered import value_at
+from bucketwise.buckets.source import Source
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.calendar.due import Spans
+from bucketwise.rollups.calendar.levels import Span
+from bucketwise.rollups.summaries.documents import OPTIONS, milliseconds
 
 
 @dataclass

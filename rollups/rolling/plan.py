@@ -7,24 +7,24 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 
-from buckets.bson.raw import Batch
-from buckets.columns import Quarantined
-from buckets.decoding.decode import decode
-from buckets.source import Source
-from config.policies import LevelName
-from rollups.calendar.due import Calendar, Spans
-from rollups.calendar.levels import Span
-from rollups.calendar.parts import ExistingSummaries
-from rollups.calendar.windows import HIGHEST, LOWEST
-from rollups.changes.collector import ChangeSet
-from rollups.changes.late import LateFinder, LateSpans
-from rollups.changes.stream import Stream
-from rollups.context import RunContext
-from rollups.progress import Bookmark, Progress
-from rollups.rolling.options import Archived, RollupOptions
-from rollups.rolling.records import Records
-from rollups.rolling.remaking import Remaking
-from rollups.ttl import deletes_before_archive
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.columns import Quarantined
+from bucketwise.buckets.decoding.decode import decode
+from bucketwise.buckets.source import Source
+from bucketwise.config.policies import LevelName
+from bucketwise.rollups.calendar.due import Calendar, Spans
+from bucketwise.rollups.calendar.levels import Span
+from bucketwise.rollups.calendar.parts import ExistingSummaries
+from bucketwise.rollups.calendar.windows import HIGHEST, LOWEST
+from bucketwise.rollups.changes.collector import ChangeSet
+from bucketwise.rollups.changes.late import LateFinder, LateSpans
+from bucketwise.rollups.changes.stream import Stream
+from bucketwise.rollups.context import RunContext
+from bucketwise.rollups.progress import Bookmark, Progress
+from bucketwise.rollups.rolling.options import Archived, RollupOptions
+from bucketwise.rollups.rolling.records import Records
+from bucketwise.rollups.rolling.remaking import Remaking
+from bucketwise.rollups.ttl import deletes_before_archive
 
 
 @dataclass(frozen=True)

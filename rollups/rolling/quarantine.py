@@ -15,15 +15,15 @@ from pymongo import UpdateOne
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
-from buckets.bson.raw import TOLERANT, without_uuid
-from buckets.columns import Quarantined
-from buckets.decoding.decode import decode
-from buckets.fields.times import DAY_MS
-from buckets.source import Source
-from config.policies import Policy
-from rollups.calendar.due import Spans
-from rollups.calendar.levels import Span
-from rollups.guarded import majority
+from bucketwise.buckets.bson.raw import TOLERANT, without_uuid
+from bucketwise.buckets.columns import Quarantined
+from bucketwise.buckets.decoding.decode import decode
+from bucketwise.buckets.fields.times import DAY_MS
+from bucketwise.buckets.source import Source
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.calendar.due import Spans
+from bucketwise.rollups.calendar.levels import Span
+from bucketwise.rollups.guarded import majority
 
 Document = dict[str, Any]
 COLLECTION = "bucketwise_quarantine"

@@ -12,17 +12,17 @@ from typing import Any
 from bson.datetime_ms import DatetimeMS
 from pymongo.database import Database
 
-from buckets.source import Source
-from config.policies import LevelName
-from rollups.calendar.due import Calendar, Spans
-from rollups.calendar.levels import Span, base_levels
-from rollups.calendar.parts import ExistingSummaries, Partition, Slice
-from rollups.calendar.windows import LOWEST
-from rollups.context import Spend
-from rollups.rolling.slices import SliceReader, SliceRequest, SliceStates, shares
-from rollups.summaries import documents
-from rollups.summaries.targets import target
-from rollups.tasks import result_of
+from bucketwise.buckets.source import Source
+from bucketwise.config.policies import LevelName
+from bucketwise.rollups.calendar.due import Calendar, Spans
+from bucketwise.rollups.calendar.levels import Span, base_levels
+from bucketwise.rollups.calendar.parts import ExistingSummaries, Partition, Slice
+from bucketwise.rollups.calendar.windows import LOWEST
+from bucketwise.rollups.context import Spend
+from bucketwise.rollups.rolling.slices import SliceReader, SliceRequest, SliceStates, shares
+from bucketwise.rollups.summaries import documents
+from bucketwise.rollups.summaries.targets import target
+from bucketwise.rollups.tasks import result_of
 
 Document = dict[str, Any]
 #: Summaries, the last ones, that tell which series there are.

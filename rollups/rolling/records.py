@@ -10,19 +10,19 @@ from typing import Protocol
 
 from pymongo.client_session import ClientSession
 
-from buckets.source import Source
-from config.policies import LevelName
-from rollups.calendar.due import Calendar
-from rollups.calendar.levels import Level
-from rollups.changes.late import advance_bookmark, live_days, note_live
-from rollups.changes.stream import Stream
-from rollups.context import RunContext
-from rollups.progress import Bookmark, Progress, note_gone, store
-from rollups.rolling.quarantine import Quarantine, UnrecordedQuarantine
-from rollups.rolling.remaking import MissingSummaries, Remaking
-from rollups.standing import count_changes
-from rollups.summaries.months import month_of
-from rollups.summaries.targets import SummaryDiff
+from bucketwise.buckets.source import Source
+from bucketwise.config.policies import LevelName
+from bucketwise.rollups.calendar.due import Calendar
+from bucketwise.rollups.calendar.levels import Level
+from bucketwise.rollups.changes.late import advance_bookmark, live_days, note_live
+from bucketwise.rollups.changes.stream import Stream
+from bucketwise.rollups.context import RunContext
+from bucketwise.rollups.progress import Bookmark, Progress, note_gone, store
+from bucketwise.rollups.rolling.quarantine import Quarantine, UnrecordedQuarantine
+from bucketwise.rollups.rolling.remaking import MissingSummaries, Remaking
+from bucketwise.rollups.standing import count_changes
+from bucketwise.rollups.summaries.months import month_of
+from bucketwise.rollups.summaries.targets import SummaryDiff
 
 
 class Records(Protocol):

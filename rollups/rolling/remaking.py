@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from buckets.source import Source
-from config.durations import format_duration
-from config.policies import LevelName
-from rollups.calendar.levels import Level, Span, expired_before, levels_of, sources_of
-from rollups.calendar.windows import HIGHEST, LOWEST
-from rollups.context import RunContext
-from rollups.progress import Progress, ended_before, set_gone
-from rollups.standing import Standing, load_standing, months_in, store_counts, store_retentions
-from rollups.summaries.months import SummaryCount, month_of, span_of
+from bucketwise.buckets.source import Source
+from bucketwise.config.durations import format_duration
+from bucketwise.config.policies import LevelName
+from bucketwise.rollups.calendar.levels import Level, Span, expired_before, levels_of, sources_of
+from bucketwise.rollups.calendar.windows import HIGHEST, LOWEST
+from bucketwise.rollups.context import RunContext
+from bucketwise.rollups.progress import Progress, ended_before, set_gone
+from bucketwise.rollups.standing import Standing, load_standing, months_in, store_counts, store_retentions
+from bucketwise.rollups.summaries.months import SummaryCount, month_of, span_of
 
 
 @dataclass(frozen=True)

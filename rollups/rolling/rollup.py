@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from buckets.source import Source
-from rollups.calendar.due import Calendar
-from rollups.context import RunContext
-from rollups.progress import ended_before, load
-from rollups.rolling.options import Archived, RollupOptions, RollupReport
-from rollups.rolling.outlived import OutlivedSummaries
-from rollups.rolling.plan import Planner, RollupPlan, Watermark
-from rollups.rolling.read_ahead import ReadAhead, SliceFinder
-from rollups.rolling.records import records_of
-from rollups.rolling.remaking import Remaking
-from rollups.rolling.writing import SummaryWriter
-from rollups.summaries.targets import Counts
-from rollups.ttl import deletes_before_archive
+from bucketwise.buckets.source import Source
+from bucketwise.rollups.calendar.due import Calendar
+from bucketwise.rollups.context import RunContext
+from bucketwise.rollups.progress import ended_before, load
+from bucketwise.rollups.rolling.options import Archived, RollupOptions, RollupReport
+from bucketwise.rollups.rolling.outlived import OutlivedSummaries
+from bucketwise.rollups.rolling.plan import Planner, RollupPlan, Watermark
+from bucketwise.rollups.rolling.read_ahead import ReadAhead, SliceFinder
+from bucketwise.rollups.rolling.records import records_of
+from bucketwise.rollups.rolling.remaking import Remaking
+from bucketwise.rollups.rolling.writing import SummaryWriter
+from bucketwise.rollups.summaries.targets import Counts
+from bucketwise.rollups.ttl import deletes_before_archive
 
 #: Reading past so many summaries in the change stream takes about as long as reading it once more.
 MANY_WRITTEN = 1000

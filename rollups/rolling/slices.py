@@ -1,7 +1,7 @@
 """Reads one slice of time into mergeable states: the part of a roll-up that writes nothing.
 
 So it may run anywhere, several at once. The run that writes takes the results in the order of time: see
-`rollups.rolling.rollup`.
+`bucketwise.rollups.rolling.rollup`.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Any
 
 import numpy as np
 
-from buckets.bson.raw import Batch
-from buckets.columns import Quarantined, Series
-from buckets.decoding.decode import Decoded, decode
-from buckets.decoding.local import LARGEST_MS
-from buckets.layouts.groups import Unions
-from buckets.models.series import series_key
-from buckets.source import Source
-from config.policies import Policy
-from rollups.calendar.levels import Span
-from rollups.rolling.portions import ALL_PORTIONS, SpillFile, portion_of
-from rollups.summaries.coverage import interval_of
-from rollups.summaries.summary import State, aggregate, merge, plain, state_of
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.columns import Quarantined, Series
+from bucketwise.buckets.decoding.decode import Decoded, decode
+from bucketwise.buckets.decoding.local import LARGEST_MS
+from bucketwise.buckets.layouts.groups import Unions
+from bucketwise.buckets.models.series import series_key
+from bucketwise.buckets.source import Source
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.calendar.levels import Span
+from bucketwise.rollups.rolling.portions import ALL_PORTIONS, SpillFile, portion_of
+from bucketwise.rollups.summaries.coverage import interval_of
+from bucketwise.rollups.summaries.summary import State, aggregate, merge, plain, state_of
 
 Document = dict[str, Any]
 ArchivedBatches = Callable[[int, int], Iterable[Batch]]
@@ -126,7 +126,7 @@ def _size(state: State) -> int:
 
 @dataclass(frozen=True)
 class Portion:
-    """What a slice holds of some portions of the series: see `rollups.rolling.portions`. `elsewhere`: starts
+    """What a slice holds of some portions of the series: see `rolling.portions`. `elsewhere`: starts
     of cells in which series of any portion have readings; empty where this is all."""
 
     numbers: range = ALL_PORTIONS

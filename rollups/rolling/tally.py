@@ -12,18 +12,18 @@ from typing import Any
 import bson
 from bson.datetime_ms import DatetimeMS
 
-from buckets.bson.cursor import find_raw
-from buckets.columns import Series
-from buckets.models.series import series_key
-from config.policies import Policy
-from rollups.calendar.levels import Level, Span
-from rollups.calendar.parts import Part
-from rollups.context import RunContext
-from rollups.rolling.portions import SpilledRecords, portion_of
-from rollups.rolling.slices import CellStates
-from rollups.summaries import documents
-from rollups.summaries.summary import State, merge
-from rollups.summaries.targets import identity_of, target
+from bucketwise.buckets.bson.cursor import find_raw
+from bucketwise.buckets.columns import Series
+from bucketwise.buckets.models.series import series_key
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.calendar.levels import Level, Span
+from bucketwise.rollups.calendar.parts import Part
+from bucketwise.rollups.context import RunContext
+from bucketwise.rollups.rolling.portions import SpilledRecords, portion_of
+from bucketwise.rollups.rolling.slices import CellStates
+from bucketwise.rollups.summaries import documents
+from bucketwise.rollups.summaries.summary import State, merge
+from bucketwise.rollups.summaries.targets import identity_of, target
 
 #: A series, by its key, and a window.
 Cell = tuple[bytes, Span]

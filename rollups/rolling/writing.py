@@ -11,21 +11,21 @@ from typing import Any
 import bson
 from bson.raw_bson import RawBSONDocument
 
-from buckets.fields.selectors import selects
-from buckets.models.series import series_key
-from config.policies import LevelName
-from rollups.calendar.due import Calendar, Spans
-from rollups.calendar.levels import LOCAL, Level, Span
-from rollups.calendar.parts import Slice
-from rollups.calendar.windows import LOWEST
-from rollups.context import RunContext, share_of
-from rollups.holds import Hold, Holds
-from rollups.rolling.options import RollupReport
-from rollups.rolling.outlived import OutlivedSummaries
-from rollups.rolling.portions import ALL_PORTIONS, SpilledRecords
-from rollups.rolling.records import Records
-from rollups.rolling.slices import CellStates, Portion, SliceStates
-from rollups.rolling.tally import (
+from bucketwise.buckets.fields.selectors import selects
+from bucketwise.buckets.models.series import series_key
+from bucketwise.config.policies import LevelName
+from bucketwise.rollups.calendar.due import Calendar, Spans
+from bucketwise.rollups.calendar.levels import LOCAL, Level, Span
+from bucketwise.rollups.calendar.parts import Slice
+from bucketwise.rollups.calendar.windows import LOWEST
+from bucketwise.rollups.context import RunContext, share_of
+from bucketwise.rollups.holds import Hold, Holds
+from bucketwise.rollups.rolling.options import RollupReport
+from bucketwise.rollups.rolling.outlived import OutlivedSummaries
+from bucketwise.rollups.rolling.portions import ALL_PORTIONS, SpilledRecords
+from bucketwise.rollups.rolling.records import Records
+from bucketwise.rollups.rolling.slices import CellStates, Portion, SliceStates
+from bucketwise.rollups.rolling.tally import (
     Cell,
     SummaryReader,
     Tally,
@@ -33,9 +33,9 @@ from rollups.rolling.tally import (
     sound_state,
     window_of,
 )
-from rollups.summaries import documents
-from rollups.summaries.summary import State
-from rollups.summaries.targets import SummaryDiff
+from bucketwise.rollups.summaries import documents
+from bucketwise.rollups.summaries.summary import State
+from bucketwise.rollups.summaries.targets import SummaryDiff
 
 
 @dataclass

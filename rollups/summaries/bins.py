@@ -19,8 +19,8 @@ from math import ldexp
 
 import numpy as np
 
-from buckets.layouts.layout import positions_in
-from rollups.summaries.numbers import Doubles, Integers, Numbers
+from bucketwise.buckets.layouts.layout import positions_in
+from bucketwise.rollups.summaries.numbers import Doubles, Integers, Numbers
 
 Bins = dict[int, int]  # code -> count
 

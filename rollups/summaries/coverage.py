@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from config.policies import Policy
-from rollups.calendar.windows import span_ms
-from rollups.summaries.codec import VarintReader, VarintWriter
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.calendar.windows import span_ms
+from bucketwise.rollups.summaries.codec import VarintReader, VarintWriter
 
 Integers = NDArray[np.int64]
 #: start, end, start, end, …: indices of intervals, ascending; runs are half-open and do not touch.

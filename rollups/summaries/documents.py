@@ -15,15 +15,15 @@ import bson
 from bson.datetime_ms import DatetimeMS
 from bson.int64 import Int64
 
-from buckets.bson.types import DECODED
-from buckets.columns import Series
-from buckets.fields.times import as_date
-from config.policies import Policy
-from rollups.calendar.levels import Level, Span
-from rollups.calendar.windows import HOUR, to_ms
-from rollups.summaries import bins, coverage, exact
-from rollups.summaries.codec import VarintReader, VarintWriter
-from rollups.summaries.summary import EdgeValue, State, ValueState
+from bucketwise.buckets.bson.types import DECODED
+from bucketwise.buckets.columns import Series
+from bucketwise.buckets.fields.times import as_date
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.calendar.levels import Level, Span
+from bucketwise.rollups.calendar.windows import HOUR, to_ms
+from bucketwise.rollups.summaries import bins, coverage, exact
+from bucketwise.rollups.summaries.codec import VarintReader, VarintWriter
+from bucketwise.rollups.summaries.summary import EdgeValue, State, ValueState
 
 STATE_VERSION = 1
 

@@ -13,8 +13,8 @@ from math import inf, isqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from buckets.layouts.layout import positions_in
-from rollups.summaries.numbers import Doubles, Integers, Numbers
+from bucketwise.buckets.layouts.layout import positions_in
+from bucketwise.rollups.summaries.numbers import Doubles, Integers, Numbers
 
 UNIT = 1074  # a sum counts in 2**-UNIT, a sum of squares in 2**-(2 * UNIT)
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from buckets.fields.times import as_date
-from rollups.calendar.levels import Span
-from rollups.calendar.windows import to_ms
+from bucketwise.buckets.fields.times import as_date
+from bucketwise.rollups.calendar.levels import Span
+from bucketwise.rollups.calendar.windows import to_ms
 
 #: The months of summaries, and how many there are of each.
 Months = Mapping[str, int]

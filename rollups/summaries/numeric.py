@@ -10,12 +10,12 @@ from bson.max_key import MaxKey
 from bson.min_key import MinKey
 from pymongo.database import Database
 
-from buckets.columns import Series
-from buckets.fields.times import DAY_MS
-from buckets.models.series import series_key
-from config.policies import Policy
-from rollups.calendar.levels import Level, base_levels, levels_of
-from rollups.summaries import documents
+from bucketwise.buckets.columns import Series
+from bucketwise.buckets.fields.times import DAY_MS
+from bucketwise.buckets.models.series import series_key
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.calendar.levels import Level, base_levels, levels_of
+from bucketwise.rollups.summaries import documents
 
 Document = dict[str, Any]
 #: Series that one query asks for.

@@ -12,9 +12,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from buckets.columns import Columns
-from buckets.decoding.order import Order
-from buckets.layouts.layout import positions_in
+from bucketwise.buckets.columns import Columns
+from bucketwise.buckets.decoding.order import Order
+from bucketwise.buckets.layouts.layout import positions_in
 
 Integers = NDArray[np.int64]
 #: Average readings in a run from which on it pays to leave them where they are.

@@ -15,10 +15,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from buckets.columns import Columns, ValueKind
-from rollups.summaries import bins, coverage, exact
-from rollups.summaries.numbers import Numbers
-from rollups.summaries.runs import Runs, runs_of
+from bucketwise.buckets.columns import Columns, ValueKind
+from bucketwise.rollups.summaries import bins, coverage, exact
+from bucketwise.rollups.summaries.numbers import Numbers
+from bucketwise.rollups.summaries.runs import Runs, runs_of
 
 Integers = NDArray[np.int64]
 
@@ -33,7 +33,7 @@ class EdgeValue(NamedTuple):
 
 @dataclass(slots=True)
 class ValueState:
-    """One value field. Sums count in the units of `rollups.summaries.exact`; -0.0 is 0.0 in low and high."""
+    """One value field. Sums count in the units of `summaries.exact`; -0.0 is 0.0 in low and high."""
 
     count: int = 0  # finite numbers
     nonfinite: int = 0

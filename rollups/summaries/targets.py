@@ -17,13 +17,13 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import BulkWriteError, OperationFailure
 
-from buckets.bson.cursor import find_raw
-from buckets.bson.raw import LOSSLESS
-from config.errors import BucketwiseError
-from config.policies import Policy
-from rollups.calendar.levels import Level, Span
-from rollups.guarded import Guard, majority, transaction
-from rollups.summaries.documents import milliseconds
+from bucketwise.buckets.bson.cursor import find_raw
+from bucketwise.buckets.bson.raw import LOSSLESS
+from bucketwise.config.errors import BucketwiseError
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.calendar.levels import Level, Span
+from bucketwise.rollups.guarded import Guard, majority, transaction
+from bucketwise.rollups.summaries.documents import milliseconds
 
 Document = dict[str, Any]
 _BATCH_SIZE = 1000

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import NamedTuple
 
-from config.durations import format_duration
-from rollups.calendar.windows import span_ms
+from bucketwise.config.durations import format_duration
+from bucketwise.rollups.calendar.windows import span_ms
 
 #: After tombstones are lifted, there is so long to change the policy before their grace begins again.
 LIFTED_FOR = timedelta(days=30)

@@ -341,7 +341,7 @@ def test_from_outside(client: MongoClient[Document], mongodb_uri: str) -> None:
 
         def ran(now: datetime) -> Document:
             given = ["--config", str(world.folder / "bucketwise.toml"), "--now", now.isoformat(), "--json"]
-            command = [sys.executable, "-m", "jobs", "run", *given]
+            command = [sys.executable, "-m", "bucketwise", "run", *given]
             done = subprocess.run(command, cwd=ROOT, env=dict(os.environ), capture_output=True, check=True)
             report: Document = json.loads(done.stdout)["policies"][0]
             return report

@@ -19,7 +19,7 @@ from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 from pymongo.database import Database
 
-from config.tables import Store
+from bucketwise.config.tables import Store
 from tests.acceptance import readings as real
 from tests.acceptance.readings import ORIGINS, Document, Origin, Reading
 from tests.acceptance.shapes import SHAPES

@@ -21,10 +21,10 @@ from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from archivers.reading.formats import Format
-from buckets.bson.raw import LOSSLESS
-from jobs.execute import execute
-from jobs.verbs import load
+from bucketwise.archivers.reading.formats import Format
+from bucketwise.buckets.bson.raw import LOSSLESS
+from bucketwise.jobs.execute import execute
+from bucketwise.jobs.verbs import load
 from tests.acceptance.expected import Key, assert_summary, windows
 from tests.acceptance.written import Bucket, Document, Entry, Id, Model, entries, instant, update
 

@@ -16,7 +16,7 @@ from bson.objectid import ObjectId
 from bson.raw_bson import RawBSONDocument
 from pymongo.database import Database
 
-from config.policies import Archive, Overflow, Policy
+from bucketwise.config.policies import Archive, Overflow, Policy
 
 Document = dict[str, Any]
 CODEC: CodecOptions[Document] = CodecOptions(tz_aware=True, uuid_representation=4)

@@ -12,17 +12,17 @@ from zlib import crc32
 import pytest
 from pymongo.client_session import ClientSession
 
-from archivers.erasing import work as erasing
-from archivers.lake import sync as lake
-from archivers.moving import online, selection
-from archivers.records.receipts import Receipts
-from archivers.recovering import commits
-from archivers.restoring import put, settle, unpin
-from archivers.stores.base import ObjectStore, OlderVersions, StoreObject
-from archivers.stores.requests import Requests
-from archivers.versions import merging
-from archivers.writes import delete
-from rollups import guarded
+from bucketwise.archivers.erasing import work as erasing
+from bucketwise.archivers.lake import sync as lake
+from bucketwise.archivers.moving import online, selection
+from bucketwise.archivers.records.receipts import Receipts
+from bucketwise.archivers.recovering import commits
+from bucketwise.archivers.restoring import put, settle, unpin
+from bucketwise.archivers.stores.base import ObjectStore, OlderVersions, StoreObject
+from bucketwise.archivers.stores.requests import Requests
+from bucketwise.archivers.versions import merging
+from bucketwise.archivers.writes import delete
+from bucketwise.rollups import guarded
 
 T = TypeVar("T")
 

@@ -17,34 +17,34 @@ import duckdb
 import pytest
 from pymongo.database import Database
 
-from archivers.compacting.compact import CompactOptions, CompactReport
-from archivers.context import ArchiveContext
-from archivers.erasing.erase import ErasureFacts, erase
-from archivers.erasing.erasure import Erasure
-from archivers.erasing.report import ErasureReport
-from archivers.format.archive import OfflineArchive
-from archivers.format.chain import Chain
-from archivers.format.keys import UNSIGNED, Keys
-from archivers.format.manifest import Manifest
-from archivers.format.names import Commit, commits
-from archivers.kinds import archive_of
-from archivers.moving.archive import ArchiveOptions
-from archivers.proof.sign import SignReport, sign
-from archivers.report import ArchiveReport
-from archivers.restoring.options import RestoreOptions
-from archivers.restoring.settle import RestoreReport
-from archivers.restoring.unpin import unpin
-from archivers.run import RolledUp, always
-from archivers.stores import open_store
-from archivers.stores.base import ObjectStore
-from archivers.tasks import Connections, LocalExecutor
-from archivers.verifying.report import VerifyReport
-from buckets.bson.raw import Batch
-from buckets.fields.selectors import Selector
-from buckets.fields.times import EVER, TimeRange
-from config.policies import Policy
-from config.tables import USUAL_MEMORY, Store
-from rollups.guarded import transaction
+from bucketwise.archivers.compacting.compact import CompactOptions, CompactReport
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.erasing.erase import ErasureFacts, erase
+from bucketwise.archivers.erasing.erasure import Erasure
+from bucketwise.archivers.erasing.report import ErasureReport
+from bucketwise.archivers.format.archive import OfflineArchive
+from bucketwise.archivers.format.chain import Chain
+from bucketwise.archivers.format.keys import UNSIGNED, Keys
+from bucketwise.archivers.format.manifest import Manifest
+from bucketwise.archivers.format.names import Commit, commits
+from bucketwise.archivers.kinds import archive_of
+from bucketwise.archivers.moving.archive import ArchiveOptions
+from bucketwise.archivers.proof.sign import SignReport, sign
+from bucketwise.archivers.report import ArchiveReport
+from bucketwise.archivers.restoring.options import RestoreOptions
+from bucketwise.archivers.restoring.settle import RestoreReport
+from bucketwise.archivers.restoring.unpin import unpin
+from bucketwise.archivers.run import RolledUp, always
+from bucketwise.archivers.stores import open_store
+from bucketwise.archivers.stores.base import ObjectStore
+from bucketwise.archivers.tasks import Connections, LocalExecutor
+from bucketwise.archivers.verifying.report import VerifyReport
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.fields.selectors import Selector
+from bucketwise.buckets.fields.times import EVER, TimeRange
+from bucketwise.config.policies import Policy
+from bucketwise.config.tables import USUAL_MEMORY, Store
+from bucketwise.rollups.guarded import transaction
 from tests.archivers.builders import LATER, RAW, Case, raw_documents
 
 Document = dict[str, Any]

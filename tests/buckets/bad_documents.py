@@ -9,7 +9,7 @@ from bson.code import Code
 from bson.dbref import DBRef
 from bson.objectid import ObjectId
 
-from config.policies import Policy
+from bucketwise.config.policies import Policy
 from tests.buckets import handmade as bson_of
 from tests.buckets.handmade import Field, Value
 from tests.buckets.oracle import Bucket

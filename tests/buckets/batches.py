@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from buckets.bson.raw import Batch, Docs
+from bucketwise.buckets.bson.raw import Batch, Docs
 from tests.buckets.oracle import Bucket
 
 

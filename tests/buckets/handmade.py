@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from bson.decimal128 import Decimal128
 
-from buckets.bson.types import (
+from bucketwise.buckets.bson.types import (
     ARRAY,
     BINARY,
     BOOL,

@@ -10,8 +10,8 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
-from buckets.layouts import groups
-from config.policies import Overflow, Policy
+from bucketwise.buckets.layouts import groups
+from bucketwise.config.policies import Overflow, Policy
 from tests.buckets import handmade as bson_of
 from tests.buckets.handmade import Field, Value
 from tests.buckets.oracle import Bucket

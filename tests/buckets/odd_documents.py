@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from buckets.bson.types import ARRAY, DECIMAL128
+from bucketwise.buckets.bson.types import ARRAY, DECIMAL128
 from tests.buckets import handmade as bson_of
 from tests.buckets.bad_documents import FIRST, LAST, T0, TRUE, nested, reading, sample, samples, slots
 from tests.buckets.handmade import Field, Value

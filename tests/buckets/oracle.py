@@ -17,7 +17,7 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.datetime_ms import DatetimeMS
 from bson.decimal128 import Decimal128
 
-from config.policies import Policy
+from bucketwise.config.policies import Policy
 
 OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(
     tz_aware=True, uuid_representation=4, datetime_conversion=DatetimeConversion.DATETIME_AUTO

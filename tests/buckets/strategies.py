@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from buckets.bson.types import ARRAY, DATE, DOCUMENT, DOUBLE, INT32, INT64, STRING
-from config.policies import Overflow, Policy
+from bucketwise.buckets.bson.types import ARRAY, DATE, DOCUMENT, DOUBLE, INT32, INT64, STRING
+from bucketwise.config.policies import Overflow, Policy
 from tests.buckets import handmade as bson_of
 from tests.buckets.handmade import Field, Value
 from tests.buckets.oracle import SECONDS, Bucket, compare, milliseconds, readings, span_of, units_of

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from config.errors import BucketwiseError
-from config.loading.load import load
-from config.problems import ConfigError
+from bucketwise.config.errors import BucketwiseError
+from bucketwise.config.loading.load import load
+from bucketwise.config.problems import ConfigError
 from tests.config.bad_configs import BAD_CONFIGS, GOOD, BadConfig, changed
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from config.cron import parse_cron
-from config.problems import InvalidValueError
+from bucketwise.config.cron import parse_cron
+from bucketwise.config.problems import InvalidValueError
 
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
 SUNDAY = datetime(2026, 11, 1, tzinfo=UTC)  # the 1st, too

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.durations import format_duration, parse_duration
-from config.problems import InvalidValueError
+from bucketwise.config.durations import format_duration, parse_duration
+from bucketwise.config.problems import InvalidValueError
 
 
 @pytest.mark.parametrize(

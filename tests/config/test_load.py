@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-import config
-from config.amounts import format_size, parse_size
-from config.loading.load import load
-from config.policies import Archive, Audit, Compact, Overflow, Policy, Retain, Rollup, RollupLevel
-from config.problems import ConfigError
-from config.tables import MongoDB, PolicyRedis, Redis, RunLedger, Store, Workers
+import bucketwise.config
+from bucketwise.config.amounts import format_size, parse_size
+from bucketwise.config.loading.load import load
+from bucketwise.config.policies import Archive, Audit, Compact, Overflow, Policy, Retain, Rollup, RollupLevel
+from bucketwise.config.problems import ConfigError
+from bucketwise.config.tables import MongoDB, PolicyRedis, Redis, RunLedger, Store, Workers
 from tests.config.bad_configs import GOOD, changed
 
-EXAMPLE = Path(config.__file__).with_name("example.toml")
+EXAMPLE = Path(bucketwise.config.__file__).with_name("example.toml")
 URI = "mongodb://127.0.0.1:27017/?replicaSet=rs0"
 
 

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from archivers.compacting.compact import CompactOptions
-from archivers.kinds import archive_of
-from archivers.kinds.archive import Archive
-from archivers.moving.archive import ArchiveOptions
-from archivers.restoring.options import RestoreOptions
-from buckets.fields.times import TimeRange
-from config.errors import HaltedError
-from config.policies import Retain
-from config.tables import Store
+from bucketwise.archivers.compacting.compact import CompactOptions
+from bucketwise.archivers.kinds import archive_of
+from bucketwise.archivers.kinds.archive import Archive
+from bucketwise.archivers.moving.archive import ArchiveOptions
+from bucketwise.archivers.restoring.options import RestoreOptions
+from bucketwise.buckets.fields.times import TimeRange
+from bucketwise.config.errors import HaltedError
+from bucketwise.config.policies import Retain
+from bucketwise.config.tables import Store
 from tests.archivers.builders import LATER, Case, raw_documents, samples_overflow
 from tests.archivers.harness import Cycle
 

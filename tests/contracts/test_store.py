@@ -12,11 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from archivers.stores import open_store
-from archivers.stores.base import AlreadyExists, Corrupt, Missing, NotFound, ObjectStore, StoreError
-from archivers.stores.file import FileStore
-from config.checks.locations import CLASSES
-from config.tables import Store
+from bucketwise.archivers.stores import open_store
+from bucketwise.archivers.stores.base import (
+    AlreadyExists,
+    Corrupt,
+    Missing,
+    NotFound,
+    ObjectStore,
+    StoreError,
+)
+from bucketwise.archivers.stores.file import FileStore
+from bucketwise.config.checks.locations import CLASSES
+from bucketwise.config.tables import Store
 from tests.conftest import s3_client
 
 

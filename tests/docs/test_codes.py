@@ -7,14 +7,14 @@ import re
 from datetime import UTC, datetime
 from typing import get_args
 
-from archivers.proof.findings import Severity
-from archivers.proof.remedies import REMEDIES
-from config.errors import BucketwiseError
-from jobs.failures import OUTCOMES
-from jobs.output.report import PRECEDENCE, Measures, Report, Result
-from jobs.running.gauges import GAUGES
-from jobs.service.metrics import Metrics
-from jobs.steps.working import FAILED, LEFT_SOMETHING, NOT_KEPT, OWN_COLLECTIONS
+from bucketwise.archivers.proof.findings import Severity
+from bucketwise.archivers.proof.remedies import REMEDIES
+from bucketwise.config.errors import BucketwiseError
+from bucketwise.jobs.failures import OUTCOMES
+from bucketwise.jobs.output.report import PRECEDENCE, Measures, Report, Result
+from bucketwise.jobs.running.gauges import GAUGES
+from bucketwise.jobs.service.metrics import Metrics
+from bucketwise.jobs.steps.working import FAILED, LEFT_SOMETHING, NOT_KEPT, OWN_COLLECTIONS
 from tests.docs.pages import ROOT, code, prose, rows, section
 
 EXIT_CODES = ROOT / "docs" / "exit-codes.md"

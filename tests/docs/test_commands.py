@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from jobs.cli import program
-from jobs.verbs import VERBS
+from bucketwise.jobs.cli import program
+from bucketwise.jobs.verbs import VERBS
 from tests.docs.pages import PAGES, ROOT, blocks, name, prose, section
 
 _SHELLS = {"console", "sh", "crontab", "yaml", "dockerfile"}

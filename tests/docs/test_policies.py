@@ -14,13 +14,13 @@ import pytest
 from pydantic import ByteSize
 from pydantic.fields import FieldInfo
 
-from config.amounts import format_size
-from config.checks import fields
-from config.checks.locations import CLASSES
-from config.durations import format_duration
-from config.loading.environment import OVERRIDES
-from config.loading.load import PATH_VARIABLE, load
-from config.policies import (
+from bucketwise.config.amounts import format_size
+from bucketwise.config.checks import fields
+from bucketwise.config.checks.locations import CLASSES
+from bucketwise.config.durations import format_duration
+from bucketwise.config.loading.environment import OVERRIDES
+from bucketwise.config.loading.load import PATH_VARIABLE, load
+from bucketwise.config.policies import (
     LAYOUT_KEYS,
     Archive,
     Audit,
@@ -31,7 +31,7 @@ from config.policies import (
     Rollup,
     RollupLevel,
 )
-from config.tables import (
+from bucketwise.config.tables import (
     Drill,
     Lake,
     MongoDB,

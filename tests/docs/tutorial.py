@@ -9,8 +9,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from config.loading.environment import OVERRIDES
-from config.loading.load import PATH_VARIABLE
+from bucketwise.config.loading.environment import OVERRIDES
+from bucketwise.config.loading.load import PATH_VARIABLE
 from tests.docs.pages import ROOT, Block, blocks
 
 PAGE = ROOT / "docs" / "tutorial.md"

@@ -10,7 +10,7 @@ from typing import Any
 
 from pymongo.database import Database
 
-from config.tables import Store
+from bucketwise.config.tables import Store
 from tests.faults.scene import OFFLINE, ONLINE, ROLLUP, SAMPLES, Scene
 from tests.faults.tally import Tally
 from tests.jobs.command import CommandLine, Ran

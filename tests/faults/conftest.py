@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from config.tables import Store
+from bucketwise.config.tables import Store
 from tests.faults.scene import OFFLINE, ROLLUP, SLOTS, MakeScene, Scene
 from tests.jobs.command import CommandLine, command_line
 from tests.jobs.conftest import bucketwise

@@ -18,7 +18,7 @@ from typing import Any
 
 from pymongo import MongoClient, WriteConcern, monitoring
 
-from archivers.stores.s3 import S3Store
+from bucketwise.archivers.stores.s3 import S3Store
 from tests.jobs.altered import alter
 from tests.jobs.command import Meddle
 
@@ -112,7 +112,7 @@ def patience(seconds: float) -> None:
 
 def short_replies(documents: int) -> None:
     """Queries are answered with so few documents at once that they take more than one reply."""
-    alter({"buckets.bson.cursor.MOST_DOCUMENTS": documents})
+    alter({"bucketwise.buckets.bson.cursor.MOST_DOCUMENTS": documents})
 
 
 def waits_noted(file: str) -> None:
@@ -148,7 +148,7 @@ def temporary(only: str) -> None:
 
 
 def raising(error: str, function: str, at: int = 1) -> None:
-    """The `at`-th call of `function` ("archivers.format.parquet.write_part") raises this error."""
+    """The `at`-th call of `function` ("bucketwise.archivers.format.parquet.write_part") raises this error."""
     module, _, name = function.rpartition(".")
     inner, kind = getattr(sys.modules[module], name), pkgutil.resolve_name(error)
     calls = iter(range(at - 1, -1, -1))

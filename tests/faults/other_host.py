@@ -14,22 +14,22 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from archivers.moving import filling
-from archivers.stores.file import FileStore
-from archivers.stores.s3 import S3Store
-from archivers.writes import delete
-from buckets.bson import cursor as raw_cursor
-from jobs import clock
-from jobs.running import machine
+from bucketwise.archivers.moving import filling
+from bucketwise.archivers.stores.file import FileStore
+from bucketwise.archivers.stores.s3 import S3Store
+from bucketwise.archivers.writes import delete
+from bucketwise.buckets.bson import cursor as raw_cursor
+from bucketwise.jobs import clock
+from bucketwise.jobs.running import machine
 
 #: Whose transactions: the module, and what it uses them for.
 _TRANSACTIONS = {
-    "archivers.writes.delete": "delete",
-    "archivers.recovering.commits": "receipt",
-    "archivers.moving.online": "copy",
-    "archivers.restoring.put": "restore",
-    "archivers.moving.selection": "pin",
-    "rollups.summaries.targets": "summaries",
+    "bucketwise.archivers.writes.delete": "delete",
+    "bucketwise.archivers.recovering.commits": "receipt",
+    "bucketwise.archivers.moving.online": "copy",
+    "bucketwise.archivers.restoring.put": "restore",
+    "bucketwise.archivers.moving.selection": "pin",
+    "bucketwise.rollups.summaries.targets": "summaries",
 }
 _passed: Counter[str] = Counter()
 

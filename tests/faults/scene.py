@@ -15,9 +15,9 @@ from bson.raw_bson import RawBSONDocument
 from pymongo import WriteConcern
 from pymongo.database import Database
 
-from config.loading.load import load
-from config.policies import Policy
-from config.tables import Store
+from bucketwise.config.loading.load import load
+from bucketwise.config.policies import Policy
+from bucketwise.config.tables import Store
 from tests.conftest import ACCESS_KEY, SECRET_KEY
 from tests.faults.truth import Toll, Truth, files_of
 from tests.jobs.command import CommandLine, Meddle, Ran

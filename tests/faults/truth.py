@@ -23,8 +23,8 @@ import pyarrow.parquet as pq
 from bson.raw_bson import RawBSONDocument
 from pymongo.database import Database
 
-from config.policies import Policy
-from config.tables import Store
+from bucketwise.config.policies import Policy
+from bucketwise.config.tables import Store
 from tests.buckets import oracle
 from tests.conftest import s3_client
 

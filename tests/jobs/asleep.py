@@ -10,7 +10,7 @@ from typing import Any
 
 from pymongo.collection import Collection
 
-from jobs import clock
+from bucketwise.jobs import clock
 
 
 def install(at: int, database: str, command: list[str]) -> None:
@@ -23,7 +23,7 @@ def install(at: int, database: str, command: list[str]) -> None:
         if self.name == "other" and next(calls, None) == 0:
             leases = self.database.client[database]["bucketwise_lease"]
             leases.update_one({"_id": "remodel other"}, {"$set": {"expires_at": datetime.now(UTC)}})
-            subprocess.run([sys.executable, "-m", "jobs", *command], check=True, capture_output=True)
+            subprocess.run([sys.executable, "-m", "bucketwise", *command], check=True, capture_output=True)
             clock.steady = lambda: steady() + 3600
         return write(self, *given, **named)
 

@@ -108,7 +108,7 @@ def command_line() -> Iterator[CommandLine]:
 def started(*arguments: str, cwd: Path, **environment: str) -> Iterator[subprocess.Popen[str]]:
     """A process of its own, for what has to be met while it works; ended with the block."""
     with subprocess.Popen(
-        [sys.executable, "-m", "jobs", *arguments],
+        [sys.executable, "-m", "bucketwise", *arguments],
         cwd=cwd,
         env=_ENVIRONMENT | environment,
         stdin=subprocess.DEVNULL,
@@ -139,8 +139,8 @@ _ON_THE_WAY = (
 
 
 def _serve() -> None:
-    from jobs.cli import main, program
-    from jobs.verbs import VERBS
+    from bucketwise.jobs.cli import main, program
+    from bucketwise.jobs.verbs import VERBS
 
     read_s3_once()
     for name in _ON_THE_WAY:
@@ -167,7 +167,7 @@ def _serve() -> None:
 def _import_for(config: Path) -> None:
     """Tables take a second to import, and few calls have any."""
     if config.is_file() and b"[lake]" in config.read_bytes():
-        importlib.import_module("archivers.lake.catalog")
+        importlib.import_module("bucketwise.archivers.lake.catalog")
         gc.freeze()
 
 

@@ -17,13 +17,13 @@ from pymongo.monitoring import (
     CommandSucceededEvent,
 )
 
-from archivers.stores.base import ObjectStore, StoreObject
-from config.policies import Policy
-from jobs.output.progress import ProgressDisplay
-from jobs.output.report import Result
-from jobs.running.runner import Runner, RunOptions
-from jobs.running.turn import Step
-from jobs.stopping import Stop
+from bucketwise.archivers.stores.base import ObjectStore, StoreObject
+from bucketwise.config.policies import Policy
+from bucketwise.jobs.output.progress import ProgressDisplay
+from bucketwise.jobs.output.report import Result
+from bucketwise.jobs.running.runner import Runner, RunOptions
+from bucketwise.jobs.running.turn import Step
+from bucketwise.jobs.stopping import Stop
 
 Document = dict[str, Any]
 

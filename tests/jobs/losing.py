@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from archivers.stores.file import FileStore
+from bucketwise.archivers.stores.file import FileStore
 
 
 def install(kind: str, flips: bool) -> None:

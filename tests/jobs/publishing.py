@@ -15,12 +15,12 @@ from pydantic import SecretStr
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from config.policies import Policy, Rollup, Settings
-from config.tables import MongoDB, Publish, Redis, Throttle
-from jobs.output.report import Result
-from jobs.running.turn import Step, StepResult
-from jobs.steps.publish import Publishing
-from jobs.steps.working import ROLLUP
+from bucketwise.config.policies import Policy, Rollup, Settings
+from bucketwise.config.tables import MongoDB, Publish, Redis, Throttle
+from bucketwise.jobs.output.report import Result
+from bucketwise.jobs.running.turn import Step, StepResult
+from bucketwise.jobs.steps.publish import Publishing
+from bucketwise.jobs.steps.working import ROLLUP
 from tests.jobs.counting import Counts, run_counted
 
 Document = dict[str, Any]

@@ -6,7 +6,7 @@ import struct
 from importlib import import_module
 from typing import Any
 
-from buckets.bson.raw import Docs
+from bucketwise.buckets.bson.raw import Docs
 
 
 def install(module: str, field: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from config.tables import Store
+from bucketwise.config.tables import Store
 from tests.conftest import ACCESS_KEY, SECRET_KEY, free_port
 from tests.docs.played.test_container import last, until
 from tests.jobs.place import MINUTES, Place

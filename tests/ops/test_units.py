@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from jobs import cli
-from jobs.verbs import VERBS
+from bucketwise.jobs import cli
+from bucketwise.jobs.verbs import VERBS
 from tests.docs.pages import ROOT
 from tests.docs.played.test_container import image_environment, last
 from tests.ops.debian import program

@@ -13,17 +13,17 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
-from buckets.bson.raw import LOSSLESS, Batch
-from buckets.fields.times import TimeRange
-from buckets.layouts.groups import Unions
-from buckets.source import Source
-from config.errors import InterruptedRun
-from config.policies import Policy
-from rollups.context import RunContext
-from rollups.rolling.options import Archived, RollupOptions, RollupReport
-from rollups.rolling.rollup import roll_up
-from rollups.rolling.slices import SliceReader, read
-from rollups.tasks import run_now
+from bucketwise.buckets.bson.raw import LOSSLESS, Batch
+from bucketwise.buckets.fields.times import TimeRange
+from bucketwise.buckets.layouts.groups import Unions
+from bucketwise.buckets.source import Source
+from bucketwise.config.errors import InterruptedRun
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.context import RunContext
+from bucketwise.rollups.rolling.options import Archived, RollupOptions, RollupReport
+from bucketwise.rollups.rolling.rollup import roll_up
+from bucketwise.rollups.rolling.slices import SliceReader, read
+from bucketwise.rollups.tasks import run_now
 
 Document = dict[str, Any]
 

@@ -13,11 +13,11 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from hypothesis import strategies as st
 
-from buckets.columns import Columns, Series, ValueKind
-from config.policies import Policy, Rollup
-from rollups.calendar.levels import Level
-from rollups.summaries import documents
-from rollups.summaries.summary import State
+from bucketwise.buckets.columns import Columns, Series, ValueKind
+from bucketwise.config.policies import Policy, Rollup
+from bucketwise.rollups.calendar.levels import Level
+from bucketwise.rollups.summaries import documents
+from bucketwise.rollups.summaries.summary import State
 
 HOUR = 3_600_000
 FIELDS = ("p", "q.r")

@@ -7,10 +7,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-from jobs.output.page import bars, strip
-from jobs.output.page.template import render
-from jobs.output.text.cells import printable, size
-from jobs.output.text.tables import parts_read
+from bucketwise.jobs.output.page import bars, strip
+from bucketwise.jobs.output.page.template import render
+from bucketwise.jobs.output.text.cells import printable, size
+from bucketwise.jobs.output.text.tables import parts_read
 
 Body = dict[str, Any]
 #: With more runs of days than these on one page, details come by month.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jobs.output.page.template import render
+from bucketwise.jobs.output.page.template import render
 
 #: Seconds.
 EVERY = 10

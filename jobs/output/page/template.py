@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from jobs.output.text.cells import number, printable
+from bucketwise.jobs.output.text.cells import number, printable
 
 
 def render(name: str, filters: dict[str, Callable[..., Any]], **variables: Any) -> tuple[str, str]:
@@ -37,7 +37,7 @@ def render(name: str, filters: dict[str, Callable[..., Any]], **variables: Any) 
 
 
 def _text(name: str) -> str:
-    return files("jobs.output.page").joinpath(name).read_text(encoding="utf-8")
+    return files("bucketwise.jobs.output.page").joinpath(name).read_text(encoding="utf-8")
 
 
 def _printable(value: Any) -> Any:

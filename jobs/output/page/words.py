@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from config.durations import format_duration
-from config.policies import Archive, Policy
+from bucketwise.config.durations import format_duration
+from bucketwise.config.policies import Archive, Policy
 
 _UNITS = {"y": "year", "w": "week", "d": "day", "h": "hour", "m": "minute", "s": "second"}
 

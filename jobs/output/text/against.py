@@ -9,8 +9,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from jobs.output.report import Result
-from jobs.output.text.cells import plain_table, printable
+from bucketwise.jobs.output.report import Result
+from bucketwise.jobs.output.text.cells import plain_table, printable
 
 Body = dict[str, Any]
 _ROWS = {

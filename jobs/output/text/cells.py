@@ -9,8 +9,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from jobs.clock import iso
-from jobs.output.report import Result
+from bucketwise.jobs.clock import iso
+from bucketwise.jobs.output.report import Result
 
 #: Columns that are not called as their keys.
 _HEADS = {

@@ -12,9 +12,9 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from jobs.clock import iso
-from jobs.output.report import Result
-from jobs.output.text.cells import number, plain_table
+from bucketwise.jobs.clock import iso
+from bucketwise.jobs.output.report import Result
+from bucketwise.jobs.output.text.cells import number, plain_table
 
 Body = dict[str, Any]
 #: How the strip shows a state: its letter, and the style of it.

@@ -8,10 +8,10 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from buckets.fields.selectors import extended_json
-from jobs.clock import iso
-from jobs.output.report import Result
-from jobs.output.text.cells import printable
+from bucketwise.buckets.fields.selectors import extended_json
+from bucketwise.jobs.clock import iso
+from bucketwise.jobs.output.report import Result
+from bucketwise.jobs.output.text.cells import printable
 
 Body = dict[str, Any]
 _STATES = {

@@ -8,9 +8,9 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from jobs.clock import iso
-from jobs.output.report import Result
-from jobs.output.text.cells import instant, number, outcome, outcome_table, plain_table, printable
+from bucketwise.jobs.clock import iso
+from bucketwise.jobs.output.report import Result
+from bucketwise.jobs.output.text.cells import instant, number, outcome, outcome_table, plain_table, printable
 
 
 def holds_table(results: Sequence[Result]) -> RenderableType:

@@ -8,11 +8,11 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from buckets.fields.selectors import extended_json
-from config.policies import LEVEL_NAMES
-from jobs import logs
-from jobs.output.report import Result
-from jobs.output.text.cells import (
+from bucketwise.buckets.fields.selectors import extended_json
+from bucketwise.config.policies import LEVEL_NAMES
+from bucketwise.jobs import logs
+from bucketwise.jobs.output.report import Result
+from bucketwise.jobs.output.text.cells import (
     cell,
     instant,
     number,
@@ -22,9 +22,9 @@ from jobs.output.text.cells import (
     printable,
     table_of,
 )
-from jobs.output.text.working import archive_expiry_lines
-from rollups.calendar.levels import LEVEL_RULES
-from rollups.summaries.documents import percentile_key
+from bucketwise.jobs.output.text.working import archive_expiry_lines
+from bucketwise.rollups.calendar.levels import LEVEL_RULES
+from bucketwise.rollups.summaries.documents import percentile_key
 
 _STYLES = {"ok": "green", "warning": "yellow", "error": "bold red"}
 _MOST_QUARANTINED = 20

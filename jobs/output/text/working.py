@@ -8,9 +8,9 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from jobs.clock import iso
-from jobs.output.report import Result
-from jobs.output.text.cells import plain_table, printable, table_of
+from bucketwise.jobs.clock import iso
+from bucketwise.jobs.output.report import Result
+from bucketwise.jobs.output.text.cells import plain_table, printable, table_of
 
 Body = dict[str, Any]
 _ENDED = {

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from config.errors import UsageError
-from jobs.advising.advise import AdviseOptions, advise_on
-from jobs.call import Call
-from jobs.output.report import Report
-from jobs.sharding.compare import DEFAULT_SHARDS, ShardOptions, shard_keys_of
+from bucketwise.config.errors import UsageError
+from bucketwise.jobs.advising.advise import AdviseOptions, advise_on
+from bucketwise.jobs.call import Call
+from bucketwise.jobs.output.report import Report
+from bucketwise.jobs.sharding.compare import DEFAULT_SHARDS, ShardOptions, shard_keys_of
 
 EXAMPLES = [
     "bucketwise advise ticks",

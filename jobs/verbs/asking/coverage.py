@@ -6,14 +6,14 @@ from typing import Annotated, Literal
 
 import typer
 
-from config.errors import UsageError
-from jobs.call import Call
-from jobs.clock import parse_range
-from jobs.options import Series, Since, Until, parse_series
-from jobs.output.report import Report
-from jobs.output.text.coverage import coverage_csv, coverage_tables
-from jobs.running.runner import RunOptions, perform
-from jobs.steps.evidence import coverage_step
+from bucketwise.config.errors import UsageError
+from bucketwise.jobs.call import Call
+from bucketwise.jobs.clock import parse_range
+from bucketwise.jobs.options import Series, Since, Until, parse_series
+from bucketwise.jobs.output.report import Report
+from bucketwise.jobs.output.text.coverage import coverage_csv, coverage_tables
+from bucketwise.jobs.running.runner import RunOptions, perform
+from bucketwise.jobs.steps.evidence import coverage_step
 
 EXAMPLES = [
     "bucketwise coverage",

@@ -10,17 +10,17 @@ from bson import json_util
 from bson.binary import UuidRepresentation
 from bson.errors import BSONError
 
-from archivers.evidence.explain import ExplainQuery
-from buckets.fields.selectors import EXTENDED_JSON
-from buckets.fields.times import as_ms
-from config.errors import UsageError
-from jobs.call import Call
-from jobs.clock import parse_instant
-from jobs.options import Series, parse_series
-from jobs.output.report import Report
-from jobs.output.text.explain import explain_lines
-from jobs.running.runner import RunOptions, perform
-from jobs.steps.evidence import explain_step
+from bucketwise.archivers.evidence.explain import ExplainQuery
+from bucketwise.buckets.fields.selectors import EXTENDED_JSON
+from bucketwise.buckets.fields.times import as_ms
+from bucketwise.config.errors import UsageError
+from bucketwise.jobs.call import Call
+from bucketwise.jobs.clock import parse_instant
+from bucketwise.jobs.options import Series, parse_series
+from bucketwise.jobs.output.report import Report
+from bucketwise.jobs.output.text.explain import explain_lines
+from bucketwise.jobs.running.runner import RunOptions, perform
+from bucketwise.jobs.steps.evidence import explain_step
 
 EXAMPLES = [
     "bucketwise explain -p ticks --at 2018-06-30T12:00 --series symbol=MDB",

@@ -9,14 +9,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs.call import Call
-from jobs.execute import emit, failed
-from jobs.output.report import Report, worst_exit_code
-from jobs.steps.querying import Answers
-from jobs.stopping import interruptible
+from bucketwise.jobs.call import Call
+from bucketwise.jobs.execute import emit, failed
+from bucketwise.jobs.output.report import Report, worst_exit_code
+from bucketwise.jobs.steps.querying import Answers
+from bucketwise.jobs.stopping import interruptible
 
 if TYPE_CHECKING:
-    from archivers.querying.engine import Engine
+    from bucketwise.archivers.querying.engine import Engine
 
 _HELP = """\
 SQL ends with a semicolon, and may take several lines.

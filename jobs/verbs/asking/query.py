@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from archivers.tasks import Connections
-from config.errors import UsageError
-from jobs.call import Call
-from jobs.output.progress import ProgressDisplay
-from jobs.output.report import Report
-from jobs.output.rows import Format
-from jobs.steps.querying import Answers
-from jobs.stopping import waking
-from jobs.verbs.asking.prompt import prompt
+from bucketwise.archivers.tasks import Connections
+from bucketwise.config.errors import UsageError
+from bucketwise.jobs.call import Call
+from bucketwise.jobs.output.progress import ProgressDisplay
+from bucketwise.jobs.output.report import Report
+from bucketwise.jobs.output.rows import Format
+from bucketwise.jobs.steps.querying import Answers
+from bucketwise.jobs.stopping import waking
+from bucketwise.jobs.verbs.asking.prompt import prompt
 
 if TYPE_CHECKING:
-    from archivers.querying.engine import Engine
+    from bucketwise.archivers.querying.engine import Engine
 
 EXAMPLES = [
     "bucketwise query \"SELECT symbol, max(p) FROM ticks WHERE time >= '2018-06-30' GROUP BY symbol\"",
@@ -123,9 +123,9 @@ def _text(sql: str | None) -> str:
 @contextmanager
 def _engine(call: Call, progress: ProgressDisplay) -> Iterator[Engine]:
     try:
-        from archivers.preconditions import OF_READERS, require
-        from archivers.querying.engine import Engine
-        from archivers.querying.views import read_context
+        from bucketwise.archivers.preconditions import OF_READERS, require
+        from bucketwise.archivers.querying.engine import Engine
+        from bucketwise.archivers.querying.views import read_context
     except ImportError as error:
         raise UsageError(str(error)) from None
     policies, memory = call.policies, int(call.settings.work.memory)

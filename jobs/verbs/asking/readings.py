@@ -11,20 +11,20 @@ from typing import Annotated
 
 import typer
 
-from archivers.preconditions import OF_READERS
-from archivers.reading.formats import Format, write
-from archivers.reading.readings import Readings
-from config.errors import UsageError
-from jobs.call import Call
-from jobs.clock import parse_range
-from jobs.options import Series, Since, Until, one_policy, parse_series
-from jobs.output.report import Report
-from jobs.output.streams import discard_buffer, write_atomically
-from jobs.output.text.tables import readings_tables, report_quarantined
-from jobs.running.runner import RunOptions, perform
-from jobs.running.turn import Step, StepResult, Turn
-from jobs.steps.working import LEFT_SOMETHING, quarantine_body
-from rollups.context import ProgressListener
+from bucketwise.archivers.preconditions import OF_READERS
+from bucketwise.archivers.reading.formats import Format, write
+from bucketwise.archivers.reading.readings import Readings
+from bucketwise.config.errors import UsageError
+from bucketwise.jobs.call import Call
+from bucketwise.jobs.clock import parse_range
+from bucketwise.jobs.options import Series, Since, Until, one_policy, parse_series
+from bucketwise.jobs.output.report import Report
+from bucketwise.jobs.output.streams import discard_buffer, write_atomically
+from bucketwise.jobs.output.text.tables import readings_tables, report_quarantined
+from bucketwise.jobs.running.runner import RunOptions, perform
+from bucketwise.jobs.running.turn import Step, StepResult, Turn
+from bucketwise.jobs.steps.working import LEFT_SOMETHING, quarantine_body
+from bucketwise.rollups.context import ProgressListener
 
 EXAMPLES = [
     "bucketwise readings -p ticks --series symbol=MDB --since 2018-06-30 --until 2018-07-01",

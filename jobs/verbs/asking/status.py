@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from jobs.call import Call
-from jobs.output.report import Report
-from jobs.output.text.keeping import pause_lines
-from jobs.output.text.tables import status_tables
-from jobs.output.text.working import failed_lines
-from jobs.running.runner import RunOptions, perform
-from jobs.steps.status import STATUS, failed_step
+from bucketwise.jobs.call import Call
+from bucketwise.jobs.output.report import Report
+from bucketwise.jobs.output.text.keeping import pause_lines
+from bucketwise.jobs.output.text.tables import status_tables
+from bucketwise.jobs.output.text.working import failed_lines
+from bucketwise.jobs.running.runner import RunOptions, perform
+from bucketwise.jobs.steps.status import STATUS, failed_step
 
 EXAMPLES = ["bucketwise status", "bucketwise status -p ticks --json", "bucketwise status --failed"]
 Failed = Annotated[

@@ -6,22 +6,22 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from archivers.moving.archive import check_collections
-from archivers.preconditions import is_known
-from buckets.fields.times import as_date
-from config.errors import UsageError
-from config.policies import LEVEL_NAMES, LevelName, Policy
-from jobs.call import Call
-from jobs.clock import parse_range
-from jobs.options import Series, one_policy, parse_series
-from jobs.output.report import Report
-from jobs.output.text.tables import summarize_tables
-from jobs.running.runner import RunOptions, perform
-from jobs.running.turn import Step, StepResult, Turn
-from rollups.answers.summarize import Answer, Question
-from rollups.answers.summarize import summarize as summarize_range
-from rollups.calendar.tiling import TilingPiece
-from rollups.progress import rolled_up_through
+from bucketwise.archivers.moving.archive import check_collections
+from bucketwise.archivers.preconditions import is_known
+from bucketwise.buckets.fields.times import as_date
+from bucketwise.config.errors import UsageError
+from bucketwise.config.policies import LEVEL_NAMES, LevelName, Policy
+from bucketwise.jobs.call import Call
+from bucketwise.jobs.clock import parse_range
+from bucketwise.jobs.options import Series, one_policy, parse_series
+from bucketwise.jobs.output.report import Report
+from bucketwise.jobs.output.text.tables import summarize_tables
+from bucketwise.jobs.running.runner import RunOptions, perform
+from bucketwise.jobs.running.turn import Step, StepResult, Turn
+from bucketwise.rollups.answers.summarize import Answer, Question
+from bucketwise.rollups.answers.summarize import summarize as summarize_range
+from bucketwise.rollups.calendar.tiling import TilingPiece
+from bucketwise.rollups.progress import rolled_up_through
 
 EXAMPLES = [
     "bucketwise summarize -p ticks --since 2018-06-01 --until 2018-07-01",

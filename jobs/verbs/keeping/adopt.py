@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from config.errors import UsageError
-from jobs.call import Call
-from jobs.output.report import Report
-from jobs.output.text.cells import printable
-from jobs.output.text.keeping import adopted_table
-from jobs.running.runner import perform
-from jobs.steps.adopting import adopt_step
+from bucketwise.config.errors import UsageError
+from bucketwise.jobs.call import Call
+from bucketwise.jobs.output.report import Report
+from bucketwise.jobs.output.text.cells import printable
+from bucketwise.jobs.output.text.keeping import adopted_table
+from bucketwise.jobs.running.runner import perform
+from bucketwise.jobs.steps.adopting import adopt_step
 
 EXAMPLES = [
     'bucketwise adopt --reason "The cluster has moved to Frankfurt"',

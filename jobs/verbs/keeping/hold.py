@@ -10,21 +10,21 @@ from typing import Annotated, Literal
 import typer
 from pymongo.database import Database
 
-from buckets.fields.selectors import check_selector
-from buckets.fields.times import TimeRange, as_date, as_ms
-from config.errors import UsageError
-from jobs.call import Call
-from jobs.clock import parse_range
-from jobs.connect import Document
-from jobs.options import Series, Since, Until, parse_series
-from jobs.output.report import Report
-from jobs.output.text.keeping import holds_table
-from jobs.output.text.working import undelete_lines
-from jobs.running.machine import this_user
-from jobs.running.runner import Runner, RunOptions, perform
-from jobs.steps.expiring import UNDELETE
-from jobs.steps.holds import LIST, covers_step, place_step, policies_with_hold, release_step
-from rollups.holds import Hold
+from bucketwise.buckets.fields.selectors import check_selector
+from bucketwise.buckets.fields.times import TimeRange, as_date, as_ms
+from bucketwise.config.errors import UsageError
+from bucketwise.jobs.call import Call
+from bucketwise.jobs.clock import parse_range
+from bucketwise.jobs.connect import Document
+from bucketwise.jobs.options import Series, Since, Until, parse_series
+from bucketwise.jobs.output.report import Report
+from bucketwise.jobs.output.text.keeping import holds_table
+from bucketwise.jobs.output.text.working import undelete_lines
+from bucketwise.jobs.running.machine import this_user
+from bucketwise.jobs.running.runner import Runner, RunOptions, perform
+from bucketwise.jobs.steps.expiring import UNDELETE
+from bucketwise.jobs.steps.holds import LIST, covers_step, place_step, policies_with_hold, release_step
+from bucketwise.rollups.holds import Hold
 
 EXAMPLES = [
     "bucketwise hold add case-17 -p ticks --series symbol=MDB --since 2018-06-01 --until 2018-07-01 "

@@ -6,15 +6,15 @@ from typing import Annotated
 
 import typer
 
-from config.errors import UsageError
-from jobs.call import Call
-from jobs.output.report import Report
-from jobs.output.text.cells import printable
-from jobs.output.text.keeping import pauses_table
-from jobs.running.machine import this_user
-from jobs.running.pausing import lift_step, pause_step, resume_step
-from jobs.running.runner import RunOptions, perform
-from jobs.running.turn import Step
+from bucketwise.config.errors import UsageError
+from bucketwise.jobs.call import Call
+from bucketwise.jobs.output.report import Report
+from bucketwise.jobs.output.text.cells import printable
+from bucketwise.jobs.output.text.keeping import pauses_table
+from bucketwise.jobs.running.machine import this_user
+from bucketwise.jobs.running.pausing import lift_step, pause_step, resume_step
+from bucketwise.jobs.running.runner import RunOptions, perform
+from bucketwise.jobs.running.turn import Step
 
 EXAMPLES = [
     'bucketwise pause -p ticks --reason "The cluster is being moved"',

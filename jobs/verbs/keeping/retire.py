@@ -6,16 +6,16 @@ from typing import Annotated
 
 import typer
 
-from archivers.records.policies import PolicyRecords
-from config.errors import UsageError
-from config.policies import Policy
-from jobs.call import Call
-from jobs.output.report import Report
-from jobs.output.text.cells import printable
-from jobs.output.text.keeping import retired_lines
-from jobs.running.machine import this_user
-from jobs.running.runner import RunOptions, perform
-from jobs.steps.retiring import retire_step
+from bucketwise.archivers.records.policies import PolicyRecords
+from bucketwise.config.errors import UsageError
+from bucketwise.config.policies import Policy
+from bucketwise.jobs.call import Call
+from bucketwise.jobs.output.report import Report
+from bucketwise.jobs.output.text.cells import printable
+from bucketwise.jobs.output.text.keeping import retired_lines
+from bucketwise.jobs.running.machine import this_user
+from bucketwise.jobs.running.runner import RunOptions, perform
+from bucketwise.jobs.steps.retiring import retire_step
 
 EXAMPLES = ['bucketwise retire ticks --reason "The feed was switched off in May"']
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name, or id, of a policy that has left the file.")]

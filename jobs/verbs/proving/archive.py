@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from jobs.call import Call
-from jobs.clock import parse_range
-from jobs.options import Since, Until
-from jobs.output.report import Report
-from jobs.output.text.keeping import receipts_table
-from jobs.output.text.tables import table_of_verb, verify_tables
-from jobs.running.runner import RunOptions, perform
-from jobs.steps.working import RECEIPT_LIST, SIGN, VERIFY
+from bucketwise.jobs.call import Call
+from bucketwise.jobs.clock import parse_range
+from bucketwise.jobs.options import Since, Until
+from bucketwise.jobs.output.report import Report
+from bucketwise.jobs.output.text.keeping import receipts_table
+from bucketwise.jobs.output.text.tables import table_of_verb, verify_tables
+from bucketwise.jobs.running.runner import RunOptions, perform
+from bucketwise.jobs.steps.working import RECEIPT_LIST, SIGN, VERIFY
 
 EXAMPLES = [
     "bucketwise verify",

@@ -8,22 +8,22 @@ from typing import Annotated
 
 import typer
 
-from archivers.records.deletions import policy_digest
-from config.errors import UsageError
-from config.written import policy_toml
-from jobs.call import Call
-from jobs.options import Executor, WorkerCount
-from jobs.output.page.render import audit_page
-from jobs.output.page.words import words
-from jobs.output.report import Report
-from jobs.output.streams import write_atomically
-from jobs.output.text.tables import findings_table, parts_lines
-from jobs.running.machine import this_user
-from jobs.running.runner import RunOptions, perform
-from jobs.steps.lake import lake_findings
-from jobs.steps.publish import publishing
-from jobs.steps.working import audit_step
-from jobs.version import VERSION
+from bucketwise import __version__
+from bucketwise.archivers.records.deletions import policy_digest
+from bucketwise.config.errors import UsageError
+from bucketwise.config.written import policy_toml
+from bucketwise.jobs.call import Call
+from bucketwise.jobs.options import Executor, WorkerCount
+from bucketwise.jobs.output.page.render import audit_page
+from bucketwise.jobs.output.page.words import words
+from bucketwise.jobs.output.report import Report
+from bucketwise.jobs.output.streams import write_atomically
+from bucketwise.jobs.output.text.tables import findings_table, parts_lines
+from bucketwise.jobs.running.machine import this_user
+from bucketwise.jobs.running.runner import RunOptions, perform
+from bucketwise.jobs.steps.lake import lake_findings
+from bucketwise.jobs.steps.publish import publishing
+from bucketwise.jobs.steps.working import audit_step
 
 EXAMPLES = [
     "bucketwise audit",
@@ -79,4 +79,4 @@ def _circumstances(call: Call) -> dict[str, str]:
     """Who audits what, with what."""
     settings = call.settings
     place = {"hosts": call.hosts, "database": settings.mongodb.database, "config": str(settings.path)}
-    return {"by": this_user(), "version": VERSION, **place}
+    return {"by": this_user(), "version": __version__, **place}

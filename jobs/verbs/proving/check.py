@@ -8,17 +8,17 @@ from typing import Any
 from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
-from archivers.proof.checks import check_server, check_store
-from archivers.proof.findings import Finding
-from config.errors import BucketwiseError
-from config.policies import Policy
-from jobs import clock
-from jobs.call import Call
-from jobs.failures import explain
-from jobs.output.report import Report, Result
-from jobs.output.text.tables import findings_table, fit_lines
-from jobs.running.runner import Runner, RunOptions
-from jobs.steps.working import CHECK, FAILED, finding_body
+from bucketwise.archivers.proof.checks import check_server, check_store
+from bucketwise.archivers.proof.findings import Finding
+from bucketwise.config.errors import BucketwiseError
+from bucketwise.config.policies import Policy
+from bucketwise.jobs import clock
+from bucketwise.jobs.call import Call
+from bucketwise.jobs.failures import explain
+from bucketwise.jobs.output.report import Report, Result
+from bucketwise.jobs.output.text.tables import findings_table, fit_lines
+from bucketwise.jobs.running.runner import Runner, RunOptions
+from bucketwise.jobs.steps.working import CHECK, FAILED, finding_body
 
 EXAMPLES = ["bucketwise check", "bucketwise check -c /etc/bucketwise.toml --json"]
 

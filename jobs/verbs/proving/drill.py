@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from jobs.call import Call
-from jobs.output.report import Report
-from jobs.output.text.tables import table_of_verb
-from jobs.running.runner import perform
-from jobs.steps.evidence import drill_step
+from bucketwise.jobs.call import Call
+from bucketwise.jobs.output.report import Report
+from bucketwise.jobs.output.text.tables import table_of_verb
+from bucketwise.jobs.running.runner import perform
+from bucketwise.jobs.steps.evidence import drill_step
 
 EXAMPLES = ["bucketwise drill", "bucketwise drill -p ticks --days 7", "bucketwise drill --seed 42 --json"]
 Days = Annotated[int, typer.Option("--days", min=1, metavar="N", help="Number of days per policy.")]

@@ -9,21 +9,21 @@ from typing import Annotated
 import typer
 from pymongo.database import Database
 
-from archivers.restoring.options import RestoreOptions
-from archivers.restoring.target import Mode, VersionHandling
-from config.durations import parse_duration
-from config.errors import UsageError
-from config.policies import Policy
-from config.problems import InvalidValueError
-from jobs.call import Call
-from jobs.clock import parse_range
-from jobs.connect import Document
-from jobs.options import Series, Since, Until, one_policy, parse_series
-from jobs.output.report import Report
-from jobs.output.text.tables import restore_tables, table_of_verb
-from jobs.running.runner import Runner, RunOptions, perform
-from jobs.steps.working import UNPIN, restore_step
-from jobs.stopping import interruptible
+from bucketwise.archivers.restoring.options import RestoreOptions
+from bucketwise.archivers.restoring.target import Mode, VersionHandling
+from bucketwise.config.durations import parse_duration
+from bucketwise.config.errors import UsageError
+from bucketwise.config.policies import Policy
+from bucketwise.config.problems import InvalidValueError
+from bucketwise.jobs.call import Call
+from bucketwise.jobs.clock import parse_range
+from bucketwise.jobs.connect import Document
+from bucketwise.jobs.options import Series, Since, Until, one_policy, parse_series
+from bucketwise.jobs.output.report import Report
+from bucketwise.jobs.output.text.tables import restore_tables, table_of_verb
+from bucketwise.jobs.running.runner import Runner, RunOptions, perform
+from bucketwise.jobs.steps.working import UNPIN, restore_step
+from bucketwise.jobs.stopping import interruptible
 
 EXAMPLES = [
     "bucketwise restore -p ticks --since 2018-06-30 --until 2018-07-01 --to ticks_back",

@@ -6,17 +6,17 @@ from typing import Annotated
 
 import typer
 
-from archivers.erasing.erasure import Erasure, check_erasure
-from config.errors import UsageError
-from jobs.call import Call
-from jobs.clock import parse_range
-from jobs.options import Since, Until, one_policy, parse_series
-from jobs.output.report import Report
-from jobs.output.text.working import erase_tables, lake_lines
-from jobs.running.runner import RunOptions, perform
-from jobs.steps.erasing import erase_step
-from jobs.steps.lake import registering
-from jobs.steps.publish import publishing
+from bucketwise.archivers.erasing.erasure import Erasure, check_erasure
+from bucketwise.config.errors import UsageError
+from bucketwise.jobs.call import Call
+from bucketwise.jobs.clock import parse_range
+from bucketwise.jobs.options import Since, Until, one_policy, parse_series
+from bucketwise.jobs.output.report import Report
+from bucketwise.jobs.output.text.working import erase_tables, lake_lines
+from bucketwise.jobs.running.runner import RunOptions, perform
+from bucketwise.jobs.steps.erasing import erase_step
+from bucketwise.jobs.steps.lake import registering
+from bucketwise.jobs.steps.publish import publishing
 
 EXAMPLES = [
     'bucketwise erase -p iot --series deviceid=1234 --reason "case 17"',

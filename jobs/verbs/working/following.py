@@ -6,14 +6,14 @@ from typing import Annotated, Literal
 
 import typer
 
-from config.errors import UsageError
-from jobs.call import Call
-from jobs.output.report import Report
-from jobs.output.text.tables import table_of_verb
-from jobs.output.text.working import sync_lines
-from jobs.running.runner import perform
-from jobs.steps.lake import sync_step
-from jobs.steps.publish import publishing
+from bucketwise.config.errors import UsageError
+from bucketwise.jobs.call import Call
+from bucketwise.jobs.output.report import Report
+from bucketwise.jobs.output.text.tables import table_of_verb
+from bucketwise.jobs.output.text.working import sync_lines
+from bucketwise.jobs.running.runner import perform
+from bucketwise.jobs.steps.lake import sync_step
+from bucketwise.jobs.steps.publish import publishing
 
 EXAMPLES = [
     "bucketwise lake sync",

@@ -7,16 +7,16 @@ from typing import Annotated
 
 import typer
 
-from config.errors import UsageError
-from config.loading.load import load
-from jobs.call import Call
-from jobs.options import Executor, WorkerCount
-from jobs.output.report import Report
-from jobs.output.text.against import against_tables
-from jobs.output.text.tables import run_tables
-from jobs.running.runner import RunOptions, perform
-from jobs.steps.against import against_step, check_comparable
-from jobs.steps.working import RUN
+from bucketwise.config.errors import UsageError
+from bucketwise.config.loading.load import load
+from bucketwise.jobs.call import Call
+from bucketwise.jobs.options import Executor, WorkerCount
+from bucketwise.jobs.output.report import Report
+from bucketwise.jobs.output.text.against import against_tables
+from bucketwise.jobs.output.text.tables import run_tables
+from bucketwise.jobs.running.runner import RunOptions, perform
+from bucketwise.jobs.steps.against import against_step, check_comparable
+from bucketwise.jobs.steps.working import RUN
 
 EXAMPLES = [
     "bucketwise plan",

@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from buckets.writing.targets import ALIASES, MODELS, model_named
-from config.checks.names import collection_fault
-from config.checks.targets import reserved
-from config.errors import UsageError
-from jobs.call import Call
-from jobs.output.report import Report
-from jobs.remodelling.command import remodel_collection
+from bucketwise.buckets.writing.targets import ALIASES, MODELS, model_named
+from bucketwise.config.checks.names import collection_fault
+from bucketwise.config.checks.targets import reserved
+from bucketwise.config.errors import UsageError
+from bucketwise.jobs.call import Call
+from bucketwise.jobs.output.report import Report
+from bucketwise.jobs.remodelling.command import remodel_collection
 
 EXAMPLES = [
     "bucketwise remodel prices --to slots-minute --into prices_by_minute",

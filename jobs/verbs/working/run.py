@@ -10,21 +10,21 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from buckets.fields.times import TimeRange
-from config.durations import parse_duration
-from config.errors import UsageError
-from config.problems import InvalidValueError
-from jobs.call import Call
-from jobs.clock import parse_range
-from jobs.options import AllowLarge, Executor, Since, Until, WorkerCount
-from jobs.output.report import Report, Result
-from jobs.output.text.keeping import pause_lines
-from jobs.output.text.tables import archive_tables, rollup_tables, run_tables, table_of_verb
-from jobs.output.text.working import lake_lines, publish_lines
-from jobs.running.runner import RunOptions, perform
-from jobs.steps.lake import registering
-from jobs.steps.publish import published
-from jobs.steps.working import ARCHIVE, COMPACT_ALL, ROLLUP, RUN, backfill_step
+from bucketwise.buckets.fields.times import TimeRange
+from bucketwise.config.durations import parse_duration
+from bucketwise.config.errors import UsageError
+from bucketwise.config.problems import InvalidValueError
+from bucketwise.jobs.call import Call
+from bucketwise.jobs.clock import parse_range
+from bucketwise.jobs.options import AllowLarge, Executor, Since, Until, WorkerCount
+from bucketwise.jobs.output.report import Report, Result
+from bucketwise.jobs.output.text.keeping import pause_lines
+from bucketwise.jobs.output.text.tables import archive_tables, rollup_tables, run_tables, table_of_verb
+from bucketwise.jobs.output.text.working import lake_lines, publish_lines
+from bucketwise.jobs.running.runner import RunOptions, perform
+from bucketwise.jobs.steps.lake import registering
+from bucketwise.jobs.steps.publish import published
+from bucketwise.jobs.steps.working import ARCHIVE, COMPACT_ALL, ROLLUP, RUN, backfill_step
 
 EXAMPLES = [
     "bucketwise run",

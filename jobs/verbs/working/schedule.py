@@ -15,29 +15,29 @@ import structlog
 import typer
 from pymongo.database import Database
 
-from config.cron import parse_cron
-from config.errors import UsageError
-from config.policies import Policy
-from jobs import clock
-from jobs.call import Call
-from jobs.options import Executor, MetricsFile, WorkerCount
-from jobs.output.progress import ProgressDisplay
-from jobs.output.report import Report, Result
-from jobs.running.ledger import SCHEDULED, Ledger
-from jobs.running.runner import Runner, RunOptions
-from jobs.running.turn import Step
-from jobs.service.board import Board, pages
-from jobs.service.hosts import Hosts, in_url
-from jobs.service.metrics import Metrics
-from jobs.service.metrics_file import add
-from jobs.service.notify import Notifier
-from jobs.service.scheduler import Service, Task
-from jobs.service.server import served
-from jobs.steps.evidence import drill_step
-from jobs.steps.lake import registering
-from jobs.steps.publish import published
-from jobs.steps.status import PLACE
-from jobs.steps.working import RUN
+from bucketwise.config.cron import parse_cron
+from bucketwise.config.errors import UsageError
+from bucketwise.config.policies import Policy
+from bucketwise.jobs import clock
+from bucketwise.jobs.call import Call
+from bucketwise.jobs.options import Executor, MetricsFile, WorkerCount
+from bucketwise.jobs.output.progress import ProgressDisplay
+from bucketwise.jobs.output.report import Report, Result
+from bucketwise.jobs.running.ledger import SCHEDULED, Ledger
+from bucketwise.jobs.running.runner import Runner, RunOptions
+from bucketwise.jobs.running.turn import Step
+from bucketwise.jobs.service.board import Board, pages
+from bucketwise.jobs.service.hosts import Hosts, in_url
+from bucketwise.jobs.service.metrics import Metrics
+from bucketwise.jobs.service.metrics_file import add
+from bucketwise.jobs.service.notify import Notifier
+from bucketwise.jobs.service.scheduler import Service, Task
+from bucketwise.jobs.service.server import served
+from bucketwise.jobs.steps.evidence import drill_step
+from bucketwise.jobs.steps.lake import registering
+from bucketwise.jobs.steps.publish import published
+from bucketwise.jobs.steps.status import PLACE
+from bucketwise.jobs.steps.working import RUN
 
 EXAMPLES = [
     "bucketwise schedule",

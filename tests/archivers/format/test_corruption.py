@@ -12,14 +12,14 @@ import bson
 import pytest
 from pymongo.database import Database
 
-from archivers.reading.archived import archived_reader
-from archivers.tasks import Connections
-from archivers.verifying.report import VerifyReport
-from archivers.writes import inserts, online
-from buckets.bson.raw import Docs
-from buckets.fields.times import FIRST_MS, LAST_MS
-from config.errors import HaltedError
-from config.tables import Store
+from bucketwise.archivers.reading.archived import archived_reader
+from bucketwise.archivers.tasks import Connections
+from bucketwise.archivers.verifying.report import VerifyReport
+from bucketwise.archivers.writes import inserts, online
+from bucketwise.buckets.bson.raw import Docs
+from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS
+from bucketwise.config.errors import HaltedError
+from bucketwise.config.tables import Store
 from tests.archivers.builders import CODEC, LATER, raw_documents, samples_overflow, slots
 from tests.archivers.harness import Cycle
 

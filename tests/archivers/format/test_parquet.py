@@ -11,10 +11,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from archivers.format.parquet import read_buckets, write_buckets
-from archivers.format.parts import _edges_of_days, write_parts
-from buckets.fields.times import DAY_MS
-from buckets.packing.pack import Packed, PackedGroup, Rows
+from bucketwise.archivers.format.parquet import read_buckets, write_buckets
+from bucketwise.archivers.format.parts import _edges_of_days, write_parts
+from bucketwise.buckets.fields.times import DAY_MS
+from bucketwise.buckets.packing.pack import Packed, PackedGroup, Rows
 
 
 def group(n: int) -> PackedGroup:

@@ -17,15 +17,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pymongo.database import Database
 
-from archivers.format.manifest import DamagedError
-from archivers.format.names import commit_of_file, parse_commit
-from archivers.stores import open_store
-from archivers.stores.base import Corrupt, StoreError
-from config.checks.names import policy_fault
-from config.errors import HaltedError
-from config.loading.load import load
-from config.problems import ConfigError
-from config.tables import Store
+from bucketwise.archivers.format.manifest import DamagedError
+from bucketwise.archivers.format.names import commit_of_file, parse_commit
+from bucketwise.archivers.stores import open_store
+from bucketwise.archivers.stores.base import Corrupt, StoreError
+from bucketwise.config.checks.names import policy_fault
+from bucketwise.config.errors import HaltedError
+from bucketwise.config.loading.load import load
+from bucketwise.config.problems import ConfigError
+from bucketwise.config.tables import Store
 from tests.archivers.builders import DAY0, LATER, Case, raw_documents, reading, slots
 from tests.archivers.harness import Cycle
 from tests.config.bad_configs import changed

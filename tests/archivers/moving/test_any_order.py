@@ -22,9 +22,9 @@ from hypothesis.stateful import (
 )
 from pymongo.database import Database
 
-from archivers.restoring.target import Mode, VersionHandling
-from config.errors import BucketwiseError
-from config.tables import Store
+from bucketwise.archivers.restoring.target import Mode, VersionHandling
+from bucketwise.config.errors import BucketwiseError
+from bucketwise.config.tables import Store
 from tests.archivers.builders import DAY0, MINUTE, Case, samples, slots
 from tests.archivers.faults import Crash, DyingStore, Steps, die_in_transactions
 from tests.archivers.harness import Cycle, nothing
@@ -118,8 +118,8 @@ class Story(RuleBasedStateMachine):
         self.born = 0
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr("os.fsync", nothing)
-        self.patch.setattr("archivers.writes.delete.MAX_BUCKETS", 2)
-        self.patch.setattr("archivers.restoring.settle.MAX_WAITING", 2)
+        self.patch.setattr("bucketwise.archivers.writes.delete.MAX_BUCKETS", 2)
+        self.patch.setattr("bucketwise.archivers.restoring.settle.MAX_WAITING", 2)
 
     def teardown(self) -> None:
         try:

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymongo.database import Database
 
-from archivers.moving import filling
-from archivers.proof.audit import audit
-from buckets.fields.times import as_ms
-from config.policies import Policy
-from config.tables import Store
+from bucketwise.archivers.moving import filling
+from bucketwise.archivers.proof.audit import audit
+from bucketwise.buckets.fields.times import as_ms
+from bucketwise.config.policies import Policy
+from bucketwise.config.tables import Store
 from tests.archivers.builders import DAY0, Case, encode, offline
 from tests.archivers.harness import EPOCH, Cycle
 
@@ -95,7 +95,7 @@ def test_a_batch_that_is_more_than_a_commit_holds_makes_several(
 ) -> None:
     """What waits takes no memory: it is read once it may go, and cut as ever."""
     case = every(HOUR, DAY, batch=DAY)
-    monkeypatch.setattr("buckets.bson.cursor.MOST_DOCUMENTS", 8)
+    monkeypatch.setattr("bucketwise.buckets.bson.cursor.MOST_DOCUMENTS", 8)
     monkeypatch.setattr(filling, "MAX_BYTES", 8 * len(case.documents[0]))
     cycle = Cycle(database, case, file_store).load()
     assert cycle.run(DAY0 + AFTER + DAY).deleted == 24

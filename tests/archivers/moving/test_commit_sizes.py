@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from archivers.format.manifest import DamagedError, Manifest
-from archivers.moving import filling, sweep
-from archivers.stores.base import StoreError
-from archivers.stores.file import FileStore
-from buckets.bson.raw import Batch
-from buckets.decoding.decode import Decoded, decode
-from config.policies import Policy
-from config.tables import Store
+from bucketwise.archivers.format.manifest import DamagedError, Manifest
+from bucketwise.archivers.moving import filling, sweep
+from bucketwise.archivers.stores.base import StoreError
+from bucketwise.archivers.stores.file import FileStore
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.decoding.decode import Decoded, decode
+from bucketwise.config.policies import Policy
+from bucketwise.config.tables import Store
 from tests.archivers.builders import DAY0, LATER, Case, encode, offline
 from tests.archivers.harness import Cycle
 
@@ -108,10 +108,10 @@ def test_large_readings_are_decoded_once(
         decoded.append(len(batch))
         return decode(batch, policy)
 
-    monkeypatch.setattr("buckets.bson.cursor.MOST_DOCUMENTS", 8)
+    monkeypatch.setattr("bucketwise.buckets.bson.cursor.MOST_DOCUMENTS", 8)
     monkeypatch.setattr(filling, "MAX_READINGS", 80)
     monkeypatch.setattr(sweep, "SAMPLED", 2)
-    monkeypatch.setattr("buckets.decoding.decode.decode", counting)
+    monkeypatch.setattr("bucketwise.buckets.decoding.decode.decode", counting)
     cycle = Cycle(database, Case("large", policy, documents, []), file_store).load()
     assert cycle.run().deleted == 100
     assert decoded == expected
@@ -139,7 +139,7 @@ def test_buckets_that_stay_make_no_commit_larger(
     ]
     cycle = Cycle(database, Case("staying", on_days(0).policy, documents, []), file_store).load()
     cycle.run(until=DAY0)
-    monkeypatch.setattr("buckets.bson.cursor.MOST_DOCUMENTS", 8)
+    monkeypatch.setattr("bucketwise.buckets.bson.cursor.MOST_DOCUMENTS", 8)
     monkeypatch.setattr(filling, "MAX_READINGS", 80)
     monkeypatch.setattr(sweep, "SAMPLED", 2)
     cycle.run()
@@ -166,7 +166,7 @@ def test_what_is_missing_here_and_there_makes_smaller_commits(
         )
         for i in range(60)
     ]
-    monkeypatch.setattr("buckets.bson.cursor.MOST_DOCUMENTS", 14)
+    monkeypatch.setattr("bucketwise.buckets.bson.cursor.MOST_DOCUMENTS", 14)
     monkeypatch.setattr(filling, "MAX_READINGS", 1170)
     cycle = Cycle(database, Case("gaps", MINUTES, documents, []), file_store).load()
     cycle.run()
@@ -186,7 +186,7 @@ def test_buckets_that_are_like_no_other_make_smaller_commits(
         documents.append(
             encode({"_id": i, "symbol": "MDB", "d": minute, "p": {str(at): 1.5 for at in slots}})
         )
-    monkeypatch.setattr("buckets.bson.cursor.MOST_DOCUMENTS", 1)
+    monkeypatch.setattr("bucketwise.buckets.bson.cursor.MOST_DOCUMENTS", 1)
     monkeypatch.setattr(filling, "MAX_READINGS", 4800)
     cycle = Cycle(database, Case("alone", MINUTES, documents, []), file_store).load()
     cycle.run()

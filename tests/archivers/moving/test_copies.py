@@ -15,14 +15,14 @@ import pytest
 from bson.raw_bson import RawBSONDocument
 from pymongo.database import Database
 
-from archivers.format.manifest import Manifest
-from archivers.stores import open_store
-from archivers.tasks import Connections, LocalExecutor
-from buckets.bson.raw import Batch
-from buckets.source import Source
-from config.errors import BucketwiseError, HaltedError, InterruptedRun
-from config.tables import USUAL_MEMORY, Store
-from rollups.tasks import run_now
+from bucketwise.archivers.format.manifest import Manifest
+from bucketwise.archivers.stores import open_store
+from bucketwise.archivers.tasks import Connections, LocalExecutor
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.source import Source
+from bucketwise.config.errors import BucketwiseError, HaltedError, InterruptedRun
+from bucketwise.config.tables import USUAL_MEMORY, Store
+from bucketwise.rollups.tasks import run_now
 from tests.archivers.builders import Case, deletable, samples, samples_overflow, slots
 from tests.archivers.harness import Cycle, expected_rows
 
@@ -193,8 +193,8 @@ def test_a_task_that_comes_late_writes_nothing(database: Database[Document], fil
 def test_more_memory_makes_larger_commits(
     database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch, bound: str, usual: int
 ) -> None:
-    monkeypatch.setattr("buckets.bson.cursor.MOST_DOCUMENTS", 2)
-    monkeypatch.setattr(f"archivers.moving.filling.{bound}", usual)
+    monkeypatch.setattr("bucketwise.buckets.bson.cursor.MOST_DOCUMENTS", 2)
+    monkeypatch.setattr(f"bucketwise.archivers.moving.filling.{bound}", usual)
     found = []
     for share in (0.5, 1, 100):
         cycle = Cycle(database, slots("second"), file_store).load()

@@ -16,12 +16,12 @@ import bson
 import pytest
 from pymongo.database import Database
 
-from archivers.format.keys import Keys
-from archivers.moving import filling
-from archivers.writes import delete
-from archivers.writes.online import archived_source
-from buckets.fields.times import FIRST_MS, LAST_MS
-from config.tables import Store
+from bucketwise.archivers.format.keys import Keys
+from bucketwise.archivers.moving import filling
+from bucketwise.archivers.writes import delete
+from bucketwise.archivers.writes.online import archived_source
+from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS
+from bucketwise.config.tables import Store
 from tests.archivers.builders import (
     CODEC,
     RAW,

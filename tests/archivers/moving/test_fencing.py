@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from archivers.writes import delete
-from config.errors import BucketwiseError, LeaseLostError
-from config.tables import Store
+from bucketwise.archivers.writes import delete
+from bucketwise.config.errors import BucketwiseError, LeaseLostError
+from bucketwise.config.tables import Store
 from tests.archivers.builders import slots
 from tests.archivers.faults import Crash, DyingStore, Steps, deaths, die_in_transactions
 from tests.archivers.harness import Cycle

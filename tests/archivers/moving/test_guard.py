@@ -11,12 +11,12 @@ import bson
 import pytest
 from pymongo.database import Database
 
-from archivers.reading.archived import archived_reader
-from archivers.tasks import Connections
-from archivers.writes import delete
-from buckets.fields.times import FIRST_MS, LAST_MS
-from config.errors import BucketwiseError, HaltedError, LeaseLostError
-from config.tables import Store
+from bucketwise.archivers.reading.archived import archived_reader
+from bucketwise.archivers.tasks import Connections
+from bucketwise.archivers.writes import delete
+from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS
+from bucketwise.config.errors import BucketwiseError, HaltedError, LeaseLostError
+from bucketwise.config.tables import Store
 from tests.archivers.builders import (
     CODEC,
     DAY0,

@@ -27,10 +27,10 @@ from pymongo import MongoClient
 from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
-from archivers.moving import filling, sweep
-from archivers.writes import delete
-from buckets.decoding.decode import BucketSet
-from config.tables import Store
+from bucketwise.archivers.moving import filling, sweep
+from bucketwise.archivers.writes import delete
+from bucketwise.buckets.decoding.decode import BucketSet
+from bucketwise.config.tables import Store
 from tests.archivers.builders import (
     DAY0,
     LATER,

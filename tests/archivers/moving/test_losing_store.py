@@ -11,9 +11,9 @@ from urllib.parse import unquote
 import pytest
 from pymongo.database import Database
 
-from archivers.format.manifest import DamagedError
-from archivers.stores.file import FileStore
-from config.tables import Store
+from bucketwise.archivers.format.manifest import DamagedError
+from bucketwise.archivers.stores.file import FileStore
+from bucketwise.config.tables import Store
 from tests.archivers.builders import DAY0, LATER, slots
 from tests.archivers.harness import Cycle
 

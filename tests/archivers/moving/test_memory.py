@@ -8,18 +8,18 @@ from weakref import ref
 import pytest
 from pymongo.database import Database
 
-from archivers.format import archive as reading
-from archivers.format import writing
-from archivers.proof.audit import audit
-from archivers.tasks import Connections, LocalExecutor
-from archivers.upkeep import roll_up_all
-from buckets.bson.raw import Batch
-from buckets.decoding.decode import BucketSet
-from buckets.packing.pack import Packed, PackedGroup, pack
-from buckets.packing.unpack import Readings, unpacks_to
-from config.tables import Store
-from rollups.rolling import slices
-from rollups.rolling.slices import CellStates
+from bucketwise.archivers.format import archive as reading
+from bucketwise.archivers.format import writing
+from bucketwise.archivers.proof.audit import audit
+from bucketwise.archivers.tasks import Connections, LocalExecutor
+from bucketwise.archivers.upkeep import roll_up_all
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.decoding.decode import BucketSet
+from bucketwise.buckets.packing.pack import Packed, PackedGroup, pack
+from bucketwise.buckets.packing.unpack import Readings, unpacks_to
+from bucketwise.config.tables import Store
+from bucketwise.rollups.rolling import slices
+from bucketwise.rollups.rolling.slices import CellStates
 from tests.archivers.builders import DAY0, HOUR, Case, encode, slots
 from tests.archivers.harness import Cycle
 from tests.jobs.counting import ticks_policy

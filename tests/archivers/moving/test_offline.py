@@ -21,14 +21,14 @@ import pyarrow.parquet as pq
 import pytest
 from pymongo.database import Database
 
-from archivers.moving.filling import Filling
-from buckets.bson.raw import Batch
-from buckets.decoding.decode import BucketSet
-from buckets.fields.times import DAY_MS
-from buckets.packing.pack import Packed, pack
-from buckets.source import Source
-from config.errors import BucketwiseError, HaltedError
-from config.tables import Store
+from bucketwise.archivers.moving.filling import Filling
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.decoding.decode import BucketSet
+from bucketwise.buckets.fields.times import DAY_MS
+from bucketwise.buckets.packing.pack import Packed, pack
+from bucketwise.buckets.source import Source
+from bucketwise.config.errors import BucketwiseError, HaltedError
+from bucketwise.config.tables import Store
 from tests.archivers.builders import (
     DAY0,
     LATER,
@@ -217,7 +217,7 @@ def test_a_copy_that_gives_another_bit_halts_the_run(
         packed.groups[at] = replace(packed.groups[at], skeleton=changed)
         return packed
 
-    monkeypatch.setattr("archivers.format.writing.pack", flipping)
+    monkeypatch.setattr("bucketwise.archivers.format.writing.pack", flipping)
     cycle = Cycle(database, samples_overflow(), file_store).load()
     live = cycle.live(), cycle.live_overflow()
     with pytest.raises(HaltedError, match="does not contain the documents that were exported"):

@@ -10,8 +10,8 @@ import pytest
 from bson.binary import Binary
 from pymongo.database import Database
 
-from archivers.records.deletions import legible
-from config.tables import Store
+from bucketwise.archivers.records.deletions import legible
+from bucketwise.config.tables import Store
 from tests.archivers.builders import (
     CODEC,
     LATER,

@@ -22,9 +22,9 @@ from hypothesis.stateful import (
 )
 from pymongo.database import Database
 
-from archivers.records import pins
-from config.errors import BucketwiseError
-from config.tables import Store
+from bucketwise.archivers.records import pins
+from bucketwise.config.errors import BucketwiseError
+from bucketwise.config.tables import Store
 from tests.archivers.builders import CODEC, DAY0, Case, encode, slots
 from tests.archivers.faults import Crash, DyingStore, Steps, die_in_transactions
 from tests.archivers.harness import nothing
@@ -57,7 +57,7 @@ class Archive(RuleBasedStateMachine):
         self.written: list[tuple[int, bytes]] = []
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr("os.fsync", nothing)
-        self.patch.setattr("archivers.writes.delete.MAX_BUCKETS", 2)
+        self.patch.setattr("bucketwise.archivers.writes.delete.MAX_BUCKETS", 2)
 
     def teardown(self) -> None:
         self.patch.undo()

@@ -9,10 +9,10 @@ import bson
 import pytest
 from pymongo.database import Database
 
-from buckets.fields.times import TimeRange
-from config.tables import Store
-from rollups.holds import COLLECTION as HOLDS
-from rollups.holds import Hold, Holds
+from bucketwise.buckets.fields.times import TimeRange
+from bucketwise.config.tables import Store
+from bucketwise.rollups.holds import COLLECTION as HOLDS
+from bucketwise.rollups.holds import Hold, Holds
 from tests.archivers.builders import CODEC, LATER, reading
 from tests.archivers.harness import Cycle
 

@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymongo.database import Database
 
-from archivers.moving import copied as copied_buckets
-from archivers.moving import filling, sweep
-from archivers.moving import offline as offline_run
-from buckets.bson.raw import Batch, Docs
-from config.tables import Store
+from bucketwise.archivers.moving import copied as copied_buckets
+from bucketwise.archivers.moving import filling, sweep
+from bucketwise.archivers.moving import offline as offline_run
+from bucketwise.buckets.bson.raw import Batch, Docs
+from bucketwise.config.tables import Store
 from tests.archivers.builders import DAY0, LATER, Case, encode, samples
 from tests.archivers.harness import Cycle
 

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymongo.database import Database
 
-from archivers.evidence.coverage import CoverageQuery, Row, coverage
-from archivers.evidence.weighing import Day
-from archivers.stores import open_store
-from buckets.fields.times import as_date
-from config.tables import Store
+from bucketwise.archivers.evidence.coverage import CoverageQuery, Row, coverage
+from bucketwise.archivers.evidence.weighing import Day
+from bucketwise.archivers.stores import open_store
+from bucketwise.buckets.fields.times import as_date
+from bucketwise.config.tables import Store
 from tests.archivers.builders import (
     DAY0,
     LATER,

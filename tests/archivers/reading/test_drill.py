@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymongo.database import Database
 
-from archivers.evidence.coverage import CoverageQuery, coverage
-from archivers.evidence.drill import sample
-from archivers.kinds import archive_of
-from archivers.records.days import CommitDays
-from archivers.restoring.put import existing_in
-from config.errors import HaltedError
-from config.tables import Store
+from bucketwise.archivers.evidence.coverage import CoverageQuery, coverage
+from bucketwise.archivers.evidence.drill import sample
+from bucketwise.archivers.kinds import archive_of
+from bucketwise.archivers.records.days import CommitDays
+from bucketwise.archivers.restoring.put import existing_in
+from bucketwise.config.errors import HaltedError
+from bucketwise.config.tables import Store
 from tests.archivers.builders import CODEC, LATER, Case, deletable, slots, timeseries
 from tests.archivers.harness import Cycle
 
@@ -71,7 +71,7 @@ def test_what_comes_back_otherwise_is_told(
     """A server that gives other bytes than it was given: nothing real does."""
     cycle = one(database, file_store)
     monkeypatch.setattr(
-        "archivers.evidence.drill.existing_in", lambda *them: [b"other", *existing_in(*them)[1:]]
+        "bucketwise.archivers.evidence.drill.existing_in", lambda *them: [b"other", *existing_in(*them)[1:]]
     )
     found = archive_of(cycle.context(NOW)).drill(1000, 0)
     assert sum(it.equal for it in found) < sum(it.buckets for it in found)

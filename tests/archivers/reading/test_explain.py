@@ -11,10 +11,10 @@ from bson.codec_options import CodecOptions
 from bson.objectid import ObjectId
 from pymongo.database import Database
 
-from archivers.evidence import copies
-from archivers.evidence.explain import ExplainedBucket, ExplainQuery, ExplainResult, explain
-from buckets.fields.times import DAY_MS, as_ms
-from config.tables import Store
+from bucketwise.archivers.evidence import copies
+from bucketwise.archivers.evidence.explain import ExplainedBucket, ExplainQuery, ExplainResult, explain
+from bucketwise.buckets.fields.times import DAY_MS, as_ms
+from bucketwise.config.tables import Store
 from tests.archivers.builders import CODEC, DAY0, Case, deletable, encode, reading, samples, timeseries
 from tests.archivers.harness import Cycle, in_turn
 

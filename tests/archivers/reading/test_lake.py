@@ -19,13 +19,13 @@ from pyiceberg.table import StaticTable, Table
 from pyiceberg.transforms import DayTransform
 from pymongo.database import Database
 
-from archivers.lake import rest
-from archivers.lake.catalog import LakeTable
-from archivers.lake.differences import differences
-from archivers.lake.report import LakeDifference, LakeError, LakeReport
-from archivers.lake.sync import sync
-from config.policies import Policy
-from config.tables import Lake, Store
+from bucketwise.archivers.lake import rest
+from bucketwise.archivers.lake.catalog import LakeTable
+from bucketwise.archivers.lake.differences import differences
+from bucketwise.archivers.lake.report import LakeDifference, LakeError, LakeReport
+from bucketwise.archivers.lake.sync import sync
+from bucketwise.config.policies import Policy
+from bucketwise.config.tables import Lake, Store
 from tests.archivers.builders import (
     CODEC,
     DAY0,

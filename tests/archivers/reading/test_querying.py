@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from archivers.querying.engine import Engine
-from archivers.querying.explaining import explain
-from archivers.querying.served import ScanLog, ServedTable
-from archivers.querying.tables import Misfit
-from archivers.querying.views import read_context
-from archivers.tasks import Connections
-from config.policies import Policy
-from config.tables import Store
+from bucketwise.archivers.querying.engine import Engine
+from bucketwise.archivers.querying.explaining import explain
+from bucketwise.archivers.querying.served import ScanLog, ServedTable
+from bucketwise.archivers.querying.tables import Misfit
+from bucketwise.archivers.querying.views import read_context
+from bucketwise.archivers.tasks import Connections
+from bucketwise.config.policies import Policy
+from bucketwise.config.tables import Store
 from tests.archivers import builders
 from tests.archivers.builders import DAY0, Case, encode, offline
 from tests.archivers.harness import Cycle

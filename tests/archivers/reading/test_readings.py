@@ -33,13 +33,13 @@ from pymongo.monitoring import (
     CommandSucceededEvent,
 )
 
-from archivers.reading.formats import Format, write
-from archivers.reading.readings import Readings
-from archivers.records.registry import Registry
-from buckets.packing.pack import Rows
-from config.errors import HaltedError, InterruptedRun, UsageError
-from config.policies import Policy
-from config.tables import Store
+from bucketwise.archivers.reading.formats import Format, write
+from bucketwise.archivers.reading.readings import Readings
+from bucketwise.archivers.records.registry import Registry
+from bucketwise.buckets.packing.pack import Rows
+from bucketwise.config.errors import HaltedError, InterruptedRun, UsageError
+from bucketwise.config.policies import Policy
+from bucketwise.config.tables import Store
 from tests.archivers import builders
 from tests.archivers.builders import DAY0, MINUTE, Case, encode, offline
 from tests.archivers.harness import EPOCH, MILLISECOND, Cycle, in_turn, plain_row
@@ -582,10 +582,10 @@ def test_no_readings_are_a_header_and_a_table_of_no_rows(
 _COUNT = """
 import pickle, resource, sys
 from pymongo import MongoClient
-from archivers.reading.formats import Format, write
-from archivers.reading.readings import Readings
-from archivers.stores import open_store
-from config.policies import Store
+from bucketwise.archivers.reading.formats import Format, write
+from bucketwise.archivers.reading.readings import Readings
+from bucketwise.archivers.stores import open_store
+from bucketwise.config.policies import Store
 
 uri, name, policy, store = sys.argv[1:]
 readings = Readings(

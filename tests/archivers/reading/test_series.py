@@ -20,17 +20,17 @@ from hypothesis import strategies as st
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from archivers.format import parquet
-from archivers.format.manifest import Manifest
-from archivers.format.rows import RowFilter, read_rows
-from archivers.format.series import HeldSeries
-from archivers.reading.readings import Readings
-from archivers.stores.base import ObjectStore
-from buckets.fields.times import FIRST_MS, LAST_MS
-from buckets.packing.pack import Rows
-from config.errors import UsageError
-from config.policies import Policy
-from config.tables import Store
+from bucketwise.archivers.format import parquet
+from bucketwise.archivers.format.manifest import Manifest
+from bucketwise.archivers.format.rows import RowFilter, read_rows
+from bucketwise.archivers.format.series import HeldSeries
+from bucketwise.archivers.reading.readings import Readings
+from bucketwise.archivers.stores.base import ObjectStore
+from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS
+from bucketwise.buckets.packing.pack import Rows
+from bucketwise.config.errors import UsageError
+from bucketwise.config.policies import Policy
+from bucketwise.config.tables import Store
 from tests.archivers.builders import CODEC, DAY0, HOUR, MINUTE, Case, encode, insert, offline, raw_documents
 from tests.archivers.harness import Cycle, in_turn
 from tests.archivers.reading.test_readings import CASES, STATES, readings, rows_of, ticks, wanted

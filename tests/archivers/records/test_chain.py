@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from archivers.context import ArchiveState
-from archivers.format.keys import Keys
-from archivers.moving import filling
-from archivers.moving.archive import check_archive
-from archivers.proof.audit import audit
-from archivers.report import ArchiveReport
-from config.errors import HaltedError, LeaseLostError
-from config.tables import Store
+from bucketwise.archivers.context import ArchiveState
+from bucketwise.archivers.format.keys import Keys
+from bucketwise.archivers.moving import filling
+from bucketwise.archivers.moving.archive import check_archive
+from bucketwise.archivers.proof.audit import audit
+from bucketwise.archivers.report import ArchiveReport
+from bucketwise.config.errors import HaltedError, LeaseLostError
+from bucketwise.config.tables import Store
 from tests.archivers.builders import CODEC, Case, insert, slots
 from tests.archivers.harness import Cycle
 from tests.jobs.counting import CountingStore

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from archivers.context import ArchiveState
-from archivers.format.checkpoint import CheckpointRecord
-from archivers.format.keys import Keys
-from archivers.format.names import checkpoint_key
-from archivers.records.heads import Heads
-from archivers.recovering import checkpointing
-from archivers.recovering.checkpointing import is_due
-from config.errors import HaltedError
-from config.tables import Store
+from bucketwise.archivers.context import ArchiveState
+from bucketwise.archivers.format.checkpoint import CheckpointRecord
+from bucketwise.archivers.format.keys import Keys
+from bucketwise.archivers.format.names import checkpoint_key
+from bucketwise.archivers.records.heads import Heads
+from bucketwise.archivers.recovering import checkpointing
+from bucketwise.archivers.recovering.checkpointing import is_due
+from bucketwise.config.errors import HaltedError
+from bucketwise.config.tables import Store
 from tests.archivers.builders import Case, slots
 from tests.archivers.harness import Cycle
 from tests.archivers.records.test_chain import (

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from archivers.kinds import archive_of
-from archivers.records.copies import CopyReceipts
-from buckets.fields.times import TimeRange
-from config.errors import HaltedError
-from config.tables import Store
+from bucketwise.archivers.kinds import archive_of
+from bucketwise.archivers.records.copies import CopyReceipts
+from bucketwise.buckets.fields.times import TimeRange
+from bucketwise.config.errors import HaltedError
+from bucketwise.config.tables import Store
 from tests.archivers.builders import LATER, RAW, raw_documents, samples_overflow, timeseries
 from tests.archivers.harness import Cycle
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from config.amounts import at_most
-from config.errors import HaltedError
-from config.tables import Store
+from bucketwise.config.amounts import at_most
+from bucketwise.config.errors import HaltedError
+from bucketwise.config.tables import Store
 from tests.archivers.builders import DAY0, LATER, MINUTE, Case, deletable, insert, timeseries
 from tests.archivers.harness import Cycle, in_turn
 from tests.archivers.reading.test_readings import ticks

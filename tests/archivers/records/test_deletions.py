@@ -13,10 +13,10 @@ import bson
 import pytest
 from pymongo.database import Database
 
-from archivers.format.keys import Keys
-from archivers.writes import delete
-from config.errors import HaltedError
-from config.tables import Store
+from bucketwise.archivers.format.keys import Keys
+from bucketwise.archivers.writes import delete
+from bucketwise.config.errors import HaltedError
+from bucketwise.config.tables import Store
 from tests.archivers.builders import CODEC, LATER, encode, samples_overflow, slots
 from tests.archivers.harness import Cycle, nothing, whole
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from archivers.format.archive import OfflineArchive
-from archivers.reading.readings import Readings
-from archivers.records.registry import Registry
-from buckets.fields.times import as_ms
-from config.tables import Store
+from bucketwise.archivers.format.archive import OfflineArchive
+from bucketwise.archivers.reading.readings import Readings
+from bucketwise.archivers.records.registry import Registry
+from bucketwise.buckets.fields.times import as_ms
+from bucketwise.config.tables import Store
 from tests.archivers.builders import DAY0, Case, reading
 from tests.archivers.harness import Cycle
 from tests.jobs.counting import CountingStore

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from pymongo.database import Database
 
-from archivers.format.manifest import Link
-from archivers.format.names import commit_at, commit_name
-from archivers.records.heads import Heads, heads_update, read_heads
-from archivers.records.receipts import Receipts
-from archivers.records.registry import Registry
+from bucketwise.archivers.format.manifest import Link
+from bucketwise.archivers.format.names import commit_at, commit_name
+from bucketwise.archivers.records.heads import Heads, heads_update, read_heads
+from bucketwise.archivers.records.receipts import Receipts
+from bucketwise.archivers.records.registry import Registry
 
 Document = dict[str, Any]
 

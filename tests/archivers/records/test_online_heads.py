@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from archivers.format.manifest import DamagedError
-from archivers.records.online_heads import HEADS, OnlineHeads
-from config.tables import Store
+from bucketwise.archivers.format.manifest import DamagedError
+from bucketwise.archivers.records.online_heads import HEADS, OnlineHeads
+from bucketwise.config.tables import Store
 from tests.archivers.builders import LATER, samples_overflow
 from tests.archivers.harness import Cycle, nothing
 

@@ -9,11 +9,11 @@ import bson
 import pytest
 from pymongo.database import Database
 
-from archivers.records import pins
-from archivers.writes import delete
-from buckets.fields.times import LAST_MS, as_date
-from config.errors import LeaseLostError
-from config.tables import Store
+from bucketwise.archivers.records import pins
+from bucketwise.archivers.writes import delete
+from bucketwise.buckets.fields.times import LAST_MS, as_date
+from bucketwise.config.errors import LeaseLostError
+from bucketwise.config.tables import Store
 from tests.archivers.builders import (
     CODEC,
     DAY0,

@@ -15,13 +15,13 @@ import bson
 import pytest
 from pymongo.database import Database
 
-from archivers.format.keys import Keys
-from archivers.records import receipt_files
-from archivers.records.deletions import legible
-from archivers.records.receipt_files import ReceiptFile, ReceiptFiles, chained, numbered_for
-from archivers.records.receipts import Receipts
-from archivers.writes import delete
-from config.tables import Store
+from bucketwise.archivers.format.keys import Keys
+from bucketwise.archivers.records import receipt_files
+from bucketwise.archivers.records.deletions import legible
+from bucketwise.archivers.records.receipt_files import ReceiptFile, ReceiptFiles, chained, numbered_for
+from bucketwise.archivers.records.receipts import Receipts
+from bucketwise.archivers.writes import delete
+from bucketwise.config.tables import Store
 from tests.archivers.builders import CODEC, LATER, encode, insert, slots
 from tests.archivers.harness import Cycle, nothing
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archivers.format.names import Commit, day_number
-from archivers.proof.rotation import ALL, rotation_of, sample
-from archivers.verifying.report import Piece
-from buckets.fields.times import DAY_MS
+from bucketwise.archivers.format.names import Commit, day_number
+from bucketwise.archivers.proof.rotation import ALL, rotation_of, sample
+from bucketwise.archivers.verifying.report import Piece
+from bucketwise.buckets.fields.times import DAY_MS
 
 TODAY = datetime(2026, 11, 25, 3, 30, tzinfo=UTC)
 FIRST = datetime(2021, 3, 20, tzinfo=UTC)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from archivers.context import ArchiveState
-from archivers.records.receipts import COLLECTION as RECEIPTS
-from config.tables import Store
+from bucketwise.archivers.context import ArchiveState
+from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
+from bucketwise.config.tables import Store
 from tests.archivers.builders import DAY0, LATER, insert, slots
 from tests.archivers.faults import FEW_STEPS, Crash, DyingStore, Steps, deaths, die_in_transactions
 from tests.archivers.harness import Cycle, Standing, expected_rows

@@ -8,11 +8,11 @@ import bson
 import pytest
 from pymongo.database import Database
 
-from archivers.format.keys import Keys
-from archivers.moving.archive import check_archive
-from archivers.proof.audit import audit
-from config.errors import HaltedError
-from config.tables import Store
+from bucketwise.archivers.format.keys import Keys
+from bucketwise.archivers.moving.archive import check_archive
+from bucketwise.archivers.proof.audit import audit
+from bucketwise.config.errors import HaltedError
+from bucketwise.config.tables import Store
 from tests.archivers.builders import CODEC, Case, insert, slots
 from tests.archivers.harness import Backup, Cycle, whole
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import bson
 import pytest
 
-from config.errors import BucketwiseError, HaltedError
+from bucketwise.config.errors import BucketwiseError, HaltedError
 from tests.archivers.builders import CODEC
 from tests.archivers.faults import Crash, DyingStore, Steps, die_in_transactions
 from tests.archivers.harness import Backup, Cycle

@@ -10,12 +10,12 @@ import bson
 import pytest
 from pymongo.database import Database
 
-from archivers.reading.archived import archived_reader
-from archivers.reading.readings import Readings
-from archivers.recovering.commits import CommitRegistry
-from archivers.tasks import Connections
-from buckets.fields.times import FIRST_MS, LAST_MS
-from config.tables import Store
+from bucketwise.archivers.reading.archived import archived_reader
+from bucketwise.archivers.reading.readings import Readings
+from bucketwise.archivers.recovering.commits import CommitRegistry
+from bucketwise.archivers.tasks import Connections
+from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS
+from bucketwise.config.tables import Store
 from tests.archivers.builders import CODEC, LATER, slots
 from tests.archivers.faults import Crash
 from tests.archivers.harness import Cycle

@@ -14,18 +14,18 @@ import duckdb
 import pytest
 from pymongo.database import Database
 
-from archivers.compacting.compact import CompactOptions
-from archivers.context import ArchiveState
-from archivers.format.archive import OfflineArchive
-from archivers.kinds import archive_of
-from archivers.moving import filling
-from archivers.records.receipts import COLLECTION as RECEIPTS
-from archivers.tasks import LocalExecutor
-from buckets.decoding.decode import BucketSet
-from buckets.fields.times import TimeRange
-from config.errors import HaltedError
-from config.policies import Compact
-from config.tables import USUAL_MEMORY, Store
+from bucketwise.archivers.compacting.compact import CompactOptions
+from bucketwise.archivers.context import ArchiveState
+from bucketwise.archivers.format.archive import OfflineArchive
+from bucketwise.archivers.kinds import archive_of
+from bucketwise.archivers.moving import filling
+from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
+from bucketwise.archivers.tasks import LocalExecutor
+from bucketwise.buckets.decoding.decode import BucketSet
+from bucketwise.buckets.fields.times import TimeRange
+from bucketwise.config.errors import HaltedError
+from bucketwise.config.policies import Compact
+from bucketwise.config.tables import USUAL_MEMORY, Store
 from tests.archivers.builders import (
     CODEC,
     DAY0,

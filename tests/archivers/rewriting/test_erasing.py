@@ -15,14 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pymongo.database import Database
 
-from archivers.moving import filling
-from archivers.records.erasures import Erasures
-from archivers.stores import file
-from buckets.fields.times import TimeRange
-from config.errors import BucketwiseError, LeaseLostError, UsageError
-from config.policies import Archive, Policy
-from config.tables import Store
-from rollups.holds import Hold, Holds
+from bucketwise.archivers.moving import filling
+from bucketwise.archivers.records.erasures import Erasures
+from bucketwise.archivers.stores import file
+from bucketwise.buckets.fields.times import TimeRange
+from bucketwise.config.errors import BucketwiseError, LeaseLostError, UsageError
+from bucketwise.config.policies import Archive, Policy
+from bucketwise.config.tables import Store
+from bucketwise.rollups.holds import Hold, Holds
 from tests.archivers.builders import (
     CODEC,
     DAY0,

@@ -67,7 +67,7 @@ def run(place: Path, verb: str, now: datetime | str, *options: str) -> tuple[int
     """Returns the peak memory of a command in MB, and what it says of the policy."""
     at = now if isinstance(now, str) else f"{now:%Y-%m-%dT%H:%M:%SZ}"
     policy = str(place / "policy.toml")
-    command = [sys.executable, "-m", "jobs", verb, "-c", policy, "--json", "--now", at, *options]
+    command = [sys.executable, "-m", "bucketwise", verb, "-c", policy, "--json", "--now", at, *options]
     done = subprocess.run(
         [sys.executable, "-c", MEASURED, *command], capture_output=True, text=True, check=True
     )

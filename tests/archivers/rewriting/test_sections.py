@@ -14,16 +14,23 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pymongo.database import Database
 
-from archivers.compacting.plan import MAX_BUCKETS, MAX_SECTIONS, CommitInfo, Size, groups, section_limit
-from archivers.erasing.commits import commits_of
-from archivers.erasing.erasure import Erasure
-from archivers.format.names import Commit
-from archivers.kinds import archive_of
-from archivers.moving import filling
-from buckets.fields.times import EVER, as_ms
-from config.errors import HaltedError
-from config.policies import Compact
-from config.tables import USUAL_MEMORY, Store
+from bucketwise.archivers.compacting.plan import (
+    MAX_BUCKETS,
+    MAX_SECTIONS,
+    CommitInfo,
+    Size,
+    groups,
+    section_limit,
+)
+from bucketwise.archivers.erasing.commits import commits_of
+from bucketwise.archivers.erasing.erasure import Erasure
+from bucketwise.archivers.format.names import Commit
+from bucketwise.archivers.kinds import archive_of
+from bucketwise.archivers.moving import filling
+from bucketwise.buckets.fields.times import EVER, as_ms
+from bucketwise.config.errors import HaltedError
+from bucketwise.config.policies import Compact
+from bucketwise.config.tables import USUAL_MEMORY, Store
 from tests.archivers.builders import (
     DAY0,
     LATER,

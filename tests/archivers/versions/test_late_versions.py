@@ -10,9 +10,9 @@ import bson
 import pytest
 from pymongo.database import Database
 
-from archivers.restoring.target import Mode, VersionHandling
-from config.errors import BucketwiseError, UsageError
-from config.tables import Store
+from bucketwise.archivers.restoring.target import Mode, VersionHandling
+from bucketwise.config.errors import BucketwiseError, UsageError
+from bucketwise.config.tables import Store
 from tests.archivers.builders import (
     CODEC,
     DAY0,

@@ -12,10 +12,10 @@ import bson
 import pytest
 from pymongo.database import Database
 
-from archivers.restoring.target import Mode, VersionHandling
-from buckets.fields.times import as_ms
-from config.errors import HaltedError, UsageError
-from config.tables import Store
+from bucketwise.archivers.restoring.target import Mode, VersionHandling
+from bucketwise.buckets.fields.times import as_ms
+from bucketwise.config.errors import HaltedError, UsageError
+from bucketwise.config.tables import Store
 from tests.archivers.builders import (
     CODEC,
     LATER,

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from archivers.restoring.put import existing_in
-from archivers.writes.delete import guarded_delete
-from buckets.bson.cluster import is_sharded, keeps_ids_unique, shard_key
-from buckets.bson.raw import Batch
-from buckets.source import Source
-from config.errors import HaltedError
-from config.policies import Policy
+from bucketwise.archivers.restoring.put import existing_in
+from bucketwise.archivers.writes.delete import guarded_delete
+from bucketwise.buckets.bson.cluster import is_sharded, keeps_ids_unique, shard_key
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.source import Source
+from bucketwise.config.errors import HaltedError
+from bucketwise.config.policies import Policy
 
 Db = Database[dict[str, Any]]
 AT = datetime(2018, 6, 30, tzinfo=UTC)

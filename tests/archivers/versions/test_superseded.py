@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from archivers.restoring.target import Mode, VersionHandling
-from config.tables import Store
+from bucketwise.archivers.restoring.target import Mode, VersionHandling
+from bucketwise.config.tables import Store
 from tests.archivers.builders import LATER, Case, encode, insert, raw_documents, slots
 from tests.archivers.harness import Cycle
 from tests.archivers.moving.test_guard import once, read, slot_rows

@@ -11,17 +11,17 @@ import bson
 import pytest
 from pymongo.database import Database
 
-import archivers.moving.offline
-from archivers.format.manifest import Manifest
-from archivers.recovering.commits import CommitRegistry
-from archivers.restoring.settle import plan_of
-from archivers.restoring.target import Mode, Plan, VersionHandling
-from archivers.versions.history import Fold, History, Version
-from archivers.versions.superseded import Superseded, still_live
-from buckets.bson.raw import Batch, Docs
-from buckets.fields.times import as_ms
-from buckets.source import Source
-from config.tables import Store
+import bucketwise.archivers.moving.offline
+from bucketwise.archivers.format.manifest import Manifest
+from bucketwise.archivers.recovering.commits import CommitRegistry
+from bucketwise.archivers.restoring.settle import plan_of
+from bucketwise.archivers.restoring.target import Mode, Plan, VersionHandling
+from bucketwise.archivers.versions.history import Fold, History, Version
+from bucketwise.archivers.versions.superseded import Superseded, still_live
+from bucketwise.buckets.bson.raw import Batch, Docs
+from bucketwise.buckets.fields.times import as_ms
+from bucketwise.buckets.source import Source
+from bucketwise.config.tables import Store
 from tests.archivers.builders import LATER, Case, encode, insert, raw_documents, slots
 from tests.archivers.faults import Crash
 from tests.archivers.harness import Cycle
@@ -70,7 +70,7 @@ def test_what_is_gone_before_its_copy_can_leave_counts_once(
         return still_live(source, copies)
 
     with monkeypatch.context() as patch:
-        patch.setattr(archivers.moving.offline, "still_live", deletes)
+        patch.setattr(bucketwise.archivers.moving.offline, "still_live", deletes)
         cycle.run(LATER + DAYS)
     run_after(cycle, 4, 8)
     assert slots_of(read(cycle)) == [{"3": 1.0, "5": 2.0}]
@@ -187,7 +187,7 @@ def test_a_restore_reads_each_file_of_versions_a_bounded_number_of_times(
     cycle.run(LATER)
     database["slots"].update_one({"_id": FIRST["_id"]}, {"$unset": {"p.3": ""}})
     run_after(cycle, 1, 4, 8)
-    monkeypatch.setattr("archivers.writes.delete.MAX_BUCKETS", 1)
+    monkeypatch.setattr("bucketwise.archivers.writes.delete.MAX_BUCKETS", 1)
     listed = counted(monkeypatch, "files")
     read_back = counted(monkeypatch, "read")
     report = cycle.restore("all", how=VersionHandling(Mode.all, "older"))
@@ -213,7 +213,7 @@ def test_a_moved_bucket_counts_once_though_its_commit_was_taken_over(
     database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a commit takes over is as old as it was there, and waits no longer. Each day is a commit."""
-    monkeypatch.setattr("archivers.moving.sweep.MAX_SPAN_MS", 1)
+    monkeypatch.setattr("bucketwise.archivers.moving.sweep.MAX_SPAN_MS", 1)
     cycle = cycle_of(database, file_store, grace=3 * DAYS)
     insert(database, "slots", [encode({**hours({1: 1.0}), "_id": "z"})])
     cycle.run(LATER)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from archivers.writes import delete
-from buckets.bson.queries import ids_query
-from buckets.bson.raw import Batch, Docs
-from config.tables import Store
+from bucketwise.archivers.writes import delete
+from bucketwise.buckets.bson.queries import ids_query
+from bucketwise.buckets.bson.raw import Batch, Docs
+from bucketwise.config.tables import Store
 from tests.archivers.builders import DAY0, HOUR, Case, insert, slots
 from tests.archivers.harness import Cycle
 from tests.archivers.moving.test_guard import once

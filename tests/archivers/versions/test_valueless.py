@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archivers.moving.valueless import EmptyDay, ReadingsByDay
-from buckets.columns import Columns, ValueKind
-from buckets.fields.times import DAY_MS
+from bucketwise.archivers.moving.valueless import EmptyDay, ReadingsByDay
+from bucketwise.buckets.columns import Columns, ValueKind
+from bucketwise.buckets.fields.times import DAY_MS
 
 #: Of each reading: its series, its day, and what it holds in two fields.
 Reading = tuple[int, int, ValueKind, ValueKind]

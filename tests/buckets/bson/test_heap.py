@@ -48,7 +48,7 @@ barrier.wait()
 """
 
 
-_KEEP = "from buckets import heap; heap.keep_freed_memory()"
+_KEEP = "from bucketwise.buckets import heap; heap.keep_freed_memory()"
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_threads_share_a_heap_unless_somebody_asked_for_more(
 
 def test_the_program_says_so_before_anything_starts_a_thread(tmp_path: Path) -> None:
     info = tmp_path / "info.xml"
-    _python(_HEAPS, str(info), "import jobs.cli")
+    _python(_HEAPS, str(info), "import bucketwise.jobs.cli")
     assert info.read_text().count("<heap nr=") == 1
 
 
@@ -73,8 +73,8 @@ _OF_WORKER = """
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import Pipe
-from jobs.execution import processes as workers
-from jobs.execution.worker import become_worker
+from bucketwise.jobs.execution import processes as workers
+from bucketwise.jobs.execution.worker import become_worker
 ends = Pipe()
 starts = {"initializer": become_worker, "initargs": ends[:1]}
 with ProcessPoolExecutor(1, mp_context=workers._CONTEXT, **starts) as pool:
@@ -100,14 +100,14 @@ print(-faults() + [faults() for _ in range(20)][-1])
 """
 _PROGRAM = """
 from contextlib import redirect_stdout, suppress
-from jobs import cli
+from bucketwise.jobs import cli
 sys.argv = ["bucketwise", "--help"]
 with suppress(SystemExit), redirect_stdout(sys.stderr):
     cli.main()
 """
 _WORKER = """
 from multiprocessing import Pipe
-from jobs.execution.worker import become_worker
+from bucketwise.jobs.execution.worker import become_worker
 ends = Pipe()
 become_worker(ends[0])
 """
@@ -119,7 +119,7 @@ def _faults(how: str, **environment: str) -> int:
 
 @pytest.mark.parametrize("how", [_KEEP, _PROGRAM, _WORKER])
 def test_memory_that_is_asked_for_again_is_kept(how: str) -> None:
-    assert 10 * _faults(how) < _faults("import buckets")
+    assert 10 * _faults(how) < _faults("import bucketwise.buckets")
 
 
 @pytest.mark.parametrize("asked", ["MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"])
@@ -131,7 +131,7 @@ def test_who_wants_it_back_gets_it_back(asked: str) -> None:
 
 _FREED = """
 import numpy as np
-from buckets import heap
+from bucketwise.buckets import heap
 heap.keep_freed_memory()
 def held():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmRSS"))

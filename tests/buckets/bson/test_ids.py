@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from pymongo.database import Database
 from pymongo.errors import BulkWriteError
 
-from buckets.bson.raw import Batch, Docs
-from buckets.decoding.decode import decode
-from buckets.fields.ids import sort_key, sort_keys
-from buckets.layouts.groups import group_by_layout
-from config.policies import Policy
+from bucketwise.buckets.bson.raw import Batch, Docs
+from bucketwise.buckets.decoding.decode import decode
+from bucketwise.buckets.fields.ids import sort_key, sort_keys
+from bucketwise.buckets.layouts.groups import group_by_layout
+from bucketwise.config.policies import Policy
 from tests.buckets import handmade as bson_of
 from tests.buckets.handmade import Value
 from tests.buckets.oracle import OPTIONS

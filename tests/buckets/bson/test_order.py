@@ -7,8 +7,8 @@ import pytest
 from hypothesis import event, example, given
 from hypothesis import strategies as st
 
-from buckets.columns import Columns
-from buckets.decoding.order import Order
+from bucketwise.buckets.columns import Columns
+from bucketwise.buckets.decoding.order import Order
 
 times = st.integers(-30, 30)
 ascending = st.builds(

@@ -13,10 +13,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from buckets.bson import rows
-from buckets.bson.raw import Batch, Docs
-from buckets.bson.rows import Rows
-from buckets.bson.types import OBJECT_ID
+from bucketwise.buckets.bson import rows
+from bucketwise.buckets.bson.raw import Batch, Docs
+from bucketwise.buckets.bson.rows import Rows
+from bucketwise.buckets.bson.types import OBJECT_ID
 from tests.buckets import handmade as bson_of
 from tests.buckets import oracle
 from tests.buckets.batches import batch_of

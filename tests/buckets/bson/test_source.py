@@ -18,12 +18,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pymongo.database import Database
 
-from buckets.bson.raw import Batch, Docs
-from buckets.decoding.decode import decode
-from buckets.fields.times import DAY_MS
-from buckets.lookup import find_by_ids
-from buckets.source import Source
-from config.policies import Overflow, Policy
+from bucketwise.buckets.bson.raw import Batch, Docs
+from bucketwise.buckets.decoding.decode import decode
+from bucketwise.buckets.fields.times import DAY_MS
+from bucketwise.buckets.lookup import find_by_ids
+from bucketwise.buckets.source import Source
+from bucketwise.config.policies import Overflow, Policy
 from tests.buckets import handmade as bson_of
 from tests.buckets import oracle
 from tests.buckets.bad_documents import BAD_DOCUMENTS, READING, SAMPLES, SECONDS

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from buckets.decoding.decode import BucketSet, decode
-from buckets.packing.pack import pack
-from buckets.packing.unpack import Readings, unpack
-from config.policies import Policy
+from bucketwise.buckets.decoding.decode import BucketSet, decode
+from bucketwise.buckets.packing.pack import pack
+from bucketwise.buckets.packing.unpack import Readings, unpack
+from bucketwise.config.policies import Policy
 from tests.buckets import handmade as bson_of
 from tests.buckets import oracle
 from tests.buckets.bad_documents import (

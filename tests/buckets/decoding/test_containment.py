@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buckets.bson.raw import Batch
-from buckets.versions.readings import lacks
-from config.policies import Overflow, Policy
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.versions.readings import lacks
+from bucketwise.config.policies import Overflow, Policy
 from tests.archivers.builders import encode
 from tests.buckets.decoding.test_versions import HOUR, SAMPLES, SLOTS, Document, one, policy, samples
 

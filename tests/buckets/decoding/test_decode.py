@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from buckets.columns import Columns, ValueKind
-from buckets.decoding.decode import decode
-from buckets.models.series import series_key
-from config.policies import Policy
+from bucketwise.buckets.columns import Columns, ValueKind
+from bucketwise.buckets.decoding.decode import decode
+from bucketwise.buckets.models.series import series_key
+from bucketwise.config.policies import Policy
 from tests.buckets import handmade as bson_of
 from tests.buckets import oracle
 from tests.buckets.batches import batch_of

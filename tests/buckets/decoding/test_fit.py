@@ -9,10 +9,10 @@ import bson
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from buckets.columns import ValueKind
-from buckets.sampling.fit import Fit, fit_of
-from buckets.sampling.unused import fields_of
-from config.policies import Policy
+from bucketwise.buckets.columns import ValueKind
+from bucketwise.buckets.sampling.fit import Fit, fit_of
+from bucketwise.buckets.sampling.unused import fields_of
+from bucketwise.config.policies import Policy
 from tests.buckets import oracle
 from tests.buckets.bad_documents import NUMBERS, SAMPLES, SAMPLES_MORE, SECONDS, SLOTS_MORE, TIMESERIES
 from tests.buckets.batches import batch_of

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from buckets.bson.raw import Docs
-from buckets.layouts.groups import group_by_layout
-from buckets.layouts.layout import read_holes, write_holes
+from bucketwise.buckets.bson.raw import Docs
+from bucketwise.buckets.layouts.groups import group_by_layout
+from bucketwise.buckets.layouts.layout import read_holes, write_holes
 from tests.buckets import handmade as bson_of
 
 #: Of each value: how many of its bytes, in front and at the end, say how long it is or what it holds.

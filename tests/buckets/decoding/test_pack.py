@@ -17,12 +17,12 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from buckets.bson.raw import Batch, Docs
-from buckets.decoding.decode import BucketSet
-from buckets.layouts import layout
-from buckets.packing.pack import ByteSource, Packed, PackedGroup, pack
-from buckets.packing.unpack import Readings, unpack, unpacks_to
-from config.policies import Overflow, Policy
+from bucketwise.buckets.bson.raw import Batch, Docs
+from bucketwise.buckets.decoding.decode import BucketSet
+from bucketwise.buckets.layouts import layout
+from bucketwise.buckets.packing.pack import ByteSource, Packed, PackedGroup, pack
+from bucketwise.buckets.packing.unpack import Readings, unpack, unpacks_to
+from bucketwise.config.policies import Overflow, Policy
 from tests.buckets import handmade as bson_of
 from tests.buckets import oracle
 from tests.buckets.batches import batch_of
@@ -426,7 +426,7 @@ def test_plain_numbers_and_times_are_carried_by_the_rows() -> None:
 def test_so_they_are_where_slots_are_missing_here_and_there(
     monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    monkeypatch.setattr("buckets.layouts.layout.SLAB", at_once)
+    monkeypatch.setattr("bucketwise.buckets.layouts.layout.SLAB", at_once)
     found = []
     for i in range(40):
         held = [(str(slot), bson_of.double(i + slot / 8)) for slot in range(60) if (i * slot) % 11 != 3]
@@ -475,7 +475,7 @@ def test_documents_are_rebuilt_once_and_not_at_all_to_be_compared(
 def test_of_buckets_that_follow_one_another_the_first_row_is_kept(
     monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    monkeypatch.setattr("buckets.layouts.layout.SLAB", at_once)
+    monkeypatch.setattr("bucketwise.buckets.layouts.layout.SLAB", at_once)
     found = [minute(2 * i + k, "ba"[k], i) for i in range(5) for k in range(2)]
     (group,) = check_round_trip(SLOTS, found).groups
     assert group.rows.tolist() == [row for i in range(5) for row in (300 + 60 * i, 60 * i)]
@@ -484,7 +484,7 @@ def test_of_buckets_that_follow_one_another_the_first_row_is_kept(
 @pytest.mark.parametrize("at_once", [1 << 21, 1])
 def test_the_same_with_others_in_between(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
     """Documents of two layouts by turns: those of one group don't follow directly."""
-    monkeypatch.setattr("buckets.layouts.layout.SLAB", at_once)
+    monkeypatch.setattr("bucketwise.buckets.layouts.layout.SLAB", at_once)
     found = [minute(i, "a", i, 60 - 10 * (i % 3 == 1)) for i in range(9)]
     groups = check_round_trip(SLOTS, found).groups
     rows = {group.readings: group.rows.tolist() for group in groups}

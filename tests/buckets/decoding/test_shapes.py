@@ -9,8 +9,8 @@ import bson
 import pytest
 from bson.int64 import Int64
 
-from buckets.decoding.decode import decode
-from config.policies import Policy
+from bucketwise.buckets.decoding.decode import decode
+from bucketwise.config.policies import Policy
 from tests.buckets.batches import batch_of
 from tests.buckets.oracle import Bucket
 

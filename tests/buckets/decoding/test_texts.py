@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pymongo.database import Database
 
-from buckets.decoding.decode import decode
-from buckets.source import Source
-from config.policies import Policy
-from rollups.changes.late import live_days
+from bucketwise.buckets.decoding.decode import decode
+from bucketwise.buckets.source import Source
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.changes.late import live_days
 from tests.buckets.bad_documents import READING
 from tests.buckets.strategies import FIRST, LAST
 

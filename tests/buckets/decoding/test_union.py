@@ -18,17 +18,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from buckets.bson.raw import Batch, Docs
-from buckets.decoding import decode as decoding
-from buckets.decoding.decode import BucketSet, Decoded, decode
-from buckets.layouts import groups, merge, union
-from buckets.layouts.cache import ByteLimitedCache
-from buckets.layouts.groups import group_by_layout
-from buckets.layouts.merge import Containers, union_of
-from buckets.models.model import SHAPES, union_rules
-from buckets.models.shape import Breach
-from buckets.packing.pack import Packed, pack
-from config.policies import Policy
+from bucketwise.buckets.bson.raw import Batch, Docs
+from bucketwise.buckets.decoding import decode as decoding
+from bucketwise.buckets.decoding.decode import BucketSet, Decoded, decode
+from bucketwise.buckets.layouts import groups, merge, union
+from bucketwise.buckets.layouts.cache import ByteLimitedCache
+from bucketwise.buckets.layouts.groups import group_by_layout
+from bucketwise.buckets.layouts.merge import Containers, union_of
+from bucketwise.buckets.models.model import SHAPES, union_rules
+from bucketwise.buckets.models.shape import Breach
+from bucketwise.buckets.packing.pack import Packed, pack
+from bucketwise.config.policies import Policy
 from tests.buckets import handmade as bson_of
 from tests.buckets import oracle
 from tests.buckets.bad_documents import BAD_DOCUMENTS, BadDocument, sound_of

@@ -15,10 +15,10 @@ from bson.int64 import Int64
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buckets.bson.raw import Batch, Docs
-from buckets.decoding.decode import decode
-from buckets.versions.merge import Merged, merge
-from config.policies import Overflow, Policy
+from bucketwise.buckets.bson.raw import Batch, Docs
+from bucketwise.buckets.decoding.decode import decode
+from bucketwise.buckets.versions.merge import Merged, merge
+from bucketwise.config.policies import Overflow, Policy
 from tests.archivers.builders import CODEC, encode
 
 Document = dict[str, Any]

@@ -13,10 +13,10 @@ from bson.int64 import Int64
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from buckets.bson.raw import Docs
-from buckets.columns import ValueKind
-from buckets.decoding.decode import decode
-from buckets.inferring.guess import Guess, guess
+from bucketwise.buckets.bson.raw import Docs
+from bucketwise.buckets.columns import ValueKind
+from bucketwise.buckets.decoding.decode import decode
+from bucketwise.buckets.inferring.guess import Guess, guess
 from tests.archivers import builders
 from tests.archivers.builders import Case
 from tests.buckets import handmade as bson_of

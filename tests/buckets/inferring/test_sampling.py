@@ -12,9 +12,9 @@ import pytest
 from pymongo import ASCENDING
 from pymongo.database import Database
 
-from buckets.sampling.sample import sample
-from buckets.source import Source
-from config.policies import Overflow, Policy
+from bucketwise.buckets.sampling.sample import sample
+from bucketwise.buckets.source import Source
+from bucketwise.config.policies import Overflow, Policy
 
 Db = Database[dict[str, Any]]
 START, MINUTE = datetime(2018, 6, 30, tzinfo=UTC), timedelta(minutes=1)

@@ -19,12 +19,12 @@ from bson.int64 import Int64
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buckets.bson.raw import Batch, Docs
-from buckets.models.series import SeriesTable
-from buckets.writing.documents import DocumentWriter, in_order
-from buckets.writing.exact import ExactReadings, Losses, exact_of
-from buckets.writing.targets import MODELS, Target, misfits, model_named, target_of
-from config.policies import Policy
+from bucketwise.buckets.bson.raw import Batch, Docs
+from bucketwise.buckets.models.series import SeriesTable
+from bucketwise.buckets.writing.documents import DocumentWriter, in_order
+from bucketwise.buckets.writing.exact import ExactReadings, Losses, exact_of
+from bucketwise.buckets.writing.targets import MODELS, Target, misfits, model_named, target_of
+from bucketwise.config.policies import Policy
 
 Document = dict[str, Any]
 CODEC: CodecOptions[Document] = CodecOptions(tz_aware=True)

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymongo.database import Database
 
-from buckets.bson.types import first_at
-from buckets.sharding.commands import UnwrittenError, js
-from buckets.sharding.keys import ShardKey, parse_keys, part_of
-from buckets.sharding.queries import spans
-from config.errors import UsageError
+from bucketwise.buckets.bson.types import first_at
+from bucketwise.buckets.sharding.commands import UnwrittenError, js
+from bucketwise.buckets.sharding.keys import ShardKey, parse_keys, part_of
+from bucketwise.buckets.sharding.queries import spans
+from bucketwise.config.errors import UsageError
 
 Document = dict[str, Any]
 COMPARED = {"$gt": "__gt__", "$gte": "__ge__", "$lt": "__lt__", "$lte": "__le__"}

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from bson import Decimal128, Int64
 
-from archivers.format.manifest import Manifest, Part
+from bucketwise.archivers.format.manifest import Manifest, Part
 from tests.docs.pages import ROOT, Block, blocks, code, rows, section
 from tests.jobs.place import MINUTES, POLICIES, START, Place
 

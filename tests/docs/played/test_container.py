@@ -23,8 +23,8 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 from pymongo.database import Database
 
-from archivers.stores import open_store
-from config.loading.load import load
+from bucketwise.archivers.stores import open_store
+from bucketwise.config.loading.load import load
 from tests.conftest import missing
 from tests.jobs.command import started
 

@@ -16,8 +16,8 @@ from typing import Any
 import boto3
 import pytest
 
-from archivers.stores.base import Denied
-from archivers.stores.s3 import S3Store
+from bucketwise.archivers.stores.base import Denied
+from bucketwise.archivers.stores.s3 import S3Store
 from tests.conftest import REGION, S3Server, serve
 from tests.docs.pages import blocks
 from tests.docs.rights import SECURITY

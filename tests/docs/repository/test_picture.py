@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from bucketwise.jobs.demo.demo import PRESENT
+from bucketwise.jobs.demo.invent import invent
 from docs.draw_demo import PICTURE, drawn, svg
-from jobs.demo.demo import PRESENT
-from jobs.demo.invent import invent
 from tests.jobs.command import started
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import bson
 from pyiceberg.table import StaticTable
 
-from archivers.format.names import checkpoint_key
-from archivers.stores import open_store
+from bucketwise.archivers.format.names import checkpoint_key
+from bucketwise.archivers.stores import open_store
 from tests.conftest import ACCESS_KEY, REGION, SECRET_KEY
 from tests.faults.crashes import remodelled
 from tests.faults.scene import NOW, OFFLINE, ONLINE, ROLLUP, SAMPLES, SLOTS, START, Scene

@@ -77,15 +77,15 @@ _PURPOSES = {
 }
 #: Work between the edges: module, attribute, label.
 _FUNCTIONS = (
-    ("jobs.call", "load", "read config"),
-    ("buckets.decoding.decode", "decode", "sort into what goes"),
-    ("archivers.format.writing", "pack", "encode"),
-    ("archivers.format.parquet", "write_part", "make part"),
-    ("archivers.format.parquet", "write_buckets", "make buckets file"),
-    ("archivers.format.archive", "unpack", "rebuild documents"),
-    ("archivers.format.archive", "unpacks_to", "rebuild documents"),
-    ("rollups.summaries.documents", "summary", "make summary"),
-    ("jobs.execute", "emit", "report"),
+    ("bucketwise.jobs.call", "load", "read config"),
+    ("bucketwise.buckets.decoding.decode", "decode", "sort into what goes"),
+    ("bucketwise.archivers.format.writing", "pack", "encode"),
+    ("bucketwise.archivers.format.parquet", "write_part", "make part"),
+    ("bucketwise.archivers.format.parquet", "write_buckets", "make buckets file"),
+    ("bucketwise.archivers.format.archive", "unpack", "rebuild documents"),
+    ("bucketwise.archivers.format.archive", "unpacks_to", "rebuild documents"),
+    ("bucketwise.rollups.summaries.documents", "summary", "make summary"),
+    ("bucketwise.jobs.execute", "emit", "report"),
 )
 
 
@@ -180,7 +180,7 @@ def install(
     tempfile.tempdir = str(Path(folder, "spool"))
     Path(folder, "spool").mkdir(exist_ok=True)
     _make_small()
-    alter({"archivers.moving.copies.MAX_PENDING": ahead})
+    alter({"bucketwise.archivers.moving.copies.MAX_PENDING": ahead})
     _hook_functions(points)
     _hook_mongo(points)
     _hook_s3(points)
@@ -188,9 +188,9 @@ def install(
     if renews:
         _renew_at_once()
     if registers:
-        alter({"archivers.lake.catalog.SNAPSHOTS": 2})
+        alter({"bucketwise.archivers.lake.catalog.SNAPSHOTS": 2})
     if abandons:
-        alter({"jobs.steps.working.ABANDONED": timedelta(days=-1)})
+        alter({"bucketwise.jobs.steps.working.ABANDONED": timedelta(days=-1)})
 
 
 def _change(uri: str, database: str, document: bytes) -> None:
@@ -206,30 +206,32 @@ def _make_small() -> None:
     """Few readings make several commits and batches of deletes; few events several replies of the stream."""
     alter(
         {
-            "archivers.moving.filling.MAX_READINGS": 1,
-            "archivers.moving.filling.Filling.cut": lambda _self, batch: [batch],  # a commit of each reply
-            "rollups.rolling.rollup.MANY_WRITTEN": 1,
-            "archivers.writes.delete.MAX_BUCKETS": 5,
-            "archivers.moving.online.MAX_BUCKETS": 5,
-            "archivers.expiring.lifting.AT_ONCE": 1,
-            "buckets.writing.targets.AT_ONCE": 40,
-            "rollups.changes.drain.REPLY": 1,
-            "rollups.changes.drain.MANY_DROPPED": 3,
-            "rollups.changes.drain.READ_AHEAD": 2,
+            "bucketwise.archivers.moving.filling.MAX_READINGS": 1,
+            "bucketwise.archivers.moving.filling.Filling.cut": lambda _self, batch: [
+                batch
+            ],  # a commit of each reply
+            "bucketwise.rollups.rolling.rollup.MANY_WRITTEN": 1,
+            "bucketwise.archivers.writes.delete.MAX_BUCKETS": 5,
+            "bucketwise.archivers.moving.online.MAX_BUCKETS": 5,
+            "bucketwise.archivers.expiring.lifting.AT_ONCE": 1,
+            "bucketwise.buckets.writing.targets.AT_ONCE": 40,
+            "bucketwise.rollups.changes.drain.REPLY": 1,
+            "bucketwise.rollups.changes.drain.MANY_DROPPED": 3,
+            "bucketwise.rollups.changes.drain.READ_AHEAD": 2,
             "botocore.endpoint.time": SimpleNamespace(sleep=lambda _seconds: None),  # between tries
         }
     )
 
 
 def _renew_at_once() -> None:
-    lease = import_module("jobs.running.lease").Lease
+    lease = import_module("bucketwise.jobs.running.lease").Lease
     keep = lease._keep
 
     def renew_and_keep(self: Any) -> None:
         self._renew_once()
         keep(self)
 
-    alter({"jobs.running.lease.Lease._keep": renew_and_keep})
+    alter({"bucketwise.jobs.running.lease.Lease._keep": renew_and_keep})
 
 
 def _hook_functions(points: Points) -> None:
@@ -435,7 +437,7 @@ def _hook_files(points: Points, root: Path) -> None:
     for name, what in _FILE_OPERATIONS.items():
         setattr(os, name, _hooked_file(points, root, getattr(os, name), what))
     setattr(os, "fsync", lambda _handle: None)  # noqa: B010  # the machine goes on
-    store = import_module("archivers.stores.file").FileStore
+    store = import_module("bucketwise.archivers.stores.file").FileStore
     listed = store.list
     # At once, as it does itself.
     store.list = lambda self, prefix="", after="": list(listed(self, prefix, after))

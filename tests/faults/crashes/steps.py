@@ -30,7 +30,10 @@ class Step(NamedTuple):
 
 
 _READS = {"find", "count", "aggregate", "getMore", "read", "list", "look", "listCollections", "listIndexes"}
-_BINDING, _MARKERS = "archivers.binding.binding:Binding.", "archivers.binding.markers:Markers."
+_BINDING, _MARKERS = (
+    "bucketwise.archivers.binding.binding:Binding.",
+    "bucketwise.archivers.binding.markers:Markers.",
+)
 _ALL = ("roll-up", "offline", "online")
 _ROLL_UP = ("roll-up", "first run")
 _RECOVERS = ("offline", "amended", "first run")
@@ -41,7 +44,7 @@ _DELETES = ("offline", "amended", "grace", "online", "online changed")
 _OVERFLOW = ("offline s3", "online", "online changed")
 _ONLINE = ("online", "online changed")
 _ENDS_ONLINE = ("tombstones online", "expired archive online")
-_HEADS = "archivers.records.online_heads:OnlineHeads."
+_HEADS = "bucketwise.archivers.records.online_heads:OnlineHeads."
 _LATE = ("late", "late and grace")
 _IDLE = ("nothing to do",)
 _AMENDS = ("amended", "amended s3")
@@ -49,15 +52,18 @@ _MERGES, _DROPS = ("compacted", "compacted s3"), ("compacted and dropped", "comp
 _COMPACTS = (*_MERGES, "nothing to do")
 
 _REMODELS, _RESUMES = ("remodelled", "remodelled natively"), ("remodelled further",)
-_MARK, _REMODEL = "jobs.remodelling.bookmark:RemodelRecord.", "jobs.remodelling.remodel:Remodel."
-_LOOKS = "jobs.init.inspector:Inspector."
+_MARK, _REMODEL = (
+    "bucketwise.jobs.remodelling.bookmark:RemodelRecord.",
+    "bucketwise.jobs.remodelling.remodel:Remodel.",
+)
+_LOOKS = "bucketwise.jobs.init.inspector:Inspector."
 _HOLD, _HELD = ("hold",), ("held",)
 _BURIES, _LIFTS = ("tombstones", "tombstones online"), ("undelete", "undelete online")
 _BURIES_SUMMARIES = ("tombstones of summaries",)
 _ENDS = ("expired archive", "expired archive s3", "expired archive online")
 _EXPIRE_OFF, _EXPIRE_ON = (
-    "archivers.expiring.offline:OfflineExpiry.",
-    "archivers.expiring.online:OnlineExpiry.",
+    "bucketwise.archivers.expiring.offline:OfflineExpiry.",
+    "bucketwise.archivers.expiring.online:OnlineExpiry.",
 )
 _PAUSE, _RESUME = ("pause",), ("resume",)
 _ERASES_FILES, _ERASES_S3 = ("erased", "erased and live"), ("erased s3",)
@@ -65,41 +71,56 @@ _ERASES = (*_ERASES_FILES, *_ERASES_S3, "erased online")
 _REWRITES = (*_ERASES_FILES, *_ERASES_S3)
 _TABLES, _TABLE, _SYNC = (
     ("registered", "registered s3"),
-    "archivers.lake.catalog:LakeTable.",
-    "archivers.lake.sync:",
+    "bucketwise.archivers.lake.catalog:LakeTable.",
+    "bucketwise.archivers.lake.sync:",
 )
-_ERASING, _ERASER = "archivers.erasing.", "archivers.erasing.collections:CollectionEraser."
-_ERASURES = "archivers.records.erasures:Erasures."
+_ERASING, _ERASER = (
+    "bucketwise.archivers.erasing.",
+    "bucketwise.archivers.erasing.collections:CollectionEraser.",
+)
+_ERASURES = "bucketwise.archivers.records.erasures:Erasures."
 _ASK = ("expiry", "offline", "online", *_HOLD, *_HELD, *_DROPS)
 _CHECKS = ("checkpoint", "checkpoint s3")
 _MOVES = ("old receipts", "old receipts s3")
-_HOLD_FILES = "archivers.records.hold_files:HoldFiles."
-_HOLDS, _NOTE = "rollups.holds:Holds.", "archivers.records.holding:note_held"
-_STANDING, _REMAKING = "rollups.standing:", "rollups.rolling.rollup:roll_up"
-_EXPIRY = "rollups.rolling.expiry:expire_summaries"
-_MOVED = "archivers.records.receipt_files:"
-_DAYS = "archivers.records.days:CommitDays."
-_CHECKPOINTING = "archivers.recovering.checkpointing:"
-_LEASE, _LEDGER = "jobs.running.lease:Lease.", "jobs.running.ledger:Ledger."
+_HOLD_FILES = "bucketwise.archivers.records.hold_files:HoldFiles."
+_HOLDS, _NOTE = "bucketwise.rollups.holds:Holds.", "bucketwise.archivers.records.holding:note_held"
+_STANDING, _REMAKING = "bucketwise.rollups.standing:", "bucketwise.rollups.rolling.rollup:roll_up"
+_EXPIRY = "bucketwise.rollups.rolling.expiry:expire_summaries"
+_MOVED = "bucketwise.archivers.records.receipt_files:"
+_DAYS = "bucketwise.archivers.records.days:CommitDays."
+_CHECKPOINTING = "bucketwise.archivers.recovering.checkpointing:"
+_LEASE, _LEDGER = "bucketwise.jobs.running.lease:Lease.", "bucketwise.jobs.running.ledger:Ledger."
 _REGISTRY, _OFFLINE = (
-    "archivers.recovering.commits:CommitRegistry.",
-    "archivers.format.archive:OfflineArchive.",
+    "bucketwise.archivers.recovering.commits:CommitRegistry.",
+    "bucketwise.archivers.format.archive:OfflineArchive.",
 )
-_WRITER = "archivers.format.writing:CommitWriter."
-_TAKE_BACK = "archivers.writes.online:take_back"
-_ONLINE_RUN, _RECEIPTS = "archivers.moving.online:OnlineRun.", "archivers.records.receipts:Receipts."
-_MERGING, _KEPT = "archivers.versions.merging:Merging.", "archivers.versions.kept:KeptVersions."
-_SUPERSEDED = "archivers.versions.superseded:Superseded."
-_CHAIN, _DELETIONS = "archivers.format.chain:Chain.", "archivers.records.deletions:Deletions."
-_POLICIES = "archivers.records.policies:PolicyRecords."
-_BACKFILL = "rollups.rolling.backfill:Backfill."
-_PROGRESS, _DRAIN = "rollups.progress:", "rollups.changes.drain:"
-_QUARANTINE, _TARGETS = "rollups.rolling.quarantine:Quarantine.", "rollups.summaries.targets:"
-_FILES, _OBJECTS = "archivers.stores.file:", "archivers.stores.s3:S3Store."
+_WRITER = "bucketwise.archivers.format.writing:CommitWriter."
+_TAKE_BACK = "bucketwise.archivers.writes.online:take_back"
+_ONLINE_RUN, _RECEIPTS = (
+    "bucketwise.archivers.moving.online:OnlineRun.",
+    "bucketwise.archivers.records.receipts:Receipts.",
+)
+_MERGING, _KEPT = (
+    "bucketwise.archivers.versions.merging:Merging.",
+    "bucketwise.archivers.versions.kept:KeptVersions.",
+)
+_SUPERSEDED = "bucketwise.archivers.versions.superseded:Superseded."
+_CHAIN, _DELETIONS = (
+    "bucketwise.archivers.format.chain:Chain.",
+    "bucketwise.archivers.records.deletions:Deletions.",
+)
+_POLICIES = "bucketwise.archivers.records.policies:PolicyRecords."
+_BACKFILL = "bucketwise.rollups.rolling.backfill:Backfill."
+_PROGRESS, _DRAIN = "bucketwise.rollups.progress:", "bucketwise.rollups.changes.drain:"
+_QUARANTINE, _TARGETS = (
+    "bucketwise.rollups.rolling.quarantine:Quarantine.",
+    "bucketwise.rollups.summaries.targets:",
+)
+_FILES, _OBJECTS = "bucketwise.archivers.stores.file:", "bucketwise.archivers.stores.s3:S3Store."
 
 STEPS = (
     # Every job
-    Step("config read", "read config", "config.loading.load:load", _ALL),
+    Step("config read", "read config", "bucketwise.config.loading.load:load", _ALL),
     Step("lease taken", "mongo findAndModify bucketwise_lease take", _LEASE + "_take", _ALL),
     Step("lease renewed", "mongo findAndModify bucketwise_lease renew", _LEASE + "_renew_once", _ALL),
     Step("lease asked", "mongo update bucketwise_lease guard in transaction", _LEASE + "guard", _ALL),
@@ -131,7 +152,7 @@ STEPS = (
     Step("old entries looked for", "mongo find bucketwise_runs", _LEDGER + "remove_old", _IDLE),
     Step("old entries removed", "mongo delete bucketwise_runs", _LEDGER + "remove_old", _IDLE),
     Step("lease released", "mongo update bucketwise_lease release", _LEASE + "__exit__", _ALL),
-    Step("report", "report", "jobs.execute:emit", _ALL),
+    Step("report", "report", "bucketwise.jobs.execute:emit", _ALL),
     Step("others looked for", "mongo distinct bucketwise_receipts", _POLICIES + "departed", ("first run",)),
     Step("policy noted", "mongo update bucketwise_progress policy", _POLICIES + "note", ("first run",)),
     # Roll-up
@@ -139,15 +160,30 @@ STEPS = (
     Step(
         "collections told apart",
         "mongo listCollections stream",
-        "rollups.changes.stream:collections_of",
+        "bucketwise.rollups.changes.stream:collections_of",
         _ROLL_UP,
     ),
     Step("stream opened", "mongo aggregate stream", _DRAIN + "open_stream", ("roll-up", "offline", "grace")),
     Step("mark left", "mongo update bucketwise_progress mark", _PROGRESS + "leave_mark", _ALL),
     Step("stream read", "mongo getMore stream", _DRAIN + "Drain._events", _ALL),
-    Step("source read", "mongo find it", "buckets.source:Source.batches", ("roll-up", "offline", "restore")),
-    Step("overflow read", "mongo find it_more", "buckets.source:Source.by_ids", ("online", "offline s3")),
-    Step("TTL of the source", "mongo listIndexes it", "rollups.ttl:deletes_before_archive", ("roll-up",)),
+    Step(
+        "source read",
+        "mongo find it",
+        "bucketwise.buckets.source:Source.batches",
+        ("roll-up", "offline", "restore"),
+    ),
+    Step(
+        "overflow read",
+        "mongo find it_more",
+        "bucketwise.buckets.source:Source.by_ids",
+        ("online", "offline s3"),
+    ),
+    Step(
+        "TTL of the source",
+        "mongo listIndexes it",
+        "bucketwise.rollups.ttl:deletes_before_archive",
+        ("roll-up",),
+    ),
     Step("quarantine read", "mongo find bucketwise_quarantine", _QUARANTINE + "recheck", _ROLL_UP),
     Step("quarantine written", "mongo update bucketwise_quarantine", _QUARANTINE + "add", ("roll-up",)),
     Step(
@@ -156,7 +192,7 @@ STEPS = (
         _QUARANTINE + "remove_healed",
         ("roll-up",),
     ),
-    Step("summary made", "make summary", "rollups.summaries.documents:summary", _ROLL_UP),
+    Step("summary made", "make summary", "bucketwise.rollups.summaries.documents:summary", _ROLL_UP),
     Step("hourly summaries read", "mongo find it_hourly", _TARGETS + "SummaryDiff.compare", _ROLL_UP),
     Step("daily summaries read", "mongo find it_daily", _TARGETS + "SummaryDiff.compare", _ROLL_UP),
     Step("hourly indexes looked at", "mongo listIndexes it_hourly", _TARGETS + "SummaryDiff.apply", _ROLL_UP),
@@ -185,13 +221,13 @@ STEPS = (
     Step(
         "tombstones of summaries looked at",
         "mongo find bucketwise_progress in transaction",
-        "rollups.standing:load_standing",
+        "bucketwise.rollups.standing:load_standing",
         ("expiry", *_BURIES_SUMMARIES),
     ),
     Step(
         "tombstones of summaries placed",
         "mongo update bucketwise_progress summaries in transaction",
-        "rollups.standing:store_tombstones",
+        "bucketwise.rollups.standing:store_tombstones",
         _BURIES_SUMMARIES,
     ),
     Step("these committed", "mongo commit tombstones of summaries", _EXPIRY, _BURIES_SUMMARIES),
@@ -231,7 +267,12 @@ STEPS = (
     Step("its indexes looked at", "mongo listIndexes kept", _LOOKS + "look", _REMODELS),
     Step("other collections sampled", "mongo aggregate it", _LOOKS + "sample", _REMODELS),
     Step("more of their samples", "mongo getMore it", _LOOKS + "sample", _REMODELS),
-    Step("readings to rewrite read", "mongo find kept", "buckets.writing.stretches:readings_in", _REMODELS),
+    Step(
+        "readings to rewrite read",
+        "mongo find kept",
+        "bucketwise.buckets.writing.stretches:readings_in",
+        _REMODELS,
+    ),
     Step("target looked for", "mongo listCollections stream", _MARK + "check", _REMODELS),
     Step("task written down", "mongo update bucketwise_remodel begun", _MARK + "begin", _REMODELS),
     Step("target made", "mongo create other", _REMODEL + "write", _REMODELS),
@@ -245,10 +286,25 @@ STEPS = (
     Step("what is written read", "mongo find other", _REMODEL + "differing", (*_REMODELS, *_RESUMES)),
     Step("what is written counted", "mongo aggregate other", _REMODEL + "differing", _REMODELS),
     # A pause begins and ends
-    Step("paused", "mongo findAndModify bucketwise_lease pause", "jobs.running.pausing:pause_step", _PAUSE),
-    Step("resumed", "mongo update bucketwise_lease resume", "jobs.running.pausing:resume_step", _RESUME),
+    Step(
+        "paused",
+        "mongo findAndModify bucketwise_lease pause",
+        "bucketwise.jobs.running.pausing:pause_step",
+        _PAUSE,
+    ),
+    Step(
+        "resumed",
+        "mongo update bucketwise_lease resume",
+        "bucketwise.jobs.running.pausing:resume_step",
+        _RESUME,
+    ),
     # A hold is placed; what a compaction has replaced stays
-    Step("lease made for a hold", "mongo update bucketwise_lease made", "jobs.running.lease:touching", _HOLD),
+    Step(
+        "lease made for a hold",
+        "mongo update bucketwise_lease made",
+        "bucketwise.jobs.running.lease:touching",
+        _HOLD,
+    ),
     Step("files of holds listed", "file list holds", _HOLD_FILES + "standing", (*_HOLD, *_HELD)),
     Step(
         "files of holds listed, S3",
@@ -267,7 +323,9 @@ STEPS = (
         _DELETIONS + "record_event",
         _HOLD,
     ),
-    Step("hold committed", "mongo commit hold", "archivers.records.holding:HoldWriter.place", _HOLD),
+    Step(
+        "hold committed", "mongo commit hold", "bucketwise.archivers.records.holding:HoldWriter.place", _HOLD
+    ),
     Step("commits noted as held", "mongo update bucketwise_receipts held in transaction", _NOTE, _HELD),
     Step("held commits committed", "mongo commit held commits", _NOTE, _HELD),
     Step("no commit is held", "mongo commit question for holds", _NOTE, _DROPS),
@@ -322,13 +380,13 @@ STEPS = (
     Step(
         "tombstones lifted",
         "mongo update bucketwise_receipts lifted in transaction",
-        "archivers.expiring.lifting:undelete",
+        "bucketwise.archivers.expiring.lifting:undelete",
         _LIFTS,
     ),
     Step(
         "lifted ones committed",
         "mongo commit lifted tombstones",
-        "archivers.expiring.lifting:undelete",
+        "bucketwise.archivers.expiring.lifting:undelete",
         _LIFTS,
     ),
     # A series is erased
@@ -352,7 +410,7 @@ STEPS = (
     Step(
         "its quarantine lifted",
         "mongo delete bucketwise_quarantine in transaction",
-        "rollups.rolling.quarantine:Quarantine.drop",
+        "bucketwise.rollups.rolling.quarantine:Quarantine.drop",
         _ERASES,
     ),
     Step(
@@ -374,7 +432,12 @@ STEPS = (
     Step("rewritten part put, S3", "s3 PutObject data", _WRITER + "write", _ERASES_S3),
     Step("rewritten buckets file put", "file put buckets", _WRITER + "write", _ERASES_FILES),
     Step("rewritten buckets file put, S3", "s3 PutObject buckets", _WRITER + "write", _ERASES_S3),
-    Step("rewritten documents rebuilt", "rebuild documents", "buckets.packing.unpack:unpacks_to", _REWRITES),
+    Step(
+        "rewritten documents rebuilt",
+        "rebuild documents",
+        "bucketwise.buckets.packing.unpack:unpacks_to",
+        _REWRITES,
+    ),
     Step("rewritten manifest put", "file place manifests", _CHAIN + "commit", _ERASES_FILES),
     Step("rewritten manifest put, S3", "s3 PutObject manifests", _CHAIN + "commit", _ERASES_S3),
     Step(
@@ -469,13 +532,13 @@ STEPS = (
     Step(
         "replica set known",
         "mongo replSetGetConfig stream",
-        "archivers.binding.deployment:present_deployment",
+        "bucketwise.archivers.binding.deployment:present_deployment",
         ("offline", "online"),
     ),
     Step(
         "manifest announced",
         "mongo update bucketwise_receipts begun",
-        "archivers.records.begun:begin",
+        "bucketwise.archivers.records.begun:begin",
         ("offline",),
     ),
     Step("archive claimed", "mongo commit claim", _BINDING + "claim", ("offline", "amended s3", "online")),
@@ -506,10 +569,12 @@ STEPS = (
     Step("marker read, S3", "s3 GetObject marker", _MARKERS + "check", ("amended s3",)),
     Step("marker looked for, S3", "s3 HeadObject marker", _MARKERS + "taken", ("amended s3",)),
     Step("marker put, S3", "s3 PutObject marker", _MARKERS + "taken", ("amended s3",)),
-    Step("manifests listed", "file list manifests", "archivers.format.names:commits", _FILE),
+    Step("manifests listed", "file list manifests", "bucketwise.archivers.format.names:commits", _FILE),
     Step("parts listed", "file list data", _OFFLINE + "unlisted", ("clean-up",)),
     Step("buckets files listed", "file list buckets", _OFFLINE + "unlisted", ("clean-up",)),
-    Step("manifests listed, S3", "s3 ListObjectsV2 manifests", "archivers.format.names:commits", _S3),
+    Step(
+        "manifests listed, S3", "s3 ListObjectsV2 manifests", "bucketwise.archivers.format.names:commits", _S3
+    ),
     Step("parts listed, S3", "s3 ListObjectsV2 data", _OFFLINE + "unlisted", ("clean-up s3",)),
     Step("buckets files listed, S3", "s3 ListObjectsV2 buckets", _OFFLINE + "unlisted", ("clean-up s3",)),
     Step("leftover part removed", "file remove data", _OFFLINE + "clear", ("clean-up",)),
@@ -518,17 +583,29 @@ STEPS = (
     ),
     Step("leftovers deleted, S3", "s3 DeleteObjects data", _OFFLINE + "clear", ("clean-up s3", "amended s3")),
     # Offline: plan, encode, upload, read back, commit
-    Step("pins read", "mongo find bucketwise_pins", "archivers.records.pins:Pins.of", ("offline", "online")),
+    Step(
+        "pins read",
+        "mongo find bucketwise_pins",
+        "bucketwise.archivers.records.pins:Pins.of",
+        ("offline", "online"),
+    ),
     Step(
         "fit noted",
         "mongo update bucketwise_progress fit",
         _PROGRESS + "note_fit",
         ("first run", "first run online"),
     ),
-    Step("planned", "sort into what goes", "archivers.moving.sweep:Sweep.sort", ("offline", "online")),
-    Step("encoded", "encode", "buckets.packing.pack:pack", _COPIES),
-    Step("part made", "make part", "archivers.format.parquet:write_part", _COPIES),
-    Step("buckets file made", "make buckets file", "archivers.format.parquet:write_buckets", _COPIES),
+    Step(
+        "planned",
+        "sort into what goes",
+        "bucketwise.archivers.moving.sweep:Sweep.sort",
+        ("offline", "online"),
+    ),
+    Step("encoded", "encode", "bucketwise.buckets.packing.pack:pack", _COPIES),
+    Step("part made", "make part", "bucketwise.archivers.format.parquet:write_part", _COPIES),
+    Step(
+        "buckets file made", "make buckets file", "bucketwise.archivers.format.parquet:write_buckets", _COPIES
+    ),
     Step("part's folder made", "file make folder data", _FILES + "_make_folders", _FILE),
     Step("buckets files' folder made", "file make folder buckets", _FILES + "_make_folders", ("offline",)),
     Step("manifests' folder made", "file make folder manifests", _FILES + "_make_folders", ("offline",)),
@@ -542,7 +619,7 @@ STEPS = (
     Step("buckets file read back", "file read buckets", _OFFLINE + "_read_back", _FILE),
     Step("part read back, S3", "s3 GetObject data", _OFFLINE + "_read_back", _S3),
     Step("buckets file read back, S3", "s3 GetObject buckets", _OFFLINE + "_read_back", _S3),
-    Step("documents rebuilt", "rebuild documents", "buckets.packing.unpack:unpacks_to", _COPIES),
+    Step("documents rebuilt", "rebuild documents", "bucketwise.buckets.packing.unpack:unpacks_to", _COPIES),
     Step("part seen", "file look at data", _OFFLINE + "commit", _FILE),
     Step("buckets file seen", "file look at buckets", _OFFLINE + "commit", _FILE),
     Step("part seen, S3", "s3 HeadObject data", _OFFLINE + "commit", _S3),
@@ -566,7 +643,7 @@ STEPS = (
     Step(
         "fingerprints forgotten",
         "mongo update bucketwise_receipts known no more",
-        "archivers.moving.known:KnownCopies.forget",
+        "bucketwise.archivers.moving.known:KnownCopies.forget",
         ("grace",),
     ),
     Step(
@@ -575,17 +652,28 @@ STEPS = (
         _DELETIONS + "record",
         ("offline", "online", "grace"),
     ),
-    Step("originals compared", "mongo find it in transaction", "archivers.writes.delete:compare", _DELETES),
     Step(
-        "overflow compared", "mongo find it_more in transaction", "archivers.writes.delete:compare", _OVERFLOW
+        "originals compared",
+        "mongo find it in transaction",
+        "bucketwise.archivers.writes.delete:compare",
+        _DELETES,
     ),
     Step(
-        "batch deleted", "mongo delete it in transaction", "archivers.writes.delete:guarded_delete", _DELETES
+        "overflow compared",
+        "mongo find it_more in transaction",
+        "bucketwise.archivers.writes.delete:compare",
+        _OVERFLOW,
+    ),
+    Step(
+        "batch deleted",
+        "mongo delete it in transaction",
+        "bucketwise.archivers.writes.delete:guarded_delete",
+        _DELETES,
     ),
     Step(
         "overflow deleted",
         "mongo delete it_more in transaction",
-        "archivers.writes.delete:guarded_delete",
+        "bucketwise.archivers.writes.delete:guarded_delete",
         _OVERFLOW,
     ),
     Step(
@@ -594,7 +682,12 @@ STEPS = (
         _REGISTRY + "record",
         ("offline", "grace"),
     ),
-    Step("delete committed", "mongo commit delete", "archivers.writes.delete:guarded_delete", _DELETES),
+    Step(
+        "delete committed",
+        "mongo commit delete",
+        "bucketwise.archivers.writes.delete:guarded_delete",
+        _DELETES,
+    ),
     # A commit without what has changed since
     Step("folder for what leaves", "file make folder superseded", _FILES + "_make_folders", ("amended",)),
     Step("what leaves put aside", "file put superseded", _OFFLINE + "set_aside", ("amended",)),
@@ -628,14 +721,19 @@ STEPS = (
     Step("part to merge read, S3", "s3 GetObject data", _OFFLINE + "load", _MERGES[1:]),
     Step("buckets file to merge read", "file read buckets", _OFFLINE + "load", _MERGES[:1]),
     Step("buckets file to merge read, S3", "s3 GetObject buckets", _OFFLINE + "load", _MERGES[1:]),
-    Step("merged documents packed", "encode", "buckets.packing.pack:pack", _MERGES),
+    Step("merged documents packed", "encode", "bucketwise.buckets.packing.pack:pack", _MERGES),
     Step("merged part put", "file put data", _WRITER + "write", _MERGES[:1]),
     Step("merged part in place", "file place data", _FILES + "_place", _MERGES[:1]),
     Step("merged part put, S3", "s3 PutObject data", _WRITER + "write", _MERGES[1:]),
     Step("merged buckets file put", "file put buckets", _WRITER + "write", _MERGES[:1]),
     Step("merged buckets file in place", "file place buckets", _FILES + "_place", _MERGES[:1]),
     Step("merged buckets file put, S3", "s3 PutObject buckets", _WRITER + "write", _MERGES[1:]),
-    Step("merged documents rebuilt", "rebuild documents", "buckets.packing.unpack:unpacks_to", _MERGES),
+    Step(
+        "merged documents rebuilt",
+        "rebuild documents",
+        "bucketwise.buckets.packing.unpack:unpacks_to",
+        _MERGES,
+    ),
     Step("merged part seen", "file look at data", _OFFLINE + "commit", _MERGES[:1]),
     Step("merged part seen, S3", "s3 HeadObject data", _OFFLINE + "commit", _MERGES[1:]),
     Step("merged manifest put", "file put manifests", _CHAIN + "commit", _MERGES[:1]),
@@ -669,7 +767,7 @@ STEPS = (
     Step(
         "fingerprints of the merged commit written",
         "mongo update bucketwise_receipts known",
-        "archivers.moving.known:KnownCopies.note",
+        "bucketwise.archivers.moving.known:KnownCopies.note",
         _MERGES[1:],
     ),
     Step("day noted", "mongo update bucketwise_receipts compacted", _DAYS + "note_compacted", _MERGES),
@@ -685,13 +783,13 @@ STEPS = (
     Step(
         "table noted",
         "mongo update bucketwise_receipts lake in transaction",
-        "archivers.lake.records:LakeRecords.note",
+        "bucketwise.archivers.lake.records:LakeRecords.note",
         _TABLES,
     ),
     Step(
         "commits in the table noted",
         "mongo update bucketwise_receipts in lake in transaction",
-        "archivers.lake.records:LakeRecords.note",
+        "bucketwise.archivers.lake.records:LakeRecords.note",
         _TABLES,
     ),
     Step("note of the table committed", "mongo commit note of the table", _SYNC + "_Sync._register", _TABLES),
@@ -731,7 +829,7 @@ STEPS = (
     Step(
         "checkpoint recorded",
         "mongo update bucketwise_receipts checkpoint in transaction",
-        "archivers.records.heads:write_checkpoint_record",
+        "bucketwise.archivers.records.heads:write_checkpoint_record",
         _CHECKS,
     ),
     Step("checkpoint committed", "mongo commit checkpoint", _CHECKPOINTING + "make_due_checkpoint", _CHECKS),
@@ -893,24 +991,42 @@ STEPS = (
     Step(
         "merged windows followed", "mongo commit merged windows followed", _MERGING + "roll_up_merged", _LATE
     ),
-    Step("TTL of the overflow", "mongo listIndexes it_more", "rollups.ttl:deletes_before_archive", _LATE),
-    # Restore into the source, and back
-    Step("restored", "mongo insert it in transaction", "archivers.restoring.restore:restore", ("restore",)),
     Step(
-        "overflow restored",
-        "mongo insert it_more in transaction",
-        "archivers.restoring.restore:restore",
+        "TTL of the overflow",
+        "mongo listIndexes it_more",
+        "bucketwise.rollups.ttl:deletes_before_archive",
+        _LATE,
+    ),
+    # Restore into the source, and back
+    Step(
+        "restored",
+        "mongo insert it in transaction",
+        "bucketwise.archivers.restoring.restore:restore",
         ("restore",),
     ),
     Step(
-        "pinned", "mongo update bucketwise_pins in transaction", "archivers.records.pins:Pins", ("restore",)
+        "overflow restored",
+        "mongo insert it_more in transaction",
+        "bucketwise.archivers.restoring.restore:restore",
+        ("restore",),
     ),
-    Step("restore committed", "mongo commit restore", "archivers.restoring.restore:restore", ("restore",)),
+    Step(
+        "pinned",
+        "mongo update bucketwise_pins in transaction",
+        "bucketwise.archivers.records.pins:Pins",
+        ("restore",),
+    ),
+    Step(
+        "restore committed",
+        "mongo commit restore",
+        "bucketwise.archivers.restoring.restore:restore",
+        ("restore",),
+    ),
     Step(
         "unpinned",
         "mongo delete bucketwise_pins in transaction",
-        "archivers.restoring.unpin:unpin",
+        "bucketwise.archivers.restoring.unpin:unpin",
         ("unpin",),
     ),
-    Step("unpin committed", "mongo commit unpin", "archivers.restoring.unpin:unpin", ("unpin",)),
+    Step("unpin committed", "mongo commit unpin", "bucketwise.archivers.restoring.unpin:unpin", ("unpin",)),
 )

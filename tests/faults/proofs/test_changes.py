@@ -15,13 +15,13 @@ import bson
 import pytest
 from pymongo.database import Database
 
-from archivers.holds import hold_files
-from archivers.proof.audit import audit
-from archivers.records.holding import HoldWriter
-from buckets.fields.times import EVER
-from config.errors import BucketwiseError
-from config.tables import Store
-from rollups.holds import Hold
+from bucketwise.archivers.holds import hold_files
+from bucketwise.archivers.proof.audit import audit
+from bucketwise.archivers.records.holding import HoldWriter
+from bucketwise.buckets.fields.times import EVER
+from bucketwise.config.errors import BucketwiseError
+from bucketwise.config.tables import Store
+from bucketwise.rollups.holds import Hold
 from tests.archivers.builders import CODEC, LATER, insert
 from tests.archivers.harness import Cycle, nothing
 from tests.faults.proofs.test_corruptions import DAMAGES, Files

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from archivers.format.keys import Keys
-from config.errors import HaltedError
-from config.tables import Store
+from bucketwise.archivers.format.keys import Keys
+from bucketwise.config.errors import HaltedError
+from bucketwise.config.tables import Store
 from tests.archivers.builders import CODEC, LATER, Case, insert, raw_documents, slots
 from tests.archivers.harness import Cycle, nothing
 from tests.faults.tally import Tally

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from config.tables import Store
+from bucketwise.config.tables import Store
 from tests.faults.scene import OFFLINE, ONLINE, ROLLUP, SAMPLES, SLOTS, Scene
 from tests.faults.truth import Toll
 from tests.jobs.command import CommandLine

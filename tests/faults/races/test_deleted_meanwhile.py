@@ -40,7 +40,7 @@ def test_once_it_is_read_and_before_its_windows_are_brought_up_to_date(
     """What tells of the delete is read before there are copies: no later run would look there again."""
     text = f'{SLOTS}{ROLLUP}late_data = "{late}"\n{ARCHIVES[to]}{rest}'
     it = scene(text)
-    body = it.well(meddle=deleted_before(it, "archivers.moving.sweep.Sweep.flush"))
+    body = it.well(meddle=deleted_before(it, "bucketwise.archivers.moving.sweep.Sweep.flush"))
     it.truth.removed(GONE)
     assert body["archive"]["buckets"] == BUCKETS - 1
     for _ in range(2):
@@ -68,8 +68,8 @@ def test_one_that_moved_after_it_was_copied_and_before_its_original_goes(
     it.well("rollup")
     later = NOW + timedelta(days=2)
     run = {
-        "offline": "archivers.moving.offline.OfflineRun._delete",
-        "online": "archivers.moving.online.OnlineRun._delete",
+        "offline": "bucketwise.archivers.moving.offline.OfflineRun._delete",
+        "online": "bucketwise.archivers.moving.online.OnlineRun._delete",
     }
     it.well(now=later, meddle=deleted_before(it, run[to]))
     assert it.truth.live() == []

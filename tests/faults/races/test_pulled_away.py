@@ -13,8 +13,8 @@ from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from config.tables import Store
-from jobs.running.ledger import COLLECTION as RUNS
+from bucketwise.config.tables import Store
+from bucketwise.jobs.running.ledger import COLLECTION as RUNS
 from tests.faults.scene import OFFLINE, ONLINE, RAW, ROLLUP, SAMPLES, SLOTS, Scene
 from tests.faults.stopping import set_parameter, stopped
 from tests.faults.tally import Tally

@@ -12,8 +12,8 @@ import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from config.tables import Store
-from jobs.running.ledger import COLLECTION as RUNS
+from bucketwise.config.tables import Store
+from bucketwise.jobs.running.ledger import COLLECTION as RUNS
 from tests.faults.crashes.jobs import compacted, in_small_commits
 from tests.faults.scene import OFFLINE, ONLINE, ROLLUP, SAMPLES, SLOTS, Scene
 from tests.faults.stopping import expire_the_lease, set_parameter, stopped

@@ -9,10 +9,10 @@ from typing import Any
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from archivers.moving import filling
-from archivers.moving.copies import Copies
-from buckets.bson import cursor as raw_cursor
-from config.tables import Store
+from bucketwise.archivers.moving import filling
+from bucketwise.archivers.moving.copies import Copies
+from bucketwise.buckets.bson import cursor as raw_cursor
+from bucketwise.config.tables import Store
 from tests.faults.scene import OFFLINE, ROLLUP, SLOTS, START, Scene
 from tests.jobs.command import CommandLine
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from config.loading.load import load
-from config.tables import Store
+from bucketwise.config.loading.load import load
+from bucketwise.config.tables import Store
 from tests.faults.crashes.jobs import filled, in_small_commits
 from tests.faults.s3_proxy import HeldBack, Matches, Request, s3_proxy
 from tests.faults.scene import OFFLINE, ROLLUP, SLOTS, Scene

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from config.tables import Store
+from bucketwise.config.tables import Store
 from tests.faults.scene import OFFLINE, ONLINE, READING, ROLLUP, SAMPLES, SLOTS, START, Scene
 from tests.faults.tally import Tally
 from tests.faults.written import Written

@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 import pytest
 from pymongo.database import Database
 
-from archivers.format.names import manifest_key
-from archivers.stores.s3 import RetryLimits, S3Store
-from config.errors import BucketwiseError, HaltedError
-from config.tables import Store
+from bucketwise.archivers.format.names import manifest_key
+from bucketwise.archivers.stores.s3 import RetryLimits, S3Store
+from bucketwise.config.errors import BucketwiseError, HaltedError
+from bucketwise.config.tables import Store
 from tests.archivers.builders import raw_documents, slots
 from tests.archivers.harness import Cycle, whole
 from tests.archivers.moving.test_crash import few

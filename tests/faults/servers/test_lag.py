@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from pymongo import MongoClient
 
-from archivers.stores import open_store
-from config.tables import Store, Throttle
-from jobs.output.progress import ProgressDisplay
-from jobs.output.report import Result
-from jobs.running.lag import Members
-from jobs.running.runner import Runner
-from jobs.steps.working import RUN
-from jobs.stopping import Stop
+from bucketwise.archivers.stores import open_store
+from bucketwise.config.tables import Store, Throttle
+from bucketwise.jobs.output.progress import ProgressDisplay
+from bucketwise.jobs.output.report import Result
+from bucketwise.jobs.running.lag import Members
+from bucketwise.jobs.running.runner import Runner
+from bucketwise.jobs.steps.working import RUN
+from bucketwise.jobs.stopping import Stop
 from tests.faults.mongods import Servers, await_, no_failures_after, servers
 from tests.jobs.counting import ticks_policy
 from tests.jobs.place import START

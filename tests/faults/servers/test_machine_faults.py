@@ -14,7 +14,7 @@ import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from config.tables import Store
+from bucketwise.config.tables import Store
 from tests.faults import aftermath
 from tests.faults.aftermath import JOBS
 from tests.faults.meddling import hook
@@ -94,14 +94,14 @@ def test_temporary_files(prepare: Any, fault: str) -> None:
 
 #: Where memory ends, and in which job.
 DEEP = {
-    "decoding": ("roll-up", "buckets.decoding.decode.decode"),
-    "aggregating": ("roll-up", "rollups.rolling.rollup.roll_up"),
-    "writing a part": ("offline", "archivers.format.parquet.write_part"),
-    "reading a part back": ("offline", "archivers.format.parquet.read_part"),
-    "reading the rest back": ("offline", "archivers.format.parquet.read_buckets"),
-    "deleting": ("offline", "archivers.writes.delete.compare"),
-    "copying": ("online", "archivers.writes.online.insert_raw"),
-    "deleting what was moved": ("online", "archivers.writes.delete.compare"),
+    "decoding": ("roll-up", "bucketwise.buckets.decoding.decode.decode"),
+    "aggregating": ("roll-up", "bucketwise.rollups.rolling.rollup.roll_up"),
+    "writing a part": ("offline", "bucketwise.archivers.format.parquet.write_part"),
+    "reading a part back": ("offline", "bucketwise.archivers.format.parquet.read_part"),
+    "reading the rest back": ("offline", "bucketwise.archivers.format.parquet.read_buckets"),
+    "deleting": ("offline", "bucketwise.archivers.writes.delete.compare"),
+    "copying": ("online", "bucketwise.archivers.writes.online.insert_raw"),
+    "deleting what was moved": ("online", "bucketwise.archivers.writes.delete.compare"),
 }
 
 

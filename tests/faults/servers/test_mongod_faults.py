@@ -18,7 +18,7 @@ import pytest
 from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
-from config.tables import Store
+from bucketwise.config.tables import Store
 from tests.faults import aftermath
 from tests.faults.meddling import ENDS, WRITES, hook
 from tests.faults.mongods import Servers, no_failures_after, servers

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from config.tables import Store
+from bucketwise.config.tables import Store
 from tests.conftest import s3_client
 from tests.faults import aftermath
 from tests.faults.meddling import hook

@@ -14,12 +14,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from archivers.stores import open_store
-from archivers.stores.base import AlreadyExists, Denied, ObjectStore, OutcomeUnknown, StoreError
-from archivers.stores.file import FileStore
-from archivers.stores.s3 import RetryLimits, S3Store
-from config.errors import UsageError
-from config.tables import Store
+from bucketwise.archivers.stores import open_store
+from bucketwise.archivers.stores.base import AlreadyExists, Denied, ObjectStore, OutcomeUnknown, StoreError
+from bucketwise.archivers.stores.file import FileStore
+from bucketwise.archivers.stores.s3 import RetryLimits, S3Store
+from bucketwise.config.errors import UsageError
+from bucketwise.config.tables import Store
 from tests.conftest import SECRET_KEY
 from tests.faults.s3_proxy import (
     BitFlippedInDownload,
@@ -398,7 +398,7 @@ def test_a_process_killed_in_a_write_leaves_nothing_to_see(tmp_path: Path) -> No
     root = tmp_path / "store"
     root.mkdir()
     code = (
-        "import os, sys; from pathlib import Path; from archivers.stores import file; "
+        "import os, sys; from pathlib import Path; from bucketwise.archivers.stores import file; "
         "file._place = lambda *_: os.kill(os.getpid(), 9); "
         "file.FileStore(Path(sys.argv[1])).put_bytes('data/dt=2018-06-30/a.parquet', bytes(3 << 20))"
     )

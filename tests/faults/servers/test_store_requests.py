@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from config.tables import Store
+from bucketwise.config.tables import Store
 from tests.faults.s3_proxy import BodyCutShort, Fault, Refused, RequestLost, s3_proxy
 from tests.faults.servers.test_store_faults import DATA, is_any, is_get, through
 

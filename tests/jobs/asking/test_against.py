@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pymongo import MongoClient
 
-from config.loading.load import load
-from config.policies import Settings
-from jobs.steps.against import against_step
+from bucketwise.config.loading.load import load
+from bucketwise.config.policies import Settings
+from bucketwise.jobs.steps.against import against_step
 from tests.jobs.counting import run_counted
 
 Document = dict[str, Any]

@@ -21,7 +21,7 @@ import pytest
 from pymongo import MongoClient
 
 import bucketwise as api
-from config.errors import UsageError
+from bucketwise.config.errors import UsageError
 from tests.jobs.command import ROOT, CommandLine
 from tests.jobs.place import NOW, POLICIES, START, Place
 
@@ -273,7 +273,7 @@ def test_statements_one_after_another(mixed: Place) -> None:
 
 def piped(place: Place, text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "jobs", "query", "--quiet", *arguments],
+        [sys.executable, "-m", "bucketwise", "query", "--quiet", *arguments],
         cwd=place.folder,
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "MONGODB_URI": place.uri},
         input=text,
@@ -287,7 +287,7 @@ def test_a_signal_ends_it(mixed: Place) -> None:
     """In the midst of DuckDB, where Python hears of nothing: the first rows show that it has begun."""
     sql = "FROM range(1000000000000)"
     process = subprocess.Popen(
-        [sys.executable, "-m", "jobs", "query", "--quiet", "--format", "csv", sql],
+        [sys.executable, "-m", "bucketwise", "query", "--quiet", "--format", "csv", sql],
         cwd=mixed.folder,
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "MONGODB_URI": mixed.uri},
         stdout=subprocess.PIPE,

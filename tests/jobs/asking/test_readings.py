@@ -36,7 +36,8 @@ def parsed(text: str) -> list[tuple[str, datetime, float]]:
 
 def call(place: Place, *arguments: str, pipe: str = "") -> subprocess.CompletedProcess[bytes]:
     """`bucketwise readings -p ticks … | pipe`, as bash runs it; its own exit code, not that of the pipe."""
-    line = " ".join(f"'{it}'" for it in (sys.executable, "-m", "jobs", "readings", "-p", "ticks", *arguments))
+    command = (sys.executable, "-m", "bucketwise", "readings", "-p", "ticks", *arguments)
+    line = " ".join(f"'{it}'" for it in command)
     return subprocess.run(
         ["bash", "-c", f"{line} {pipe}; exit ${{PIPESTATUS[0]}}"],
         cwd=place.folder,
@@ -132,7 +133,7 @@ def test_parquet_goes_through_a_pipe(mixed: Place) -> None:
 
 def test_a_terminal_gets_no_parquet(mixed: Place) -> None:
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "jobs", "readings", "-p", "ticks", "--format", "parquet"]
+    command = [sys.executable, "-m", "bucketwise", "readings", "-p", "ticks", "--format", "parquet"]
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "MONGODB_URI": mixed.uri}
     ran = subprocess.run(
         command,

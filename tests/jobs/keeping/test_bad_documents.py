@@ -14,8 +14,8 @@ import pytest
 from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
-from buckets.bson.types import BOOL
-from buckets.models.timeseries import measurement
+from bucketwise.buckets.bson.types import BOOL
+from bucketwise.buckets.models.timeseries import measurement
 from tests.archivers.builders import insert, raw_documents
 from tests.buckets import bad_documents as bad
 from tests.buckets import handmade as bson_of

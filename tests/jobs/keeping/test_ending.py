@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobs.clock import iso
+from bucketwise.jobs.clock import iso
 from tests.jobs.place import POLICIES, START, Place
 
 Document = dict[str, Any]

@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from archivers.stores import open_store
-from buckets.fields.times import TimeRange
-from config.policies import Policy, Retain
-from config.tables import Store
-from jobs.output.report import Result
-from jobs.running.turn import Step
-from jobs.steps.expiring import UNDELETE
-from jobs.steps.holds import place_step, release_step
-from jobs.steps.working import AUDIT, RUN
-from rollups.holds import Hold
+from bucketwise.archivers.stores import open_store
+from bucketwise.buckets.fields.times import TimeRange
+from bucketwise.config.policies import Policy, Retain
+from bucketwise.config.tables import Store
+from bucketwise.jobs.output.report import Result
+from bucketwise.jobs.running.turn import Step
+from bucketwise.jobs.steps.expiring import UNDELETE
+from bucketwise.jobs.steps.holds import place_step, release_step
+from bucketwise.jobs.steps.working import AUDIT, RUN
+from bucketwise.rollups.holds import Hold
 from tests.jobs.counting import Counts, run_counted, ticks_policy
 
 Document = dict[str, Any]

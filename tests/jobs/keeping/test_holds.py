@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pymongo.errors import OperationFailure
 
-from jobs.clock import iso
-from jobs.running.lease import Lease, touching
-from rollups.guarded import transaction
+from bucketwise.jobs.clock import iso
+from bucketwise.jobs.running.lease import Lease, touching
+from bucketwise.rollups.guarded import transaction
 from tests.jobs.place import AT_ONCE, MINUTES, NOW, POLICIES, START, Place
 
 Document = dict[str, Any]

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
-from archivers import preconditions
-from archivers.preconditions import OF_WRITERS
+from bucketwise.archivers import preconditions
+from bucketwise.archivers.preconditions import OF_WRITERS
 from tests.jobs.place import POLICIES, START, Place
 
 

@@ -9,7 +9,7 @@ import socket
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from jobs.version import VERSION
+from bucketwise import __version__
 from tests.jobs.command import Ran
 from tests.jobs.place import MINUTES, START, Place
 
@@ -102,7 +102,7 @@ def test_receipts_and_ledger_tell_who_worked_and_by_which_clock(place: Place) ->
     (told,) = place("status", "--json").policy("ticks")["last_runs"]
     for it in (deleted, placed, told):
         assert it["host"] == socket.gethostname()
-        assert (it["user"], it["version"]) == (getpass.getuser(), VERSION)
+        assert (it["user"], it["version"]) == (getpass.getuser(), __version__)
         assert it["now_given"] == "2018-09-01T00:00:00Z"
     assert deleted["run"] == told["run"] == run["run"] != placed["run"]
     assert deleted["at"] == told["now"] == "2018-09-01T00:00:00Z"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from jobs.running.lease import COLLECTION as LEASE
-from jobs.running.ledger import COLLECTION as RUNS
+from bucketwise.jobs.running.lease import COLLECTION as LEASE
+from bucketwise.jobs.running.ledger import COLLECTION as RUNS
 from tests.jobs.place import NOW, POLICIES, Place
 
 

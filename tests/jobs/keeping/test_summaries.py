@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from jobs.clock import iso
+from bucketwise.jobs.clock import iso
 from tests.jobs.place import NOW, POLICIES, START, Place
 
 Document = dict[str, Any]

@@ -12,7 +12,7 @@ import pytest
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 
-from jobs.embedded import embedded_mongod
+from bucketwise.jobs.embedded import embedded_mongod
 from tests.jobs.place import NOW, POLICIES, START, Place
 
 LATER = "2018-10-01T00:00:00Z"

@@ -17,16 +17,16 @@ import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from buckets.source import Source
-from buckets.writing.targets import MODELS
-from jobs.advising.advise import AdviseOptions, advise_on
-from jobs.advising.candidates import measured
-from jobs.advising.extract import extract
-from jobs.call import Call
-from jobs.output.report import Report
-from jobs.remodelling.command import remodel_collection
-from jobs.sharding.compare import ShardOptions, shard_keys_of
-from jobs.stopping import Stop
+from bucketwise.buckets.source import Source
+from bucketwise.buckets.writing.targets import MODELS
+from bucketwise.jobs.advising.advise import AdviseOptions, advise_on
+from bucketwise.jobs.advising.candidates import measured
+from bucketwise.jobs.advising.extract import extract
+from bucketwise.jobs.call import Call
+from bucketwise.jobs.output.report import Report
+from bucketwise.jobs.remodelling.command import remodel_collection
+from bucketwise.jobs.sharding.compare import ShardOptions, shard_keys_of
+from bucketwise.jobs.stopping import Stop
 from tests.jobs.counting import Counts, ticks_policy
 
 Document = dict[str, Any]

@@ -12,9 +12,9 @@ import pytest
 from bson import encode
 from bson.decimal128 import Decimal128
 
-from config.loading.load import settings_in
-from jobs.remodelling.bookmark import RemodelRecord, RemodelState
-from jobs.running.lease import Lease
+from bucketwise.config.loading.load import settings_in
+from bucketwise.jobs.remodelling.bookmark import RemodelRecord, RemodelState
+from bucketwise.jobs.running.lease import Lease
 from tests.archivers import builders
 from tests.jobs.command import Ran, started
 from tests.jobs.place import MINUTES, START, Place

@@ -10,7 +10,7 @@ import pytest
 from pymongo import MongoClient
 from pymongo.uri_parser import parse_uri
 
-from buckets.source import Source
+from bucketwise.buckets.source import Source
 from tests.jobs.counting import Counts, ticks_policy
 from tests.jobs.mongos import mongos
 from tests.jobs.place import MINUTES, Place

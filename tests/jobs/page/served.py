@@ -11,22 +11,22 @@ from typing import Any
 
 from pymongo.database import Database
 
-from config.cron import parse_cron
-from config.loading.load import load
-from config.policies import Policy
-from jobs import clock
-from jobs.output.progress import ProgressDisplay
-from jobs.output.report import Result
-from jobs.running.ledger import Ledger
-from jobs.running.runner import Runner, RunOptions
-from jobs.service.board import Board, pages
-from jobs.service.hosts import Hosts
-from jobs.service.metrics import Metrics
-from jobs.service.scheduler import Service, Task
-from jobs.service.server import served
-from jobs.steps.status import PLACE
-from jobs.steps.working import RUN
-from jobs.stopping import Stop
+from bucketwise.config.cron import parse_cron
+from bucketwise.config.loading.load import load
+from bucketwise.config.policies import Policy
+from bucketwise.jobs import clock
+from bucketwise.jobs.output.progress import ProgressDisplay
+from bucketwise.jobs.output.report import Result
+from bucketwise.jobs.running.ledger import Ledger
+from bucketwise.jobs.running.runner import Runner, RunOptions
+from bucketwise.jobs.service.board import Board, pages
+from bucketwise.jobs.service.hosts import Hosts
+from bucketwise.jobs.service.metrics import Metrics
+from bucketwise.jobs.service.scheduler import Service, Task
+from bucketwise.jobs.service.server import served
+from bucketwise.jobs.steps.status import PLACE
+from bucketwise.jobs.steps.working import RUN
+from bucketwise.jobs.stopping import Stop
 from tests.jobs.place import Place
 
 Document = dict[str, Any]

@@ -10,11 +10,11 @@ from typing import Any
 from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 
-from archivers.stores import open_store
-from config.loading.load import load
-from config.policies import Policy
-from jobs.running.turn import Step, StepResult
-from jobs.steps.audit_evidence import evidence_body
+from bucketwise.archivers.stores import open_store
+from bucketwise.config.loading.load import load
+from bucketwise.config.policies import Policy
+from bucketwise.jobs.running.turn import Step, StepResult
+from bucketwise.jobs.steps.audit_evidence import evidence_body
 from tests.acceptance.readings import NAB, as_slots
 from tests.jobs.asking.test_coverage import POLICY
 from tests.jobs.counting import CountingStore, run_counted

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.durations import parse_duration
-from config.loading.load import load
-from config.policies import Policy
-from config.written import policy_toml
-from jobs.output.page.words import spelled, words
+from bucketwise.config.durations import parse_duration
+from bucketwise.config.loading.load import load
+from bucketwise.config.policies import Policy
+from bucketwise.config.written import policy_toml
+from bucketwise.jobs.output.page.words import spelled, words
 from tests.docs.pages import ROOT
 from tests.jobs.place import POLICIES
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from archivers.stores import open_store
-from config.policies import Compact, Policy
-from config.tables import Store
-from jobs.running.turn import Step
-from jobs.steps.status import STATUS
-from jobs.steps.working import RUN
+from bucketwise.archivers.stores import open_store
+from bucketwise.config.policies import Compact, Policy
+from bucketwise.config.tables import Store
+from bucketwise.jobs.running.turn import Step
+from bucketwise.jobs.steps.status import STATUS
+from bucketwise.jobs.steps.working import RUN
 from tests.jobs.counting import CountingStore, run_counted, ticks_policy
 from tests.jobs.place import START
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from jobs.running import ledger
-from jobs.running.lease import Lease
-from jobs.running.ledger import Ledger
-from jobs.running.machine import this_run
+from bucketwise.jobs.running import ledger
+from bucketwise.jobs.running.lease import Lease
+from bucketwise.jobs.running.ledger import Ledger
+from bucketwise.jobs.running.machine import this_run
 from tests.jobs.place import NOW, START, Place
 
 Document = dict[str, Any]

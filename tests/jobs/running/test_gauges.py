@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from config.policies import Archive, Policy, Rollup
-from jobs.output.progress import ProgressDisplay
-from jobs.running.gauges import archive_lag, rollup_lag
-from jobs.running.runner import Runner
-from jobs.steps.working import RUN
-from jobs.stopping import Stop
-from rollups.calendar.due import Calendar
+from bucketwise.config.policies import Archive, Policy, Rollup
+from bucketwise.jobs.output.progress import ProgressDisplay
+from bucketwise.jobs.running.gauges import archive_lag, rollup_lag
+from bucketwise.jobs.running.runner import Runner
+from bucketwise.jobs.steps.working import RUN
+from bucketwise.jobs.stopping import Stop
+from bucketwise.rollups.calendar.due import Calendar
 from tests.jobs.counting import Counts, ticks_policy
 from tests.jobs.place import START
 

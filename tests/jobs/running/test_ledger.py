@@ -20,10 +20,10 @@ from pymongo.database import Database
 from pymongo.errors import AutoReconnect
 from pymongo.monitoring import CommandListener, CommandStartedEvent
 
-from jobs.running import lease, ledger, machine
-from jobs.running.lease import Lease
-from jobs.running.ledger import Ledger
-from jobs.running.machine import this_run
+from bucketwise.jobs.running import lease, ledger, machine
+from bucketwise.jobs.running.lease import Lease
+from bucketwise.jobs.running.ledger import Ledger
+from bucketwise.jobs.running.machine import this_run
 
 Db = Database[dict[str, Any]]
 NOW = datetime(2018, 9, 1, tzinfo=UTC)
@@ -297,7 +297,7 @@ def test_a_clock_that_is_ahead_removes_nothing(database: Db, monkeypatch: pytest
     fill(database, 3)
     age(database, -99)
     now = datetime.now(UTC)
-    monkeypatch.setattr("jobs.clock.current", lambda: now + timedelta(days=3650))
+    monkeypatch.setattr("bucketwise.jobs.clock.current", lambda: now + timedelta(days=3650))
     next_fence(database, 1111)
     run_once(database)
     assert len(ages(database)) == 3

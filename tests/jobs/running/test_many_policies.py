@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from archivers.stores import open_store
-from config.policies import Policy
-from config.tables import Store
-from jobs.running.turn import Step
-from jobs.steps.working import CHECK, RUN
+from bucketwise.archivers.stores import open_store
+from bucketwise.config.policies import Policy
+from bucketwise.config.tables import Store
+from bucketwise.jobs.running.turn import Step
+from bucketwise.jobs.steps.working import CHECK, RUN
 from tests.jobs.counting import Counts, run_counted
 from tests.jobs.place import START
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from archivers.stores import open_store
-from archivers.writes import delete
-from config.policies import Policy
-from config.tables import Store
-from jobs.steps.working import RUN
-from rollups.changes import drain
+from bucketwise.archivers.stores import open_store
+from bucketwise.archivers.writes import delete
+from bucketwise.config.policies import Policy
+from bucketwise.config.tables import Store
+from bucketwise.jobs.steps.working import RUN
+from bucketwise.rollups.changes import drain
 from tests.jobs.counting import Counts, run_counted, ticks_policy
 from tests.jobs.place import START
 

@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
-from archivers.stores import open_store
-from config.cron import parse_cron
-from config.loading.load import load
-from jobs import clock
-from jobs.output.progress import ProgressDisplay
-from jobs.output.report import Result
-from jobs.running.lease import Lease
-from jobs.running.ledger import COLLECTION as RUNS
-from jobs.running.ledger import Ledger
-from jobs.running.runner import Runner
-from jobs.running.turn import Step, StepResult, Turn
-from jobs.service import scheduler
-from jobs.service.scheduler import Service, Task
-from jobs.steps.working import ROLLUP, RUN
-from jobs.stopping import Stop
+from bucketwise.archivers.stores import open_store
+from bucketwise.config.cron import parse_cron
+from bucketwise.config.loading.load import load
+from bucketwise.jobs import clock
+from bucketwise.jobs.output.progress import ProgressDisplay
+from bucketwise.jobs.output.report import Result
+from bucketwise.jobs.running.lease import Lease
+from bucketwise.jobs.running.ledger import COLLECTION as RUNS
+from bucketwise.jobs.running.ledger import Ledger
+from bucketwise.jobs.running.runner import Runner
+from bucketwise.jobs.running.turn import Step, StepResult, Turn
+from bucketwise.jobs.service import scheduler
+from bucketwise.jobs.service.scheduler import Service, Task
+from bucketwise.jobs.steps.working import ROLLUP, RUN
+from bucketwise.jobs.stopping import Stop
 from tests.jobs.place import MINUTES, NOW, Place
 
 Document = dict[str, Any]
@@ -152,7 +152,7 @@ def _ticks(place: Place) -> Any:
 def _renew(monkeypatch: pytest.MonkeyPatch) -> None:
     """The time goes by after which the next check renews the lease."""
     later = clock.steady() + 90
-    monkeypatch.setattr("jobs.clock.steady", lambda: later)
+    monkeypatch.setattr("bucketwise.jobs.clock.steady", lambda: later)
 
 
 def _meanwhile(place: Place, monkeypatch: pytest.MonkeyPatch) -> Step:

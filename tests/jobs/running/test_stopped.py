@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from archivers.stores import open_store
-from archivers.writes.delete import MAX_BUCKETS
-from config.tables import Store
-from jobs.output.progress import ProgressDisplay
-from jobs.running.runner import Runner
-from jobs.service.metrics import Metrics
-from jobs.steps.working import RUN
-from jobs.stopping import Stop
+from bucketwise.archivers.stores import open_store
+from bucketwise.archivers.writes.delete import MAX_BUCKETS
+from bucketwise.config.tables import Store
+from bucketwise.jobs.output.progress import ProgressDisplay
+from bucketwise.jobs.running.runner import Runner
+from bucketwise.jobs.service.metrics import Metrics
+from bucketwise.jobs.steps.working import RUN
+from bucketwise.jobs.stopping import Stop
 from tests.jobs.counting import ticks_policy
 from tests.jobs.place import START
 

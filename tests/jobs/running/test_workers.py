@@ -27,23 +27,23 @@ from botocore.exceptions import ClientError
 from bson import encode
 from pymongo.errors import OperationFailure, ServerSelectionTimeoutError
 
-from archivers.format.manifest import DamagedError
-from archivers.querying.views import read_context
-from archivers.reading.archived import archived_reader
-from archivers.reading.slices import slice_reader
-from archivers.stores import open_store
-from archivers.stores.base import Corrupt, Denied, NotFound, StoreError
-from archivers.tasks import Connections, Task
-from buckets.fields.times import as_ms
-from config.errors import BucketwiseError, HaltedError, InterruptedRun, UsageError
-from config.loading.load import load
-from config.policies import Settings
-from config.problems import ConfigError, Problem
-from jobs.execution.processes import ProcessExecutor
-from jobs.execution.worker import Outcome, WorkerSettings, do
-from jobs.failures import explain
-from rollups.rolling.slices import SliceRequest
-from rollups.tasks import result_of, run_now
+from bucketwise.archivers.format.manifest import DamagedError
+from bucketwise.archivers.querying.views import read_context
+from bucketwise.archivers.reading.archived import archived_reader
+from bucketwise.archivers.reading.slices import slice_reader
+from bucketwise.archivers.stores import open_store
+from bucketwise.archivers.stores.base import Corrupt, Denied, NotFound, StoreError
+from bucketwise.archivers.tasks import Connections, Task
+from bucketwise.buckets.fields.times import as_ms
+from bucketwise.config.errors import BucketwiseError, HaltedError, InterruptedRun, UsageError
+from bucketwise.config.loading.load import load
+from bucketwise.config.policies import Settings
+from bucketwise.config.problems import ConfigError, Problem
+from bucketwise.jobs.execution.processes import ProcessExecutor
+from bucketwise.jobs.execution.worker import Outcome, WorkerSettings, do
+from bucketwise.jobs.failures import explain
+from bucketwise.rollups.rolling.slices import SliceRequest
+from bucketwise.rollups.tasks import result_of, run_now
 from tests.jobs.command import CommandLine, started
 from tests.jobs.place import NOW, START, Db, Place
 from tests.jobs.processes import descendants, forkservers, is_alive, wait_until, workers_of
@@ -393,7 +393,7 @@ def test_workers_are_closed_while_tasks_are_handed_to_them(empty: Place) -> None
 
 
 def test_a_worker_that_does_not_leave_is_killed(empty: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobs.execution.processes.SECONDS_TO_LEAVE", 0.2)
+    monkeypatch.setattr("bucketwise.jobs.execution.processes.SECONDS_TO_LEAVE", 0.2)
     executor = ProcessExecutor(1, 0, WorkerSettings.of(_settings(empty)))
     pid = result_of(executor.submit(_pid), _nothing)
     stuck = executor.submit(_wait)
@@ -524,7 +524,9 @@ def test_what_fails_in_a_worker_is_told_as_in_one_process(error: Exception, empt
 
 def test_arrow_takes_memory_from_the_system_in_a_worker_too() -> None:
     """A cluster's worker imports the task before anything else of the suite."""
-    code = "import jobs.execution.worker, pyarrow; print(pyarrow.default_memory_pool().backend_name)"
+    code = (
+        "import bucketwise.jobs.execution.worker, pyarrow; print(pyarrow.default_memory_pool().backend_name)"
+    )
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ARROW_")}
     assert subprocess.check_output([sys.executable, "-c", code], env=environment, text=True) == "system\n"
 

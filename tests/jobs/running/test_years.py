@@ -14,14 +14,14 @@ import bson
 import pytest
 from pymongo.database import Database
 
-from archivers.restoring.options import RestoreOptions
-from archivers.stores import open_store
-from archivers.stores.base import ObjectStore
-from config.policies import Compact, Policy
-from config.tables import Store
-from jobs.output.report import Result
-from jobs.running.turn import Step
-from jobs.steps.working import AUDIT, RUN, VERIFY, restore_step
+from bucketwise.archivers.restoring.options import RestoreOptions
+from bucketwise.archivers.stores import open_store
+from bucketwise.archivers.stores.base import ObjectStore
+from bucketwise.config.policies import Compact, Policy
+from bucketwise.config.tables import Store
+from bucketwise.jobs.output.report import Result
+from bucketwise.jobs.running.turn import Step
+from bucketwise.jobs.steps.working import AUDIT, RUN, VERIFY, restore_step
 from tests.archivers.harness import parquet_rows, plain_row
 from tests.jobs.counting import CountingStore, run_counted, ticks_policy
 from tests.jobs.place import START

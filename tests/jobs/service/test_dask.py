@@ -74,7 +74,10 @@ def test_a_worker_of_a_cluster_with_tls_that_is_killed_while_it_copies(empty: Pl
 @contextmanager
 def rollup_at(day: int, place: Place, there: Cluster) -> Iterator[Callable[[], Ran]]:
     """In the block a roll-up by that cluster has come to that day, and waits."""
-    soon = ("tests.jobs.altered", {"values": {"jobs.execution.cluster._SECONDS_WITHOUT_WORKERS": 1}})
+    soon = (
+        "tests.jobs.altered",
+        {"values": {"bucketwise.jobs.execution.cluster._SECONDS_WITHOUT_WORKERS": 1}},
+    )
     asked = ["rollup", "-p", "ticks", "--now", NOW, "--executor", there.url]
     place.command.begin(soon, *asked, cwd=place.folder, MONGODB_URI=place.uri)
     with held_at(place.database, day):
@@ -151,7 +154,7 @@ def test_where_no_cluster_is_nothing_is_touched(empty: Place) -> None:
     fill(empty.database, 1)
     before = empty.everything()
     ran = empty.command.meddled(
-        ("tests.jobs.altered", {"values": {"jobs.execution.cluster._SECONDS_TO_CONNECT": 1}}),
+        ("tests.jobs.altered", {"values": {"bucketwise.jobs.execution.cluster._SECONDS_TO_CONNECT": 1}}),
         "run", "--executor", url, "--now", NOW, cwd=empty.folder, MONGODB_URI=empty.uri,
     )  # fmt: skip
     assert ran.code == 1

@@ -8,8 +8,8 @@ from apscheduler.triggers.base import BaseTrigger
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.cron import parse_cron
-from jobs.service.scheduler import CronTrigger
+from bucketwise.config.cron import parse_cron
+from bucketwise.jobs.service.scheduler import CronTrigger
 from tests.config.test_cron import instants
 
 

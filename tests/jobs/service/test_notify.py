@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.cron import missed_since, parse_cron
-from jobs.running.lease import Lease
-from jobs.running.ledger import COLLECTION as RUNS
+from bucketwise.config.cron import missed_since, parse_cron
+from bucketwise.jobs.running.lease import Lease
+from bucketwise.jobs.running.ledger import COLLECTION as RUNS
 from tests.conftest import free_port
 from tests.jobs.command import Ran, started
 from tests.jobs.place import Place

@@ -14,22 +14,22 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from archivers.stores import open_store
-from buckets import heap
-from config.cron import Cron, parse_cron
-from config.loading.load import load
-from config.policies import Policy
-from jobs import clock
-from jobs.output.progress import ProgressDisplay
-from jobs.output.report import Result
-from jobs.running import ledger
-from jobs.running.lease import Lease
-from jobs.running.ledger import Ledger
-from jobs.running.runner import Runner
-from jobs.service import scheduler
-from jobs.service.scheduler import Service, Task
-from jobs.steps.working import RUN
-from jobs.stopping import Stop
+from bucketwise.archivers.stores import open_store
+from bucketwise.buckets import heap
+from bucketwise.config.cron import Cron, parse_cron
+from bucketwise.config.loading.load import load
+from bucketwise.config.policies import Policy
+from bucketwise.jobs import clock
+from bucketwise.jobs.output.progress import ProgressDisplay
+from bucketwise.jobs.output.report import Result
+from bucketwise.jobs.running import ledger
+from bucketwise.jobs.running.lease import Lease
+from bucketwise.jobs.running.ledger import Ledger
+from bucketwise.jobs.running.runner import Runner
+from bucketwise.jobs.service import scheduler
+from bucketwise.jobs.service.scheduler import Service, Task
+from bucketwise.jobs.steps.working import RUN
+from bucketwise.jobs.stopping import Stop
 from tests.jobs.command import started
 from tests.jobs.place import MINUTES, POLICIES, Place
 from tests.jobs.processes import wait_until

@@ -9,17 +9,17 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import StaticTable
 
-from archivers.format.archive import OfflineArchive
-from archivers.moving import filling
-from archivers.stores import open_store
-from buckets.bson import cursor
-from config.loading.load import load
-from jobs import clock
-from jobs.output.progress import ProgressDisplay
-from jobs.running.runner import Runner, RunOptions
-from jobs.steps.lake import registering
-from jobs.steps.working import RUN
-from jobs.stopping import Stop
+from bucketwise.archivers.format.archive import OfflineArchive
+from bucketwise.archivers.moving import filling
+from bucketwise.archivers.stores import open_store
+from bucketwise.buckets.bson import cursor
+from bucketwise.config.loading.load import load
+from bucketwise.jobs import clock
+from bucketwise.jobs.output.progress import ProgressDisplay
+from bucketwise.jobs.running.runner import Runner, RunOptions
+from bucketwise.jobs.steps.lake import registering
+from bucketwise.jobs.steps.working import RUN
+from bucketwise.jobs.stopping import Stop
 from tests.jobs.place import MINUTES, NOW, POLICIES, Place
 
 LAKE = "[lake]\n"
@@ -95,7 +95,7 @@ def test_a_run_that_its_window_ends_registers_what_it_archived(
         return commit(archive, *given)
 
     monkeypatch.setattr(OfflineArchive, "commit", committed)
-    monkeypatch.setattr("jobs.clock.steady", lambda: steady() + late[0])
+    monkeypatch.setattr("bucketwise.jobs.clock.steady", lambda: steady() + late[0])
     settings = load(place.config, {"MONGODB_URI": place.uri})
     assert settings.store is not None
     now = clock.parse_instant("2018-09-01T01:00:00Z", "--now")

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import redis
 
-from config.errors import InterruptedRun
-from jobs import clock
-from jobs.running.turn import Step, StepResult, Turn
-from jobs.steps.redis_link import Link
-from jobs.steps.working import ROLLUP
-from rollups.publishing import publish as publishing
+from bucketwise.config.errors import InterruptedRun
+from bucketwise.jobs import clock
+from bucketwise.jobs.running.turn import Step, StepResult, Turn
+from bucketwise.jobs.steps.redis_link import Link
+from bucketwise.jobs.steps.working import ROLLUP
+from bucketwise.rollups.publishing import publish as publishing
 from tests.conftest import free_port
 from tests.jobs.place import Db
 from tests.jobs.publishing import HOUR, START, Stage
@@ -84,7 +84,7 @@ def test_a_run_that_its_window_ends_publishes_what_it_wrote(
     """And the next one what has changed since; one that takes too long goes on in the next."""
     stage.well()
     late, steady = [0.0], clock.steady
-    monkeypatch.setattr("jobs.clock.steady", lambda: steady() + late[0])
+    monkeypatch.setattr("bucketwise.jobs.clock.steady", lambda: steady() + late[0])
 
     def end(turn: Turn) -> StepResult:
         late[0] += 3600

@@ -15,8 +15,8 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from jobs.steps.redis_link import Link
-from rollups.publishing.publish import PublishError
+from bucketwise.jobs.steps.redis_link import Link
+from bucketwise.rollups.publishing.publish import PublishError
 from tests.conftest import free_port
 from tests.jobs.command import ROOT
 from tests.jobs.place import POLICIES, Place
@@ -246,7 +246,7 @@ def test_without_the_table_nothing_is_published(place: Place) -> None:
 
 def test_without_its_package(published: Place) -> None:
     """As where nobody installed the extra."""
-    text = "import sys; sys.modules['redis'] = None; from jobs.cli import main; main()"
+    text = "import sys; sys.modules['redis'] = None; from bucketwise.jobs.cli import main; main()"
     environment = os.environ | {"MONGODB_URI": published.uri, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", text, "publish", "-c", str(published.config)]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

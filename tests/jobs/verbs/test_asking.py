@@ -17,7 +17,7 @@ def on_a_terminal(place: Place, answer: str, *more: str) -> tuple[int, str]:
     """Restore with a person at the terminal who answers what is asked; the exit code and what was shown."""
     leader, follower = pty.openpty()
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "MONGODB_URI": place.uri, "TERM": "xterm"}
-    command = [sys.executable, "-m", "jobs", "restore", "-q", "-p", "ticks", "--to", "back", *more]
+    command = [sys.executable, "-m", "bucketwise", "restore", "-q", "-p", "ticks", "--to", "back", *more]
     with subprocess.Popen(
         command, cwd=place.folder, env=environment, stdin=follower, stdout=follower, stderr=follower,
         start_new_session=True, preexec_fn=_own_the_terminal,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.errors import UsageError
-from jobs import clock
+from bucketwise.config.errors import UsageError
+from bucketwise.jobs import clock
 
 MIDNIGHT = datetime(2018, 6, 30, tzinfo=UTC)
 

@@ -18,11 +18,11 @@ import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from jobs.call import Call
-from jobs.demo import demo
-from jobs.demo.invent import Expected, Invented, days, difference_of, invent
-from jobs.demo.stage import Stage
-from jobs.stopping import Stop
+from bucketwise.jobs.call import Call
+from bucketwise.jobs.demo import demo
+from bucketwise.jobs.demo.invent import Expected, Invented, days, difference_of, invent
+from bucketwise.jobs.demo.stage import Stage
+from bucketwise.jobs.stopping import Stop
 from tests.jobs.command import started
 
 PRESENT = datetime(2026, 3, 30, 5, 30, tzinfo=UTC)

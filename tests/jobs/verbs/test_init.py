@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import pytest
 from pymongo import MongoClient
 
-from config.loading.load import settings_in
-from jobs.init.inspector import Inspector
+from bucketwise.config.loading.load import settings_in
+from bucketwise.jobs.init.inspector import Inspector
 from tests.archivers import builders
 from tests.jobs.command import CommandLine, Ran
 from tests.jobs.counting import Counts

@@ -23,12 +23,12 @@ from pymongo.errors import (
     WTimeoutError,
 )
 
-from config.errors import HaltedError, InterruptedRun, LeaseHeldError, UsageError
-from config.tables import MongoDB
-from jobs import connect
-from jobs.failures import OUTCOMES, explain
-from jobs.output.page.render import audit_page
-from jobs.output.report import Report, Result, worst_exit_code
+from bucketwise.config.errors import HaltedError, InterruptedRun, LeaseHeldError, UsageError
+from bucketwise.config.tables import MongoDB
+from bucketwise.jobs import connect
+from bucketwise.jobs.failures import OUTCOMES, explain
+from bucketwise.jobs.output.page.render import audit_page
+from bucketwise.jobs.output.report import Report, Result, worst_exit_code
 
 NOW = datetime(2018, 9, 1, tzinfo=UTC)
 #: The contract's exit codes, from what a person must see first.

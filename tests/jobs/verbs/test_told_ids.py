@@ -16,8 +16,8 @@ from bson.binary import Binary
 from bson.raw_bson import RawBSONDocument
 from pymongo.collection import Collection
 
-from buckets.bson.raw import Docs
-from buckets.fields.selectors import extended_json
+from bucketwise.buckets.bson.raw import Docs
+from bucketwise.buckets.fields.selectors import extended_json
 from tests.buckets import handmade as bson_of
 from tests.buckets.bad_documents import reading
 from tests.buckets.odd_documents import IDS as ODD_IDS
@@ -165,9 +165,9 @@ def test_halts(place: Place, kind: str) -> None:
         given = [*command, "-p", "iot", "--now", NOW]
         return place.command.meddled(meddle, *given, cwd=place.folder, MONGODB_URI=place.uri)
 
-    check(spoilt("archivers.writes.online", "run"), 5, text)
+    check(spoilt("bucketwise.archivers.writes.online", "run"), 5, text)
     assert place("run", "-p", "iot").code == 0
-    check(spoilt("archivers.restoring.put", "restore", "--to", "back"), 5, text)
+    check(spoilt("bucketwise.archivers.restoring.put", "restore", "--to", "back"), 5, text)
 
 
 def test_overflow_without_a_bucket(place: Place) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.version import VERSION
+from bucketwise import __version__
 from tests.config.bad_configs import BAD_CONFIGS, GOOD, BadConfig
 from tests.jobs.command import ROOT, CommandLine
 
@@ -174,8 +174,8 @@ def test_help_lists_the_verbs_and_the_exit_codes(tmp_path: Path, bucketwise: Com
 
 def test_version(tmp_path: Path, bucketwise: CommandLine) -> None:
     ran = bucketwise("--version", cwd=tmp_path)
-    assert (ran.code, ran.out) == (0, f"bucketwise {VERSION}\n")
-    assert version("bucketwise") == VERSION
+    assert (ran.code, ran.out) == (0, f"bucketwise {__version__}\n")
+    assert version("bucketwise") == __version__
 
 
 def test_the_shell_completes_verbs_and_options(tmp_path: Path, bucketwise: CommandLine) -> None:
@@ -203,14 +203,19 @@ def test_a_server_out_of_reach_is_told_in_a_line(folder: Path, bucketwise: Comma
 
 @pytest.mark.parametrize("before", [[], ["--json"]])
 def test_the_module_is_the_program_and_imports_what_is_named(before: list[str], folder: Path) -> None:
-    command = [sys.executable, "-X", "importtime", "-m", "jobs", *before, "run", "-p", "tick", "--json"]
+    command = [sys.executable, "-X", "importtime", "-m", "bucketwise", *before, "run", "-p", "tick", "--json"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 2
     assert json.loads(ran.stdout)["exit_code"] == 2
     imported = {line.rpartition("|")[2].strip() for line in ran.stderr.splitlines()}
-    assert "jobs.steps.working" in imported
-    assert not imported & {"boto3", "apscheduler", "jobs.steps.erasing", "jobs.steps.status"}
+    assert "bucketwise.jobs.steps.working" in imported
+    assert not imported & {
+        "boto3",
+        "apscheduler",
+        "bucketwise.jobs.steps.erasing",
+        "bucketwise.jobs.steps.status",
+    }
 
 
 def test_a_verb_that_is_also_the_name_of_a_policy(folder: Path, bucketwise: CommandLine) -> None:

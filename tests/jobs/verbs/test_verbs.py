@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from jobs.running import lease, ledger
-from jobs.running.lease import Lease
-from rollups import progress
+from bucketwise.jobs.running import lease, ledger
+from bucketwise.jobs.running.lease import Lease
+from bucketwise.rollups import progress
 from tests.jobs.place import AT_ONCE, MINUTES, POLICIES, START, Place
 
 ARCHIVE_KEYS = {"to", "buckets", "readings", "parts", "bytes", "deleted", "left", "quarantined"}

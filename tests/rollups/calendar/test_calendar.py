@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.policies import Policy, Rollup
-from rollups.calendar.windows import day_edges, day_of, to_ms
+from bucketwise.config.policies import Policy, Rollup
+from bucketwise.rollups.calendar.windows import day_edges, day_of, to_ms
 from tests.rollups.calendar_oracle import DAY, HOUR, MINUTE, ZONES, changes, day_starts
 from tests.rollups.conftest import Bench
 

@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.policies import Policy, Retain, Rollup
-from rollups.calendar.due import Calendar, Spans, widened
-from rollups.calendar.windows import HOUR, to_ms
+from bucketwise.config.policies import Policy, Retain, Rollup
+from bucketwise.rollups.calendar.due import Calendar, Spans, widened
+from bucketwise.rollups.calendar.windows import HOUR, to_ms
 from tests.rollups.samples import POLICY
 
 DAY = 24 * HOUR

@@ -19,14 +19,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pymongo import MongoClient
 
-from config.errors import InterruptedRun
-from config.fingerprint import SUMMARY_SCHEMA
-from config.policies import LEVEL_NAMES, Policy, Retain
-from rollups.answers.summarize import Question, summarize
-from rollups.calendar.windows import to_ms
-from rollups.progress import rolled_up_through
-from rollups.rolling.expiry import expire_summaries
-from rollups.rolling.options import RollupReport
+from bucketwise.config.errors import InterruptedRun
+from bucketwise.config.fingerprint import SUMMARY_SCHEMA
+from bucketwise.config.policies import LEVEL_NAMES, Policy, Retain
+from bucketwise.rollups.answers.summarize import Question, summarize
+from bucketwise.rollups.calendar.windows import to_ms
+from bucketwise.rollups.progress import rolled_up_through
+from bucketwise.rollups.rolling.expiry import expire_summaries
+from bucketwise.rollups.rolling.options import RollupReport
 from tests.rollups.changes.test_stream import Commands
 from tests.rollups.conftest import WHOLE_AND_IN_PORTIONS, Bench, stopped_at
 
@@ -366,7 +366,7 @@ def test_the_schema_of_summaries_makes_them_anew(bench: Bench, monkeypatch: pyte
     for level in ALL:  # as the release before would have left them
         bench.database[level].update_many({}, {"$set": {"p.avg": -1.0}})
     assert not bench.roll_up(policy, now).written, "nothing tells of it"
-    monkeypatch.setattr("config.fingerprint.SUMMARY_SCHEMA", SUMMARY_SCHEMA + 1)
+    monkeypatch.setattr("bucketwise.config.fingerprint.SUMMARY_SCHEMA", SUMMARY_SCHEMA + 1)
     report = bench.roll_up(policy, now)
     assert wrote(report) == {level: len(before[level]) for level in ALL}
     assert {level: bench.raw(level) for level in ALL} == before

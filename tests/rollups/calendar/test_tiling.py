@@ -11,10 +11,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from config.errors import UsageError
-from config.policies import LEVEL_NAMES, LevelName
-from rollups.calendar.levels import Level
-from rollups.calendar.tiling import (
+from bucketwise.config.errors import UsageError
+from bucketwise.config.policies import LEVEL_NAMES, LevelName
+from bucketwise.rollups.calendar.levels import Level
+from bucketwise.rollups.calendar.tiling import (
     NOT_ROLLED_UP,
     PAST_RETENTION,
     ExistingWindows,

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from config.policies import CALENDAR_LEVELS, LEVEL_NAMES, LevelName
-from rollups.calendar.levels import Level, sources_of
-from rollups.calendar.windows import HIGHEST, HOUR, LOWEST, day_edges, day_of, step_edges, to_ms
+from bucketwise.config.policies import CALENDAR_LEVELS, LEVEL_NAMES, LevelName
+from bucketwise.rollups.calendar.levels import Level, sources_of
+from bucketwise.rollups.calendar.windows import HIGHEST, HOUR, LOWEST, day_edges, day_of, step_edges, to_ms
 
 ZONES = [
     "UTC", "Europe/Berlin", "America/New_York", "America/Santiago", "America/Sao_Paulo", "America/St_Johns",

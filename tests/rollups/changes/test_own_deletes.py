@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pymongo.client_session import ClientSession
 
-from buckets.source import Source
-from rollups.changes import drain as streams
-from rollups.changes.collector import ChangeSet
-from rollups.changes.stream import Stream
+from bucketwise.buckets.source import Source
+from bucketwise.rollups.changes import drain as streams
+from bucketwise.rollups.changes.collector import ChangeSet
+from bucketwise.rollups.changes.stream import Stream
 from tests.rollups.changes.test_stream import FIRST, HOUR, reading, readings
 from tests.rollups.conftest import Bench
 

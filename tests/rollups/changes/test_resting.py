@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from config.policies import Policy
-from rollups.calendar.due import Spans
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.calendar.due import Spans
 from tests.rollups.calendar import test_local_days
 from tests.rollups.conftest import Bench
 from tests.rollups.rolling.test_rollup import policy_of, tick

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from buckets.source import Source
-from config.policies import Policy
-from rollups import progress
-from rollups.changes import drain
-from rollups.changes import shared as shared_changes
-from rollups.changes.shared import SharedChanges
-from rollups.changes.stream import Stream, collections_of
-from rollups.progress import Bookmark, Progress, load
+from bucketwise.buckets.source import Source
+from bucketwise.config.policies import Policy
+from bucketwise.rollups import progress
+from bucketwise.rollups.changes import drain
+from bucketwise.rollups.changes import shared as shared_changes
+from bucketwise.rollups.changes.shared import SharedChanges
+from bucketwise.rollups.changes.stream import Stream, collections_of
+from bucketwise.rollups.progress import Bookmark, Progress, load
 from tests.rollups.changes.test_own_deletes import told
 from tests.rollups.changes.test_stream import FIRST, HOUR, document_of, reading, readings
 from tests.rollups.conftest import Bench, nothing

@@ -21,16 +21,16 @@ from pymongo.monitoring import (
     CommandSucceededEvent,
 )
 
-from buckets.source import Source
-from config.errors import BucketwiseError, InterruptedRun
-from config.policies import Policy
-from rollups.calendar.windows import to_ms
-from rollups.changes import late
-from rollups.changes.collector import ChangeSet
-from rollups.changes.late import ChangeWatch
-from rollups.changes.stream import Stream
-from rollups.rolling import rollup
-from rollups.rolling.options import RollupReport
+from bucketwise.buckets.source import Source
+from bucketwise.config.errors import BucketwiseError, InterruptedRun
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.calendar.windows import to_ms
+from bucketwise.rollups.changes import late
+from bucketwise.rollups.changes.collector import ChangeSet
+from bucketwise.rollups.changes.late import ChangeWatch
+from bucketwise.rollups.changes.stream import Stream
+from bucketwise.rollups.rolling import rollup
+from bucketwise.rollups.rolling.options import RollupReport
 from tests.rollups.conftest import Bench
 
 Document = dict[str, Any]

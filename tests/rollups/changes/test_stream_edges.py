@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from buckets.source import Source
-from rollups.changes.collector import ChangeCollector
-from rollups.changes.stream import Stream
-from rollups.progress import load as loaded
+from bucketwise.buckets.source import Source
+from bucketwise.rollups.changes.collector import ChangeCollector
+from bucketwise.rollups.changes.stream import Stream
+from bucketwise.rollups.progress import load as loaded
 from tests.rollups.changes.test_stream import (
     DAY,
     FIRST,

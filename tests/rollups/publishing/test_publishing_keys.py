@@ -11,8 +11,8 @@ from bson import Binary, Decimal128, ObjectId
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buckets.models.series import series_key
-from rollups.publishing.keys import Keys, member_of, series_of, text_of
+from bucketwise.buckets.models.series import series_key
+from bucketwise.rollups.publishing.keys import Keys, member_of, series_of, text_of
 
 #: Texts that look like something else, and such as anybody writes.
 TEXTS = st.one_of(

@@ -10,11 +10,11 @@ import pytest
 from bson import Decimal128, Int64, ObjectId, encode
 from pymongo.database import Database
 
-from config.policies import Policy, Rollup
-from rollups.calendar.levels import levels_of
-from rollups.context import RunContext
-from rollups.guarded import dry_run_guard
-from rollups.publishing.newest import Newest
+from bucketwise.config.policies import Policy, Rollup
+from bucketwise.rollups.calendar.levels import levels_of
+from bucketwise.rollups.context import RunContext
+from bucketwise.rollups.guarded import dry_run_guard
+from bucketwise.rollups.publishing.newest import Newest
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 VALUES: list[Any] = [

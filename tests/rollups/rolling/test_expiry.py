@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from buckets.fields.times import TimeRange
-from config.errors import HaltedError
-from config.policies import Policy, Retain
-from rollups.rolling.expiry import count_expired, count_overdue, expire_summaries, lift_tombstones
+from bucketwise.buckets.fields.times import TimeRange
+from bucketwise.config.errors import HaltedError
+from bucketwise.config.policies import Policy, Retain
+from bucketwise.rollups.rolling.expiry import count_expired, count_overdue, expire_summaries, lift_tombstones
 from tests.rollups.conftest import Bench
 from tests.rollups.rolling.test_rollup import DAY, FIRST, HOUR, NOW, policy_of, tick
 

@@ -9,7 +9,7 @@ from typing import Any
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
-from rollups.guarded import transaction
+from bucketwise.rollups.guarded import transaction
 from tests.rollups.conftest import nobody_else
 
 Document = dict[str, Any]

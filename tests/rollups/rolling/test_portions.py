@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from config.policies import Policy
-from rollups.rolling import slices
-from rollups.rolling.options import RollupReport
-from rollups.rolling.portions import ALL_PORTIONS, PORTIONS, SpillFile, portion_of
-from rollups.rolling.slices import CellStates, Portion, SliceStates
-from rollups.summaries.summary import EdgeValue, State, ValueState, plain, state_of
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.rolling import slices
+from bucketwise.rollups.rolling.options import RollupReport
+from bucketwise.rollups.rolling.portions import ALL_PORTIONS, PORTIONS, SpillFile, portion_of
+from bucketwise.rollups.rolling.slices import CellStates, Portion, SliceStates
+from bucketwise.rollups.summaries.summary import EdgeValue, State, ValueState, plain, state_of
 from tests.rollups.conftest import Bench
 from tests.rollups.rolling.test_rollup import NOW, policy_of, tick
 
@@ -32,7 +32,7 @@ def test_a_shelf_gives_each_portion_what_was_put_there(
     one: list[tuple[int, bytes]], other: list[tuple[int, bytes]], at_once: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rollups.rolling.portions.BLOCK_BYTES", at_once)
+        patch.setattr("bucketwise.rollups.rolling.portions.BLOCK_BYTES", at_once)
         shelves = SpillFile(), SpillFile()
         for shelf, some in zip(shelves, (one, other), strict=True):
             for portion, record in some:

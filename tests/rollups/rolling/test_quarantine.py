@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from rollups.rolling.quarantine import MAX_DETAILS
+from bucketwise.rollups.rolling.quarantine import MAX_DETAILS
 from tests.rollups.conftest import Bench
 from tests.rollups.rolling.test_rollup import NOW, iot, policy_of, tick
 

@@ -13,13 +13,13 @@ from zoneinfo import ZoneInfo
 import bson
 import pytest
 
-from config.errors import BucketwiseError, InterruptedRun
-from config.policies import Policy, Retain, Rollup
-from rollups.calendar.windows import to_ms
-from rollups.progress import NO_GATE, rolled_up_through
-from rollups.rolling.options import RollupReport
-from rollups.summaries import documents
-from rollups.summaries.summary import merge
+from bucketwise.config.errors import BucketwiseError, InterruptedRun
+from bucketwise.config.policies import Policy, Retain, Rollup
+from bucketwise.rollups.calendar.windows import to_ms
+from bucketwise.rollups.progress import NO_GATE, rolled_up_through
+from bucketwise.rollups.rolling.options import RollupReport
+from bucketwise.rollups.summaries import documents
+from bucketwise.rollups.summaries.summary import merge
 from tests.rollups.conftest import Bench, stopped_at
 from tests.rollups.samples import day_summary
 

@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from pymongo.collation import Collation
 from pymongo.database import Database
 
-from buckets.bson.raw import LOSSLESS
-from buckets.fields.times import FIRST_MS, LAST_MS
-from buckets.layouts.groups import Unions
-from buckets.source import Source
-from config.errors import InterruptedRun
-from config.policies import Policy
-from rollups.rolling.slices import SliceReader, SliceRequest, SliceStates, read, shares
+from bucketwise.buckets.bson.raw import LOSSLESS
+from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS
+from bucketwise.buckets.layouts.groups import Unions
+from bucketwise.buckets.source import Source
+from bucketwise.config.errors import InterruptedRun
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.rolling.slices import SliceReader, SliceRequest, SliceStates, read, shares
 from tests.buckets import handmade as bson_of
 from tests.buckets.handmade import Value
 from tests.buckets.strategies import anything

@@ -17,17 +17,17 @@ from bson.objectid import ObjectId
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buckets.bson.raw import Batch
-from buckets.decoding.decode import decode
-from buckets.source import Source
-from config.errors import BucketwiseError, InterruptedRun, UsageError
-from config.policies import Policy, Retain
-from rollups.answers.summarize import Answer, Question, summarize
-from rollups.calendar.tiling import NOT_ROLLED_UP, PAST_RETENTION
-from rollups.calendar.windows import to_ms
-from rollups.rolling.expiry import expire_summaries
-from rollups.summaries.documents import OPTIONS
-from rollups.summaries.summary import State, aggregate
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.decoding.decode import decode
+from bucketwise.buckets.source import Source
+from bucketwise.config.errors import BucketwiseError, InterruptedRun, UsageError
+from bucketwise.config.policies import Policy, Retain
+from bucketwise.rollups.answers.summarize import Answer, Question, summarize
+from bucketwise.rollups.calendar.tiling import NOT_ROLLED_UP, PAST_RETENTION
+from bucketwise.rollups.calendar.windows import to_ms
+from bucketwise.rollups.rolling.expiry import expire_summaries
+from bucketwise.rollups.summaries.documents import OPTIONS
+from bucketwise.rollups.summaries.summary import State, aggregate
 from tests.rollups.conftest import Bench
 from tests.rollups.samples import Reading, plain_deviation, plain_summary
 

@@ -16,10 +16,10 @@ from pymongo.monitoring import (
     CommandSucceededEvent,
 )
 
-from buckets.fields.isotimes import OFFSET, PLAIN
-from buckets.source import Source
-from config.policies import Policy
-from rollups.changes.stream import Stream
+from bucketwise.buckets.fields.isotimes import OFFSET, PLAIN
+from bucketwise.buckets.source import Source
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.changes.stream import Stream
 from tests.rollups.changes.test_stream import DAY, FIRST, HOUR, NOW, mended, readings, windows
 from tests.rollups.conftest import Bench
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rollups.summaries import bins
-from rollups.summaries.numbers import Numbers
+from bucketwise.rollups.summaries import bins
+from bucketwise.rollups.summaries.numbers import Numbers
 
 TINIEST, LARGEST = 5e-324, 1.7976931348623157e308
 numbers = st.floats(allow_nan=False, allow_infinity=False)

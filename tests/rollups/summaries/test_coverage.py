@@ -16,8 +16,8 @@ from bson.codec_options import CodecOptions
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollups.summaries import coverage, documents
-from rollups.summaries.summary import State, aggregate, merge
+from bucketwise.rollups.summaries import coverage, documents
+from bucketwise.rollups.summaries.summary import State, aggregate, merge
 from tests.rollups.samples import POLICY, Reading, columns_of, day_summary, hour_summary
 
 AWARE: CodecOptions[Mapping[str, Any]] = CodecOptions(tz_aware=True)

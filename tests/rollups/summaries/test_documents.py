@@ -15,10 +15,10 @@ from bson.objectid import ObjectId
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.policies import Policy
-from rollups.summaries import documents
-from rollups.summaries.codec import VarintReader, VarintWriter
-from rollups.summaries.summary import State, aggregate
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.summaries import documents
+from bucketwise.rollups.summaries.codec import VarintReader, VarintWriter
+from bucketwise.rollups.summaries.summary import State, aggregate
 from tests.rollups.samples import HOUR, POLICY, Reading, columns_of, day_summary, hour_summary, readings
 
 AWARE: CodecOptions[dict[str, Any]] = CodecOptions(tz_aware=True)

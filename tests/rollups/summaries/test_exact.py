@@ -14,8 +14,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rollups.summaries import exact
-from rollups.summaries.numbers import Numbers
+from bucketwise.rollups.summaries import exact
+from bucketwise.rollups.summaries.numbers import Numbers
 
 pytestmark = pytest.mark.filterwarnings("error")
 TINIEST, LARGEST = 5e-324, 1.7976931348623157e308

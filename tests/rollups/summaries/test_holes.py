@@ -10,8 +10,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from config.policies import Policy, Rollup
-from rollups.answers.holes import longest_holes
+from bucketwise.config.policies import Policy, Rollup
+from bucketwise.rollups.answers.holes import longest_holes
 from tests.rollups.conftest import Bench
 
 Document = dict[str, Any]

@@ -9,13 +9,13 @@ import bson
 import pytest
 from pymongo.database import Database
 
-from buckets.fields.times import DAY_MS
-from buckets.models.series import series_key
-from config.policies import Policy, Rollup
-from rollups.calendar.windows import HOUR
-from rollups.summaries import documents
-from rollups.summaries.numeric import NumericHistory
-from rollups.summaries.summary import EdgeValue, State, ValueState
+from bucketwise.buckets.fields.times import DAY_MS
+from bucketwise.buckets.models.series import series_key
+from bucketwise.config.policies import Policy, Rollup
+from bucketwise.rollups.calendar.windows import HOUR
+from bucketwise.rollups.summaries import documents
+from bucketwise.rollups.summaries.numeric import NumericHistory
+from bucketwise.rollups.summaries.summary import EdgeValue, State, ValueState
 from tests.rollups.samples import day_summary, hour_summary
 
 Db = Database[dict[str, Any]]

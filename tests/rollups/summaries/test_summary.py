@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollups.summaries import exact, runs
-from rollups.summaries.summary import State, aggregate, merge
+from bucketwise.rollups.summaries import exact, runs
+from bucketwise.rollups.summaries.summary import State, aggregate, merge
 from tests.rollups.samples import (
     HOUR,
     POLICY,
