@@ -29,6 +29,7 @@ _ENVIRONMENT = {
     "HOME": "/nonexistent",
     "LANG": "C.UTF-8",
     "TMPDIR": tempfile.gettempdir(),
+    **{name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")},
 }
 
 
@@ -83,6 +84,7 @@ class CommandLine:
             "cwd": str(cwd),
             "environment": _ENVIRONMENT | environment,
             "meddle": meddle,
+            "test": os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0],
         }
         self._driver.stdin.write(json.dumps(call) + "\n")
         self._driver.stdin.flush()
@@ -188,6 +190,7 @@ def _be(main: Any, call: dict[str, Any], folder: Path) -> None:
         os.environ.clear()
         os.environ.update(call["environment"])
         os.chdir(call["cwd"])
+        _count_for(call["test"])
         sys.argv = ["bucketwise", *call["arguments"]]
         if call["meddle"]:
             module, given = call["meddle"]
@@ -202,6 +205,12 @@ def _be(main: Any, call: dict[str, Any], folder: Path) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def _count_for(test: str) -> None:
+    """Lines that are reached count for that test, where somebody counts them."""
+    if "coverage" in sys.modules and (measured := sys.modules["coverage"].Coverage.current()):
+        measured.switch_context(test)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,151 @@
+"""How many small faults the tests find: one token of a decision is changed, and the tests that reach its line
+are run.
+
+    pytest -n 2 -m "not proof and not soak" --cov --cov-config=tests/coverage.ini --cov-context=test
+    python -m tests.mutants .coverage --number 60 --seed 1
+
+The same seed chooses the same places, as long as the code is the same. Prints a line a mutant, and a count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import itertools
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+_TURNED = {
+    "<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==",
+    "is": "is not", "is not": "is", "in": "not in", "not in": "in", "and": "or", "or": "and",
+}  # fmt: skip
+_OPERATOR = re.compile(rb"<=|>=|==|!=|<|>|\b(?:is\s+not|not\s+in|is|in|and|or)\b")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A stretch of bytes of a file, and what stands there instead. `line` is that of the decision."""
+
+    path: str
+    line: int
+    start: int
+    end: int
+    text: bytes
+
+    def within(self, source: bytes) -> bytes:
+        return source[: self.start] + self.text + source[self.end :]
+
+    def shown(self, source: bytes) -> str:
+        return f"{self.path}:{self.line}: {source[self.start : self.end].decode()} → {self.text.decode()}"
+
+
+class _Places:
+    """Where bytes of a source lie."""
+
+    def __init__(self, source: bytes) -> None:
+        self._starts = [0]
+        for line in source.splitlines(keepends=True):
+            self._starts.append(self._starts[-1] + len(line))
+
+    def start(self, node: ast.expr) -> int:
+        return self._starts[node.lineno - 1] + node.col_offset
+
+    def end(self, node: ast.expr) -> int:
+        assert node.end_lineno is not None and node.end_col_offset is not None
+        return self._starts[node.end_lineno - 1] + node.end_col_offset
+
+
+def mutants_of(path: str, source: bytes) -> list[Mutant]:
+    """Returns each way to change one token of a decision: a comparison turned, a bound off by one, a `not` or a
+    branch dropped."""
+    places, found = _Places(source), []
+    for node in ast.walk(ast.parse(source)):
+        for start, end, text in _changes(node, places, source):
+            assert isinstance(node, ast.expr | ast.If)
+            found.append(Mutant(path, node.lineno, start, end, text))
+    return sorted(found, key=lambda it: (it.start, it.end, it.text))
+
+
+def _changes(node: ast.AST, places: _Places, source: bytes) -> Iterator[tuple[int, int, bytes]]:
+    match node:
+        case ast.Compare():
+            operands = [node.left, *node.comparators]
+            for left, right in itertools.pairwise(operands):
+                yield from _turned(places.end(left), places.start(right), source)
+            for bound in operands:
+                if isinstance(bound, ast.Constant) and type(bound.value) is int:
+                    yield places.start(bound), places.end(bound), str(bound.value + 1).encode()
+        case ast.BoolOp():
+            for left, right in zip(node.values, node.values[1:], strict=False):
+                yield from _turned(places.end(left), places.start(right), source)
+        case ast.UnaryOp(op=ast.Not()):
+            yield places.start(node), places.start(node.operand), b""
+        case ast.If() | ast.IfExp():
+            yield places.start(node.test), places.end(node.test), b"False"
+
+
+def _turned(start: int, end: int, source: bytes) -> Iterator[tuple[int, int, bytes]]:
+    found = _OPERATOR.search(source, start, end)
+    if found:
+        turned = _TURNED[re.sub(r"\s+", " ", found[0].decode())]
+        yield found.start(), found.end(), turned.encode()
+
+
+def _reaching(data: object, mutant: Mutant) -> list[str]:
+    """Returns the tests whose coverage has the line."""
+    from coverage import CoverageData
+
+    assert isinstance(data, CoverageData)
+    names = {name for name in data.measured_files() if Path(name).resolve() == ROOT / mutant.path}
+    contexts = {it for name in names for it in data.contexts_by_lineno(name).get(mutant.line, ())}
+    return sorted({it.partition("|")[0] for it in contexts if it})
+
+
+def _found(mutant: Mutant, tests: list[str], seconds: int) -> str:
+    """Returns "found", "missed" or "hung", and leaves the file as it was."""
+    path = ROOT / mutant.path
+    source = path.read_bytes()
+    path.write_bytes(mutant.within(source))
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:xdist", "-p", "no:cacheprovider", *tests]
+    try:
+        ran = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=seconds, check=False)
+    except subprocess.TimeoutExpired:
+        return "hung"
+    finally:
+        path.write_bytes(source)
+    return "missed" if ran.returncode == 0 else "found"
+
+
+def main() -> int:
+    """Returns 0; the counts are on stdout."""
+    from coverage import CoverageData
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("coverage", type=Path)
+    parser.add_argument("--number", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=int, default=600)
+    given = parser.parse_args()
+    data = CoverageData(given.coverage)
+    data.read()
+    files = sorted(it for top in ("archivers", "rollups") for it in (ROOT / top).rglob("*.py"))
+    sources = {str(it.relative_to(ROOT)): it.read_bytes() for it in files}
+    every = [it for name, source in sources.items() for it in mutants_of(name, source)]
+    counts = dict.fromkeys(("found", "missed", "hung", "not reached"), 0)
+    for mutant in random.Random(given.seed).sample(every, given.number):
+        tests = _reaching(data, mutant)
+        outcome = _found(mutant, tests, given.seconds) if tests else "not reached"
+        counts[outcome] += 1
+        print(f"{outcome:11} {len(tests):5} {mutant.shown(sources[mutant.path])}", flush=True)  # noqa: T201
+    print(counts)  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import ast
+
+from tests.mutants import mutants_of
+
+_SOURCE = """
+def late(at, end, held, count):
+    if at >= end and not held:
+        return "é" if count < 3 else None
+    return at is not end
+"""
+
+
+def test_each_token_of_a_decision_is_changed_once() -> None:
+    source = _SOURCE.encode()
+    found = [it.within(source).decode() for it in mutants_of("late.py", source)]
+    lines = _SOURCE.splitlines()
+    changed = [
+        (number, new.strip())
+        for text in found
+        for number, (old, new) in enumerate(zip(lines, text.splitlines(), strict=True))
+        if old != new
+    ]
+    assert changed == [
+        (2, "if False:"),
+        (2, "if at > end and not held:"),
+        (2, "if at >= end or not held:"),
+        (2, "if at >= end and held:"),
+        (3, 'return "é" if False else None'),
+        (3, 'return "é" if count <= 3 else None'),
+        (3, 'return "é" if count < 4 else None'),
+        (4, "return at is end"),
+    ]
+    for text in found:
+        ast.parse(text)
