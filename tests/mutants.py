@@ -62,7 +62,7 @@ class _Places:
 
 
 def mutants_of(path: str, source: bytes) -> list[Mutant]:
-    """Returns each way to change one token of a decision: a comparison turned, a bound off by one, a `not` or a
+    """Returns each way to change one token of a decision: comparisons turned, bounds off by one, a `not` or a
     branch dropped."""
     places, found = _Places(source), []
     for node in ast.walk(ast.parse(source)):
