@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
-from pymongo.client_session import ClientSession
 
 from bucketwise.archivers.binding.binding import Binding, BindingState
 from bucketwise.archivers.format.archive import OfflineArchive
@@ -27,7 +26,6 @@ from bucketwise.archivers.stores.base import ObjectStore
 from bucketwise.archivers.stores.claiming import ClaimingStore
 from bucketwise.archivers.tasks import Connections, Executor
 from bucketwise.archivers.writes.held import covered
-from bucketwise.archivers.writes.online import archived_source
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import Decoded, decode
 from bucketwise.buckets.fields.times import as_ms
@@ -97,17 +95,18 @@ class ArchiveContext(RunContext):
         """Returns the connections for tasks in this process."""
         return Connections(self.database, self.store, keys=self.keys)
 
-    def offline(self, keys: Keys | None = None) -> OfflineArchive | None:
-        """Returns the policy's offline archive; None where it has none. `keys`: manifests must be signed by
-        one of them; None: by one of the run's, if it has any."""
-        return offline_archive(Connections(self.database, self._claimed_store), self.policy, keys)
+    @property
+    def has_parts(self) -> bool:
+        """Returns whether the policy's archive lies in the store, and that is at hand."""
+        return self.policy.has_parts and self.store is not None
 
-    def online(self, session: ClientSession | None = None) -> Source | None:
-        """Returns what reads the collections of the policy's online archive, within a session if one is
-        given; None where it has none."""
-        if self.policy.archive_collections is None:
-            return None
-        return archived_source(self.database, self.policy, session)
+    def offline(self, keys: Keys | None = None) -> OfflineArchive:
+        """Returns the policy's offline archive, which it must have. `keys`: manifests must be signed by one
+        of them; None: by one of the run's, if it has any."""
+        connections = replace(self.connections, store=self._claimed_store)
+        archive = offline_archive(connections, self.policy, keys)
+        assert archive is not None
+        return archive
 
     @property
     def archive(self) -> Archive:

@@ -12,7 +12,7 @@ from functools import partial
 from pymongo.client_session import ClientSession
 
 from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.records.heads import check_heads
+from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.records.recorded import TIME, recorded
 from bucketwise.buckets.fields.times import MAX_SKEW, as_text
 from bucketwise.config.errors import BucketwiseError, UsageError
@@ -23,8 +23,7 @@ def recorded_time(context: ArchiveContext) -> datetime | None:
     """Returns the latest time that receipts and the last manifests tell; None without any. Raises HaltedError
     where the store does not hold these manifests."""
     if context.state.heads is None:
-        archive = context.offline(context.keys)
-        context.state.heads = [] if archive is None else check_heads(context.receipts, archive).manifests
+        context.state.heads = archive_of(context).heads()
     return recorded(context.receipts).among(context.state.heads)
 
 

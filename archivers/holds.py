@@ -7,27 +7,13 @@ from __future__ import annotations
 
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.format.manifest import DamagedError
-from bucketwise.archivers.records.heads import check_heads
 from bucketwise.archivers.records.hold_files import HoldFile, HoldFiles, lost
 from bucketwise.buckets.fields.times import as_text
-from bucketwise.config.errors import HaltedError
 
 
 def hold_files(context: ArchiveContext) -> HoldFiles:
     """Returns the files of the holds on the policy."""
     return HoldFiles(context.store, context.policy.identity, context.keys)
-
-
-def check_signed(context: ArchiveContext) -> None:
-    """Raises DamagedError where the last commits are signed, and not by one of the keys: receipts of holds
-    are signed as they are."""
-    archive = context.offline(context.keys)
-    try:
-        if archive is not None:
-            check_heads(context.receipts, archive)
-    except HaltedError as error:  # a hold may be placed on what is damaged otherwise
-        if getattr(error, "code", "").startswith("signature"):
-            raise
 
 
 def damage_of(context: ArchiveContext) -> list[DamagedError]:

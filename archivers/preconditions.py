@@ -19,8 +19,8 @@ from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.evidence.changed import unmakeable, unreadable
 from bucketwise.archivers.forward import behind
 from bucketwise.archivers.holds import damage_of
-from bucketwise.archivers.moving.archive import check_collections, check_kind
-from bucketwise.archivers.records.heads import check_all_present, check_heads, check_none_reappeared
+from bucketwise.archivers.kinds import archive_of
+from bucketwise.archivers.moving.archive import check_kind
 from bucketwise.archivers.records.policies import PolicyRecord
 from bucketwise.archivers.stores.base import Missing
 from bucketwise.config.errors import BucketwiseError, HaltedError
@@ -104,7 +104,7 @@ def reads_archive(context: ArchiveContext) -> Iterator[Problem]:
     """Yields a problem where the policy reads buckets by other rules than before, and archived ones break
     these."""
     before = _changed_from(context)
-    if before is not None and (fault := unreadable(context, before)):
+    if before is not None and (fault := unreadable(context.policy, archive_of(context).evidence, before)):
         error = HaltedError(f"policy {context.policy.name}: {fault}. Nothing was changed")
         yield Problem("archive-unreadable", context.policy.collection, error)
 
@@ -113,7 +113,7 @@ def can_be_made_anew(context: ArchiveContext) -> Iterator[Problem]:
     """Yields a problem where series or days are others than before, and summaries stand that can't be made
     again."""
     before = _changed_from(context)
-    if before is not None and (fault := unmakeable(context, before)):
+    if before is not None and (fault := unmakeable(context, archive_of(context).evidence, before)):
         error = HaltedError(f"policy {context.policy.name}: {fault}. Nothing was changed")
         yield Problem("summaries-lost", context.policy.collection, error)
 
@@ -160,27 +160,23 @@ def has_heads(context: ArchiveContext) -> Iterator[Problem]:
     are not as they were left. A run that writes finds that when it recovers, before anything else."""
     if context.fence:
         return
-    archive, place = context.offline(context.keys), context.policy.collection
+    archive = archive_of(context)
     try:
-        if archive is not None:
-            place = f"{archive.store.url}/{context.policy.identity}"
-            context.state.heads = check_heads(context.receipts, archive, goes_on=True).manifests
-        check_collections(context.database, context.policy)
+        context.state.heads = archive.heads()
     except HaltedError as error:
-        yield Problem("archive-incomplete", place, error)
+        yield Problem("archive-incomplete", archive.place, error)
 
 
 def has_all_commits(context: ArchiveContext) -> Iterator[Problem]:
     """Yields a problem where the store lacks a registered commit, or one that was dropped has come back. A
     run lists all commits, and finds that, after one that was cut off; until then `check` tells."""
-    archive = context.offline(context.keys)
-    if archive is None or has_heads not in context.state.met:
+    if has_heads not in context.state.met:
         return
+    archive = archive_of(context)
     try:
-        check_none_reappeared(context.receipts, archive)
-        check_all_present(context.receipts, archive, adopts=False)
+        archive.check_complete()
     except HaltedError as error:
-        yield Problem("archive-incomplete", f"{archive.store.url}/{context.policy.identity}", error)
+        yield Problem("archive-incomplete", archive.place, error)
 
 
 def goes_forward(context: ArchiveContext) -> Iterator[Problem]:

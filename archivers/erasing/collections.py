@@ -1,4 +1,4 @@
-"""Erases a series from MongoDB: the source, the online archive, and versions of buckets beside it."""
+"""A series in collections of MongoDB: what they hold of it, and how it goes from them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 from pymongo.client_session import ClientSession
 
+from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.erasing.erasure import Erasure, Selected
+from bucketwise.archivers.erasing.kind import PlaceHolding
 from bucketwise.archivers.erasing.work import ErasureWork, names_of
 from bucketwise.archivers.records.copies import record_gone
 from bucketwise.archivers.records.online_heads import OnlineHeads
@@ -21,6 +23,7 @@ from bucketwise.buckets.bson.queries import ids_query
 from bucketwise.buckets.bson.raw import LOSSLESS, Batch
 from bucketwise.buckets.fields.selectors import selector_query
 from bucketwise.buckets.source import Source
+from bucketwise.config.policies import Policy
 
 #: Rounds of deletes. While an application still writes, each round finds more: what is left is reported.
 _MOST_PASSES = 10
@@ -34,13 +37,17 @@ class BucketPlace(NamedTuple):
     overflow: str | None
 
 
-def places_of(erasure: Erasure) -> list[BucketPlace]:
-    """Returns where a policy's buckets lie in MongoDB."""
-    policy = erasure.policy
-    found = [BucketPlace("live", policy.collection, policy.overflow.collection if policy.overflow else None)]
-    if (archived := policy.archive_collections) is not None:
-        found.append(BucketPlace("online", archived.buckets, archived.overflow))
-    return found
+def source_of(policy: Policy) -> BucketPlace:
+    """Returns where a policy's live buckets lie."""
+    return BucketPlace("live", policy.collection, policy.overflow.collection if policy.overflow else None)
+
+
+def holdings_in(context: ArchiveContext, place: BucketPlace, erasure: Erasure) -> Iterator[PlaceHolding]:
+    """Yields what collections hold of the series."""
+    source = Source(context.database, erasure.policy, place.collection, place.overflow)
+    for batch, found in held_in(source, erasure):
+        names = names_of(batch.take(found.erased))
+        yield PlaceHolding(place.name, place.collection, len(found.erased), len(found.across), names)
 
 
 def held_in(source: Source, erasure: Erasure) -> Iterator[tuple[Batch, Selected]]:

@@ -15,18 +15,12 @@ from itertools import chain
 from pymongo.client_session import ClientSession
 
 from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.erasing.collections import CollectionEraser, VersionsEraser, places_of
-from bucketwise.archivers.erasing.commits import CommitEraser, erase_removed, erase_versions
+from bucketwise.archivers.erasing.collections import CollectionEraser, holdings_in, source_of
 from bucketwise.archivers.erasing.erasure import Erasure
+from bucketwise.archivers.erasing.kind import ArchivedSeries, SeriesOf
 from bucketwise.archivers.erasing.limits import check_edges, check_erasable
 from bucketwise.archivers.erasing.report import COUNTS, ErasureReport
-from bucketwise.archivers.erasing.search import (
-    count_records,
-    in_archive,
-    in_collections,
-    remaining,
-    unreached,
-)
+from bucketwise.archivers.erasing.search import count_records, remaining, unreached
 from bucketwise.archivers.erasing.summaries import erase_summaries, summaries_of
 from bucketwise.archivers.erasing.work import ErasureWork
 from bucketwise.config.policies import Policy
@@ -41,12 +35,14 @@ class ErasureFacts:
     is_deleted_early: bool = False
 
 
-def plan_erasure(context: ArchiveContext, erasure: Erasure, others: Sequence[Policy]) -> ErasureReport:
+def plan_erasure(
+    context: ArchiveContext, archived: ArchivedSeries, erasure: Erasure, others: Sequence[Policy]
+) -> ErasureReport:
     """Returns what `erase` would do. Changes nothing. Raises UsageError as it does."""
     check_erasable(context, erasure, others)
-    archive, counts, counted, across = context.offline(context.keys), Counter[str](), set[int](), 0
-    archived = in_archive(archive, erasure) if archive is not None else ()
-    for it in chain(in_collections(context, erasure), archived):
+    counts, counted, across = Counter[str](), set[int](), 0
+    live = holdings_in(context, source_of(context.policy), erasure)
+    for it in chain(live, archived.holdings(erasure)):
         context.check()
         counts.update({"buckets": len(it.names - counted), it.kind: it.erased})
         counts["commits_rewritten"] += it.kind == "archived" and it.erased > 0
@@ -56,44 +52,35 @@ def plan_erasure(context: ArchiveContext, erasure: Erasure, others: Sequence[Pol
     counts["summaries"] = sum(len(it) for _, it in summaries_of(context, erasure))
     check_edges(across)
     named = {name: counts[name] for name in COUNTS}
-    return ErasureReport(named, list(unreached(context, erasure)))
+    return ErasureReport(named, list(unreached(archived, erasure)))
 
 
-def erase(context: ArchiveContext, erasure: Erasure, facts: ErasureFacts) -> ErasureReport:
+def erase(
+    context: ArchiveContext, series_of: SeriesOf, erasure: Erasure, facts: ErasureFacts
+) -> ErasureReport:
     """Erases a series, or continues where an earlier call was cut off. Returns what was erased, and what
     remains. Raises UsageError, and has changed nothing, where another erasure of the policy has not ended, a
     hold forbids it, or buckets reach over the edge of the range."""
-    work = ErasureWork(context, erasure, facts.others)
+    work, archived = ErasureWork(context, erasure, facts.others), series_of(context)
     begun = check_erasable(context, erasure, facts.others)
     if begun is None and erasure.within.is_bounded:
-        plan_erasure(context, erasure, facts.others)  # which raises where the range cuts buckets
+        plan_erasure(context, archived, erasure, facts.others)  # which raises where the range cuts buckets
     if context.policy.archiving is not None:
         context.binding.claim()
     if begun is None:
         request = erasure.text, erasure.within, erasure.reason, context.now
         work.transaction(lambda session: work.erasures.begin(*request, session))
-    _erase_all(work, is_deleted_early=facts.is_deleted_early)
-    left = list(remaining(context, erasure, facts.others))
+    _erase_all(work, archived, is_deleted_early=facts.is_deleted_early)
+    left = list(remaining(context, series_of, erasure, facts.others))
     return ErasureReport(work.transaction(lambda session: _end(work, session)), left)
 
 
-def _erase_all(work: ErasureWork, *, is_deleted_early: bool) -> None:
-    for place in places_of(work.erasure):
-        CollectionEraser(work, place).run()
-    _erase_archived(work)
-    CollectionEraser(work, places_of(work.erasure)[0]).run()  # documents inserted since
+def _erase_all(work: ErasureWork, archived: ArchivedSeries, *, is_deleted_early: bool) -> None:
+    live = CollectionEraser(work, source_of(work.context.policy))
+    live.run()
+    archived.erase(work)
+    live.run()  # documents inserted since
     erase_summaries(work, is_deleted_early=is_deleted_early)
-
-
-def _erase_archived(work: ErasureWork) -> None:
-    if work.context.policy.archive_collections is not None:
-        VersionsEraser(work).run()
-    archive = work.context.offline(work.context.keys)
-    if archive is not None:
-        archive.store.clean_temporaries(None, archive.policy.identity)
-        CommitEraser(work, archive).run()
-        erase_versions(work, archive)
-        erase_removed(work, archive)
 
 
 def _end(work: ErasureWork, session: ClientSession) -> dict[str, int]:

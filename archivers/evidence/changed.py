@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.evidence.impact import rollup_impact
-from bucketwise.buckets.bson.raw import Batch
+from bucketwise.archivers.evidence.kind import Evidence
 from bucketwise.buckets.decoding.decode import decode
-from bucketwise.buckets.sampling.sample import sample
 from bucketwise.config.fingerprint import layout_fingerprint
 from bucketwise.config.policies import LAYOUT_KEYS, Policy
 
@@ -21,14 +20,14 @@ _RULES_OF_SUMMARIES: dict[str, Callable[[Policy], object]] = {
 }
 
 
-def unmakeable(context: ArchiveContext, before: Policy) -> str | None:
+def unmakeable(context: ArchiveContext, archived: Evidence, before: Policy) -> str | None:
     """Says which summaries by the policy of `before` can't be made again by the present one, and don't go
     with those that can; None where there are none."""
     policy = context.policy
     changed = [key for key, rule in _RULES_OF_SUMMARIES.items() if rule(before) != rule(policy)]
     if not changed or not _targets(before) & _targets(policy):
         return None
-    impact = rollup_impact(replace(context, policy=before), policy)
+    impact = rollup_impact(replace(context, policy=before), archived, policy)
     counts = [f"{count:,} {name}" for name, count in impact.lost.items() if count] if impact else []
     if not counts:
         return None
@@ -45,13 +44,12 @@ def _targets(policy: Policy) -> set[str]:
     return set(policy.rollup.targets.values()) if policy.rollup else set()
 
 
-def unreadable(context: ArchiveContext, before: Policy) -> str | None:
+def unreadable(policy: Policy, archived: Evidence, before: Policy) -> str | None:
     """Says which archived buckets break the present policy and fitted that of `before`; None where a few of
     them show none."""
-    policy = context.policy
     if layout_fingerprint(before) == layout_fingerprint(policy):
         return None
-    for batch in _some_archived(context):
+    for batch in archived.samples():
         fit, now = decode(batch, before), decode(batch, policy)
         if len(now.units) < len(fit.units):
             first = now.quarantined[0]
@@ -64,14 +62,3 @@ def unreadable(context: ArchiveContext, before: Policy) -> str | None:
                 "own"
             )
     return None
-
-
-def _some_archived(context: ArchiveContext) -> Iterator[Batch]:
-    """Yields buckets of the first and of the last commit; of an online archive a sample."""
-    if (online := context.online()) is not None:
-        yield sample(online)
-    archive = context.offline(context.keys)
-    commits = sorted(context.receipts.commits(), key=lambda it: it.sequence) if archive else []
-    for commit in {it.name: it for it in (*commits[:1], *commits[-1:])}.values():
-        assert archive is not None
-        yield archive.load(archive.manifest(commit), 0)

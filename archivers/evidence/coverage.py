@@ -15,7 +15,8 @@ import numpy as np
 
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.evidence.grid import Counts, Flags, Grid
-from bucketwise.archivers.evidence.inventory import HeldPart, Inventory, InventoryReader
+from bucketwise.archivers.evidence.inventory import Inventory, InventoryReader
+from bucketwise.archivers.evidence.kind import Evidence, HeldPart
 from bucketwise.archivers.evidence.summary_counts import SummaryCounter
 from bucketwise.archivers.evidence.weighing import Day
 from bucketwise.archivers.format.names import day
@@ -82,7 +83,7 @@ class Row:
     online_bytes: int = 0
 
 
-def coverage(context: ArchiveContext, query: CoverageQuery) -> list[Row]:
+def coverage(context: ArchiveContext, archived: Evidence, query: CoverageQuery) -> list[Row]:
     """Returns the rows of a range, or from the first to the last of which anything is known.
 
     Raises UsageError where there are too many, or no such series; HaltedError where the archive is not all
@@ -92,7 +93,7 @@ def coverage(context: ArchiveContext, query: CoverageQuery) -> list[Row]:
     check_archive(context.database, context.policy, context.store)
     counter = SummaryCounter(context, query.series)
     start, end = _range(context, counter, query)
-    reader = InventoryReader(context, query.series)
+    reader = InventoryReader(context, archived, query.series)
     rows: list[Row] = []
     for grid in _slices(context, start, end, query.step):
         context.check()
@@ -170,7 +171,7 @@ def _row(
     inventory: Inventory, at: int, archived: int | None, readings: int | None, commits: tuple[HeldCommit, ...]
 ) -> Row:
     grid, counts = inventory.grid, inventory.summary_counts
-    live, online = int(inventory.live.readings[at]), int(inventory.online.readings[at])
+    live, online = int(inventory.live.readings[at]), int(inventory.archived.online.readings[at])
     is_archived = bool(commits) if archived is None else archived > 0
     summarised = None if counts.touched[at] else int(counts.readings[at])
     is_known = bool(counts.touched[at]) or bool(summarised)
@@ -182,7 +183,7 @@ def _row(
         archived=archived,
         online=online,
         summarised=summarised,
-        readings=None if readings is None else readings + int(inventory.gone[at]),
+        readings=None if readings is None else readings + int(inventory.archived.gone[at]),
         live_buckets=int(inventory.live.buckets[at]),
         pinned=int(inventory.pinned[at]),
         held=int(inventory.held[at]),
@@ -191,15 +192,15 @@ def _row(
         expires=_expires(inventory, grid.start + at * grid.step, online > 0, commits),
         live_bytes=int(inventory.live.bytes[at]),
         archived_bytes=int(inventory.file_bytes[at]),
-        online_bytes=int(inventory.online.bytes[at]),
+        online_bytes=int(inventory.archived.online.bytes[at]),
     )
 
 
 def _expires(
-    inventory: Inventory, start: int, is_online: bool, commits: Sequence[HeldCommit]
+    inventory: Inventory, start: int, has_copies: bool, commits: Sequence[HeldCommit]
 ) -> datetime | None:
     due = [it.expires for it in commits if it.expires is not None]
-    if is_online and (of_day := inventory.expires.get(start // DAY_MS)) is not None:
+    if has_copies and (of_day := inventory.archived.expires.get(start // DAY_MS)) is not None:
         due.append(of_day)
     return min(due, default=None)
 
@@ -214,7 +215,7 @@ def _state(live: bool, archived: bool, online: bool) -> State | None:
 def _commits(inventory: Inventory, at: int, is_part: bool) -> tuple[HeldCommit, ...]:
     grid = inventory.grid
     found: dict[str, HeldCommit] = {}
-    for held in inventory.parts:
+    for held in inventory.archived.parts:
         rows = grid.rows(*held.span)
         if held.may_hold and rows.start <= at < rows.stop:
             is_exact = not is_part and rows.stop - rows.start == 1
@@ -230,12 +231,12 @@ def _days(inventory: Inventory, is_part: bool) -> list[Day]:
     grid, counts = inventory.grid, inventory.summary_counts
     per_day = DAY_MS // grid.step
     live_all, summarised_all = grid.by_day(inventory.live.all), grid.by_day(counts.all)
-    by_manifest, is_spread = _in_parts(grid, inventory.parts)
+    by_manifest, is_spread = _in_parts(grid, inventory.archived.parts)
     days = []
     for number in range(len(live_all)):
         rows = slice(number * per_day, (number + 1) * per_day)
         start = grid.start + number * DAY_MS
-        parts = [it for it in inventory.parts if start <= it.span[0] < start + DAY_MS]
+        parts = [it for it in inventory.archived.parts if start <= it.span[0] < start + DAY_MS]
         days.append(
             Day(
                 live=inventory.live.readings[rows],

@@ -8,10 +8,11 @@ from functools import partial
 from typing import Any
 
 from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.evidence.copies import BucketFinder, FoundBucket, Searched
+from bucketwise.archivers.evidence.copies import BucketFinder, FoundBucket
 from bucketwise.archivers.evidence.coverage import CoverageQuery, coverage
 from bucketwise.archivers.evidence.fate import End, Facts, Fate, Windows, fate
-from bucketwise.archivers.evidence.history import BucketHistory, Event
+from bucketwise.archivers.evidence.history import history
+from bucketwise.archivers.evidence.kind import Copy, Event, Evidence, Searched
 from bucketwise.archivers.expiring.rule import RetentionRule
 from bucketwise.archivers.moving.archive import check_archive
 from bucketwise.archivers.writes.delete import units
@@ -20,7 +21,7 @@ from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Series
 from bucketwise.buckets.decoding.decode import Decoded, decode
 from bucketwise.buckets.fields.selectors import Selector, check_selector
-from bucketwise.buckets.fields.times import DAY_MS, TimeRange, as_date, as_ms
+from bucketwise.buckets.fields.times import TimeRange, as_date
 from bucketwise.buckets.models.covered import covered_span
 from bucketwise.config.policies import Policy
 from bucketwise.rollups.calendar.due import settled_at
@@ -65,6 +66,7 @@ class ExplainResult:
 
 def explain(
     context: ArchiveContext,
+    archived: Evidence,
     question: ExplainQuery,
     through: int | None,
     readers: Sequence[Policy] = (),
@@ -74,29 +76,28 @@ def explain(
     there is no such series, HaltedError where the archive is not all there."""
     check_selector(context.policy, question.series)
     check_archive(context.database, context.policy, context.store)
-    finder = BucketFinder(context)
+    finder = BucketFinder(context, archived)
     if question.has_identity:
         found = finder.by_id(question.identity, question.at)
     else:
         assert question.at is not None
         found = finder.at(question.at, question.series)
-    history = BucketHistory(context)
-    settled = partial(settled_at, (context.policy, *readers))
-    buckets = [_explained(context, history, it, Windows(through, settled)) for it in found]
+    windows = Windows(through, partial(settled_at, (context.policy, *readers)))
+    buckets = [_explained(context, archived, it, windows) for it in found]
     buckets.sort(key=lambda it: (it.first is None, it.first or 0))
-    hour = None if buckets or question.has_identity else _hour(context, question)
+    hour = None if buckets or question.has_identity else _hour(context, archived, question)
     return ExplainResult(buckets, finder.searched, hour)
 
 
-def _hour(context: ArchiveContext, question: ExplainQuery) -> str:
+def _hour(context: ArchiveContext, archived: Evidence, question: ExplainQuery) -> str:
     assert question.at is not None
     within = TimeRange(as_date(question.at), as_date(question.at + 1))
-    (row,) = coverage(context, CoverageQuery(within, question.series, HOUR))
+    (row,) = coverage(context, archived, CoverageQuery(within, question.series, HOUR))
     return row.state
 
 
 def _explained(
-    context: ArchiveContext, history: BucketHistory, found: FoundBucket, windows: Windows
+    context: ArchiveContext, archived: Evidence, found: FoundBucket, windows: Windows
 ) -> ExplainedBucket:
     bucket, archived_by = found.latest
     policy = archived_by or context.policy
@@ -107,14 +108,14 @@ def _explained(
     pin = None if found.live is None else context.pins.of(found.live).get(0)
     facts = Facts(
         is_live=found.live is not None,
-        is_archived=any(not it.version.is_superseded for it in found.copies),
+        archived=archived.state if any(not it.version.is_superseded for it in found.copies) else None,
         last=last,
         copied=_equal_copy(context.policy, found),
         pin=pin,
         freeze=next((it for it in holds if it.freeze), None),
         fault=None if is_sound else decoded.quarantined[0],
         windows=windows,
-        end=None if last is None else _end(context, found, last),
+        end=_end(context, archived, found.copies, last),
         hold=next(iter(holds), None),
     )
     columns = decoded.columns
@@ -126,22 +127,18 @@ def _explained(
         readings=len(columns.time) if is_sound else None,
         versions=len(found.copies),
         fate=fate(context.policy, facts),
-        history=history.of(found, (first or 0, last or 0), pin),
+        history=history(context, archived, found, (first or 0, last or 0), pin),
         holds=holds,
     )
 
 
-def _end(context: ArchiveContext, found: FoundBucket, last: int) -> End | None:
-    """Returns when the archived bucket goes: offline with its commit, online with the UTC day of its last
-    reading."""
+def _end(context: ArchiveContext, archived: Evidence, copies: Sequence[Copy], last: int | None) -> End | None:
+    """Returns when the last copy of a bucket goes by `retain.archive`."""
     rule = RetentionRule.of(context.policy, context.now)
-    if rule is None or not found.copies:
+    if rule is None or last is None or not copies:
         return None
-    manifest = found.copies[-1].version.commit
-    if manifest is not None:
-        last = as_ms(manifest.last)
-    name = f"tombstone-{last // DAY_MS}" if manifest is None else manifest.commit
-    tombstone = (context.receipts.get(name) or {}).get("tombstone")
+    last, record = archived.expires_with(copies[-1], last)
+    tombstone = (context.receipts.get(record) or {}).get("tombstone")
     return End(rule.text, rule.expires_at(last, tombstone), rule.due(tombstone) is not None)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
+from bucketwise.archivers.evidence.kind import ArchivedState
 from bucketwise.archivers.records.pins import Pin
 from bucketwise.buckets.columns import Quarantined
 from bucketwise.buckets.fields.times import as_date, as_ms
@@ -15,7 +16,7 @@ from bucketwise.config.durations import format_duration
 from bucketwise.config.policies import Archive, Policy
 from bucketwise.rollups.holds import Hold
 
-BucketState = Literal["live", "both", "archived", "online", "quarantined", "unknown"]
+BucketState = ArchivedState | Literal["live", "both", "quarantined", "unknown"]
 #: `archive`: it is copied, and deleted at once or after its grace; `delete`: it goes, and its copy stays;
 #: `expire`: the copy goes, for good.
 Action = Literal["archive", "delete", "expire"]
@@ -46,7 +47,7 @@ class Facts:
     archived; None: it stays forever. `hold`: keeps it from being destroyed."""
 
     is_live: bool
-    is_archived: bool
+    archived: ArchivedState | None  # where a copy is that counts
     last: int | None = None
     copied: datetime | None = None
     pin: Pin | None = None
@@ -72,10 +73,9 @@ def fate(policy: Policy, it: Facts) -> Fate:
     if it.is_live and it.fault is not None:
         return Fate("quarantined", f"it breaks its model, and stays: {it.fault.field}: {it.fault.reason}")
     if it.is_live:
-        return _of_live(policy, it, "both" if it.is_archived else "live")
-    if not it.is_archived or policy.archive is None:
+        return _of_live(policy, it, "both" if it.archived else "live")
+    if (state := it.archived) is None or policy.archive is None:
         return Fate("unknown")
-    state: BucketState = "archived" if policy.archive_collections is None else "online"
     if it.end is None:
         return Fate(state, f'archive.to = "{policy.archive.to}": it stays there')
     rule = f'retain.archive = "{it.end.keep}"'

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from bson.datetime_ms import DatetimeMS
 
 from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.evidence.kind import Evidence
 from bucketwise.archivers.reading.archived import archived_reader
 from bucketwise.config.fingerprint import fingerprint
 from bucketwise.config.policies import LevelName, Policy
@@ -35,7 +36,7 @@ class RollupImpact:
     first: int | None
 
 
-def rollup_impact(context: ArchiveContext, changed: Policy) -> RollupImpact | None:
+def rollup_impact(context: ArchiveContext, archived: Evidence, changed: Policy) -> RollupImpact | None:
     """Returns what the changed policy would roll up again, in the context of today's; None where nothing."""
     today = {level.name: level for level in levels_of(context.policy)}
     levels = levels_of(changed)
@@ -48,9 +49,9 @@ def rollup_impact(context: ArchiveContext, changed: Policy) -> RollupImpact | No
     stands = {name: _count(context, level) for name, level in today.items()} if is_whole else {}
     lost = {name: _count(context, level, first) for name, level in today.items()} if is_whole else {}
     live = replace(context, policy=changed).source.count() if reads else 0
-    archived, readings, size = _archived(context) if reads else (0, 0, 0)
+    total, readings, size = archived.totals() if reads else (0, 0, 0)
     names = [level.name for level in made]
-    return RollupImpact(names, is_whole, live, archived, readings, size, stands, lost, first)
+    return RollupImpact(names, is_whole, live, total, readings, size, stands, lost, first)
 
 
 def dropped(context: ArchiveContext, changed: Policy) -> dict[LevelName, int]:
@@ -78,15 +79,3 @@ def _first(context: ArchiveContext) -> int | None:
     span = archived_reader(context.connections, context.policy).span()
     found = (None if span is None else span[0], context.source.earliest())
     return min((it for it in found if it is not None), default=None)
-
-
-def _archived(context: ArchiveContext) -> tuple[int, int | None, int | None]:
-    """Returns how many buckets are archived, their readings and their bytes."""
-    if (online := context.online()) is not None:
-        return online.count(), None, None
-    totals = {name: {"$sum": f"${name}"} for name in ("buckets", "readings", "documents_bytes")}
-    receipts = context.receipts
-    stages = [{"$match": receipts.is_current}, {"$group": {"_id": None, **totals}}]
-    for found in receipts.collection.aggregate(stages):
-        return found["buckets"], found["readings"], found["documents_bytes"]
-    return 0, 0, 0

@@ -114,7 +114,7 @@ class OnlineExpiry:
             at = None if at is None else max(at, day * DAY_MS)
 
     def _place_tombstones(self, new: dict[int, int]) -> None:
-        names, deletions = [self._identity(day)["name"] for day in new], self.context.deletions
+        names, deletions = list(map(tombstone_name, new)), self.context.deletions
 
         def step(session: ClientSession) -> None:
             tombstone = record_placed(deletions, names, self.rule.tombstone, session)
@@ -133,7 +133,7 @@ class OnlineExpiry:
         self.context.progress("tombstones", len(new))
 
     def _identity(self, day: int) -> Document:
-        return self.context.receipts.identity(f"tombstone-{day}")
+        return self.context.receipts.identity(tombstone_name(day))
 
     def _expire_day(self, day: int, tombstone: Document) -> None:
         """Removes the buckets of a day, except those that a hold keeps or whose originals are live."""
@@ -253,6 +253,11 @@ class OnlineExpiry:
                 self.context.receipts.collection.delete_one(identity, session=session)
 
         transaction(self.context.database, self.context.guard, step)
+
+
+def tombstone_name(day: int) -> str:
+    """Returns the name of the record of a UTC day, since 1970."""
+    return f"tombstone-{day}"
 
 
 def tombstones_of(receipts: Receipts, session: ClientSession | None = None) -> Iterator[Document]:

@@ -7,14 +7,20 @@ from datetime import datetime
 from typing import Protocol
 
 from bucketwise.archivers.compacting.compact import CompactOptions, CompactReport
+from bucketwise.archivers.erasing.kind import ArchivedSeries
 from bucketwise.archivers.evidence.drill import DrilledDay
+from bucketwise.archivers.evidence.kind import Evidence
 from bucketwise.archivers.expiring.report import ExpiryReport
+from bucketwise.archivers.format.keys import Keys
+from bucketwise.archivers.format.manifest import Manifest
+from bucketwise.archivers.lake.report import LakeDifference, LakeReport
 from bucketwise.archivers.moving.archive import ArchiveOptions
 from bucketwise.archivers.report import ArchiveReport
 from bucketwise.archivers.restoring.options import RestoreOptions
 from bucketwise.archivers.restoring.settle import RestoreReport
 from bucketwise.archivers.verifying.report import IntactPiece, Piece, VerifiedRecords, VerifyReport
 from bucketwise.buckets.fields.times import EVER, TimeRange
+from bucketwise.config.tables import Lake
 
 
 class Archive(Protocol):
@@ -22,6 +28,23 @@ class Archive(Protocol):
 
     def recover(self) -> None:
         """Finishes or undoes what a crash left. Raises HaltedError where the archive is incomplete."""
+
+    def heads(self) -> list[Manifest]:
+        """Verifies that the archive goes on from where it was left. Returns the last manifests of its chain;
+        none without a chain. Raises HaltedError where a run would halt."""
+
+    def check_complete(self) -> None:
+        """Raises HaltedError where records name copies that are not there, or that were ended are back."""
+
+    def needs_adoption(self) -> bool:
+        """Returns whether the database has forgotten something of the archive, or has it otherwise."""
+
+    def check_adoptable(self) -> None:
+        """Verifies what `adopt` would take over. Raises HaltedError where it is damaged."""
+
+    def sign(self, keys: Keys) -> int:
+        """Signs all that vouches for copies, besides receipts, by the first of these keys. Returns how many
+        manifests it has not signed before."""
 
     def adopt(self) -> list[str]:
         """Registers what the database has forgotten of the archive, since it was restored from a backup, once
@@ -67,6 +90,20 @@ class Archive(Protocol):
     def drill(self, days: int, seed: int) -> list[DrilledDay]:
         """Proves that a sample of archived days can be restored, and records when. Raises HaltedError where
         a copy is not what it was."""
+
+    @property
+    def evidence(self) -> Evidence:
+        """Returns what the archive tells of its copies."""
+
+    @property
+    def series(self) -> ArchivedSeries:
+        """Returns what erases series from the archive."""
+
+    def lake_differences(self, lake: Lake) -> list[LakeDifference]:
+        """Returns how the archive's Iceberg table differs from it."""
+
+    def sync_lake(self, lake: Lake, *, whole: bool) -> LakeReport:
+        """Registers in the archive's Iceberg table what it lacks. `whole`: whatever it lists is compared."""
 
     def restore(self, options: RestoreOptions) -> RestoreReport:
         """Brings back every bucket that is asked for. Raises UsageError for a target that won't do."""

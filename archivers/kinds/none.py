@@ -8,8 +8,13 @@ from datetime import datetime
 
 from bucketwise.archivers.compacting.compact import CompactOptions, CompactReport
 from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.erasing.kind import NoSeries
 from bucketwise.archivers.evidence.drill import DrilledDay
+from bucketwise.archivers.evidence.kind import NoEvidence
 from bucketwise.archivers.expiring.report import ExpiryReport
+from bucketwise.archivers.format.keys import Keys
+from bucketwise.archivers.format.manifest import Manifest
+from bucketwise.archivers.lake.report import LakeDifference, LakeReport
 from bucketwise.archivers.moving.archive import ArchiveOptions, check_kind
 from bucketwise.archivers.report import ArchiveReport
 from bucketwise.archivers.restoring.options import RestoreOptions, check_request
@@ -17,6 +22,7 @@ from bucketwise.archivers.restoring.settle import RestoreReport
 from bucketwise.archivers.verifying.receipts import verify_receipts
 from bucketwise.archivers.verifying.report import IntactPiece, Piece, VerifiedRecords, VerifyReport
 from bucketwise.buckets.fields.times import EVER, TimeRange
+from bucketwise.config.tables import Lake
 
 
 @dataclass(frozen=True)
@@ -27,6 +33,25 @@ class NoArchive:
 
     def recover(self) -> None:
         """Does nothing."""
+
+    def heads(self) -> list[Manifest]:
+        """Returns no manifests."""
+        return []
+
+    def check_complete(self) -> None:
+        """Does nothing."""
+
+    def needs_adoption(self) -> bool:
+        """Returns False."""
+        return False
+
+    def check_adoptable(self) -> None:
+        """Does nothing."""
+
+    def sign(self, keys: Keys) -> int:
+        """Returns 0."""
+        del keys
+        return 0
 
     def adopt(self) -> list[str]:
         """Returns no commits."""
@@ -90,6 +115,26 @@ class NoArchive:
         del days, seed
         check_kind(self.context.database, self.context.policy)
         return []
+
+    @property
+    def evidence(self) -> NoEvidence:
+        """Returns what knows of no copies."""
+        return NoEvidence(self.context.policy)
+
+    @property
+    def series(self) -> NoSeries:
+        """Returns what finds no series."""
+        return NoSeries()
+
+    def lake_differences(self, lake: Lake) -> list[LakeDifference]:
+        """Returns none."""
+        del lake
+        return []
+
+    def sync_lake(self, lake: Lake, *, whole: bool) -> LakeReport:
+        """Returns an empty report."""
+        del lake, whole
+        return LakeReport()
 
     def restore(self, options: RestoreOptions) -> RestoreReport:
         """Raises UsageError."""

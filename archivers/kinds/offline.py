@@ -5,28 +5,37 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cached_property
 
 from bucketwise.archivers.compacting.compact import CompactOptions, CompactReport, compact, plan_compaction
 from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.erasing.offline import OfflineSeries
 from bucketwise.archivers.evidence.drill import DrilledDay, drill
+from bucketwise.archivers.evidence.offline import OfflineEvidence
 from bucketwise.archivers.expiring.offline import OfflineExpiry
 from bucketwise.archivers.expiring.report import ExpiryReport
 from bucketwise.archivers.expiring.rule import RetentionRule
 from bucketwise.archivers.format.archive import OfflineArchive
+from bucketwise.archivers.format.keys import Keys
+from bucketwise.archivers.format.manifest import Manifest
 from bucketwise.archivers.format.names import Commit
+from bucketwise.archivers.lake.report import LakeDifference, LakeReport
 from bucketwise.archivers.moving.archive import ArchiveOptions, archive, plan_archive, recover
 from bucketwise.archivers.moving.dry_run import OfflineDryRun
 from bucketwise.archivers.moving.offline import OfflineRun
 from bucketwise.archivers.records.days import CommitDays
-from bucketwise.archivers.recovering.adoption import verify_forgotten
+from bucketwise.archivers.records.heads import check_all_present, check_heads, check_none_reappeared
+from bucketwise.archivers.recovering.signing import sign_manifests
 from bucketwise.archivers.report import ArchiveReport
 from bucketwise.archivers.restoring.offline import OfflineCopies
 from bucketwise.archivers.restoring.options import RestoreOptions
 from bucketwise.archivers.restoring.restore import restore
 from bucketwise.archivers.restoring.settle import RestoreReport
+from bucketwise.archivers.verifying.adoption import check_adoptable, is_forgotten, verify_forgotten
 from bucketwise.archivers.verifying.offline import verify, verify_commits, verify_records
 from bucketwise.archivers.verifying.report import IntactPiece, Piece, VerifiedRecords, VerifyReport
 from bucketwise.buckets.fields.times import EVER, TimeRange
+from bucketwise.config.tables import Lake
 
 
 @dataclass(frozen=True)
@@ -39,6 +48,32 @@ class Offline:
     def recover(self) -> None:
         """Adopts, finishes or removes what earlier runs have begun, once a run."""
         recover(self.context, OfflineRun)
+
+    @cached_property
+    def _readable(self) -> OfflineArchive:
+        """Returns the archive for whoever only reads: without a key in the file, by seals alone."""
+        return self.context.offline()
+
+    def heads(self) -> list[Manifest]:
+        """Verifies that the store holds the last manifests, and what was found damaged. Returns them."""
+        return check_heads(self.context.receipts, self.held, goes_on=True).manifests
+
+    def check_complete(self) -> None:
+        """Lists the commits."""
+        check_none_reappeared(self.context.receipts, self.held)
+        check_all_present(self.context.receipts, self.held, adopts=False)
+
+    def needs_adoption(self) -> bool:
+        """Returns whether commits go on from what the database knows, or name receipts that it lacks."""
+        return is_forgotten(self.context, self.held)
+
+    def check_adoptable(self) -> None:
+        """Reads all commits that lie in the store."""
+        check_adoptable(self.context, self.held)
+
+    def sign(self, keys: Keys) -> int:
+        """Signs manifests and the last checkpoint."""
+        return sign_manifests(self.context, self.held, keys)
 
     def adopt(self) -> list[str]:
         """Registers commits whose chain goes on from what the database knows. A receipt records which
@@ -107,8 +142,28 @@ class Offline:
         """Restores the commits that begin on some days."""
         return drill(self.context, self.held, days, seed)
 
+    @property
+    def evidence(self) -> OfflineEvidence:
+        """Returns what manifests, receipts and commits tell."""
+        return OfflineEvidence(self.context, self._readable)
+
+    @property
+    def series(self) -> OfflineSeries:
+        """Returns what rewrites commits without a series."""
+        return OfflineSeries(self.held)
+
+    def lake_differences(self, lake: Lake) -> list[LakeDifference]:
+        """Compares the table's files with parts. Raises ImportError without pyiceberg."""
+        from bucketwise.archivers.lake.differences import differences
+
+        return list(differences(self.context, self._readable, lake))
+
+    def sync_lake(self, lake: Lake, *, whole: bool) -> LakeReport:
+        """Registers parts. Raises ImportError without pyiceberg, LakeError where the catalog forbids it."""
+        from bucketwise.archivers.lake.sync import sync
+
+        return sync(self.context, self.held, lake, whole=whole)
+
     def restore(self, options: RestoreOptions) -> RestoreReport:
         """Brings back what commits hold."""
-        archive = self.context.offline()  # without a key signatures are not looked at
-        assert archive is not None
-        return restore(self.context, options, OfflineCopies(self.context, archive))
+        return restore(self.context, options, OfflineCopies(self.context, self._readable))

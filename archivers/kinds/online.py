@@ -8,15 +8,21 @@ from datetime import datetime
 
 from bucketwise.archivers.compacting.compact import CompactOptions, CompactReport
 from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.erasing.online import OnlineSeries
 from bucketwise.archivers.evidence.drill import DrilledDay
 from bucketwise.archivers.evidence.drill_online import drill
+from bucketwise.archivers.evidence.online import OnlineEvidence
 from bucketwise.archivers.expiring.online import OnlineExpiry
 from bucketwise.archivers.expiring.report import ExpiryReport
 from bucketwise.archivers.expiring.rule import RetentionRule
+from bucketwise.archivers.format.keys import Keys
+from bucketwise.archivers.format.manifest import Manifest
 from bucketwise.archivers.format.names import day, day_number
+from bucketwise.archivers.lake.report import LakeDifference, LakeReport
 from bucketwise.archivers.moving.archive import (
     ArchiveOptions,
     archive,
+    check_collections,
     plan_archive,
     recover,
 )
@@ -40,6 +46,8 @@ from bucketwise.archivers.verifying.report import (
 from bucketwise.archivers.writes.online import archive_collections, archived_source
 from bucketwise.buckets.fields.times import DAY_MS, EVER, TimeRange, as_date
 from bucketwise.buckets.source import Source
+from bucketwise.config.errors import HaltedError
+from bucketwise.config.tables import Lake
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,29 @@ class Online:
     def recover(self) -> None:
         """Makes the collections: a crash leaves nothing half done."""
         recover(self.context, OnlineRun)
+
+    def heads(self) -> list[Manifest]:
+        """Verifies that the collections are those that were left. Returns no manifests."""
+        check_collections(self.context.database, self.context.policy)
+        return []
+
+    def check_complete(self) -> None:
+        """Does nothing: `heads` counts the documents."""
+
+    def needs_adoption(self) -> bool:
+        """Returns whether the collections are not those that were left."""
+        try:
+            return bool(self.heads())
+        except HaltedError:
+            return True
+
+    def check_adoptable(self) -> None:
+        """Does nothing: whatever the collections hold now is taken over."""
+
+    def sign(self, keys: Keys) -> int:
+        """Returns 0: receipts alone vouch for documents."""
+        del keys
+        return 0
 
     def adopt(self) -> list[str]:
         """Records the collections as they are now. Returns no commits."""
@@ -135,6 +166,26 @@ class Online:
     def drill(self, days: int, seed: int) -> list[DrilledDay]:
         """Restores the documents that end on some days."""
         return drill(self.context, days, seed)
+
+    @property
+    def evidence(self) -> OnlineEvidence:
+        """Returns what documents and receipts tell."""
+        return OnlineEvidence(self.context)
+
+    @property
+    def series(self) -> OnlineSeries:
+        """Returns what erases series from the collections."""
+        return OnlineSeries(self.context)
+
+    def lake_differences(self, lake: Lake) -> list[LakeDifference]:
+        """Returns none: there are no parts that a table could list."""
+        del lake
+        return []
+
+    def sync_lake(self, lake: Lake, *, whole: bool) -> LakeReport:
+        """Returns an empty report."""
+        del lake, whole
+        return LakeReport()
 
     def restore(self, options: RestoreOptions) -> RestoreReport:
         """Brings back what the collections hold."""

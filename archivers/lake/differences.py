@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.names import commit_of_file
 from bucketwise.archivers.lake.catalog import LakeTable
 from bucketwise.archivers.lake.files import location
@@ -17,12 +18,9 @@ from bucketwise.config.tables import Lake
 _REMEDY = "run `bucketwise lake sync`"
 
 
-def differences(context: ArchiveContext, lake: Lake) -> Iterator[LakeDifference]:
+def differences(context: ArchiveContext, archive: OfflineArchive, lake: Lake) -> Iterator[LakeDifference]:
     """Yields what the next sync has to add or remove (`is_behind`), and what earlier syncs have missed. A
     table that can't be read is taken to be behind."""
-    archive = context.offline()
-    if archive is None:
-        return
     records, policy = LakeRecords(context.receipts), context.policy.identity
     state = records.state()
     try:

@@ -29,14 +29,11 @@ from bucketwise.rollups.guarded import transaction
 _PORTION = 500
 
 
-def sync(context: ArchiveContext, lake: Lake, *, whole: bool = False) -> LakeReport:
+def sync(context: ArchiveContext, archive: OfflineArchive, lake: Lake, *, whole: bool = False) -> LakeReport:
     """Registers what the table of a policy lacks, and removes what is gone. Returns what was done.
 
     `whole`: compares all that it lists, not just what has changed since the last time. Raises LakeError where
     the catalog, the store or the types of columns forbid it."""
-    archive = context.offline(context.keys)
-    if archive is None:
-        return LakeReport()
     records = LakeRecords(context.receipts)
     records.prepare()
     state = records.state()

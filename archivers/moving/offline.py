@@ -39,11 +39,9 @@ class OfflineRun:
     """The `Archiver` of an offline archive."""
 
     def __init__(self, work: ArchiveRun) -> None:
-        archive = work.offline(work.keys)
-        assert archive is not None
         self._work = work
         self._receipts = work.receipts
-        self._archive = archive
+        self._archive = archive = work.offline(work.keys)
         timeseries_options = None
         if work.measured:
             timeseries_options = timeseries.timeseries_options(work.database, work.policy.collection)

@@ -81,7 +81,7 @@ class OnlineRun:
         self._receipts.prepare()
         if not is_recorded:
             self._heads.record(work.now, work.guard)
-        work.state.is_recovered = True
+        work.state.heads, work.state.is_recovered = [], True
 
     def settle(self, start_ms: int, end_ms: int) -> None:
         """Deletes copied buckets that end within [start, end), milliseconds, and whose grace is over."""

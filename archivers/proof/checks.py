@@ -251,12 +251,8 @@ class _Check:
 
     def _kept(self) -> dict[str, Any]:
         """Returns how long the suite keeps what it writes, by collection; None: forever."""
-        policy, kept = self.policy, dict[str, Any]()
-        for level in levels_of(policy):
-            kept[level.collection] = level.retain
-        if policy.archive_collections is not None:
-            kept[policy.archive_collections.buckets] = None
-        return kept
+        kept: dict[str, Any] = {level.collection: level.retain for level in levels_of(self.policy)}
+        return kept | dict.fromkeys(filter(None, self.policy.archive_collections or ()))
 
     def targets(self) -> Iterator[Finding]:
         for name in self._kept():

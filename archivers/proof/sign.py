@@ -5,11 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.format.manifest import Manifest
-from bucketwise.archivers.format.seals import encoded
 from bucketwise.archivers.kinds import archive_of
-from bucketwise.archivers.records.checkpoints import last_checkpoint
-from bucketwise.archivers.records.heads import read_heads
 from bucketwise.archivers.records.receipt_files import ReceiptFile
 from bucketwise.config.errors import HaltedError
 
@@ -28,21 +24,12 @@ def sign(context: ArchiveContext) -> SignReport:
     All is verified first. Raises HaltedError, and signs nothing, where anything but a signature is wrong. If
     it is cut off, the next call finishes it."""
     lenient, report = replace(context, keys=context.keys.lenient()), SignReport()
-    found = archive_of(lenient).verify()
+    archive = archive_of(lenient)
+    found = archive.verify()
     if found.bad:
         raise HaltedError(f"nothing was signed, because verification failed: {found.bad[0].message}")
     keys, check, receipts = context.keys, context.check, context.receipts
-    if (archive := context.offline(lenient.keys)) is not None:
-        chain = archive.chain
-        heads = read_heads(receipts)
-        for manifest in heads.walk(chain, receipts.all_registered().values()) if heads else ():
-            check()
-            if not isinstance(manifest, Manifest):  # older than the last checkpoint: `verify` has not read it
-                raise manifest
-            report.manifests += chain.sign(manifest, keys)
-        if heads is not None and (checkpoint := last_checkpoint(receipts, archive, heads)) is not None:
-            signature = keys.sign(checkpoint.sha256)
-            chain.put(checkpoint.key, encoded(checkpoint.model_copy(update={"signature": signature})))
+    report.manifests = archive.sign(keys)
     for receipt in receipts.numbered(0):
         check()
         signature = keys.sign(receipt["sha256"])

@@ -22,6 +22,7 @@ from bucketwise.archivers.format.parquet import (
     misfit,
     series_types,
 )
+from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.querying.narrowing import INSTANT, Narrowed
 from bucketwise.archivers.reading.archived import archived_reader
 from bucketwise.archivers.reading.readings import Readings
@@ -164,10 +165,11 @@ class CoverageTable:
     def read(self, narrowed: Narrowed) -> Iterator[pa.Table]:
         """Yields a row for each day of the ranges."""
         first, last = known_span(self._context)
+        archived = archive_of(self._context).evidence
         for start, end in narrowed.ranges:
             within = as_date(max(start, first)), as_date(min(end, last))
             if within[0] < within[1]:
-                rows = coverage(self._context, CoverageQuery(TimeRange(*within)))
+                rows = coverage(self._context, archived, CoverageQuery(TimeRange(*within)))
                 yield pa.Table.from_pylist(list(map(_day_row, rows)), self.schema)
 
 

@@ -62,7 +62,6 @@ def _proven(run: ArchiveRun, heads: Heads) -> Checkpoint | None:
     manifests name receipts that are missing: a checkpoint would keep them from being read again, and so from
     being reported."""
     archive, receipts = run.offline(run.keys), run.receipts
-    assert archive is not None
     registered = receipts.all_registered()
     archive.chain.expect({name: it.seal for name, it in registered.items()})
     named: dict[tuple[int, str], LastReceipt] = {}

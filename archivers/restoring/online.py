@@ -16,13 +16,14 @@ from bucketwise.archivers.restoring.damaged import MissingBuckets
 from bucketwise.archivers.restoring.filter import ArchivedBuckets, RestoreFilter
 from bucketwise.archivers.restoring.options import RestoreOptions
 from bucketwise.archivers.restoring.records import RestoreRecords
+from bucketwise.archivers.restoring.target import Mode
 from bucketwise.archivers.versions.history import OnlineHistories
 from bucketwise.archivers.versions.kept import KeptVersions, beside
 from bucketwise.archivers.writes.online import archive_collections, archived_source
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import BucketSet
 from bucketwise.buckets.fields.selectors import selector_query
-from bucketwise.config.errors import HaltedError
+from bucketwise.config.errors import HaltedError, UsageError
 
 
 class OnlineCopies:
@@ -39,7 +40,14 @@ class OnlineCopies:
         return OnlineHistories(self._context.database, self._context.policy)
 
     def begin(self, options: RestoreOptions, wanted: RestoreFilter) -> None:
-        """Compares all that may be wanted with its receipts, unless what is damaged is to be left out."""
+        """Compares all that may be wanted with its receipts, unless what is damaged is to be left out. Raises
+        UsageError where the source is to have other versions than the archive's."""
+        mode, to = options.how.mode, options.to
+        if to == self._context.policy.collection and mode != Mode.merged:
+            raise UsageError(
+                f"--versions {mode}: the online archive holds the versions of a bucket merged, and {to} can "
+                "only have them so. Leave --versions out, or restore into a new collection"
+            )
         if options.skip_damaged:
             self._left_out = {}
         else:

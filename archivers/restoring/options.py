@@ -51,11 +51,6 @@ def _check_versions(policy: Policy, to: str, how: VersionHandling) -> None:
         raise UsageError(f"--versions-to {how.aside}: older versions would be live there; name another one")
     if to != policy.collection or how.mode == Mode.merged:
         return
-    if policy.archive_collections is not None:
-        raise UsageError(
-            f"--versions {how.mode}: the online archive holds the versions of a bucket merged, and {to} can "
-            "only have them so. Leave --versions out, or restore into a new collection"
-        )
     if how.mode == Mode.all and how.aside is None:
         raise UsageError(
             f"--versions all: in {to} the older versions would be live buckets of their own. Name another "

@@ -40,7 +40,7 @@ def restore(context: ArchiveContext, options: RestoreOptions, copies: ArchivedCo
     check_kind(context.database, context.policy)
     check_request(context, options)
     policy, records = context.policy, None
-    if options.to == policy.collection:
+    if policy.collection == options.to:
         until, how = options.pinned_until, options.how
         records = RestoreRecords(policy, context.receipts, context.pins, until, how)
     note = records.settled if records else lambda _plans, _session: None

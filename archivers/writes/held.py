@@ -8,8 +8,9 @@ import numpy as np
 
 from bucketwise.archivers.format.manifest import Manifest
 from bucketwise.buckets.decoding.decode import Decoded
-from bucketwise.buckets.fields.selectors import selected
+from bucketwise.buckets.fields.selectors import selected, selector_query
 from bucketwise.buckets.fields.times import as_ms
+from bucketwise.buckets.source import Source
 from bucketwise.config.errors import BucketwiseError
 from bucketwise.config.policies import Policy
 from bucketwise.rollups.holds import Hold
@@ -37,6 +38,13 @@ def may_cover(hold: Hold, manifest: Manifest, policy: Policy) -> bool:
     return hold.touches(as_ms(manifest.first), as_ms(manifest.last) + 1) and manifest.may_hold(
         policy, *hold.selectors(policy.series_names)
     )
+
+
+def holds_any(source: Source, hold: Hold) -> bool:
+    """Returns whether a query for what a hold covers finds a bucket in a collection."""
+    selectors = hold.selectors(source.policy.series_names)
+    query = selector_query(source.policy, *selectors) or None
+    return any(len(it) > 0 for it in source.batches(hold.within.start_ms, hold.within.end_ms, query))
 
 
 def check_none_frozen(decoded: Decoded, policy: Policy, holds: Iterable[Hold]) -> None:

@@ -17,6 +17,7 @@ from bucketwise.archivers.evidence.against import (
     rule,
 )
 from bucketwise.archivers.evidence.impact import RollupImpact, dropped, rollup_impact
+from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.preconditions import PRECONDITIONS, require
 from bucketwise.archivers.report import DeleteLimit
 from bucketwise.buckets.fields.times import as_date
@@ -117,7 +118,7 @@ def against_step(today: Settings, other: Settings) -> Step:
         if before is not None and after is not None:
             context = replace(turn.context, policy=before)
             body |= {
-                "anew": _recomputed_body(rollup_impact(context, after)),
+                "anew": _recomputed_body(rollup_impact(context, archive_of(context).evidence, after)),
                 "dropped": dropped(context, after),
             }
         return StepResult(body | {"irreversible": irreversible(turn.policy.name, body)})

@@ -18,6 +18,7 @@ from bucketwise.archivers.evidence.volumes import (
     runs,
     summaries_by_month,
 )
+from bucketwise.archivers.kinds import archive_of
 from bucketwise.config.errors import HaltedError, UsageError
 from bucketwise.jobs.steps.holds import hold_body
 from bucketwise.rollups.holds import Holds
@@ -39,7 +40,7 @@ def evidence_body(context: ArchiveContext) -> Body:
             untold.append(str(error))
             return None
 
-    rows = known(lambda: coverage(context, CoverageQuery()))
+    rows = known(lambda: coverage(context, archive_of(context).evidence, CoverageQuery()))
     deleted = known(lambda: deleted_by_month(context))
     summaries = summaries_by_month(context.database, context.policy)
     return {

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from bucketwise.archivers.erasing.erase import ErasureFacts, erase, plan_erasure
 from bucketwise.archivers.erasing.erasure import Erasure
+from bucketwise.archivers.kinds import series_of
 from bucketwise.archivers.preconditions import OF_DESTROYERS, OF_REWRITERS
 from bucketwise.config.policies import Policy
 from bucketwise.jobs.running.turn import Step, StepResult, Turn
@@ -19,11 +20,12 @@ def erase_step(erasure: Erasure, others: Sequence[Policy], publishing: Publishin
 
     def do(turn: Turn) -> StepResult:
         if turn.dry_run:
-            report = plan_erasure(turn.context, erasure, others)
+            report = plan_erasure(turn.context, series_of(turn.context), erasure, others)
         else:
             prepare(turn)
             turn.context.listener("", (), ())  # summaries are about to go
-            report = erase(turn.context, erasure, ErasureFacts(others, turn.is_archived_by_another))
+            facts = ErasureFacts(others, turn.is_archived_by_another)
+            report = erase(turn.context, series_of, erasure, facts)
             report.remaining[:0] = (
                 publishing.forget(turn, erasure.series) if publishing else remaining_in_redis(turn)
             )

@@ -9,7 +9,7 @@ from typing import Any
 from bucketwise.archivers.evidence.coverage import CoverageQuery, HeldCommit, Row, coverage
 from bucketwise.archivers.evidence.drill import DrilledDay
 from bucketwise.archivers.evidence.explain import ExplainedBucket, ExplainQuery, ExplainResult, explain
-from bucketwise.archivers.evidence.history import Event
+from bucketwise.archivers.evidence.kind import Event
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.preconditions import OF_READERS
 from bucketwise.buckets.fields.selectors import Selector, id_as_json
@@ -32,7 +32,8 @@ def coverage_step(series: Selector, by: str) -> Step:
     """Returns the step that tells where each row of the turn's range is."""
 
     def do(turn: Turn) -> StepResult:
-        rows = coverage(turn.context, CoverageQuery(turn.within, series, STEPS[by]))
+        archived = archive_of(turn.context).evidence
+        rows = coverage(turn.context, archived, CoverageQuery(turn.within, series, STEPS[by]))
         states = Counter(row.state for row in rows)
         return StepResult({"by": by, "days": [_row_body(row, by) for row in rows], "states": dict(states)})
 
@@ -95,7 +96,8 @@ def explain_step(question: ExplainQuery) -> Step:
     """Returns the step that tells what happens to a bucket, or to those of an instant."""
 
     def do(turn: Turn) -> StepResult:
-        answer = explain(turn.context, question, archivable_through(turn), turn.readers)
+        archived = archive_of(turn.context).evidence
+        answer = explain(turn.context, archived, question, archivable_through(turn), turn.readers)
         fences = {it.fence for bucket in answer.buckets for it in bucket.history if it.fence is not None}
         runs = Ledger(turn.context.database).runs_under(turn.policy.identity, fences)
         return StepResult(_answer_body(answer, turn.policy, runs))

@@ -6,13 +6,15 @@ from typing import Any
 
 from pymongo.database import Database
 
+from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.evidence.covering import covers_anything
-from bucketwise.archivers.holds import check_signed, hold_files
+from bucketwise.archivers.holds import hold_files
+from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.preconditions import has_store, is_known, is_ours
 from bucketwise.archivers.records.hold_files import HoldFiles, lost
 from bucketwise.archivers.records.holding import HoldWriter
 from bucketwise.archivers.records.receipts import Receipts
-from bucketwise.config.errors import UsageError
+from bucketwise.config.errors import HaltedError, UsageError
 from bucketwise.config.policies import Policy
 from bucketwise.jobs.call import Call
 from bucketwise.jobs.running.lease import touching
@@ -36,7 +38,12 @@ def place_step(hold: Hold) -> Step:
 
 def covers_step(hold: Hold) -> Step:
     """Returns the step that tells whether a hold covers anything that is there."""
-    return Step("hold", lambda turn: StepResult({"covers": covers_anything(turn.context, hold)}))
+
+    def do(turn: Turn) -> StepResult:
+        archived = archive_of(turn.context).evidence
+        return StepResult({"covers": covers_anything(turn.context, archived, hold)})
+
+    return Step("hold", do)
 
 
 def release_step(name: str, by: str, reason: str | None = None) -> Step:
@@ -60,10 +67,20 @@ def _holding(turn: Turn) -> HoldWriter:
     """Returns what places and releases a policy's holds. It takes no lease: a hold is placed while a run
     works."""
     context = turn.context
-    check_signed(context)
+    _check_signed(context)
     guard = touching(context.database, turn.policy.identity)
     files = hold_files(context)
     return HoldWriter(context.database, turn.policy.identity, context.deletions, guard, files)
+
+
+def _check_signed(context: ArchiveContext) -> None:
+    """Raises DamagedError where the last commits are signed, and not by one of the keys: receipts of holds
+    are signed as they are."""
+    try:
+        archive_of(context).heads()
+    except HaltedError as error:  # a hold may be placed on what is damaged otherwise
+        if getattr(error, "code", "").startswith("signature"):
+            raise
 
 
 def _list(turn: Turn) -> Body:

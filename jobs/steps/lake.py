@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.lake.report import LakeReport
 from bucketwise.archivers.preconditions import OF_ARCHIVES
 from bucketwise.archivers.proof.findings import Finding
@@ -53,8 +54,7 @@ def lake_findings(lake: Lake | None, turn: Turn) -> list[Finding]:
     if lake is None:
         return []
     with installed():
-        from bucketwise.archivers.lake.differences import differences
-    found = differences(turn.context, lake)
+        found = archive_of(turn.context).lake_differences(lake)
     return [
         Finding("lake-behind", turn.policy.name, it.place, "warning", it.message)
         if it.is_behind
@@ -65,8 +65,7 @@ def lake_findings(lake: Lake | None, turn: Turn) -> list[Finding]:
 
 def _sync(context: ArchiveContext, lake: Lake, *, whole: bool) -> LakeReport:
     with installed():
-        from bucketwise.archivers.lake.sync import sync
-    return sync(context, lake, whole=whole)
+        return archive_of(context).sync_lake(lake, whole=whole)
 
 
 def _body(report: LakeReport) -> Body:

@@ -27,7 +27,7 @@ from bucketwise.archivers.format.chain import Chain
 from bucketwise.archivers.format.keys import UNSIGNED, Keys
 from bucketwise.archivers.format.manifest import Manifest
 from bucketwise.archivers.format.names import Commit, commits
-from bucketwise.archivers.kinds import archive_of
+from bucketwise.archivers.kinds import archive_of, series_of
 from bucketwise.archivers.moving.archive import ArchiveOptions
 from bucketwise.archivers.proof.sign import SignReport, sign
 from bucketwise.archivers.report import ArchiveReport
@@ -191,7 +191,7 @@ class Cycle:
         self.runs.add((self.fence, now))
         context = self.context(now, fence=self.fence, **given)
         archive_of(context).recover()
-        return erase(context, Erasure(self.policy, series, within, "case 17"), ErasureFacts())
+        return erase(context, series_of, Erasure(self.policy, series, within, "case 17"), ErasureFacts())
 
     def restore(
         self,

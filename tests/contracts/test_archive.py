@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
+from itertools import chain
 from typing import Any
 
+import bson
+import numpy as np
 import pytest
 from pymongo.database import Database
 
 from bucketwise.archivers.compacting.compact import CompactOptions
+from bucketwise.archivers.erasing.erasure import Erasure
+from bucketwise.archivers.erasing.texts import TextSearch
+from bucketwise.archivers.erasing.work import ErasureWork
+from bucketwise.archivers.evidence.grid import Grid
+from bucketwise.archivers.evidence.kind import Located
+from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.kinds.archive import Archive
 from bucketwise.archivers.moving.archive import ArchiveOptions
+from bucketwise.archivers.reading.instant import at_one_instant
 from bucketwise.archivers.restoring.options import RestoreOptions
-from bucketwise.buckets.fields.times import TimeRange
+from bucketwise.buckets.bson.raw import Batch, Docs
+from bucketwise.buckets.fields.times import DAY_MS, EVER, TimeRange, as_ms
 from bucketwise.config.errors import HaltedError
 from bucketwise.config.policies import Retain
 from bucketwise.config.tables import Store
-from tests.archivers.builders import LATER, Case, raw_documents, samples_overflow
+from bucketwise.rollups.holds import Hold
+from tests.archivers.builders import CODEC, LATER, Case, raw_documents, samples_overflow
 from tests.archivers.harness import Cycle
 
 Document = dict[str, Any]
@@ -47,6 +60,10 @@ def spoil(cycle: Cycle) -> None:
         return
     part = next((cycle.root / "iot" / "data").glob("**/*.parquet"))
     part.write_bytes(part.read_bytes() + b"x")
+
+
+def held(device: object) -> Hold:
+    return Hold("h", {"deviceid": str(device)}, EVER, "", LATER, "me", freeze=False, salt=b"")
 
 
 def lose(cycle: Cycle) -> None:
@@ -130,3 +147,90 @@ def test_it_says_where_it_is_and_takes_a_compaction(moved: Cycle) -> None:
     assert archive.plan_compaction(CompactOptions()).commits == archive.compact(CompactOptions()).commits
     assert archive.adopt() == []
     assert archive.verify().bad == []
+
+
+def test_it_tells_of_its_copies_what_was_live(cycle: Cycle) -> None:
+    case, raw = cycle.case, cycle.case.documents[0]
+    first = bson.decode(raw, CODEC)
+    at, hold = as_ms(first["first"]), held(first["deviceid"])
+    before = archived(cycle).evidence
+    assert (before.totals().buckets, before.may_cover(hold)) == (0, False)
+    assert sum(len(it) for it in before.samples()) == 0
+    assert not isinstance(before.find(first["_id"], None), Located)
+    archived(cycle).run(ArchiveOptions())
+    told = archived(cycle).evidence
+    assert (told.totals().buckets, told.may_cover(hold)) == (len(case.documents), True)
+    assert not told.may_cover(held(-1))
+    assert {it for some in told.samples() for it in some.main} <= set(case.documents)
+    found = told.find(first["_id"], None)
+    assert isinstance(found, Located)
+    assert found.bucket.main[0] == raw
+    assert raw in {it.bucket.main[0] for it in told.covering(at, {})}
+    ((copy,),) = told.copies(found.bucket, found.policy, []).values()
+    assert (copy.version.bucket.main[0], copy.may_be_live) == (raw, False)
+    span, raw_id = (at, as_ms(first["last"])), found.bucket.main.raw_id(0)
+    assert [it.event for it in told.events(raw_id, [copy], span)][-1] == "deleted"
+    last, record = told.expires_with(copy, span[1])
+    assert last >= span[1]
+    assert record
+
+
+def test_its_rows_hold_each_reading_once(moved: Cycle) -> None:
+    times = [as_ms(at) for _, at, _ in moved.case.readings]
+    grid = Grid.around(min(times), max(times) + 1, DAY_MS)
+    found = at_one_instant(moved.database, partial(archived(moved).evidence.rows, grid, {}))
+    parts = sum((grid.count(np.array([it.span[0]])) * it.part.rows for it in found.parts), grid.zeros())
+    assert (parts + found.online.readings).tolist() == grid.count(np.array(times)).tolist()
+    assert (found.online.readings == found.gone).all()
+    assert found.expires == {}
+
+
+def test_a_series_goes_and_nothing_else(moved: Cycle) -> None:
+    device = bson.decode(moved.case.documents[0], CODEC)["deviceid"]
+    series = {"deviceid": str(device)}
+    staying = [it for it in moved.case.documents if bson.decode(it, CODEC)["deviceid"] != device]
+    erasure = Erasure(moved.policy, series, EVER, "case 17")
+    holdings = list(archived(moved).series.holdings(erasure))
+    gone = len(moved.case.documents) - len(staying)
+    assert sum(it.erased for it in holdings) == gone > 0
+    report = moved.erase(series)
+    assert (report.counts["buckets"], report.is_found) == (gone, False)
+    left = archived(moved).series
+    assert [*left.holdings(erasure), *left.leftovers(erasure)] == []
+    assert list(left.texts(TextSearch(moved.context(), erasure))) == []
+    assert not any(it.found for it in left.unreached(erasure))
+    assert archived(moved).verify().bad == []
+    archived(moved).restore(RestoreOptions("back"))
+    assert raw_documents(moved.database, "back") == sorted(staying)
+
+
+def test_its_heads_are_what_was_left(moved: Cycle) -> None:
+    archive = archived(moved)
+    heads = archive.heads()
+    archive.check_complete()
+    archive.check_adoptable()
+    assert not archive.needs_adoption()
+    signing = Keys("a key of sixteen letters")
+    assert archive.sign(signing) == len(heads)
+    assert archived(moved, keys=signing).heads() == archived(moved, keys=signing).heads()
+    lose(moved)
+    with pytest.raises(HaltedError):
+        archived(moved).heads()
+
+
+def test_a_policy_without_an_archive_has_nothing_of_it(cycle: Cycle) -> None:
+    case = cycle.case.with_archive(to="none", collection=None)
+    archive = archived(Cycle(cycle.database, case, cycle.settings))
+    erasure = Erasure(case.policy, {"deviceid": "1001"}, EVER, "case 17")
+    evidence, series, context = archive.evidence, archive.series, cycle.context()
+    assert (evidence.totals(), evidence.may_cover(held(1001))) == ((0, 0, 0), False)
+    assert [*evidence.samples(), *evidence.covering(0, {}), *evidence.events(b"", [], (0, 1))] == []
+    assert (evidence.find(1, None), evidence.copies(Batch.of(Docs.of([])), case.policy, [])) == (None, {})
+    rows = at_one_instant(cycle.database, partial(evidence.rows, Grid(0, DAY_MS, DAY_MS), {}))
+    assert (rows.parts, rows.online.all.tolist(), rows.gone.tolist(), rows.expires) == ((), [0], [0], {})
+    series.erase(ErasureWork(context, erasure))
+    told = series.holdings(erasure), series.leftovers(erasure), series.unreached(erasure)
+    assert [*chain(*told), *series.texts(TextSearch(context, erasure))] == []
+    assert (archive.heads(), archive.needs_adoption(), archive.sign(Keys())) == ([], False, 0)
+    assert (archive.verify().bad, archive.drill(1, 0), archive.drilled(LATER)) == ([], [], {})
+    assert cycle.live() == sorted(cycle.case.documents)

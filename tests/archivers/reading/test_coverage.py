@@ -14,6 +14,7 @@ from pymongo.database import Database
 
 from bucketwise.archivers.evidence.coverage import CoverageQuery, Row, coverage
 from bucketwise.archivers.evidence.weighing import Day
+from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.stores import open_store
 from bucketwise.buckets.fields.times import as_date
 from bucketwise.config.tables import Store
@@ -38,9 +39,14 @@ def days_of(case: Case) -> Counter[str]:
     return Counter(f"{at:%Y-%m-%d}" for _, at, _ in case.readings)
 
 
+def covered(cycle: Cycle, **given: Any) -> list[Row]:
+    context = cycle.context(**given)
+    return coverage(context, archive_of(context).evidence, CoverageQuery())
+
+
 def told(cycle: Cycle, *what: str) -> list[dict[str, int | None]]:
     """For each of these words, what is not 0 of it on which day."""
-    rows = list(coverage(cycle.context(), CoverageQuery()))
+    rows = covered(cycle)
     return [{name(row): getattr(row, it) for row in rows if getattr(row, it) != 0} for it in what]
 
 
@@ -72,7 +78,7 @@ def test_a_part_that_is_live_again_is_not_guessed_without_summaries(
     cycle = Cycle(database, case, file_store).load()
     cycle.run()
     cycle.restore(case.policy.collection, until=DAY0 + timedelta(hours=1))
-    first = coverage(cycle.context(), CoverageQuery())[0]
+    first = covered(cycle)[0]
     whole = days_of(case)
     assert (first.state, first.archived, first.readings) == ("both", whole[name(first)], None)
     assert first.live == sum(at < DAY0 + timedelta(hours=1) for _, at, _ in case.readings)
@@ -118,7 +124,7 @@ def test_no_part_is_read(
 
     for what in ("get_bytes", "head", "list"):
         note(what)
-    rows = coverage(cycle.context(store=store), CoverageQuery())
+    rows = covered(cycle, store=store)
     commits = {held.commit for row in rows for held in row.commits}
     assert len(commits) > 1
     assert not [it for it in asked if "/data/" in it or "/meta/buckets/" in it]

@@ -11,8 +11,10 @@ from bson.codec_options import CodecOptions
 from bson.objectid import ObjectId
 from pymongo.database import Database
 
-from bucketwise.archivers.evidence import copies
+from bucketwise.archivers.evidence import offline
 from bucketwise.archivers.evidence.explain import ExplainedBucket, ExplainQuery, ExplainResult, explain
+from bucketwise.archivers.evidence.kind import Searched
+from bucketwise.archivers.kinds import archive_of
 from bucketwise.buckets.fields.times import DAY_MS, as_ms
 from bucketwise.config.tables import Store
 from tests.archivers.builders import CODEC, DAY0, Case, deletable, encode, reading, samples, timeseries
@@ -24,8 +26,12 @@ AS_GIVEN: CodecOptions[Document] = CodecOptions(tz_aware=True)
 
 
 def asked(cycle: Cycle, identity: Any, at: datetime | None = None) -> ExplainResult:
-    question = ExplainQuery(identity, has_identity=True, at=None if at is None else as_ms(at))
-    return explain(cycle.context(), question, None)
+    return answer_to(cycle, ExplainQuery(identity, has_identity=True, at=None if at is None else as_ms(at)))
+
+
+def answer_to(cycle: Cycle, question: ExplainQuery) -> ExplainResult:
+    context = cycle.context()
+    return explain(context, archive_of(context).evidence, question, None)
 
 
 def found(cycle: Cycle, identity: Any, at: datetime | None = None) -> ExplainedBucket:
@@ -60,7 +66,7 @@ def test_an_instant_finds_what_covers_it(database: Database[Document], file_stor
     wanted = [it["_id"] for it in told if it["first"] <= at <= it["last"]]
     assert wanted
     for _ in range(2):
-        answer = explain(cycle.context(), ExplainQuery(at=as_ms(at)), None)
+        answer = answer_to(cycle, ExplainQuery(at=as_ms(at)))
         assert [it.id for it in answer.buckets] == wanted
         cycle.run()
 
@@ -94,15 +100,15 @@ def test_few_commits_are_read(
 ) -> None:
     cycle = _many(database, file_store, 6)
     assert found(cycle, "day-0").fate.state == "archived", "all are read, as there are few"
-    assert asked(cycle, "nobody").searched == copies.Searched(6, 6)
-    monkeypatch.setattr(copies, "MOST_COMMITS", 5)
+    assert asked(cycle, "nobody").searched == Searched(6, 6)
+    monkeypatch.setattr(offline, "MOST_COMMITS", 5)
     answer = asked(cycle, "day-0")
-    assert (answer.buckets, answer.searched) == ([], copies.Searched(0, 6))
+    assert (answer.buckets, answer.searched) == ([], Searched(0, 6))
     assert found(cycle, "day-0", DAY0).fate.state == "archived", "its day is named"
-    assert asked(cycle, "day-0", DAY0 + timedelta(days=3)).searched == copies.Searched(1, 6)
+    assert asked(cycle, "day-0", DAY0 + timedelta(days=3)).searched == Searched(1, 6)
     assert found(cycle, ObjectId.from_datetime(DAY0 + timedelta(days=2))).fate.state == "archived"
     unknown = ObjectId.from_datetime(DAY0 + timedelta(days=3, seconds=1))
-    assert asked(cycle, unknown).searched == copies.Searched(3, 6), "its day, and those beside it"
+    assert asked(cycle, unknown).searched == Searched(3, 6), "its day, and those beside it"
 
 
 def test_a_history_reads_no_more_than_the_days_it_touches(

@@ -19,11 +19,10 @@ from pyiceberg.table import StaticTable, Table
 from pyiceberg.transforms import DayTransform
 from pymongo.database import Database
 
+from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.lake import rest
 from bucketwise.archivers.lake.catalog import LakeTable
-from bucketwise.archivers.lake.differences import differences
 from bucketwise.archivers.lake.report import LakeDifference, LakeError, LakeReport
-from bucketwise.archivers.lake.sync import sync
 from bucketwise.config.policies import Policy
 from bucketwise.config.tables import Lake, Store
 from tests.archivers.builders import (
@@ -59,11 +58,11 @@ def in_catalog(properties: dict[str, str], namespace: str) -> Lake:
 
 def synced(cycle: Cycle, lake: Lake = OWN, *, whole: bool = False, **given: Any) -> LakeReport:
     """As a run does it, after the archive's own work."""
-    return sync(cycle.context(**given), lake, whole=whole)
+    return archive_of(cycle.context(**given)).sync_lake(lake, whole=whole)
 
 
 def told(cycle: Cycle, lake: Lake = OWN) -> list[LakeDifference]:
-    return list(differences(cycle.context(), lake))
+    return archive_of(cycle.context()).lake_differences(lake)
 
 
 def table_of(report: LakeReport, **properties: str) -> Table:

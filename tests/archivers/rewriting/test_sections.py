@@ -229,7 +229,6 @@ def test_an_erasure_reads_the_sections_of_its_series(database: Database[Document
     erasure = Erasure(cycle.policy, {"symbol": "S4"}, EVER, "")
     store = opened(cycle)
     archive = cycle.context().offline()
-    assert archive is not None
     (held,) = commits_of(archive, erasure, lambda going: seen.append(len(going)))
     assert (len(held.found.erased), len(held.names), seen) == (3, 3, [3])
     assert len(store.parts) == 1
