@@ -268,7 +268,7 @@ class OfflineArchive(ArchivedCommits):
     ) -> dict[str, DamagedError]:
         """Returns an error for each of these files of no commit that no run has left. `own`: see `clear`."""
         named = {key: commit_of_file(self.policy.identity, key) for key in keys}
-        fences = own({it.fence for it in named.values() if it is not None})
+        fences = own({it.fence for it in named.values() if it is not None}) if named else ()
         foreign = (key for key, it in named.items() if it is None or it.fence not in fences)
         return {key: foreign_file(f"{self.store.url}/{key}") for key in foreign}
 

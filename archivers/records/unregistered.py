@@ -50,7 +50,8 @@ def unregistered(
     """Returns those of these commits that have no receipt. `known_fences` tell whose they are where no run
     has recorded yet which manifests it was about to write."""
     there = {it.name: it for it in listed}
-    known, seals, found = receipts.registered(there), begun(receipts), Unregistered()
+    seals = begun(receipts)  # before the receipts: a concurrent run may write one meanwhile
+    known, found = receipts.registered(there), Unregistered()
     read: list[Manifest] = []
     for name in sorted(there.keys() - known.keys()):
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -104,6 +105,28 @@ def test_check_names_it_and_a_run_stops_at_it(place: Place, precondition: precon
         ran = place(verb, "-p", case.name, "--json")
         assert (ran.code, ran.policy(case.name)["error"]) == (case.exit_code, found["message"])
     assert place.database.ticks_hourly.estimated_document_count() == before
+
+
+@pytest.mark.parametrize("what", ["commits", "files"])
+def test_check_finds_what_another_database_has_put_there(place: Place, what: str) -> None:
+    """A run looks through all only after one that was cut off."""
+    other = replace(
+        place, folder=place.folder / "other", database=place.database.client[f"{place.database.name}_other"]
+    )
+    other.folder.mkdir()
+    other.write_config()
+    other.load()
+    assert other("run", "-p", "ticks").code == 0
+    place.database.bucketwise_lease.insert_one({"_id": "ticks", "fence": 7, "expires_at": START})
+    assert place("run", "-p", "ticks").code == 0
+    theirs, ours = (it.folder / "store" / "ticks" for it in (other, place))
+    for name in ("data", "meta/buckets", *(["meta/manifests"] if what == "commits" else [])):
+        shutil.copytree(theirs / name, ours / name, dirs_exist_ok=True)
+    place.database.bucketwise_lease.update_one({"_id": "ticks"}, {"$set": {"clean": False}})
+    (found,) = place("check", "-p", "ticks", "--json").policy("ticks")["findings"]
+    ran = place("run", "-p", "ticks", "--json")
+    assert (found["code"], ran.code, ran.policy("ticks")["error"]) == ("archive-foreign", 5, found["message"])
+    other.database.client.drop_database(other.database.name)
 
 
 def test_check_finds_that_an_older_commit_is_missing(place: Place) -> None:
