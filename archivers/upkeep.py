@@ -60,7 +60,7 @@ class Upkeep:
         self._dry_run = dry_run
         self._reading_policies = readers
         self._watch: ChangeWatch | None = None
-        self.written = 0
+        self.written = self.gone = 0
 
     @cached_property
     def _readers(self) -> list[ChangeWatch]:
@@ -87,5 +87,6 @@ class Upkeep:
             within = EVER if tells_all else TimeRange(as_date(start_ms), as_date(end_ms))
             report = roll_up_all(self._context, RollupOptions(within, is_deleted_early=self._is_cleared))
             self.written += report.written
+            self.gone += report.gone
             self._watch = None  # the next one begins where this roll-up has read to
         return True

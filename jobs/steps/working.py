@@ -142,13 +142,14 @@ def _roll_up(turn: Turn, reached: Callable[[int], None] = no_report) -> StepResu
         "kept": report.kept,
         "missed": report.missed,
         "outdated": report.outdated,
+        "gone": report.gone,
         "empty_fields": empty,
         **late_body(report.late),
         **missing_body(report.missing),
         **quarantine_body(report.quarantined, report.quarantined_total),
     }
     fit = None if archives_now(turn) or turn.policy.rollup is None else check_fit(turn)
-    is_short = report.missed or report.outdated or any(it.lost for it in report.missing)
+    is_short = report.missed or report.outdated or report.gone or any(it.lost for it in report.missing)
     is_left = report.quarantined_total or empty or is_short or misfits_of(fit)
     return StepResult(body | step_body(fit), LEFT_SOMETHING if is_left else 0)
 
@@ -162,7 +163,7 @@ def _by_level(report: RollupReport) -> Body:
 def _archive(turn: Turn) -> StepResult:
     context = turn.context
     if context.policy.archive is None:
-        return StepResult(_archive_body(ArchiveReport("none"), context.policy, 0))
+        return StepResult(_archive_body(ArchiveReport("none"), context.policy))
     note_policy(turn)
     fit = check_fit(turn) if archives_now(turn) else None
     require_fit(fit, context.policy)
@@ -170,9 +171,9 @@ def _archive(turn: Turn) -> StepResult:
     options = ArchiveOptions(turn.within, archivable_through(turn), upkeep, turn.allow_large)
     archive = archive_of(context)
     report = archive.plan(options) if turn.dry_run else archive.run(options)
-    stays = bool(report.quarantined or report.changed or report.valueless)
+    stays = bool(report.quarantined or report.changed or report.valueless or upkeep.gone)
     limit = report.limit if turn.dry_run else None
-    body = _archive_body(report, context.policy, upkeep.written) | step_body(fit) | _limit_body(limit)
+    body = _archive_body(report, context.policy, upkeep) | step_body(fit) | _limit_body(limit)
     would_stop = limit is not None and limit.is_exceeded
     return StepResult(body, HaltedError.exit_code if would_stop else LEFT_SOMETHING if stays else 0)
 
@@ -199,11 +200,12 @@ def _through_of(turn: Turn, policy: Policy) -> int | None:
     return FIRST_MS if through is None else through
 
 
-def _archive_body(report: ArchiveReport, policy: Policy, mended: int) -> Body:
+def _archive_body(report: ArchiveReport, policy: Policy, upkeep: Upkeep | None = None) -> Body:
     return {
         **pick(report, *_COUNTED, "left"),
         "reasons": [{"reason": reason, "count": count} for reason, count in report.reasons.items()],
-        "summaries": mended,
+        "summaries": upkeep.written if upkeep else 0,
+        "gone": upkeep.gone if upkeep else 0,
         "valueless": valueless(report, policy),
         **quarantine_body(report.quarantined, report.quarantined_total),
     }

@@ -86,6 +86,7 @@ class RollupReport:
     finite: Counter[str] = field(default_factory=Counter)  # value field -> how many of them hold a number
     late: LateSpans | None = None  # None: a range was asked for
     outdated: int = 0  # summaries that stay as earlier settings made them, since their readings are gone
+    gone: int = 0  # summaries of readings that somebody took out, and that are not archived
     missed: int = 0  # summaries that lack late readings, since something else removed the other ones
     quarantined: list[Quarantined] = field(default_factory=list)  # the first thousand
     quarantined_total: int = 0

@@ -45,6 +45,7 @@ class OutlivedSummaries:
     archived_next: Callable[[int], int | None] = lambda _: None  # see `Archived.next`
     missed: int = 0  # summaries that stay although readings came late into their windows
     outdated: int = 0  # summaries that stay as earlier settings made them
+    gone: int = 0  # summaries that stay although somebody took their readings out before they were archived
     _oldest: dict[bytes, int | None] = field(default_factory=dict)
     _made_anew: dict[Span, bool] = field(default_factory=dict)
 
@@ -86,6 +87,7 @@ class OutlivedSummaries:
             is_purge = self.policy.archiving is None and self._front_is_gone(before, after)
             return is_purge and self._is_oldest(before, window)
         is_left = self.changed is not None or self._front_is_gone(before, after) or _is_remnant(before, after)
+        self.gone += is_left and self.policy.archiving is not None
         return is_left and self._note_late(window, computed)
 
     def _note_late(self, window: Span, computed: bytes | None) -> bool:

@@ -74,7 +74,7 @@ def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
             del found  # before the next one is read
         planner.options.reached(min(piece.span[1], calendar.due_end))
     writer.finish()
-    report.missed, report.outdated = outlived.missed, outlived.outdated
+    report.missed, report.outdated, report.gone = outlived.missed, outlived.outdated, outlived.gone
     report.quarantined, report.quarantined_total = records.quarantine.details, records.quarantine.total
     if plan.late is not None:
         bookmark = plan.late.bookmark

@@ -191,10 +191,10 @@ class Scene:
         command.begin(meddle, *given, cwd=self.folder, **{**CREDENTIALS, **environment})
         return command
 
-    def well(self, verb: str = "run", *arguments: str, **given: Any) -> Document:
-        """A run that has to succeed; the policy's part of its report."""
+    def well(self, verb: str = "run", *arguments: str, code: int = 0, **given: Any) -> Document:
+        """A run that has to succeed, or to end with a code; the policy's part of its report."""
         ran = self.run(verb, *arguments, **given)
-        assert ran.code == 0, ran
+        assert ran.code == code, ran
         (body,) = json.loads(ran.out)["policies"]
         assert isinstance(body, dict)
         return body

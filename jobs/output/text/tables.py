@@ -33,6 +33,10 @@ _MISSED = (
     "index, another policy's archive, retain.archive, or by hand"
 )
 _OUTDATED = "summaries stay as earlier settings made them, since their readings are gone"
+_GONE = (
+    "summaries count readings that are neither live nor archived: somebody took them out, and "
+    "`bucketwise audit` says what to do"
+)
 #: Verbs whose results are one table: its title, and its columns by their keys.
 _VERBS = {
     "compact": ("Compaction", ("commits", "into", "buckets", "bytes_before", "bytes_after")),
@@ -259,6 +263,8 @@ def _leftovers(results: Sequence[Result]) -> list[RenderableType]:
         lines += [Text(f"{result.policy}: {it:,} {_MISSED}", style="yellow") for it in missed]
         outdated = [count for body in bodies if (count := body.get("outdated"))]
         lines += [Text(f"{result.policy}: {it:,} {_OUTDATED}", style="yellow") for it in outdated]
+        gone = [count for body in bodies if (count := body.get("gone"))]
+        lines += [Text(f"{result.policy}: {it:,} {_GONE}", style="yellow") for it in gone]
         found = {extended_json(it["id"]): it for body in bodies for it in body.get("quarantine", [])}
         for key, it in list(found.items())[:_MOST_QUARANTINED]:
             text = f"{result.policy}: quarantined: _id {key}, {it['field']}: {it['reason']}"

@@ -40,15 +40,20 @@ def test_once_it_is_read_and_before_its_windows_are_brought_up_to_date(
     """What tells of the delete is read before there are copies: no later run would look there again."""
     text = f'{SLOTS}{ROLLUP}late_data = "{late}"\n{ARCHIVES[to]}{rest}'
     it = scene(text)
-    body = it.well(meddle=deleted_before(it, "bucketwise.archivers.moving.sweep.Sweep.flush"))
+    is_told = late == "stream"  # else the summary is the only witness of what was there
+    meddle = deleted_before(it, "bucketwise.archivers.moving.sweep.Sweep.flush")
+    body = it.well(meddle=meddle, code=0 if is_told else 3)
     it.truth.removed(GONE)
     assert body["archive"]["buckets"] == BUCKETS - 1
+    assert body["archive"]["gone"] == (0 if is_told else 2)
     for _ in range(2):
-        if late == "stream":
+        if is_told:
             check_archive_and_summaries(it)
-        else:  # nothing tells of the delete, and the summary is the only witness of what was there
+        else:
             assert it.truth.archived() == Counter(it.truth.rows_of(it.truth.units.values()))
             assert it.truth.database["it_hourly"].find_one({"count": 8}) is not None
+            found = it.well("audit", code=4)["findings"]
+            assert [it["code"] for it in found] == ["readings-gone"]
         it.well()
 
 

@@ -158,6 +158,7 @@ def test_nothing_replaces_the_only_witness_by_less(
     report = bench.roll_up(policy, NOW, **within)
     after = bench.raw("hourly")
     assert {name: after[name] for name in before} == before
+    assert bool(report.gone) == (archive is not None)
     if "range" in way:
         assert report.missed
     if way in RULES:
