@@ -6,11 +6,13 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bucketwise.archivers.binding.binding import Binding, BindingState
+from bucketwise.archivers.binding.deployment import Deployment, SetId, listed_collections, present_deployment
 from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.keys import UNSIGNED, Keys
 from bucketwise.archivers.format.manifest import Manifest
@@ -60,6 +62,8 @@ class ArchiveState:
     record: PolicyRecord | None = None  # what the policy said last, before this run
     met: set[object] = field(default_factory=set)  # preconditions that this run has found in order
     heads: list[Manifest] | None = None
+    listed: list[dict[str, Any]] | None = None  # collections, as MongoDB lists them
+    set_id: SetId = field(default_factory=SetId)
     binding: BindingState = field(default_factory=BindingState)
 
 
@@ -115,6 +119,23 @@ class ArchiveContext(RunContext):
         return self.policy.archive
 
     @property
+    def listed(self) -> list[dict[str, Any]]:
+        """Returns the policy's collections and the suite's own, as MongoDB lists those that exist. Asks once:
+        a claim, and what checks an online archive, ask anew."""
+        if self.state.listed is None:
+            self.state.listed = listed_collections(self.database, self.policy.sources)
+        return self.state.listed
+
+    @property
+    def undeletable(self) -> str | None:
+        """Says which of the policy's collections nothing can be deleted from, and why: "ticks is a view".
+        None: from all."""
+        for info in (it for it in self.listed if it["name"] in self.policy.sources):
+            if info["type"] == "view" or info["options"].get("capped"):
+                return f"{info['name']} is {'a view' if info['type'] == 'view' else 'a capped collection'}"
+        return None
+
+    @property
     def source(self) -> Source:
         """Returns the source that reads the policy's collections."""
         return Source(self.database, self.policy)
@@ -139,7 +160,12 @@ class ArchiveContext(RunContext):
         """Returns the binding of the policy's archive to this deployment."""
         store = self.store if self.policy.has_parts else None
         transact = partial(transaction, self.database, self.guard)
-        return Binding(self.receipts, store, self.run, transact, self.state.binding)
+
+        def present(anew: bool) -> Deployment:
+            listed = listed_collections(self.database) if anew else self.listed
+            return present_deployment(self.database, listed, self.state.set_id, anew=anew)
+
+        return Binding(self.receipts, store, self.run, transact, self.state.binding, present)
 
     @property
     def _claimed_store(self) -> ObjectStore | None:

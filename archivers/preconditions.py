@@ -73,7 +73,7 @@ def destroying(context: ArchiveContext) -> ArchiveContext:
 def has_source(context: ArchiveContext) -> Iterator[Problem]:
     """Yields a problem where the policy's collection does not exist."""
     policy = context.policy
-    if policy.may_be_missing or any(it["name"] == policy.collection for it in context.source.listed):
+    if policy.may_be_missing or any(it["name"] == policy.collection for it in context.listed):
         return
     error = BucketwiseError(
         f"policy {policy.name}: there is no collection {policy.collection} in the database "

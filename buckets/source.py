@@ -76,13 +76,6 @@ class Source:
         """Returns the indexes of the buckets' collection, which is no view. Asks once."""
         return [dict(index) for index in self.collection.list_indexes()]
 
-    def undeletable(self) -> str | None:
-        """Says which of them nothing can be deleted from, and why: "ticks is a view". None: from all."""
-        for info in self.listed:
-            if info["type"] == "view" or info["options"].get("capped"):
-                return f"{info['name']} is {'a view' if info['type'] == 'view' else 'a capped collection'}"
-        return None
-
     @property
     def has_texts(self) -> bool:
         """Returns whether the time of a bucket may be text."""

@@ -23,6 +23,7 @@ from bucketwise.rollups.summaries.documents import milliseconds
 Document = dict[str, Any]
 COLLECTION = "bucketwise_progress"
 NO_GATE = 2**62  # later than every window
+_ROLLED_UP = ""  # the kind of a policy's main record
 
 
 @dataclass(frozen=True)
@@ -50,9 +51,22 @@ class Progress:
 def load(database: Database[Document], policy: Policy) -> Progress:
     """Returns how far a policy is rolled up: nowhere, where nothing is yet, or was with settings that gave
     other summaries."""
-    both = {"_id": {"$in": [policy.identity, {"gone": policy.identity}]}}
-    found = {isinstance(it["_id"], str): it for it in progress_collection(database).find(both)}
-    return replace(_progress(found.get(True), policy), gone=_gone(found.get(False), policy))
+    return progress_of(records_of(database, policy), policy)
+
+
+def records_of(database: Database[Document], policy: Policy, *others: str) -> dict[str, Document]:
+    """Returns what is recorded of how far a policy is rolled up, for `progress_of`, and its records of other
+    kinds, by kind. Asks once."""
+    kinds = ("gone", *others)
+    wanted = {"_id": {"$in": [policy.identity, *({kind: policy.identity} for kind in kinds)]}}
+    found = progress_collection(database).find(wanted)
+    return {_ROLLED_UP if isinstance(it["_id"], str) else next(iter(it["_id"])): it for it in found}
+
+
+def progress_of(records: Mapping[str, Document], policy: Policy) -> Progress:
+    """Returns what these records tell."""
+    gone = _gone(records.get("gone"), policy)
+    return replace(_progress(records.get(_ROLLED_UP), policy), gone=gone)
 
 
 def load_all(database: Database[Document], policies: Sequence[Policy]) -> dict[str, Progress]:

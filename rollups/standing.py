@@ -15,13 +15,14 @@ from pymongo.database import Database
 from bucketwise.config.policies import LevelName, Policy
 from bucketwise.rollups.calendar.levels import Level, Span, levels_of
 from bucketwise.rollups.calendar.windows import LOWEST
-from bucketwise.rollups.progress import gone_before, progress_collection
+from bucketwise.rollups.progress import Progress, gone_before, progress_collection, progress_of, records_of
 from bucketwise.rollups.summaries.documents import milliseconds
 from bucketwise.rollups.summaries.months import SummaryCount, month_of, span_of
 from bucketwise.rollups.summaries.targets import target
 from bucketwise.rollups.summaries.tombstones import Lift, Tombstone, Tombstones
 
 Document = dict[str, Any]
+KIND = "summaries"  # of the record
 #: Looks at what is missing, while a run may be writing.
 _TRIES = 3
 
@@ -40,7 +41,18 @@ def load_standing(
     database: Database[Document], policy: Policy, session: ClientSession | None = None
 ) -> Standing:
     """Returns what is recorded of the summaries of a policy."""
-    found = progress_collection(database).find_one(_identity(policy), session=session) or {}
+    return standing_of(progress_collection(database).find_one(_identity(policy), session=session), policy)
+
+
+def load_both(database: Database[Document], policy: Policy) -> tuple[Progress, Standing]:
+    """Returns how far a policy is rolled up, and what is recorded of its summaries. Asks once."""
+    found = records_of(database, policy, KIND)
+    return progress_of(found, policy), standing_of(found.get(KIND), policy)
+
+
+def standing_of(record: Document | None, policy: Policy) -> Standing:
+    """Returns what the record of a policy's summaries tells."""
+    found = record or {}
     counts, tombstones = (_of_levels(policy, found.get(it, {})) for it in ("counts", "tombstones"))
     names = ("standing", "wanted", "lost", "beside")
     return Standing(
@@ -166,7 +178,7 @@ def store_retentions(
 
 
 def _identity(policy: Policy) -> Document:
-    return {"_id": {"summaries": policy.identity}}
+    return {"_id": {KIND: policy.identity}}
 
 
 def _tombstones(found: Document | None) -> Tombstones:

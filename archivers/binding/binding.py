@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from pymongo.client_session import ClientSession
 
-from bucketwise.archivers.binding.deployment import Deployment, present_deployment
+from bucketwise.archivers.binding.deployment import Deployment
 from bucketwise.archivers.binding.lineage import Lineage, Step, lineage_prefix, step_key, step_of
 from bucketwise.archivers.binding.markers import Markers
 from bucketwise.archivers.binding.objects import encoded, put_checked
@@ -78,13 +78,15 @@ class BindingState:
 @dataclass(frozen=True)
 class Binding:
     """The binding of one policy's archive, as one run sees it. `store`: None for an online archive, which is
-    bound by the database's record alone."""
+    bound by the database's record alone. `present`: returns the deployment that the database is; given True,
+    asks for all of it, whatever the run knows already."""
 
     receipts: Receipts
     store: ObjectStore | None
     run: RunIdentity
     transact: Transact
     state: BindingState
+    present: Callable[[bool], Deployment]
 
     @property
     def policy(self) -> str:
@@ -116,14 +118,16 @@ class Binding:
         """Looks whose archive it is, once a run. Raises HaltedError where it is another deployment's, and
         Missing where its store is not there and never was."""
         if self.state.checked is None:
-            checked = self.look()
-            if reason := self.difference(checked):
-                raise HaltedError(self._not_ours(reason))
-            self.state.checked = checked
+            self.state.checked = self._ours(self.look())
 
-    def look(self) -> Checked:
-        """Returns what the database and the store say of the binding. Raises HaltedError where the store is
-        gone, or what it says can't be read."""
+    def _ours(self, checked: Checked) -> Checked:
+        if reason := self.difference(checked):
+            raise HaltedError(self._not_ours(reason))
+        return checked
+
+    def look(self, *, anew: bool = False) -> Checked:
+        """Returns what the database and the store say of the binding. `anew`: whatever this run knows of the
+        deployment already. Raises HaltedError where the store is gone, or what it says can't be read."""
         record = read_record(self.receipts, None if self.store is None else self.store.url)
         file = None
         if self.store is not None:
@@ -133,7 +137,7 @@ class Binding:
                 file = OwnerFile.of(self.store.get_bytes(key), f"{self.store.url}/{key}")
         elif record.owner is not None and record.deployment is not None:
             file = OwnerFile(record.owner, record.deployment, record.deployment.name)
-        return Checked(record, file, present_deployment(self.receipts.collection.database))
+        return Checked(record, file, self.present(anew))
 
     def difference(self, checked: Checked) -> str | None:
         """Returns why the archive belongs to another deployment; None where it does not."""
@@ -161,10 +165,12 @@ class Binding:
             if not self.state.is_claimed:
                 self.check()
                 assert self.state.checked is not None
+                # Asked anew: hours may have gone by, and the first run has made its collections since.
+                checked = self._ours(self.state.checked._replace(present=self.present(True)))
                 if self.store is None:
-                    self._record_deployment(self.state.checked)
+                    self._record_deployment(checked)
                 else:
-                    self._claim(self.store, self.state.checked)
+                    self._claim(self.store, checked)
                 self.state.is_claimed = True
 
     def check_claim(self) -> None:
@@ -190,7 +196,7 @@ class Binding:
     def adopt(self, reason: str) -> Adoption:
         """Takes the archive over for this deployment, under a new owner: all others halt from now on. Until
         `settle_adoption`, it is recorded that the rest of the adoption waits."""
-        checked, store = self.look(), self.store
+        checked, store = self.look(anew=True), self.store
         record, at = checked.record, self._time(checked.record)
         listed = [] if store is None else _listed(store, self.policy)
         step = record.lineage.next(listed, self._run_id)
@@ -215,8 +221,6 @@ class Binding:
     # -- what a claim does
 
     def _claim(self, store: ObjectStore, checked: Checked) -> None:
-        if not checked.present.is_whole:  # the first run has made its collections since
-            checked = checked._replace(present=present_deployment(self.receipts.collection.database))
         record, at = checked.record, self._time(checked.record)
         listed = _listed(store, self.policy)
         self._judge(store, record.lineage, listed)

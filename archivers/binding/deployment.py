@@ -7,7 +7,7 @@ does (`lineage.py`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
 from bucketwise.buckets.bson.cluster import uuid_of
 
 Document = dict[str, Any]
+PREFIX = "bucketwise_"  # of the suite's own collections
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,6 @@ class Deployment:
     def telling(self) -> tuple[Any, ...]:
         """Returns what tells it from others. Its further collections come as they are needed."""
         return self.database, self.set, self.hosts, self.id, self.collections.get(RECEIPTS)
-
-    @property
-    def is_whole(self) -> bool:
-        """Returns whether the collection is there on which all records rest."""
-        return RECEIPTS in self.collections
 
     @property
     def name(self) -> str:
@@ -88,21 +84,43 @@ class Deployment:
         )
 
 
-def present_deployment(database: Database[Document]) -> Deployment:
-    """Returns the deployment that a database is. Hosts are those that its members name."""
-    found = database.list_collections(filter={"name": {"$regex": "^bucketwise_"}})
-    uuids = {str(it["name"]): uuid for it in found if (uuid := uuid_of(it)) is not None}
+@dataclass
+class SetId:
+    """The id of the replica set, asked once for all policies of a run, and anew where that decides what is
+    written."""
+
+    found: str | None = None
+    is_asked: bool = False
+
+    def of(self, database: Database[Document], *, anew: bool) -> str | None:
+        """Returns the id; None where it may not be read: that takes replSetGetConfig."""
+        if anew or not self.is_asked:
+            self.found, self.is_asked = _set_id(database), True
+        return self.found
+
+
+def listed_collections(database: Database[Document], others: Iterable[str] = ()) -> list[Document]:
+    """Returns the suite's own collections, and `others`, as MongoDB lists those that exist."""
+    named = [{"name": {"$regex": f"^{PREFIX}"}}, {"name": {"$in": list(others)}}]
+    return [dict(info) for info in database.list_collections(filter={"$or": named})]
+
+
+def present_deployment(
+    database: Database[Document], listed: Iterable[Document], set_id: SetId, *, anew: bool
+) -> Deployment:
+    """Returns the deployment that a database is. Hosts are those that its members name. `listed`: its
+    collections."""
+    own = (it for it in listed if it["name"].startswith(PREFIX))
+    uuids = {str(it["name"]): uuid for it in own if (uuid := uuid_of(it)) is not None}
     # Since a command has just been answered, the driver knows the members.
     known = database.client.topology_description.server_descriptions().values()
     hosts = sorted({f"{host}:{port}" for it in known for host, port in it.all_hosts})
     names = [it.replica_set_name for it in known if it.replica_set_name]
-    return Deployment(
-        database.name, names[0] if names else None, tuple(hosts), _set_id(database) if names else None, uuids
-    )
+    found = set_id.of(database, anew=anew) if names else None
+    return Deployment(database.name, names[0] if names else None, tuple(hosts), found, uuids)
 
 
 def _set_id(database: Database[Document]) -> str | None:
-    """Returns the id of the replica set; None where it may not be read: that takes replSetGetConfig."""
     try:
         config = database.client.admin.command("replSetGetConfig")["config"]
         return str(config["settings"]["replicaSetId"])

@@ -45,7 +45,7 @@ def check_erasable(
         raise UsageError(_other(begun, erasure))
     if holds := holds_on(context, erasure, others):
         raise UsageError(f"policy {erasure.policy.name}: {held_by(holds)}. Nothing was erased by this run")
-    if what := context.source.undeletable():
+    if what := context.undeletable:
         raise UsageError(
             f"policy {context.policy.name}: {what}, and nothing can be deleted from it. Name the collection "
             "that holds the buckets. Nothing was changed"

@@ -73,10 +73,10 @@ class Chain:
         """Remembers these seals, so that they need not be looked up."""
         self._seal_of = seals.get
 
-    def link(self, link: Link) -> Manifest:
-        """Returns a manifest of the chain, whether its commit is there or was dropped. Raises
-        DamagedError."""
-        commit = commit_at(link.commit, link.sequence)
+    def link(self, link: Link, seal: str | None = None) -> Manifest:
+        """Returns a manifest of the chain, whether its commit is there or was dropped. `seal`: the one that
+        its commit is registered with, where the caller knows it. Raises DamagedError."""
+        commit = commit_at(link.commit, link.sequence, seal)
         assert commit is not None  # the model checks the name
         with contextlib.suppress(NotFound):
             manifest = self.manifest(commit)

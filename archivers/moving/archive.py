@@ -150,7 +150,7 @@ def _check_deletable(work: ArchiveRun) -> None:
     retries."""
     if work.kept:
         return
-    if what := work.source.undeletable():
+    if what := work.undeletable:
         raise BucketwiseError(
             f"policy {work.policy.name}: {what}, and nothing can be deleted from it. Set archive.delete = "
             "false, or name the collection that holds the buckets. Nothing was archived"

@@ -6,7 +6,7 @@ head, and more for a while after a run that had lost its lease: the next commit 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pymongo import UpdateOne
@@ -153,9 +153,12 @@ def with_replaced(receipts: Receipts, archive: OfflineArchive, manifest: Manifes
 
 
 class CheckedHeads(NamedTuple):
-    """The manifests of the heads, and the commits that were found damaged and no longer are."""
+    """The heads, and their manifests. `registered`: those of them that have receipts, by name. `repaired`:
+    commits that were found damaged, and no longer are."""
 
+    heads: Heads | None
     manifests: list[Manifest]
+    registered: Mapping[str, Commit]
     repaired: tuple[str, ...] = ()
 
 
@@ -173,11 +176,13 @@ def check_heads(receipts: Receipts, archive: OfflineArchive, *, goes_on: bool = 
                 "remove all receipts of the policy: `bucketwise adopt` then finds the heads in the store"
             )
     if heads is None:
-        return CheckedHeads([])
-    found = [_head(archive, link) for link in heads.links if link.sha256 not in heads.lost]
+        return CheckedHeads(None, [], {})
+    links = [link for link in heads.links if link.sha256 not in heads.lost]
+    known = receipts.registered(link.commit for link in links)
+    found = [_head(archive, link, known.get(link.commit)) for link in links]
     if goes_on and heads.damaged:
         _check_repaired(receipts, archive, heads.damaged)
-    return CheckedHeads(found, heads.damaged if goes_on else ())
+    return CheckedHeads(heads, found, known, heads.damaged if goes_on else ())
 
 
 def _check_repaired(receipts: Receipts, archive: OfflineArchive, damaged: Sequence[str]) -> None:
@@ -217,9 +222,9 @@ def is_forgotten(receipts: Receipts, archive: OfflineArchive, commit: Commit) ->
     return bool(receipts.live(commit.name, manifest.buckets).all())
 
 
-def _head(archive: OfflineArchive, link: Link) -> Manifest:
+def _head(archive: OfflineArchive, link: Link, known: Commit | None) -> Manifest:
     try:
-        return archive.chain.link(link)
+        return archive.chain.link(link, known.seal if known else None)
     except DamagedError as error:
         if error.code != "chain-broken":
             raise

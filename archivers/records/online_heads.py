@@ -171,7 +171,8 @@ class OnlineHeads:
         return ((what, name) for what, name in self._named._asdict().items() if name is not None)
 
     def _there(self) -> dict[str, str]:
-        """Returns the UUIDs of the collections that are there, by name."""
+        """Returns the UUIDs of the collections that are there, by name. Asks anew each time: originals go on
+        the strength of what is found."""
         names = [name for _, name in self._collections()]
         found = self._database.list_collections(filter={"name": {"$in": names}})
         return {it["name"]: uuid_of(it) or "" for it in found}

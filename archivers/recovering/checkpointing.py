@@ -16,7 +16,7 @@ from bucketwise.archivers.format.names import checkpoint_key, checkpoints_prefix
 from bucketwise.archivers.format.seals import encoded
 from bucketwise.archivers.records.checkpoints import last_checkpoint, unreached
 from bucketwise.archivers.records.deletions import are_known, last_receipt
-from bucketwise.archivers.records.heads import Heads, link_of, read_heads, write_checkpoint_record
+from bucketwise.archivers.records.heads import Heads, link_of, write_checkpoint_record
 from bucketwise.archivers.run import ArchiveRun
 from bucketwise.rollups.guarded import transaction
 
@@ -27,10 +27,9 @@ EVERY, SHARE = 64, 8
 _LOST = "manifests tell of receipts that the database does not have (`bucketwise verify` says which)"
 
 
-def make_due_checkpoint(run: ArchiveRun, archive: OfflineArchive) -> None:
+def make_due_checkpoint(run: ArchiveRun, archive: OfflineArchive, heads: Heads) -> None:
     """Makes a checkpoint where one is due. Raises DamagedError where the chain does not lead to all."""
-    heads = read_heads(run.receipts)
-    if heads is not None and (is_due(heads) or is_gone(archive, heads.checkpoint)):
+    if is_due(heads) or is_gone(archive, heads.checkpoint):
         checkpoint = _proven(run, heads)
         if checkpoint is None:
             return

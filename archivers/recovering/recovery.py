@@ -20,6 +20,7 @@ from bucketwise.archivers.format.names import Commit, commits
 from bucketwise.archivers.holds import are_known
 from bucketwise.archivers.records.deletions import latest
 from bucketwise.archivers.records.heads import (
+    CheckedHeads,
     Heads,
     check_all_present,
     check_heads,
@@ -63,15 +64,17 @@ class Recovery:
         """Finishes, undoes or adopts what earlier runs have left. Raises HaltedError where the archive is
         incomplete."""
         self._work.binding.check()
-        heads, repaired = check_heads(self._receipts, self._archive, goes_on=True)
-        note_repaired(self._receipts, repaired)
-        self._work.state.heads = heads
+        checked = check_heads(self._receipts, self._archive, goes_on=True)
+        note_repaired(self._receipts, checked.repaired)
+        heads, self._work.state.heads = checked.heads, checked.manifests
         self._receipts.prepare()
-        if self._work.state.is_clean and self._is_tail_known():
+        if self._work.state.is_clean and self._is_tail_known(checked):
             self._drop_replaced()
         else:
-            self._work.state.is_clean = self._search_all(heads)
-        make_due_checkpoint(self._work, self._archive)
+            self._work.state.is_clean = self._search_all(checked.manifests)
+            heads = read_heads(self._receipts)  # it may have registered some
+        if heads is not None:
+            make_due_checkpoint(self._work, self._archive, heads)
         self._move_receipts()
 
     def _move_receipts(self) -> None:
@@ -83,12 +86,12 @@ class Recovery:
             files = self._work.receipt_files
             move_old(self._receipts, files, before, self._registry.transaction)
 
-    def _is_tail_known(self) -> bool:
+    def _is_tail_known(self, checked: CheckedHeads) -> bool:
         """Returns whether the store holds no unregistered commit after the last registered one."""
-        heads = read_heads(self._receipts)
-        after = commits(self._archive.store, self._archive.policy.identity, heads.sequence if heads else 0)
-        tail = [commit.name for commit in after]
-        return self._receipts.registered(tail).keys() == set(tail)
+        last = checked.heads.sequence if checked.heads else 0
+        tail = {it.name for it in commits(self._archive.store, self._archive.policy.identity, last)}
+        unknown = tail - checked.registered.keys()
+        return self._receipts.registered(unknown).keys() == unknown
 
     def _search_all(self, heads: list[Manifest]) -> bool:
         """Lists all of the store, and registers or removes what runs have left that died. Returns whether

@@ -13,6 +13,7 @@ from typing import Final
 import structlog
 from pymongo.database import Database
 
+from bucketwise.archivers.binding.deployment import SetId
 from bucketwise.archivers.context import ArchiveContext, ArchiveState
 from bucketwise.archivers.format.keys import UNSIGNED, Keys
 from bucketwise.archivers.preconditions import require
@@ -44,10 +45,8 @@ from bucketwise.rollups.guarded import dry_run_guard
 
 #: Opens the executor for one policy's turn.
 OpenExecutor = Callable[[Connections], AbstractContextManager[Executor]]
-#: Seconds after which a shared read of the changes of several policies is continued.
-_FRESH_S = 60
-#: … and for which a run may go on after its steps once its window is over, to publish what it has written.
-_LEEWAY_S = 60
+_FRESH_S = 60  # after which a shared read of the changes of several policies is continued
+_LEEWAY_S = 60  # for which a run may go on once its window is over, to publish what it has written
 WINDOW_OVER: Final = "window over"  # what the ledger says of a run that ended for it
 log = structlog.get_logger()
 
@@ -88,6 +87,7 @@ class Runner:
     is_throttled: bool = True  # by what policies say
     begun: float = field(default_factory=clock.steady)
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
+    _set_id: SetId = field(default_factory=SetId)
     _shared: SharedChanges | None = None
     _read_again_at: float = 0.0
 
@@ -310,7 +310,7 @@ class Runner:
             run=machine.this_run(self.run, self.now if self.is_now_given else None),
             known_fences=partial(Ledger(self.database).runs_under, policy.identity),
             known=self.known,
-            state=ArchiveState(is_clean=lease is not None and lease.is_clean),
+            state=ArchiveState(is_clean=lease is not None and lease.is_clean, set_id=self._set_id),
             listener=listeners[0](self.database, policy) if listeners else no_listener,
         )
         others = [it for it in self.known if it.collection == policy.collection and it.name != policy.name]

@@ -196,6 +196,7 @@ def _through_of(turn: Turn, policy: Policy) -> int | None:
     if turn.dry_run and ROLLUP.name in turn.steps and policy is turn.policy:
         # A plan of both: as far as the roll-up before would have come.
         return over_before([policy], turn.context.now)
+    # As it is stored by now: what lies before it may be deleted.
     through = rolled_up_through(turn.context.database, policy)
     return FIRST_MS if through is None else through
 

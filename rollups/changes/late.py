@@ -96,6 +96,7 @@ class LateFinder:
             return LateSpans("stream", [], bookmark=self._new_bookmark())
         if existing is None:
             return self._look_back(loaded, "no earlier run has left a bookmark in the change stream")
+        # Asked here, and not as the run began: the stream is of the collections that are there now.
         live, collections = existing.live, collections_of(self.source)
         reached, check = rolled_up_to(self.context.policy, through), self.context.check
         try:

@@ -39,6 +39,7 @@ class Remaking:
 
     context: RunContext
     loaded: Progress
+    standing: Standing
     source: Source
     is_deleted_early: Callable[[], bool]
     _counts: dict[LevelName, SummaryCount] = field(default_factory=dict)  # those that have changed
@@ -67,7 +68,7 @@ class Remaking:
 
     @cached_property
     def _reopened(self) -> dict[LevelName, int]:
-        loaded, kept = self.loaded, self._standing.retentions
+        loaded, kept = self.loaded, self.standing.retentions
         found = {}
         for level in self._levels:
             if level.name not in loaded.gone or kept.get(level.name) == _text(level):
@@ -87,13 +88,9 @@ class Remaking:
         return (low if low == start + level.reach else high) + 1
 
     @cached_property
-    def _standing(self) -> Standing:
-        return load_standing(self.context.database, self.context.policy)
-
-    @cached_property
     def missing(self) -> list[MissingSummaries]:
         """Returns what somebody has removed. Counts only where MongoDB's estimate has changed."""
-        database, counts = self.context.database, self._standing.counts
+        database, counts = self.context.database, self.standing.counts
         found: list[MissingSummaries] = []
         for level in self._levels:
             estimate = database[level.collection].estimated_document_count()
@@ -138,7 +135,7 @@ class Remaking:
     def made_again(self, level: LevelName, starts: Iterable[int]) -> Counter[str]:
         """Returns how many summaries came where some are lost, by month, of windows that were rolled up
         before. `starts`: when their windows begin."""
-        lost = {**self._standing.counts, **self._counts}.get(level, SummaryCount()).lost
+        lost = {**self.standing.counts, **self._counts}.get(level, SummaryCount()).lost
         through = self.loaded.through.get(level, HIGHEST)
         return Counter(month for it in starts if it < through and (month := month_of(it)) in lost)
 
@@ -148,7 +145,7 @@ class Remaking:
         if self._reopened:
             set_gone(database, policy, self.gone)
         kept = {level.name: _text(level) for level in self._levels}
-        if kept != self._standing.retentions:
+        if kept != self.standing.retentions:
             store_retentions(database, policy, kept)
         if not self.missing:
             return []

@@ -8,7 +8,7 @@ from functools import partial
 from bucketwise.buckets.source import Source
 from bucketwise.rollups.calendar.due import Calendar
 from bucketwise.rollups.context import RunContext
-from bucketwise.rollups.progress import ended_before, load
+from bucketwise.rollups.progress import ended_before
 from bucketwise.rollups.rolling.options import Archived, RollupOptions, RollupReport
 from bucketwise.rollups.rolling.outlived import OutlivedSummaries
 from bucketwise.rollups.rolling.plan import Planner, RollupPlan, Watermark
@@ -16,6 +16,7 @@ from bucketwise.rollups.rolling.read_ahead import ReadAhead, SliceFinder
 from bucketwise.rollups.rolling.records import records_of
 from bucketwise.rollups.rolling.remaking import Remaking
 from bucketwise.rollups.rolling.writing import SummaryWriter
+from bucketwise.rollups.standing import load_both
 from bucketwise.rollups.summaries.targets import Counts
 from bucketwise.rollups.ttl import deletes_before_archive
 
@@ -33,9 +34,9 @@ def roll_up(context: RunContext, options: RollupOptions, archived: Archived) -> 
     if policy.rollup is None or not policy.rollup.targets:
         return RollupReport()
     source = Source(context.database, policy)
-    loaded = load(context.database, policy)
+    loaded, standing = load_both(context.database, policy)
     early = options.is_deleted_early
-    remaking = Remaking(context, loaded, source, lambda: early or deletes_before_archive(source))
+    remaking = Remaking(context, loaded, standing, source, lambda: early or deletes_before_archive(source))
     if options.is_catch_up:
         loaded = replace(loaded, gone=remaking.gone)
     calendar = Calendar(policy, policy.rollup, context.now, loaded.through, loaded.gone)

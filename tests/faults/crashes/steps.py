@@ -156,7 +156,7 @@ STEPS = (
     Step("others looked for", "mongo distinct bucketwise_receipts", _POLICIES + "departed", ("first run",)),
     Step("policy noted", "mongo update bucketwise_progress policy", _POLICIES + "note", ("first run",)),
     # Roll-up
-    Step("progress read", "mongo find bucketwise_progress", _PROGRESS + "load", ("roll-up", "offline")),
+    Step("progress read", "mongo find bucketwise_progress", _PROGRESS + "records_of", ("roll-up", "offline")),
     Step(
         "collections told apart",
         "mongo listCollections stream",

@@ -1,11 +1,11 @@
-"""Many policies in one database: each costs what it costs alone."""
+"""Many policies in one database and one store: each costs what it costs alone."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from pymongo.database import Database
@@ -38,9 +38,14 @@ def policy_of(number: int, to: str) -> Policy:
     return Policy(**said)
 
 
-def counted(
-    database: Database[Document], uri: str, settings: Store, to: str, count: int
-) -> dict[str, Counts]:
+class Cost(NamedTuple):
+    """What one command costs: of the database, and how many requests to the store."""
+
+    counts: Counts
+    requests: int
+
+
+def counted(database: Database[Document], uri: str, settings: Store, to: str, count: int) -> dict[str, Cost]:
     """What each command costs, of so many policies."""
     policies = [policy_of(number, to) for number in range(count)]
     for policy in policies:
@@ -48,32 +53,37 @@ def counted(
         ticks.create_index("d")
         ticks.insert_many([{"symbol": "A", "d": START + timedelta(minutes=it), "p": 1.0} for it in range(20)])
 
-    def do(steps: Sequence[Step], now: datetime, **options: Any) -> Counts:
-        results, counts = run_counted(
-            uri, database.name, steps, policies, open_store(settings), now, **options
-        )
+    def do(steps: Sequence[Step], now: datetime, **options: Any) -> Cost:
+        store = open_store(settings)
+        results, counts = run_counted(uri, database.name, steps, policies, store, now, **options)
         assert [it.error for it in results] == [None] * count
-        return counts
+        requests, _ = store.requests.take()
+        return Cost(counts, sum(requests.values()))
 
     found = {"a first run": do(RUN, NOW - timedelta(days=40)), "archive": do(RUN, NOW)}
     found |= {"after an archive": do(RUN, NOW), "nothing to do": do(RUN, NOW)}
     return found | {"check": do([CHECK], NOW, dry_run=True)}
 
 
-@pytest.mark.parametrize("to", ["offline", "online"])
-def test_commands_and_documents_are_linear_in_policies(
-    database: Database[Document], mongodb_uri: str, file_store: Store, to: str
+@pytest.mark.parametrize(("to", "kind"), [("offline", "file"), ("offline", "moto"), ("online", "file")])
+def test_commands_documents_and_requests_are_linear_in_policies(
+    database: Database[Document], mongodb_uri: str, request: pytest.FixtureRequest, to: str, kind: str
 ) -> None:
-    few = counted(database, mongodb_uri, file_store, to, FEW)
+    store: Store = request.getfixturevalue(f"{kind}_store")
+    few = counted(database, mongodb_uri, store, to, FEW)
     database.client.drop_database(database.name)
-    store = Store(url=f"{file_store.url}/of_many")
-    Path(store.url.removeprefix("file://")).mkdir(parents=True)
+    store = store.model_copy(update={"url": f"{store.url}/of_many"})
+    if kind == "file":
+        Path(store.url.removeprefix("file://")).mkdir(parents=True)
     many = counted(database, mongodb_uri, store, to, MANY)
-    for what, one in few.items():
-        other, times = many[what], MANY / FEW
+    for what, (one, requests) in few.items():
+        other, times = many[what].counts, MANY / FEW
         assert other.documents <= times * one.documents + MANY, what
         assert other.events <= times * one.events + MANY, what
         assert other.commands.total() <= times * one.commands.total() + MANY, what
-    assert few["nothing to do"].streams == many["nothing to do"].streams == 1
-    assert few["nothing to do"].commands.total() <= 46 * FEW + 1
-    assert few["check"].commands.total() <= 26 * FEW + 1
+        assert many[what].requests <= times * requests, what
+    idle, checked = few["nothing to do"], few["check"]
+    assert idle.counts.streams == many["nothing to do"].counts.streams == 1
+    assert idle.requests <= 4 * FEW
+    assert idle.counts.commands.total() <= 38 * FEW + 6
+    assert checked.counts.commands.total() <= 23 * FEW + 2

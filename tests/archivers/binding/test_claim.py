@@ -1,0 +1,49 @@
+"""A claim, before the first write of a run, asks anew what the run has asked before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+
+from bucketwise.archivers.binding.deployment import SetId
+from bucketwise.archivers.context import ArchiveState
+from bucketwise.config.errors import HaltedError
+from bucketwise.config.tables import Store
+from tests.archivers.builders import samples_overflow
+from tests.archivers.harness import Cycle
+
+
+@pytest.mark.parametrize("to", ["offline", "online"])
+def test_another_database_in_its_place_halts(
+    database: Database[dict[str, Any]], file_store: Store, to: str
+) -> None:
+    case = samples_overflow() if to == "offline" else samples_overflow().online()
+    cycle = Cycle(database, case, file_store).load()
+    cycle.run()
+    binding = cycle.context(fence=2).binding
+    binding.check()
+    receipts = database["bucketwise_receipts"]
+    receipts.aggregate([{"$out": "restored"}])
+    receipts.drop()
+    database["restored"].rename("bucketwise_receipts")
+    with pytest.raises(HaltedError, match="it was restored from a dump"):
+        binding.claim()
+
+
+def test_another_replica_set_than_the_first_policies_of_a_run_met_halts(
+    database: Database[dict[str, Any]], file_store: Store
+) -> None:
+    cycle = Cycle(database, samples_overflow(), file_store).load()
+    cycle.run()
+    before = SetId("another", is_asked=True)
+    with pytest.raises(HaltedError, match="the replica set has the id another"):
+        cycle.context(state=ArchiveState(set_id=before)).binding.check()
+    database["bucketwise_receipts"].update_one({"_id.name": "owner"}, {"$set": {"deployment.id": "another"}})
+    owner = next(cycle.root.glob("*/meta/owner.json"))
+    owner.write_bytes(owner.read_bytes().replace(str(SetId().of(database, anew=True)).encode(), b"another"))
+    binding = cycle.context(fence=2, state=ArchiveState(set_id=before)).binding
+    binding.check()
+    with pytest.raises(HaltedError, match="and not another"):
+        binding.claim()
