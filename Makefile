@@ -5,9 +5,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip -qq --disable-pip-version-check --no-input
 ARGS   ?=
+BRIEF  := not proof and not soak
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench soak clean
+.PHONY: help demo quick test proof lint bench soak clean
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 unexport PYTHONDONTWRITEBYTECODE  # each worker of pytest would compile all tests anew
@@ -18,9 +19,16 @@ help:  ## list these targets
 demo: $(VENV)/demo.done  ## the whole cycle on invented readings, in an embedded MongoDB (ARGS=--keep leaves it up)
 	@$(BIN)/bucketwise demo $(ARGS)
 
-test: $(VENV)/dev.done  ## every test but the long ones (ARGS="-k restore" narrows them)
+quick: $(VENV)/dev.done  ## the tests that need no server and no process, in less than a minute
+	@$(BIN)/pytest -n 2 -m "$(BRIEF)" tests/config tests/buckets tests/rollups/calendar $(ARGS)
+
+test: $(VENV)/dev.done  ## what each part does, in some minutes (ARGS="-k restore" narrows it)
 	@.ci/test-programs
-	@$(BIN)/pytest -n 4 --dist worksteal -m "not soak" $(ARGS)
+	@$(BIN)/pytest -n 4 --dist worksteal -m "$(BRIEF)" $(ARGS)
+
+proof: $(VENV)/dev.done  ## what takes long: every fault, races, browsers, images, many more examples of properties
+	@.ci/test-programs proof
+	@$(BIN)/pytest -n 4 --dist worksteal -m "(proof or hypothesis) and not soak" --hypothesis-profile=thorough $(ARGS)
 
 lint: $(VENV)/dev.done  ## style, format, types, and the direction of imports
 	@$(BIN)/ruff check .
@@ -31,7 +39,7 @@ lint: $(VENV)/dev.done  ## style, format, types, and the direction of imports
 bench: $(VENV)/bench.done  ## how fast each job is, beside its bounds and other ways (ARGS="--scale 17M")
 	@$(BIN)/python -m bench $(ARGS)
 
-soak: $(VENV)/dev.done  ## the long tests, and many more examples of what holds for any input
+soak: $(VENV)/dev.done  ## what takes hours, and a thousand examples of what holds for any input
 	@.ci/test-programs soak
 	@$(BIN)/pytest -m soak $(ARGS)
 	@$(BIN)/pytest -n 3 -m "not soak" --hypothesis-profile=long tests/buckets tests/rollups $(ARGS)

@@ -37,8 +37,8 @@ SECRET_KEY = "bucketwise-test-secret"
 REGION = "us-east-1"
 
 #: How long an example takes says only how busy the machine is. A fixture may serve all examples of a test.
-#: `make soak` tries many more of them.
-for _profile, _examples in (("untimed", 40), ("long", 1000)):
+#: `make proof` tries more of them, and `make soak` many more.
+for _profile, _examples in (("untimed", 40), ("thorough", 200), ("long", 1000)):
     settings.register_profile(
         _profile,
         deadline=None,

@@ -12,9 +12,11 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -150,6 +152,8 @@ def _serve() -> None:
     for name in VERBS:  # so that no fork has to prepare its options anew
         with redirect_stdout(StringIO()):
             program(name).main([name, "--help"], standalone_mode=False)
+    answers = os.fdopen(os.dup(1), "w")
+    _warm_up(main)
     gc.freeze()
     for line in sys.stdin:
         call = json.loads(line)
@@ -162,8 +166,32 @@ def _serve() -> None:
             texts = [Path(folder, name).read_text() for name in ("out", "err", "connected")]
         code = os.waitstatus_to_exitcode(status)
         ran = Ran(code, texts[0], texts[1], texts[2].splitlines())
-        sys.stdout.write(json.dumps(vars(ran)) + "\n")
-        sys.stdout.flush()
+        answers.write(json.dumps(vars(ran)) + "\n")
+        answers.flush()
+
+
+def _warm_up(main: Callable[[], None]) -> None:
+    """Has commands fail where no MongoDB is: patterns are compiled then, models and tables made, which each
+    fork would do anew."""
+    from tests.jobs.place import POLICIES
+
+    own, errors = os.environ.copy(), os.dup(2)
+    with tempfile.TemporaryDirectory() as folder, Path(os.devnull).open("w") as nowhere:
+        for number in (1, 2):
+            os.dup2(nowhere.fileno(), number)
+        mongodb = '[mongodb]\nuri = "mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=1"\ndatabase = "none"\n'
+        config = Path(folder, "bucketwise.toml")
+        config.write_text(f'{mongodb}[store]\nurl = "{config.parent.as_uri()}"\n{POLICIES}')
+        for arguments in ("check", "run", "status --json"):
+            sys.argv = ["bucketwise", *arguments.split(), "--quiet", "--config", str(config)]
+            with suppress(SystemExit):
+                main()
+        sys.stderr.flush()
+    os.dup2(errors, 2)
+    os.environ.clear()
+    os.environ.update(own)
+    while threading.active_count() > 1:  # those of pymongo, which end by themselves
+        time.sleep(0.01)
 
 
 def _import_for(config: Path) -> None:

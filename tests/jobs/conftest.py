@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
 import pytest
+from pymongo import MongoClient
 
 from tests.jobs.command import CommandLine, command_line
-from tests.jobs.place import Db, Place
+from tests.jobs.place import Place
+from tests.jobs.states import States
+
+Client = MongoClient[dict[str, Any]]
 
 
 @pytest.fixture(scope="session")
@@ -16,10 +21,26 @@ def bucketwise() -> Iterator[CommandLine]:
         yield it
 
 
+@pytest.fixture(scope="session")
+def states(
+    tmp_path_factory: pytest.TempPathFactory, client: Client, mongodb_uri: str, bucketwise: CommandLine
+) -> Iterator[States]:
+    """What tests begin from."""
+    folder = tmp_path_factory.mktemp("states")
+    place = Place(folder / "place", client[f"test_states_{uuid.uuid4().hex[:12]}"], mongodb_uri, bucketwise)
+    it = States(place, folder)
+    yield it
+    it.clear()
+
+
 @pytest.fixture
-def place(tmp_path: Path, database: Db, mongodb_uri: str, bucketwise: CommandLine) -> Place:
-    """A policy file with two policies, and their readings."""
-    it = Place(tmp_path, database, mongodb_uri, bucketwise)
+def place(request: pytest.FixtureRequest, mongodb_uri: str, bucketwise: CommandLine) -> Place:
+    """A policy file with two policies, and their readings; with the marker `after`, after its steps."""
+    if (marker := request.node.get_closest_marker("after")) is not None:
+        states: States = request.getfixturevalue("states")
+        return states.at(*marker.args)
+    folder, database = request.getfixturevalue("tmp_path"), request.getfixturevalue("database")
+    it = Place(folder, database, mongodb_uri, bucketwise)
     it.write_config()
     it.load()
     return it

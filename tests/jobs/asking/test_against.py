@@ -158,7 +158,7 @@ def loaded(folder: Path, name: str, database: str, policies: str) -> Settings:
 
 
 @pytest.mark.parametrize("model", FIELDS)
-@settings(max_examples=20)
+@settings(max_examples=settings().max_examples // 4)
 @given(today=RULES, changed=RULES, begun=BUCKETS)
 def test_the_numbers_are_those_of_plain_python(
     folder: Path,

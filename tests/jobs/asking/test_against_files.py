@@ -12,6 +12,7 @@ from bucketwise.jobs.steps.against import against_step
 from tests.jobs.command import Ran
 from tests.jobs.counting import run_counted
 from tests.jobs.place import MINUTES, NOW, POLICIES, START, Place
+from tests.jobs.states import after
 
 Document = dict[str, Any]
 AFTER_90_DAYS = "2018-11-30T00:00:00Z"
@@ -44,8 +45,8 @@ def run_new(place: Place, now: str) -> Ran:
     [
         ("ticks", "2d"),
         ("iot", "0s"),
-        pytest.param("ticks", "0s", marks=pytest.mark.soak),
-        pytest.param("iot", "2d", marks=pytest.mark.soak),
+        pytest.param("ticks", "0s", marks=pytest.mark.proof),
+        pytest.param("iot", "2d", marks=pytest.mark.proof),
     ],
 )
 def test_it_is_what_runs_of_that_file_then_do(place: Place, name: str, grace: str) -> None:
@@ -84,8 +85,8 @@ def test_copies_whose_grace_is_over_count_as_deleted(place: Place, name: str) ->
         assert said["against"]["deleted"] == (count if is_over else 0), (grace, now)
 
 
+@after("run -p iot")
 def test_it_changes_nothing(place: Place) -> None:
-    place("run", "-p", "iot")
     stood = place.everything()
     against(place, OLD_FILE, "--json")
     there = place.everything()
@@ -106,16 +107,16 @@ def test_delete_where_it_was_false(place: Place) -> None:
     assert place.database.ticks.count_documents({}) == 0
 
 
+@after("run")
 def test_pinned_buckets_stay_until_their_time(place: Place) -> None:
-    place("run")
     place("restore", "-p", "ticks", "--to", "ticks", "--keep-for", "30d")
     said = compared(place, OLD_FILE)
     assert said["now"]["today"]["deleted"] == 0
     assert said["in_90_days"]["today"]["deleted"] == said["in_90_days"]["against"]["deleted"] == MINUTES
 
 
+@after("run -p iot")
 def test_what_a_hold_covers_stays(place: Place) -> None:
-    place("run", "-p", "iot")
     held = (
         "--since",
         "2018-06-30",
@@ -148,8 +149,8 @@ def test_what_ends_at_the_cutoff_has_not_expired(place: Place) -> None:
         assert compared(place, policies, now=now.isoformat())["now"]["against"]["archived"] == archived
 
 
+@after("run")
 def test_summaries_that_go_sooner(place: Place) -> None:
-    place("run")
     said = compared(place, POLICIES.replace('hourly = "365d"', 'hourly = "40d"\ndaily = "120d"'))
     assert [said[key]["difference"]["summaries"] for key in ("now", "in_90_days")] == [
         {"hourly": 3, "daily": 0},
@@ -168,8 +169,8 @@ def test_summaries_that_go_sooner(place: Place) -> None:
     assert run_new(place, NOW).policy("ticks")["expiry"]["waiting"] == {"hourly": 3, "daily": 0}
 
 
+@after("run")
 def test_what_is_rolled_up_anew(place: Place) -> None:
-    place("run")
     place.database.ticks.insert_one(
         {"symbol": "MDB", "d": datetime(2018, 8, 31, tzinfo=UTC), "p": {"0": 1.5}}
     )
@@ -231,8 +232,8 @@ def test_buckets_that_break_the_changed_model(place: Place) -> None:
     assert run_new(place, NOW).policy("iot")["archive"]["quarantined"] == 6
 
 
+@after("run")
 def test_another_kind_of_archive(place: Place) -> None:
-    place("run")
     said = compared(place, POLICIES.replace('to = "offline"', 'to = "none"'))
     assert "buckets lie in its offline archive" in said["stops"]["against"][0]
     assert run_new(place, NOW).policy("ticks")["exit_code"] == 1

@@ -13,6 +13,7 @@ from bson.binary import Binary
 
 from bucketwise.jobs.clock import iso
 from tests.jobs.place import NOW, POLICIES, START, Place
+from tests.jobs.states import after
 
 Document = dict[str, Any]
 OID = '{"$oid": "5b3717f0e1f2a3b4c5d6e7f8"}'
@@ -278,8 +279,8 @@ def test_any_id_can_be_written(place: Place) -> None:
         assert _said(place, "--id", json.dumps(said["buckets"][0]["id"]))["state"] == "archived", identity
 
 
+@after("run")
 def test_an_unknown_one(place: Place) -> None:
-    place("run")
     said = _said(place, "--id", OID)
     assert (said["state"], said["rule"], said["history"]) == ("unknown", None, [])
     assert said["searched"] == {"read": 1, "commits": 1}
@@ -338,8 +339,8 @@ def test_an_unknown_series_field_is_refused(place: Place) -> None:
     assert "--series sym: policy ticks has no such series field; it has symbol" in ran.err
 
 
+@after("run")
 def test_it_changes_nothing(place: Place) -> None:
-    place("run")
     before = place.everything()
     place("explain", "--at", iso(datetime(2018, 6, 30, tzinfo=UTC)))
     place("coverage")

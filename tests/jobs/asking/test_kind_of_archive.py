@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tests.jobs.place import Place
+from tests.jobs.states import after
 
 ONLINE = 'to = "online"\ncollection = "ticks_old"'
 
 
 @pytest.mark.parametrize("says", [ONLINE, 'to = "none"'], ids=["online", "none"])
+@after("run -p ticks")
 def test_what_reads_the_archive_says_so(place: Place, says: str) -> None:
-    assert place("run", "-p", "ticks").code == 0
     path = place.folder / "bucketwise.toml"
     path.write_text(path.read_text().replace('to = "offline"', says, 1))
     for command in (("run",), ("restore", "--to", "back"), ("verify",), ("drill",), ("readings",)):

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.jobs.place import POLICIES, START, Place
+from tests.jobs.states import after
 
 FURTHER = "".join(
     f'[[policies.ticks.rollup.levels]]\nname = "{name}"\ncollection = "ticks_{name}"\n'
@@ -17,9 +18,13 @@ ALL = ("5m", "15m", "hourly", "daily", "weekly", "monthly")
 COUNTS = {"5m": 36, "15m": 12, "hourly": 3, "daily": 1, "weekly": 1, "monthly": 1}
 
 
-@pytest.fixture(autouse=True)
 def with_levels(place: Place) -> None:
     place.write_config(WITH_LEVELS)
+
+
+@pytest.fixture(autouse=True)
+def _with_levels(place: Place) -> None:
+    with_levels(place)
 
 
 def test_every_verb_knows_every_level(place: Place) -> None:
@@ -44,8 +49,8 @@ def test_every_verb_knows_every_level(place: Place) -> None:
     assert "0 months, 0 weeks, 1 days, 0 hours, 1 15-minute windows and 1 5-minute windows" in shown.out
 
 
+@after(with_levels, "run -p ticks")
 def test_a_late_reading_after_the_archive_mends_all_levels(place: Place) -> None:
-    place("run", "-p", "ticks")
     late = {"symbol": "MDB", "d": START + timedelta(hours=5), "p": {"7": 99.0}}
     place.database.ticks.insert_one(late)
     ran = place("run", "--json", "-p", "ticks").policy("ticks")
@@ -57,8 +62,8 @@ def test_a_late_reading_after_the_archive_mends_all_levels(place: Place) -> None
     assert place("audit", "-p", "ticks").code == 0
 
 
+@after(with_levels, "run -p ticks")
 def test_what_is_wrong_with_a_level_is_found(place: Place) -> None:
-    place("run", "-p", "ticks")
     place.database.ticks_weekly.update_one({}, {"$set": {"count": 1}})
     place.database.ticks_monthly.delete_many({})
     found = place("audit", "--json", "-p", "ticks").policy("ticks")["findings"]

@@ -24,6 +24,7 @@ import bucketwise as api
 from bucketwise.config.errors import UsageError
 from tests.jobs.command import ROOT, CommandLine
 from tests.jobs.place import NOW, POLICIES, START, Place
+from tests.jobs.states import after
 
 #: Two of the three hours of ticks have expired.
 MIDWAY = "2018-07-30T02:00:00Z"
@@ -324,9 +325,9 @@ def test_names_that_sql_must_quote_and_cannot_tell(place: Place) -> None:
     assert rows(place, "SELECT count(*) FROM ticks", "-p", "ticks") == [[10_800]]
 
 
+@after("run")
 def test_what_is_no_summary_of_these_series_is_left_out(place: Place) -> None:
     """Documents of others, and summaries of series that the policy told apart otherwise once."""
-    place("run")
     for name in ("ticks", "iot"):
         summary = place.database[f"{name}_hourly"].find_one()
         assert summary is not None

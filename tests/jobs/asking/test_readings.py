@@ -18,6 +18,7 @@ import pytest
 
 from tests.jobs.command import ROOT, CommandLine
 from tests.jobs.place import START, Place
+from tests.jobs.states import States, after
 
 #: Two of the three hours of ticks have expired.
 MIDWAY = "2018-07-30T02:00:00Z"
@@ -48,9 +49,9 @@ def call(place: Place, *arguments: str, pipe: str = "") -> subprocess.CompletedP
 
 
 @pytest.fixture
-def mixed(place: Place) -> Place:
+def mixed(states: States) -> Place:
     """Some ticks are archived, some live."""
-    assert place("run", now=MIDWAY).code == 0
+    place = states.at(f"run --now {MIDWAY}")
     assert place.database.ticks.count_documents({}) == 60
     return place
 
@@ -70,8 +71,8 @@ def test_live_and_archived_readings_are_one(mixed: Place) -> None:
     ]
 
 
+@after(f"run --now {MIDWAY}")
 def test_the_online_archive_too(place: Place) -> None:
-    assert place("run", now=MIDWAY).code == 0
     assert place.database.iot.count_documents({}) == 6
     ran = place("readings", "-p", "iot")
     assert ran.code == 0
@@ -118,7 +119,7 @@ def test_quarantined_buckets_are_told_beside_the_readings(mixed: Place) -> None:
     assert told["readings"] == len(ALL)
 
 
-@pytest.mark.parametrize("form", ["csv", pytest.param("json", marks=pytest.mark.soak), "parquet"])
+@pytest.mark.parametrize("form", ["csv", pytest.param("json", marks=pytest.mark.proof), "parquet"])
 def test_a_closed_pipe_ends_it_quietly(mixed: Place, form: str) -> None:
     ran = call(mixed, "--format", form, "--quiet", pipe="| head -c 20")
     assert (ran.returncode, ran.stderr) == (0, b"")

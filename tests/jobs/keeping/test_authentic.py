@@ -14,17 +14,23 @@ from bson import decode, encode
 
 from tests.jobs.keeping.test_proof import KEY, set_key
 from tests.jobs.place import MINUTES, START, Place
+from tests.jobs.states import States, after
 
 RECEIPTS = "bucketwise_receipts"
 
 
-@pytest.fixture(params=[False, True], ids=["unsigned", "signed"])
-def archived(place: Place, request: pytest.FixtureRequest) -> Place:
+def unsigned(_: Place) -> None:
+    """As a policy file is without a key."""
+
+
+def signed(place: Place) -> None:
+    set_key(place, f'"{KEY}"')
+
+
+@pytest.fixture(params=[unsigned, signed], ids=lambda it: it.__name__)
+def archived(states: States, request: pytest.FixtureRequest) -> Place:
     """Three hours in an archive, of which no original is left."""
-    if request.param:
-        set_key(place, f'"{KEY}"')
-    assert place("run", "-p", "ticks").code == 0
-    return place
+    return states.at(request.param, "run -p ticks")
 
 
 @pytest.fixture
@@ -81,10 +87,9 @@ def test_files_of_another_database(archived: Place, other: Place) -> None:
     ],
     ids=["ended", "replaced", "dropped", "days", "seal"],
 )
+@after(signed, "run -p ticks")
 def test_a_record_of_a_commit_was_changed(place: Place, change: dict[str, Any]) -> None:
     """No copy goes, no less is restored with 0, and it is named."""
-    set_key(place, f'"{KEY}"')
-    assert place("run", "-p", "ticks").code == 0
     store = place.folder / "store/ticks"
     before = {path for path in store.rglob("*") if path.is_file()}
     of_commit = {"kind": "offline", "_id.policy": "ticks"}

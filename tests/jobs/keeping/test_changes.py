@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from tests.jobs.place import POLICIES, START, Place
+from tests.jobs.states import States
 
 FREE = (
     ('schedule = "0 0 1 1 *"', 'schedule = "0 3 * * *"\nmay_be_missing = true'),
@@ -23,14 +24,14 @@ REBUILT = {
 }
 
 
+def come_in(place: Place) -> None:
+    place.database.ticks.insert_one({"symbol": "MDB", "d": START + timedelta(days=60), "p": {"0": 1.5}})
+
+
 @pytest.fixture
-def archived(place: Place) -> Place:
+def archived(states: States) -> Place:
     """An archived day, and a live reading of another."""
-    assert place("run", "-p", "ticks").code == 0
-    live = {"symbol": "MDB", "d": START + timedelta(days=60), "p": {"0": 1.5}}
-    place.database.ticks.insert_one(live)
-    assert place("run", "-p", "ticks").code == 0
-    return place
+    return states.at("run -p ticks", come_in, "run -p ticks")
 
 
 def changed(place: Place, *changes: tuple[str, str]) -> None:

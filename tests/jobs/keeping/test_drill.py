@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from tests.jobs.place import POLICIES, START, Place
+from tests.jobs.states import after
 
 DRILLED = '[drill]\nevery = "30d"\n'
 
@@ -19,8 +20,8 @@ def not_drilled(place: Place, now: str) -> list[dict[str, Any]]:
     return found
 
 
+@after("run")
 def test_a_drill_of_what_is_archived(place: Place) -> None:
-    place("run")
     before = set(place.database.list_collection_names())
     found = place("drill", "--json", "-p", "ticks", "--days", "9").policy("ticks")
     assert found["buckets"] == found["equal"] > 0
@@ -30,8 +31,8 @@ def test_a_drill_of_what_is_archived(place: Place) -> None:
     assert {it["drilled_at"] is None for day in shown["days"] for it in day["commits"]} == {False}
 
 
+@after("run")
 def test_summaries_that_differ_are_told(place: Place) -> None:
-    place("run")
     place.database["ticks_hourly"].update_one({}, {"$set": {"count": 4711}})
     ran = place("drill", "--json", "-p", "ticks", "--days", "9")
     found = ran.policy("ticks")
@@ -67,6 +68,6 @@ def test_days_that_no_drill_has_proven(place: Place) -> None:
     assert "2018-06-30, last at 2018-10-02T00:00:00Z" in found["message"]
 
 
+@after("run")
 def test_without_every_nothing_is_told(place: Place) -> None:
-    place("run")
     assert not_drilled(place, "2018-12-01") == []

@@ -9,6 +9,7 @@ import pytest
 
 from bucketwise.jobs.clock import iso
 from tests.jobs.place import POLICIES, START, Place
+from tests.jobs.states import States
 
 Document = dict[str, Any]
 #: Two years after the readings, and two weeks more.
@@ -20,12 +21,14 @@ ENDING = POLICIES.replace('[policies.ticks.retain]\nhourly = "365d"\n', "") + (
 NONE = {"days": 0, "buckets": 0, "bytes": 0}
 
 
-@pytest.fixture
-def ending(place: Place) -> Place:
-    """Three hours of a day of each policy are archived."""
+def end(place: Place) -> None:
     place.write_config(ENDING)
-    assert place("run", "--json").code == 0
-    return place
+
+
+@pytest.fixture
+def ending(states: States) -> Place:
+    """Three hours of a day of each policy are archived."""
+    return states.at(end, "run")
 
 
 def run(place: Place, now: datetime, policy: str = "ticks", verb: str = "run", code: int = 0) -> Document:

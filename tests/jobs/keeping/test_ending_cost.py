@@ -83,7 +83,7 @@ READINGS = st.sets(st.tuples(st.sampled_from("AB"), st.integers(0, DAYS * 24 - 1
 SPANS = st.tuples(st.integers(0, DAYS * 24 - 1), st.integers(1, 72))
 
 
-@settings(max_examples=8)
+@settings(max_examples=settings().max_examples // 12)
 @given(
     numbers=READINGS,
     runs=st.lists(st.integers(1, DAYS * 24), max_size=3),
@@ -188,7 +188,15 @@ def test_looking_for_what_is_past_costs_one_query(
     assert (without - with_end).total() == 0
 
 
-@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "held"),
+    [
+        ("offline", False),
+        ("online", True),
+        pytest.param("offline", True, marks=pytest.mark.proof),
+        pytest.param("online", False, marks=pytest.mark.proof),
+    ],
+)
 def test_it_does_not_grow_with_what_has_gone_or_is_held(
     mongodb_uri: str, database: Database[Document], tmp_path: Path, kind: str, held: bool
 ) -> None:

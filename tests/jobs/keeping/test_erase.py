@@ -12,6 +12,7 @@ import pytest
 from bson import Decimal128, encode
 
 from tests.jobs.place import POLICIES, START, Place
+from tests.jobs.states import after
 from tests.jobs.walker import in_database, in_files
 
 SECRET = "Erika-Mustermann"
@@ -51,8 +52,8 @@ def found(body: dict[str, Any]) -> list[dict[str, Any]]:
     return [it for it in body["remaining"] if it["found"]]
 
 
+@after("run")
 def test_a_series_goes_from_everywhere_and_nothing_else_does(place: Place) -> None:
-    assert place("run").code == 0
     alone = restored(place), summaries(place, "ticks_hourly"), summaries(place, "ticks_daily")
     fill(place)
     assert place("run").code == 0
@@ -71,8 +72,8 @@ def test_a_series_goes_from_everywhere_and_nothing_else_does(place: Place) -> No
     assert in_database(place.database, SECRET) == ["iot_archive", "iot_hourly"]
 
 
+@after("run")
 def test_an_online_archive(place: Place) -> None:
-    assert place("run").code == 0
     before = sorted(encode(it) for it in place.database.iot_archive.find())
     fill(place)
     assert place("run").code == 0
@@ -86,9 +87,8 @@ def test_an_online_archive(place: Place) -> None:
     assert place("audit", "-p", "iot").code == 0
 
 
+@after(fill, "run")
 def test_a_dry_run_counts_the_same_and_changes_nothing(place: Place) -> None:
-    fill(place)
-    assert place("run").code == 0
     fill(place, minutes=5, first=180)
     assert place("restore", "-p", "ticks", "--series", f"symbol={SECRET}", "--to", "ticks").code == 0
     place.database.ticks.insert_one({"symbol": SECRET, "d": START, "p": {"60": 1.0}})
@@ -117,10 +117,9 @@ def test_a_commit_of_that_series_alone_is_dropped(place: Place) -> None:
         assert place(verb, "-p", "ticks").code == 0, verb
 
 
+@after(fill, "run")
 def test_a_range_leaves_what_lies_beyond_it(place: Place) -> None:
     """Its windows are made anew from what is left."""
-    fill(place)
-    assert place("run").code == 0
     since, until = START + 30 * MINUTE, START + 120 * MINUTE
     given = ("--since", since.isoformat(), "--until", until.isoformat())
     ran = erase(place, *given, "--confirm", "ticks")
@@ -135,9 +134,8 @@ def test_a_range_leaves_what_lies_beyond_it(place: Place) -> None:
     assert sum(SECRET.encode() in it for it in restored(place)) == 90
 
 
+@after(fill, "run")
 def test_a_range_that_cuts_buckets_is_refused(place: Place) -> None:
-    fill(place)
-    assert place("run").code == 0
     before = place.everything()
     for confirm in ((), ("--confirm", "ticks")):
         ran = erase(place, "--until", "2018-06-30T00:10:30Z", *confirm)
@@ -179,9 +177,8 @@ def test_what_lies_beside_the_commits_goes_too(place: Place) -> None:
         assert place(verb, "-p", "ticks").code == 0, verb
 
 
+@after(fill, "run")
 def test_the_receipt_names_no_value(place: Place) -> None:
-    fill(place)
-    assert place("run").code == 0
     assert erase(place, "--confirm", "ticks").code == 0
     receipts = place("receipts", "-p", "ticks", "--json").policy("ticks")["deletes"]
     last = receipts[-1]
@@ -273,9 +270,8 @@ def test_policies_whose_series_cannot_be_erased_are_refused(place: Place) -> Non
         assert why in ran.json["error"]
 
 
+@after(fill, "run")
 def test_another_erasure_waits_until_the_first_has_ended(place: Place) -> None:
-    fill(place)
-    assert place("run").code == 0
     begun = {
         "_id": {"policy": "ticks", "name": "erasing"},
         "kind": "erasing", "key": "00" * 32, "series": "ff", "since": None, "until": None,
@@ -316,10 +312,9 @@ def test_values_of_any_kind(place: Place, name: str) -> None:
     assert place.database.iot_hourly.count_documents({"sensor": value}) == 0
 
 
+@after(fill, "run")
 def test_what_is_held_is_not_erased(place: Place) -> None:
     """Not by part of it either; and once the hold is released, it is."""
-    fill(place)
-    assert place("run").code == 0
     given = (
         "-p",
         "ticks",

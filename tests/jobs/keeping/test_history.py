@@ -17,6 +17,7 @@ from bucketwise.jobs.running.runner import Runner
 from bucketwise.jobs.steps.working import RUN
 from bucketwise.jobs.stopping import Stop
 from tests.jobs.place import MINUTES, NOW, Db, Place
+from tests.jobs.states import after
 
 
 def test_runs_with_nothing_to_do_share_an_entry(place: Place) -> None:
@@ -32,8 +33,8 @@ def test_runs_with_nothing_to_do_share_an_entry(place: Place) -> None:
 @pytest.mark.parametrize(
     ("text", "entries"), [("", 1), ('keep = "30d"', 1), ('keep = "101d"', 2), ('keep = "forever"', 2)]
 )
+@after("run -p ticks")
 def test_a_run_removes_what_is_older_than_the_file_says(place: Place, text: str, entries: int) -> None:
-    place("run", "-p", "ticks")
     _age(place.database, 100)
     place.config.write_text(place.config.read_text() + f"[ledger]\n{text}\n")
     place.database[lease.COLLECTION].update_one({"_id": "ticks"}, {"$set": {"fence": 10}})

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.jobs.place import MINUTES, POLICIES, START, Place
+from tests.jobs.states import after
 
 Document = dict[str, Any]
 LATE = {"symbol": "MDB", "d": START, "p": {"7": 1.0}}
@@ -140,8 +141,8 @@ def test_a_text_that_somebody_changed_counts_as_none(place: Place) -> None:
     assert restored(place, "ticks") == MINUTES
 
 
+@after("run -p ticks")
 def test_records_that_lost_their_form_are_named(place: Place) -> None:
-    assert place("run", "-p", "ticks").code == 0
     assert place("restore", "--to", "ticks", "-p", "ticks").code == 0
     for name, field in (("bucketwise_pins", "span"), ("bucketwise_progress", "retired")):
         records = place.database[name]

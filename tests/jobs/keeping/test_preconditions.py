@@ -13,6 +13,7 @@ import pytest
 from bucketwise.archivers import preconditions
 from bucketwise.archivers.preconditions import OF_WRITERS
 from tests.jobs.place import POLICIES, START, Place
+from tests.jobs.states import after
 
 
 class Case(NamedTuple):
@@ -129,9 +130,9 @@ def test_check_finds_what_another_database_has_put_there(place: Place, what: str
     other.database.client.drop_database(other.database.name)
 
 
+@after("run -p ticks")
 def test_check_finds_that_an_older_commit_is_missing(place: Place) -> None:
     """A run lists all commits only after one that was cut off."""
-    assert place("run", "-p", "ticks").code == 0
     late = {"symbol": "MDB", "d": START + timedelta(days=1), "p": {"0": 1.5}}
     place.database.ticks.insert_one(late)
     assert place("run", "-p", "ticks").code == 0

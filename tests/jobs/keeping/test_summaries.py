@@ -7,6 +7,7 @@ from typing import Any
 
 from bucketwise.jobs.clock import iso
 from tests.jobs.place import NOW, POLICIES, START, Place
+from tests.jobs.states import after
 
 Document = dict[str, Any]
 DAY = timedelta(days=1)
@@ -33,8 +34,8 @@ def findings(place: Place, now: str = NOW) -> list[tuple[str, str]]:
     return [(it["code"], it["severity"]) for it in found]
 
 
+@after("run")
 def test_a_retention_that_is_a_typo_takes_nothing_before_its_grace(place: Place) -> None:
-    place("run")
     hours = list(place.database.ticks_hourly.find())
     place.write_config(SHORT)
     for verb in ("plan", "run"):
@@ -48,8 +49,8 @@ def test_a_retention_that_is_a_typo_takes_nothing_before_its_grace(place: Place)
     assert (list(place.database.ticks_hourly.find()), summarized(place)) == (hours, (True, [], 10_800))
 
 
+@after("run")
 def test_max_delete_stops_a_run_before_it_removes_a_summary(place: Place) -> None:
-    place("run")
     place.write_config(SHORT.replace('to = "offline"', 'to = "offline"\nmax_delete = "50%"'))
     step(place, "expiry", NOW)
     due = "2018-09-08T00:00:00Z"
@@ -74,9 +75,9 @@ def test_undelete_lifts_the_tombstones_of_summaries(place: Place) -> None:
     assert step(place, "expiry", "2018-10-08T00:00:00Z")["hourly"] == 3
 
 
+@after("run")
 def test_a_longer_retention_makes_again_what_has_gone(place: Place) -> None:
     """From the archive; and not where that has ended as well."""
-    place("run")
     hours = list(place.database.ticks_hourly.find())
     place.write_config(SHORT.replace('"31d"', '"31d"\ngrace = "0s"'))
     assert step(place, "expiry", NOW)["hourly"] == 3
@@ -89,8 +90,8 @@ def test_a_longer_retention_makes_again_what_has_gone(place: Place) -> None:
     assert findings(place) == []
 
 
+@after("run")
 def test_summaries_that_somebody_removed_are_noticed_and_made_again(place: Place) -> None:
-    place("run")
     hours, days = (list(place.database[it].find()) for it in ("ticks_hourly", "ticks_daily"))
     place.database.ticks_daily.drop()
     place.database.ticks_hourly.delete_one({"start": START})

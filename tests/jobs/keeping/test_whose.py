@@ -14,6 +14,7 @@ from pymongo import MongoClient
 
 from bucketwise.jobs.embedded import embedded_mongod
 from tests.jobs.place import NOW, POLICIES, START, Place
+from tests.jobs.states import after
 
 LATER = "2018-10-01T00:00:00Z"
 RAW: Any = MongoClient[Any](connect=False, document_class=RawBSONDocument).codec_options
@@ -60,8 +61,8 @@ def restored_as(place: Place, client: MongoClient[dict[str, Any]]) -> Place:
     return staging
 
 
+@after("run -p ticks")
 def test_a_dump_restored_as_staging_writes_nothing(place: Place, other: MongoClient[dict[str, Any]]) -> None:
-    assert place("run", "-p", "ticks").code == 0
     staging = restored_as(place, other)
     before = files(place)
     erasure = ("erase", "--series", "symbol=MDB", "--reason", "why", "--confirm", "ticks")
@@ -84,10 +85,10 @@ def test_a_dump_restored_as_staging_writes_nothing(place: Place, other: MongoCli
     other.drop_database(staging.database.name)
 
 
+@after("run -p ticks")
 def test_adopt_moves_it_over_and_the_former_owner_halts(
     place: Place, other: MongoClient[dict[str, Any]]
 ) -> None:
-    assert place("run", "-p", "ticks").code == 0
     moved = restored_as(place, other)
     assert moved("adopt", "-p", "ticks").code == 2  # without a reason
     ran = moved("adopt", "-p", "ticks", "--reason", "moved to Frankfurt", "--json")
@@ -133,8 +134,8 @@ MORE = POLICIES + POLICIES[: POLICIES.index("[policies.iot]")].replace("ticks", 
 
 
 @pytest.mark.parametrize("is_mount", [True, False], ids=["an empty mount point", "no directory"])
+@after("run -p ticks")
 def test_a_new_policy_does_not_write_where_the_store_is_not_mounted(place: Place, is_mount: bool) -> None:
-    assert place("run", "-p", "ticks").code == 0
     place.write_config(MORE)
     place.database.prices.create_index("d")
     place.database.prices.insert_one({"symbol": "A", "d": START, "p": {"1": 1.0}})
@@ -170,8 +171,8 @@ def test_a_store_that_was_never_used_is_not_created(place: Place) -> None:
     assert place.database.ticks.count_documents({}) == 180
 
 
+@after("run -p ticks --now 2018-07-01T00:00:00Z")
 def test_nothing_is_claimed_where_nothing_is_archived(place: Place) -> None:
-    assert place("run", "-p", "ticks", now="2018-07-01T00:00:00Z").code == 0
     assert files(place) == {}
     assert place("run", "-p", "ticks", now=NOW).code == 0
     before = {it for it in files(place) if "lineage" in it}

@@ -126,7 +126,7 @@ def test_a_large_collection_takes_as_many_commands(make: Make, verb: str, indexe
 
 
 @pytest.mark.parametrize("indexes", INDEXES)
-@pytest.mark.parametrize("count", [LARGE, pytest.param(1_000_000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("count", [LARGE, pytest.param(1_000_000, marks=pytest.mark.proof)])
 def test_mongodb_looks_at_few_documents(
     make: Make, database: Database[Document], indexes: str, count: int
 ) -> None:

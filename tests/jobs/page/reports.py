@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections import Counter
 from collections.abc import Callable
 from datetime import date, timedelta
@@ -141,3 +143,8 @@ def mixed() -> Body:
         {"policy": "iot", "exit_code": 5, "words": HOSTILE, "error": HOSTILE},
         policy_of("empty", {}, coverage=None, months=None, deleted_by_month=None, untold=[HOSTILE, long]),
     )
+
+
+def text_of(page: str) -> str:
+    """What a page says, without its elements."""
+    return " ".join(html.unescape(re.sub("<[^>]+>", " ", page)).split())

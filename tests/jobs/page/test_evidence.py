@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 
@@ -19,7 +20,9 @@ from tests.acceptance.readings import NAB, as_slots
 from tests.jobs.asking.test_coverage import POLICY
 from tests.jobs.counting import CountingStore, run_counted
 from tests.jobs.page.browser import Browser
+from tests.jobs.page.reports import text_of
 from tests.jobs.place import MINUTES, NOW, POLICIES, Place
+from tests.jobs.states import after
 
 Body = dict[str, Any]
 NOWHERE = {"readings": 0, "bytes": 0}
@@ -133,14 +136,14 @@ def test_months_sum_what_coverage_counts_by_day(place: Place) -> None:
     assert {day.isoformat(): state for day, state in told.items()} == {it["day"]: it["state"] for it in days}
 
 
+@after("run")
 def test_only_who_asks_for_evidence_waits_for_it(place: Place) -> None:
-    place("run")
     assert "months" in audited(place, "ticks")
     assert "Where each day is" not in place("audit").out
 
 
+@after("run")
 def test_evidence_reads_no_part(place: Place, mongodb_uri: str) -> None:
-    place("run")
     settings = load(place.config, {"MONGODB_URI": mongodb_uri})
     assert settings.store is not None
     store: Any = _Named(open_store(settings.store))
@@ -174,8 +177,8 @@ class _Named(CountingStore):
         return bytes(self.inner.get_bytes(key, size))
 
 
-def test_where_the_archive_is_not_all_there_the_rest_is_told(place: Place, browser: Browser) -> None:
-    place("run")
+@after("run")
+def test_where_the_archive_is_not_all_there_the_rest_is_told(place: Place) -> None:
     (manifest,) = place.folder.rglob("meta/manifests/*.json")
     manifest.unlink()
     ran = place("audit", "--json", "--html", "audit.html")
@@ -185,8 +188,7 @@ def test_where_the_archive_is_not_all_there_the_rest_is_told(place: Place, brows
     assert manifest.name in found["untold"][0]
     assert found["deleted_by_month"][0]["buckets"] == MINUTES
     assert ran.policy("iot")["untold"] == []
-    browser.show((place.folder / "audit.html").read_text(encoding="utf-8"))
-    told = browser.ask("document.body.innerText")
+    told = text_of((place.folder / "audit.html").read_text(encoding="utf-8"))
     assert f"Not told: {found['untold'][0]}" in told
     assert "Follow “What to do at exit 5” in the operations manual." in told
 
@@ -217,6 +219,7 @@ def test_too_long_a_time_is_told_and_the_audit_goes_on(place: Place) -> None:
     assert ran.policy("ticks")["findings"]
 
 
+@pytest.mark.proof
 def test_the_page_has_what_the_json_has(place: Place, browser: Browser) -> None:
     """With a key, after a drill, at a desk."""
     place.config.write_text(place.config.read_text().replace("[store]", f'[store]\nsigning_key = "{KEY}"'))

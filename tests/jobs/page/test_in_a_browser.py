@@ -17,6 +17,8 @@ from tests.jobs.page.browser import Browser
 from tests.jobs.page.reports import HOSTILE, days, mixed, policy_of, report_of
 from tests.jobs.place import POLICIES, START, Place
 
+pytestmark = pytest.mark.proof
+
 WIDTHS = (390, 1280)
 #: Boxes that lie over others, or beyond the window; children of these elements stand beside each other.
 _OVERLAPS = """

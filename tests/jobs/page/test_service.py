@@ -28,7 +28,7 @@ from bucketwise.jobs.service.scheduler import TaskRun
 from bucketwise.jobs.service.troubles import PolicyState, troubles
 from tests.jobs.counting import Counts, ticks_policy
 from tests.jobs.page.browser import Browser
-from tests.jobs.page.reports import HOSTILE
+from tests.jobs.page.reports import HOSTILE, text_of
 from tests.jobs.page.served import Served, policies_of, serving
 from tests.jobs.page.test_in_a_browser import _BEYOND, _OVERLAPS, _contrast, _luminance
 from tests.jobs.place import Place
@@ -45,10 +45,6 @@ DAY = 86_400.0
 def it(place: Place) -> Iterator[Served]:
     with serving(place.database, policies_of(place)) as it:
         yield it
-
-
-def text_of(page: str) -> str:
-    return " ".join(html.unescape(re.sub("<[^>]+>", " ", page)).split())
 
 
 def cells(page: str, table: str, policy: str) -> list[str]:
@@ -438,6 +434,7 @@ def body_of(**more: Any) -> Document:
     }
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("width", [390, 1280])
 def test_nothing_overlaps_and_the_page_is_as_wide_as_the_window(browser: Browser, width: int) -> None:
     browser.be(width=width)
@@ -450,6 +447,7 @@ def test_nothing_overlaps_and_the_page_is_as_wide_as_the_window(browser: Browser
     assert browser.complaints() == []
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_dark_and_light_can_be_read(browser: Browser, scheme: str) -> None:
     browser.be(width=390, scheme=scheme)
@@ -461,6 +459,7 @@ def test_dark_and_light_can_be_read(browser: Browser, scheme: str) -> None:
         assert _contrast(paper, ink) >= 4.5, css
 
 
+@pytest.mark.proof
 def test_keys_and_a_screen_reader_lead_through_it(browser: Browser) -> None:
     browser.show(service_page(body_of(failing=None))[0])
     tree = browser.tree()
@@ -479,6 +478,7 @@ def test_keys_and_a_screen_reader_lead_through_it(browser: Browser) -> None:
     assert reached == ["scroll", "scroll", "scroll", "Metrics", "health"]
 
 
+@pytest.mark.proof
 def test_it_loads_itself_anew(place: Place, browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bucketwise.jobs.output.page.service.EVERY", 1)
     monkeypatch.setattr("bucketwise.jobs.service.board.FRESH", 0.0)

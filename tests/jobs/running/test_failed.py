@@ -10,6 +10,7 @@ from bucketwise.jobs.running.lease import Lease
 from bucketwise.jobs.running.ledger import Ledger
 from bucketwise.jobs.running.machine import this_run
 from tests.jobs.place import NOW, START, Place
+from tests.jobs.states import after
 
 Document = dict[str, Any]
 SINCE = ("--since", "2018-06-30", "--until", "2018-07-01")
@@ -89,8 +90,8 @@ def test_one_that_was_killed(place: Place) -> None:
     assert commands(place) == []
 
 
+@after("run")
 def test_one_that_was_killed_while_it_read_the_changes_of_all(place: Place) -> None:
-    assert place("run").code == 0
     killed(place, "run", at="mongo aggregate stream")
     assert ([it["outcome"] for it in failed(place)], failed(place, "iot")) == (["died"], [])
 
@@ -145,9 +146,9 @@ def test_the_same_policy_file_is_named(place: Place) -> None:
     repeat(place, it["command"])
 
 
+@after("run")
 def test_series_are_not_kept(place: Place) -> None:
     """An erasure would have to find them."""
-    place("run")
     (part,) = (place.folder / "store/ticks/data").rglob("*.parquet")
     part.write_bytes(b"x")
     assert place("restore", "-p", "ticks", "--to", "back", "--series", "symbol=MDB", "--yes").code == 5

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.jobs.place import NOW, START, Place
+from tests.jobs.states import after
 
 LAST = datetime.fromisoformat(NOW)
 RECEIPTS = "bucketwise_receipts"
@@ -31,8 +32,8 @@ def receipts(place: Place, policy: str = "ticks") -> list[Any]:
     return list(place("receipts", "--json", "-p", policy).policy(policy)["deletes"])
 
 
+@after("run")
 def test_a_run_that_goes_back_rolls_up_and_archives_nothing(place: Place) -> None:
-    assert place("run").code == 0
     late(place, 1)
     before, earlier = archived(place), "2018-08-25T00:00:00Z"
     planned = place("plan", "--json", now=earlier)
@@ -60,9 +61,8 @@ def test_a_run_that_goes_back_rolls_up_and_archives_nothing(place: Place) -> Non
     assert place("verify").code == 0
 
 
+@after("plan --now 2096-01-01", "run --now 2018-08-01")
 def test_a_past_in_which_nothing_was_recorded_is_as_good_as_any(place: Place) -> None:
-    assert place("plan", now="2096-01-01").code == 0
-    assert place("run", now="2018-08-01").code == 0
     (deleted, *_) = receipts(place)
     assert deleted["at"] == deleted["now_given"] == "2018-08-01T00:00:00Z"
     assert datetime.fromisoformat(deleted["done_at"]) > datetime(2024, 1, 1, tzinfo=UTC)
@@ -113,8 +113,8 @@ def test_a_time_in_the_future_is_lifted_by_name(place: Place, grace: str) -> Non
     assert "only a time in the future is lifted" in nothing.err
 
 
+@after("run")
 def test_receipts_of_earlier_versions_tell_the_time_as_well(place: Place) -> None:
-    assert place("run").code == 0
     place.database[RECEIPTS].update_many({"_id.name": "last"}, {"$unset": {"latest": "", "lifted": ""}})
     late(place, 1)
     assert place("run", now="2018-08-25").code == 1
@@ -122,8 +122,8 @@ def test_receipts_of_earlier_versions_tell_the_time_as_well(place: Place) -> Non
     assert place("audit", "-p", "ticks", now="2018-09-02").code == 0
 
 
+@after("run")
 def test_another_latest_time_than_that_of_the_receipts_is_found(place: Place) -> None:
-    assert place("run").code == 0
     place.database[RECEIPTS].update_many({"_id.name": "last"}, {"$set": {"latest": START}})
     found = place("verify", "--json", "-p", "ticks")
     assert found.code == 5

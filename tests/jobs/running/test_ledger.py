@@ -152,7 +152,7 @@ def run_once(
             book.remove_old(verb, held, timedelta(days=90))
 
 
-@settings(max_examples=20)
+@settings(max_examples=settings().max_examples // 4)
 @given(
     st.lists(
         st.tuples(

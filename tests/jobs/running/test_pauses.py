@@ -23,6 +23,7 @@ from bucketwise.jobs.service.scheduler import Service, Task
 from bucketwise.jobs.steps.working import ROLLUP, RUN
 from bucketwise.jobs.stopping import Stop
 from tests.jobs.place import MINUTES, NOW, Place
+from tests.jobs.states import after
 
 Document = dict[str, Any]
 WHY = "The cluster is being moved"
@@ -74,9 +75,9 @@ def test_without_a_name_all_are(place: Place) -> None:
     assert ["archive" in it for it in told] == [False, True]
 
 
+@after("run")
 def test_nothing_is_written_where_all_are(place: Place) -> None:
     """Several policies read the change stream together, and leave a mark there: once one has its lease."""
-    assert place("run").code == 0
     assert place("pause", "--reason", "All").code == 0
     before = place.everything()
     assert place("run").code == 0
@@ -84,8 +85,8 @@ def test_nothing_is_written_where_all_are(place: Place) -> None:
 
 
 @pytest.mark.parametrize("verb", WORKING)
+@after("run -p ticks --now 2018-07-30T01:30:00Z")
 def test_no_verb_works_on_it(place: Place, verb: str) -> None:
-    place("run", "-p", "ticks", now="2018-07-30T01:30:00Z")
     pause(place)
     before = place.everything()
     ran, told = place(verb, "-p", "ticks"), place(verb, "-p", "ticks", "--json")
@@ -101,8 +102,8 @@ def test_no_verb_works_on_it(place: Place, verb: str) -> None:
     assert place.database.ticks.count_documents({}) == 0
 
 
+@after("run -p ticks")
 def test_it_is_told_by_status_check_and_audit(place: Place) -> None:
-    place("run", "-p", "ticks")
     for verb in ("check", "audit"):
         assert ("paused", "warning") not in codes(place, verb)
     pause(place)
@@ -128,8 +129,8 @@ def test_it_is_told_by_status_check_and_audit(place: Place) -> None:
     ],
     ids=" ".join,
 )  # fmt: skip
+@after("run -p ticks")
 def test_all_else_goes_on(place: Place, command: tuple[str, ...]) -> None:
-    place("run", "-p", "ticks")
     pause(place)
     ran = place(*command, "-p", "ticks")
     assert (ran.code, WHY in ran.out) == (0, False)

@@ -186,6 +186,7 @@ def test_a_worker_that_is_killed_in_the_middle(empty: Place) -> None:
     assert standing(empty.database) == expected
 
 
+@pytest.mark.proof
 def test_a_worker_that_is_killed_while_it_copies(empty: Place) -> None:
     """Nothing is lost or double, whatever of its files it has left."""
     before = several_commits(empty)
@@ -214,7 +215,7 @@ def check_archived(place: Place, before: list[bytes]) -> None:
     assert sorted(archived + [encode(it) for it in place.database.ticks.find()]) == before
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.proof), signal.SIGTERM])
 def test_no_worker_outlives_a_run_that_is_asked_to_stop(empty: Place, number: signal.Signals) -> None:
     by_one_process(empty)
     options = ["-p", "ticks", "--now", NOW, "--workers", "2"]
@@ -231,6 +232,7 @@ def test_no_worker_outlives_a_run_that_is_asked_to_stop(empty: Place, number: si
     assert days_of(empty.database) < DAYS, "it was cut off in the middle"
 
 
+@pytest.mark.proof
 def test_no_worker_outlives_a_run_that_is_killed(empty: Place) -> None:
     fill(empty.database)
     options = ["-p", "ticks", "--now", NOW, "--workers", "2"]
@@ -317,6 +319,7 @@ def test_a_task_that_kills_its_workers_is_given_up(empty: Place) -> None:
     assert not is_alive(pid) and stuck.done()
 
 
+@pytest.mark.proof
 def test_a_worker_that_is_asked_to_stop_in_a_finalizer(
     empty: Place, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -328,6 +331,7 @@ def test_a_worker_that_is_asked_to_stop_in_a_finalizer(
     assert not capfd.readouterr().err
 
 
+@pytest.mark.proof
 @pytest.mark.skipif(sys.platform != "linux", reason="how much waits in a pipe is asked as Linux answers it")
 def test_a_worker_that_is_killed_while_it_answers(empty: Place) -> None:
     """Half of an answer is none, and the others work on."""
@@ -359,6 +363,7 @@ def _kill_some(dice: random.Random, is_over: threading.Event) -> None:
                 os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.proof
 def test_workers_and_what_they_are_forked_from_are_killed_at_any_instant(empty: Place) -> None:
     """Each task is done all the same, and its answer is its own."""
     dice, is_over = random.Random(7), threading.Event()
@@ -380,6 +385,7 @@ def test_workers_and_what_they_are_forked_from_are_killed_at_any_instant(empty: 
         assert is_alive(result_of(executor.submit(_pid), _nothing))
 
 
+@pytest.mark.proof
 def test_workers_are_closed_while_tasks_are_handed_to_them(empty: Place) -> None:
     """None of the tasks is left in the air."""
     executor = ProcessExecutor(2, 0, WorkerSettings.of(_settings(empty)))

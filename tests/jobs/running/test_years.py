@@ -133,7 +133,7 @@ def assert_same(early: Costs, late: Costs) -> None:
 
 
 @pytest.mark.parametrize(("days", "step"), [(2, 3), pytest.param(365, 1, marks=pytest.mark.soak)])
-@pytest.mark.parametrize("to", [pytest.param("file", marks=pytest.mark.soak), "s3"])
+@pytest.mark.parametrize("to", [pytest.param("file", marks=pytest.mark.proof), "s3"])
 def test_hourly_runs_end_with_few_parts(
     database: Database[Document],
     mongodb_uri: str,

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote_plus
 
+import pytest
+
 from tests.conftest import free_port
 from tests.jobs.clusters import Cluster, certificate, cluster
 from tests.jobs.command import CommandLine, Ran, started
@@ -31,6 +33,18 @@ from tests.jobs.verbs.test_secrets import PASSWORD, Client, check_clean
 __all__ = ["empty"]
 
 
+def test_a_cluster_does_what_one_process_does(empty: Place, tmp_path: Path) -> None:
+    fill(empty.database, 2)
+    assert empty("run").code == 3
+    expected = standing(empty.database)
+    forget(empty.database)
+    with cluster(tmp_path / "cluster") as it:
+        assert empty("rollup", "-p", "ticks", "--executor", it.url).code == 3
+        assert "do-" in it.logs(), "the cluster did it"
+    assert standing(empty.database) == expected
+
+
+@pytest.mark.proof
 def test_workers_of_the_cluster_are_killed_one_after_the_other(empty: Place, tmp_path: Path) -> None:
     expected = by_one_process(empty)
     with cluster(tmp_path / "cluster") as it:
@@ -55,6 +69,7 @@ def test_workers_of_the_cluster_are_killed_one_after_the_other(empty: Place, tmp
     check_cut_off(told, empty)
 
 
+@pytest.mark.proof
 def test_a_worker_of_a_cluster_with_tls_that_is_killed_while_it_copies(empty: Place, tmp_path: Path) -> None:
     before = several_commits(empty)
     tls = certificate(tmp_path)
@@ -91,6 +106,7 @@ def check_cut_off(ran: Ran, place: Place) -> None:
     assert days_of(place.database) < DAYS, "it was cut off in the middle"
 
 
+@pytest.mark.proof
 def test_no_secret_is_logged_and_what_is_lost_is_told(
     asking_mongod: Client, bucketwise: CommandLine, tmp_path: Path
 ) -> None:

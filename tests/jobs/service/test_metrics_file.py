@@ -25,6 +25,7 @@ from bucketwise.jobs.service.metrics_file import add
 from tests.jobs.command import Ran
 from tests.jobs.place import MINUTES, Place
 from tests.jobs.service.test_schedule import service
+from tests.jobs.states import after
 
 FILE = "bucketwise.prom"
 Labels = frozenset[tuple[str, str]]
@@ -98,8 +99,8 @@ def test_runs_add_up_and_leave_the_series_of_others(place: Place) -> None:
 
 
 @pytest.mark.parametrize("verb", MEASURED)
+@after("run")
 def test_every_verb_that_works_adds_itself(verb: str, place: Place) -> None:
-    place("run")
     assert measured(place, verb).code == 0
     for name in ("ticks", "iot"):
         assert value(place.folder / FILE, "runs_total", policy=name, verb=verb, outcome="done") == 1
@@ -107,14 +108,14 @@ def test_every_verb_that_works_adds_itself(verb: str, place: Place) -> None:
 
 
 @pytest.mark.parametrize("verb", ["archive", "compact"])
+@after("rollup")
 def test_a_dry_run_adds_nothing(verb: str, place: Place) -> None:
-    place("rollup")
     assert measured(place, verb, "--dry-run").code == 0
     assert not (place.folder / FILE).exists()
 
 
+@after("run")
 def test_what_audit_and_drill_find(place: Place) -> None:
-    place("run")
     assert measured(place, "drill").code == 0
     assert value(place.folder / FILE, "drill_differing_buckets", policy="ticks") == 0
     place.database.ticks_daily.delete_many({})

@@ -22,6 +22,7 @@ from tests.conftest import free_port
 from tests.jobs.command import Ran, started
 from tests.jobs.place import Place
 from tests.jobs.service.test_schedule import Watched
+from tests.jobs.states import after
 
 TOKEN = "Zq7Path"
 USER = "bob:Zq7%40Word"
@@ -102,8 +103,8 @@ def fail(place: Place) -> None:
 
 
 @pytest.mark.parametrize("verb", ["run", "rollup", "archive", "compact", "audit", "verify", "drill"])
+@after("run -p ticks")
 def test_a_run_that_is_done_pings(place: Place, receiver: Receiver, verb: str) -> None:
-    place("run", "-p", "ticks")
     pinged(place, receiver)
     ran = place(verb, "-p", "ticks")
     assert (ran.code, tells_no_secret(ran)) == (0, True)

@@ -33,6 +33,7 @@ from bucketwise.jobs.stopping import Stop
 from tests.jobs.command import started
 from tests.jobs.place import MINUTES, POLICIES, Place
 from tests.jobs.processes import wait_until
+from tests.jobs.states import after
 
 
 class Watched:
@@ -85,8 +86,8 @@ def test_what_was_missed_is_done_once_at_the_start(place: Place) -> None:
     assert completed(place) == 1
 
 
+@after("run -p ticks")
 def test_a_run_before_the_last_firing_does_not_count(place: Place) -> None:
-    place("run", "-p", "ticks")
     old = datetime.now(UTC) - timedelta(days=800)
     place.database[ledger.COLLECTION].update_many({}, {"$set": {"started": old, "ended": old}})
     with service(place) as it:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.jobs.command import ROOT
 from tests.jobs.place import MINUTES, Place
+from tests.jobs.states import States
 
 
 def on_a_terminal(place: Place, answer: str, *more: str) -> tuple[int, str]:
@@ -46,9 +47,8 @@ def _own_the_terminal() -> None:
 
 
 @pytest.fixture
-def archived(place: Place) -> Place:
-    assert place("run", "-p", "ticks").code == 0
-    return place
+def archived(states: States) -> Place:
+    return states.at("run -p ticks")
 
 
 def test_nothing_is_asked_where_nothing_is_there(archived: Place) -> None:
@@ -62,7 +62,7 @@ def test_nothing_is_asked_where_nothing_is_there(archived: Place) -> None:
     ("answer", "code", "count"),
     [
         ("y\n", 0, MINUTES + 1),
-        pytest.param("n\n", 2, 1, marks=pytest.mark.soak),
+        pytest.param("n\n", 2, 1, marks=pytest.mark.proof),
         ("\n", 2, 1),
         ("\x03", 130, 1),
     ],

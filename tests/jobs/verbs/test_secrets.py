@@ -156,7 +156,7 @@ VERBS: list[tuple[str, ...]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("odd", [0, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("odd", [0, pytest.param(1, marks=pytest.mark.proof)])
 def test_no_verb_shows_them(planted: Planted, odd: int) -> None:
     for number, verb in enumerate(VERBS):
         form = () if number % 2 == odd else ("--json",)
@@ -210,7 +210,7 @@ BROKEN: dict[str, dict[str, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("verb", ["run", pytest.param("check", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("verb", ["run", pytest.param("check", marks=pytest.mark.proof)])
 def test_no_failure_shows_them(planted: Planted, verb: str) -> None:
     for what, other in BROKEN.items():
         ran = planted(verb, "--json", BUCKETWISE_DEBUG="1", **other)

@@ -127,7 +127,7 @@ def rename(collection: Collection[dict[str, Any]], identity: Any) -> None:
 @pytest.mark.parametrize(
     ("kind", "policy"),
     [
-        pytest.param(kind, policy, id=f"{policy}-{kind}", marks=[pytest.mark.soak] * ((at + more) % 2))
+        pytest.param(kind, policy, id=f"{policy}-{kind}", marks=[pytest.mark.proof] * ((at + more) % 2))
         for at, kind in enumerate(IDS)
         for more, policy in enumerate(("ticks", "iot"))
     ],
@@ -152,7 +152,7 @@ def test_conflicts_of_restores_and_copies(place: Place, policy: str, kind: str) 
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(it, marks=[pytest.mark.soak] * ("compound" not in it)) for it in IDS]
+    "kind", [pytest.param(it, marks=[pytest.mark.proof] * ("compound" not in it)) for it in IDS]
 )
 def test_halts(place: Place, kind: str) -> None:
     """Copies that are not as they should be, and restored documents that are not."""

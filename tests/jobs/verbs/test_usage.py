@@ -29,11 +29,11 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-#: What each says is tried without the command line; `make soak` tries all with it.
+#: What each says is tried without the command line; `make proof` tries all with it.
 A_FEW = pytest.mark.parametrize(
     "case",
     [
-        pytest.param(case, id=case.id, marks=[pytest.mark.soak] * (at % 12 > 0))
+        pytest.param(case, id=case.id, marks=[pytest.mark.proof] * (at % 12 > 0))
         for at, case in enumerate(BAD_CONFIGS)
     ],
 )

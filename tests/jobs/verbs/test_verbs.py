@@ -12,6 +12,7 @@ from bucketwise.jobs.running import lease, ledger
 from bucketwise.jobs.running.lease import Lease
 from bucketwise.rollups import progress
 from tests.jobs.place import AT_ONCE, MINUTES, POLICIES, START, Place
+from tests.jobs.states import after
 
 ARCHIVE_KEYS = {"to", "buckets", "readings", "parts", "bytes", "deleted", "left", "quarantined"}
 HOUR = timedelta(hours=1)
@@ -123,8 +124,8 @@ def test_rollup_alone_and_archive_alone(place: Place) -> None:
     assert archived["deleted"] == MINUTES
 
 
+@after("rollup")
 def test_a_range_is_recomputed_or_archived_alone(place: Place) -> None:
-    place("rollup")
     first_hour = ("--since", "2018-06-30", "--until", "2018-06-30T01:00:00+00:00")
     again = place("rollup", "--json", "-p", "ticks", *first_hour).policy("ticks")
     assert again["hourly"] == {"written": 0, "unchanged": 1}
@@ -133,8 +134,8 @@ def test_a_range_is_recomputed_or_archived_alone(place: Place) -> None:
     assert place.database.ticks.find_one(sort=[("d", 1)])["d"] == START + HOUR  # type: ignore[index]
 
 
+@after("rollup")
 def test_a_late_reading_is_in_the_summary_before_it_is_archived(place: Place) -> None:
-    place("rollup")
     late = {"symbol": "MDB", "d": START + timedelta(minutes=5, days=-3), "p": {"0": 99.0}}
     place.database.ticks.insert_one(late)
     archived = place("archive", "--json", "-p", "ticks").policy("ticks")
@@ -189,8 +190,8 @@ def test_a_held_lease_ends_with_11_and_keeps_no_other_policy(place: Place) -> No
     assert place.database[ledger.COLLECTION].count_documents({"policy": "ticks"}) == 0
 
 
+@after("run")
 def test_the_ledger_says_what_happened(place: Place) -> None:
-    place("run")
     (entry,) = place.database[ledger.COLLECTION].find({"policy": "ticks"})
     assert entry["verb"] == "run"
     assert (entry["exit_code"], entry["outcome"], entry["error"]) == (0, "done", None)
@@ -216,8 +217,8 @@ def test_status_before_anything_ran(place: Place) -> None:
     assert status["last_runs"] == []
 
 
+@after("run")
 def test_verify_ends_with_5_where_a_part_is_damaged(place: Place) -> None:
-    place("run")
     sound = place("verify", "--json").policy("ticks")
     assert (sound["parts"], sound["readings"], sound["bad"]) == (1, MINUTES * 60, 0)
     (part,) = place.folder.rglob("data/*/*.parquet")
@@ -309,8 +310,8 @@ def test_no_secret_is_written_anywhere(place: Place, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["gone", "another"])
+@after("run")
 def test_audit_computes_every_summary_anew_however_old(place: Place, how: str) -> None:
-    place("run")
     assert place("audit").code == 0
     if how == "gone":
         place.database.ticks_daily.delete_one({})
@@ -376,8 +377,8 @@ def test_audit_finds_no_fault_with_overflow_of_a_bucket_that_was_restored_elsewh
     assert place("audit").code == 0
 
 
+@after("rollup")
 def test_audit_finds_summaries_whose_readings_are_nowhere(place: Place) -> None:
-    place("rollup")
     place.database.iot.delete_many({})
     ran = place("audit", "-p", "iot", "--json")
     assert ran.code == 4
