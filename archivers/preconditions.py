@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain, islice
 
 from pymongo.client_session import ClientSession
 
@@ -23,7 +22,6 @@ from bucketwise.archivers.holds import damage_of
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.moving.archive import check_kind
 from bucketwise.archivers.records.policies import PolicyRecord
-from bucketwise.archivers.records.unregistered import unregistered
 from bucketwise.archivers.stores.base import Missing
 from bucketwise.config.errors import BucketwiseError, HaltedError
 from bucketwise.config.policies import Policy
@@ -184,14 +182,13 @@ def has_all_commits(context: ArchiveContext) -> Iterator[Problem]:
 def has_no_others(context: ArchiveContext) -> Iterator[Problem]:
     """Yields a problem where the store holds a commit, or a file named for one, that no run of this database
     has left there. A run lists these where the last one was cut off, or the last commit is unknown."""
-    archive = context.offline(context.keys)
-    if archive is None or has_heads not in context.state.met:
+    if has_heads not in context.state.met:
         return
-    found = unregistered(context.receipts, archive, archive.commits(), context.known_fences)
-    files = [key for key, commit in archive.unlisted() if commit is not None]
-    foreign = archive.foreign(files, context.known_fences)
-    for error in islice(chain(found.errors(archive), foreign.values()), 1):
-        yield Problem("archive-foreign", error.place, error)
+    archive = archive_of(context)
+    try:
+        archive.check_own()
+    except HaltedError as error:
+        yield Problem("archive-foreign", archive.place, error)
 
 
 def goes_forward(context: ArchiveContext) -> Iterator[Problem]:

@@ -36,6 +36,9 @@ class Archive(Protocol):
     def check_complete(self) -> None:
         """Raises HaltedError where records name copies that are not there, or that were ended are back."""
 
+    def check_own(self) -> None:
+        """Raises HaltedError where copies lie there that no run of this database has made."""
+
     def needs_adoption(self) -> bool:
         """Returns whether the database has forgotten something of the archive, or has it otherwise."""
 

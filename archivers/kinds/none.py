@@ -41,6 +41,9 @@ class NoArchive:
     def check_complete(self) -> None:
         """Does nothing."""
 
+    def check_own(self) -> None:
+        """Does nothing."""
+
     def needs_adoption(self) -> bool:
         """Returns False."""
         return False

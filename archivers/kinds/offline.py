@@ -25,6 +25,7 @@ from bucketwise.archivers.moving.dry_run import OfflineDryRun
 from bucketwise.archivers.moving.offline import OfflineRun
 from bucketwise.archivers.records.days import CommitDays
 from bucketwise.archivers.records.heads import check_all_present, check_heads, check_none_reappeared
+from bucketwise.archivers.records.unregistered import check_own
 from bucketwise.archivers.recovering.signing import sign_manifests
 from bucketwise.archivers.report import ArchiveReport
 from bucketwise.archivers.restoring.offline import OfflineCopies
@@ -62,6 +63,10 @@ class Offline:
         """Lists the commits."""
         check_none_reappeared(self.context.receipts, self.held)
         check_all_present(self.context.receipts, self.held, adopts=False)
+
+    def check_own(self) -> None:
+        """Lists the commits and their files."""
+        check_own(self.context.receipts, self.held, self.context.known_fences)
 
     def needs_adoption(self) -> bool:
         """Returns whether commits go on from what the database knows, or name receipts that it lacks."""

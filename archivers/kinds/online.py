@@ -68,6 +68,9 @@ class Online:
     def check_complete(self) -> None:
         """Does nothing: `heads` counts the documents."""
 
+    def check_own(self) -> None:
+        """Does nothing: its collections lie in this database, and `verify` compares their documents."""
+
     def needs_adoption(self) -> bool:
         """Returns whether the collections are not those that were left."""
         try:

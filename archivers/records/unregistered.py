@@ -78,6 +78,16 @@ def unregistered(
     return found
 
 
+def check_own(receipts: Receipts, archive: OfflineArchive, known_fences: KnownFences) -> None:
+    """Raises DamagedError where the store holds a commit, or a file named for one, that no run of this
+    database has left there."""
+    for error in unregistered(receipts, archive, archive.commits(), known_fences).errors(archive):
+        raise error
+    files = [key for key, commit in archive.unlisted() if commit is not None]
+    for error in archive.foreign(files, known_fences).values():
+        raise error
+
+
 @dataclass
 class _Lineage:
     """What goes on from the heads that are recorded; where none are, from nothing."""

@@ -208,6 +208,7 @@ def test_its_heads_are_what_was_left(moved: Cycle) -> None:
     archive = archived(moved)
     heads = archive.heads()
     archive.check_complete()
+    archive.check_own()
     archive.check_adoptable()
     assert not archive.needs_adoption()
     signing = Keys("a key of sixteen letters")
