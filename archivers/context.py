@@ -12,7 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bucketwise.archivers.binding.binding import Binding, BindingState
-from bucketwise.archivers.binding.deployment import Deployment, SetId, listed_collections, present_deployment
+from bucketwise.archivers.binding.deployment import (
+    Deployment,
+    Topology,
+    listed_collections,
+    present_deployment,
+)
 from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.keys import UNSIGNED, Keys
 from bucketwise.archivers.format.manifest import Manifest
@@ -63,7 +68,7 @@ class ArchiveState:
     met: set[object] = field(default_factory=set)  # preconditions that this run has found in order
     heads: list[Manifest] | None = None
     listed: list[dict[str, Any]] | None = None  # collections, as MongoDB lists them
-    set_id: SetId = field(default_factory=SetId)
+    topology: Topology = field(default_factory=Topology)
     binding: BindingState = field(default_factory=BindingState)
 
 
@@ -163,7 +168,7 @@ class ArchiveContext(RunContext):
 
         def present(anew: bool) -> Deployment:
             listed = listed_collections(self.database) if anew else self.listed
-            return present_deployment(self.database, listed, self.state.set_id, anew=anew)
+            return present_deployment(self.database, listed, self.state.topology, anew=anew)
 
         return Binding(self.receipts, store, self.run, transact, self.state.binding, present)
 

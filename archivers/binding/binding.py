@@ -208,9 +208,9 @@ class Binding:
             facts |= {"lineage": lineage.body, "marker": self._markers(store).taken(record.known)}
         self.transact(partial(self._set, facts))
         if store is not None:
-            self._put_owner(store, owner, checked.present, at)
             store.delete([step_key(self.policy, it) for it in listed])
             self._move(store, lineage, step, at)
+            self._put_owner(store, owner, checked.present, at)
         self.state.checked, self.state.is_claimed = None, True
         return adoption
 
@@ -224,17 +224,21 @@ class Binding:
         record, at = checked.record, self._time(checked.record)
         listed = _listed(store, self.policy)
         self._judge(store, record.lineage, listed)
-        mark = self._markers(store).claimed(record.marker, record.known)
+        markers = self._markers(store)
+        mark = markers.claimed(record.marker, record.known)
+        store.delete([step_key(self.policy, it) for it in listed[:-1]])  # of runs that died
         step = record.lineage.next(listed, self._run_id)
-        lineage, owner = record.lineage.begin(step), record.owner or uuid.uuid4().hex
+        lineage, owner = record.lineage.begin(step, listed[-1:]), record.owner or uuid.uuid4().hex
         facts: Document = {"owner": owner, "deployment": checked.renewed.body}
         facts |= {"lineage": lineage.body, "marker": mark}
         if record.deployment is None:
             facts |= {"since": at, "baseline": read_heads(self.receipts) is not None}
         self.transact(partial(self._begin, record, facts))
+        self._move(store, lineage, step, at)  # first: of two that begin at once, one halts here
         if checked.file is None or checked.stored != checked.renewed:
             self._put_owner(store, owner, checked.renewed, at, is_new=checked.file is None)
-        self._move(store, lineage, step, at)
+        if record.known is None and (found := markers.taken(mark)) != mark:
+            self.receipts.update(OWNER, {"$set": {"marker": found}})
 
     def _record_deployment(self, checked: Checked) -> None:
         if checked.stored != checked.renewed:
@@ -266,7 +270,8 @@ class Binding:
         told = {"number": step.number, **self.run.body, "at": at}
         put_checked(store, key, encoded(told), if_absent=True)
         listed = _listed(store, self.policy)
-        self._judge(store, lineage.finish(step), listed)
+        for known in (lineage, lineage.finish(step)):  # no other came, and it is listed
+            self._judge(store, known, listed)
         done = {"$set": {"lineage.done": step.number}}
         at_this_step = {"_id": self.receipts.identity(OWNER), "lineage.begun": lineage.body["begun"]}
         self.receipts.collection.update_one(at_this_step, done)
@@ -277,7 +282,12 @@ class Binding:
     ) -> None:
         told = {"owner": owner, "database": deployment.database, "deployment": deployment.body}
         key, data = owner_key(self.policy), encoded({**told, **self.run.body, "at": at})
-        found = put_checked(store, key, data, if_absent=is_new)
+
+        def is_others(told: bytes) -> bool:
+            found = OwnerFile.of(told, f"{store.url}/{key}")
+            return found.owner != owner and found.deployment != deployment  # no damage changes both
+
+        found = put_checked(store, key, data, if_absent=is_new, is_others=is_others)
         if OwnerFile.of(found, f"{store.url}/{key}").owner != owner:
             raise HaltedError(self._not_ours("another database has just begun to archive there"))
 

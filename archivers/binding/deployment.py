@@ -8,6 +8,7 @@ does (`lineage.py`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -61,12 +62,18 @@ class Deployment:
         Members may change as long as one host stays, and an id that could not be read says nothing."""
         if self.database != present.database:
             return f"the database is called {present.database}, and not {self.database}"
-        if self.id and present.id and self.id != present.id:
-            return f"the replica set has the id {present.id}, and not {self.id}"
-        if not (self.id and present.id) and self.set and present.set and self.set != present.set:
+        has_ids = self.id and present.id and bool(self.set) == bool(present.set)  # of sets, or of clusters
+        if has_ids and self.id != present.id:
+            kind = "replica set" if self.set else "sharded cluster"
+            return f"the {kind} has the id {present.id}, and not {self.id}"
+        if not has_ids and self.set and present.set and self.set != present.set:
             return f"the replica set is {present.set}, and not {self.set}"
         if self.hosts and present.hosts and not {*self.hosts} & {*present.hosts}:
-            return f"it runs on {', '.join(present.hosts)}, and on none of {', '.join(self.hosts)}"
+            return (
+                f"it runs on {', '.join(present.hosts)}, and on none of {', '.join(self.hosts)}. If these "
+                "are other names of the same hosts, as some have outside of their network: run from one "
+                "side, or grant replSetGetConfig"
+            )
         mine, theirs = (it.collections.get(RECEIPTS) for it in (self, present))
         if mine and theirs and mine != theirs:
             return f"{RECEIPTS} has the UUID {theirs}, and not {mine}: it was restored from a dump"
@@ -77,7 +84,7 @@ class Deployment:
         what can't be read any more as it was."""
         return Deployment(
             present.database,
-            present.set or self.set,
+            present.set if present.id else present.set or self.set,
             present.hosts or self.hosts,
             present.id or self.id,
             {**self.collections, **present.collections},
@@ -85,18 +92,21 @@ class Deployment:
 
 
 @dataclass
-class SetId:
-    """The id of the replica set, asked once for all policies of a run, and anew where that decides what is
-    written."""
+class Topology:
+    """What the configuration of a replica set, or of a sharded cluster, says of it. It is read once for all
+    policies of a run, and anew where that decides what is written. `id`: None where it may not be read.
+    `hosts`: by all their names; a member may have another one outside of its network."""
 
-    found: str | None = None
-    is_asked: bool = False
+    id: str | None = None
+    hosts: frozenset[str] = frozenset()
+    is_read: bool = False
 
-    def of(self, database: Database[Document], *, anew: bool) -> str | None:
-        """Returns the id; None where it may not be read: that takes replSetGetConfig."""
-        if anew or not self.is_asked:
-            self.found, self.is_asked = _set_id(database), True
-        return self.found
+    def read(self, database: Database[Document], *, is_set: bool, anew: bool) -> None:
+        """Reads it, where that was not done before or is to be done anew."""
+        if anew or not self.is_read:
+            self.id, self.hosts, self.is_read = None, frozenset(), True
+            with suppress(OperationFailure, KeyError, InvalidBSON):
+                self.id, self.hosts = _of_set(database) if is_set else _of_cluster(database)
 
 
 def listed_collections(database: Database[Document], others: Iterable[str] = ()) -> list[Document]:
@@ -106,23 +116,31 @@ def listed_collections(database: Database[Document], others: Iterable[str] = ())
 
 
 def present_deployment(
-    database: Database[Document], listed: Iterable[Document], set_id: SetId, *, anew: bool
+    database: Database[Document], listed: Iterable[Document], topology: Topology, *, anew: bool
 ) -> Deployment:
-    """Returns the deployment that a database is. Hosts are those that its members name. `listed`: its
-    collections."""
+    """Returns the deployment that a database is. Hosts are those that its members and its configuration
+    name. `listed`: its collections."""
     own = (it for it in listed if it["name"].startswith(PREFIX))
     uuids = {str(it["name"]): uuid for it in own if (uuid := uuid_of(it)) is not None}
     # Since a command has just been answered, the driver knows the members.
     known = database.client.topology_description.server_descriptions().values()
-    hosts = sorted({f"{host}:{port}" for it in known for host, port in it.all_hosts})
+    hosts = {f"{host}:{port}" for it in known for host, port in it.all_hosts}
     names = [it.replica_set_name for it in known if it.replica_set_name]
-    found = set_id.of(database, anew=anew) if names else None
-    return Deployment(database.name, names[0] if names else None, tuple(hosts), found, uuids)
+    topology.read(database, is_set=bool(names), anew=anew)
+    hosts |= topology.hosts
+    return Deployment(database.name, names[0] if names else None, tuple(sorted(hosts)), topology.id, uuids)
 
 
-def _set_id(database: Database[Document]) -> str | None:
-    try:
-        config = database.client.admin.command("replSetGetConfig")["config"]
-        return str(config["settings"]["replicaSetId"])
-    except (OperationFailure, KeyError, InvalidBSON):
-        return None
+def _of_set(database: Database[Document]) -> tuple[str, frozenset[str]]:
+    """Returns the id of the replica set, and the hosts in its configuration. It takes replSetGetConfig."""
+    config = database.client.admin.command("replSetGetConfig")["config"]
+    names = ((it["host"], *it.get("horizons", {}).values()) for it in config["members"])
+    return str(config["settings"]["replicaSetId"]), frozenset(it for of_member in names for it in of_member)
+
+
+def _of_cluster(database: Database[Document]) -> tuple[str, frozenset[str]]:
+    """Returns the id of the sharded cluster, and the hosts of its shards. It takes `find` on both."""
+    config = database.client["config"]
+    version = config["version"].find_one({}, {"clusterId": 1}) or {}
+    shards = (it["host"].rpartition("/")[2] for it in config["shards"].find({}, {"host": 1}))
+    return str(version["clusterId"]), frozenset(host for it in shards for host in it.split(","))

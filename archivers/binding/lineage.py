@@ -9,14 +9,14 @@ writes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from bucketwise.archivers.format.names import DIGITS
 
 Document = dict[str, Any]
-#: Steps of the database whose objects may still be in the store: those of so many runs that crashed.
+#: Steps that are remembered though their objects are not in the store: those of so many runs that crashed.
 MOST_BEGUN = 16
 _KEY = re.compile(rf"([0-9]{{{DIGITS}}})-([0-9a-z]+)\.json")
 
@@ -30,8 +30,8 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Lineage:
-    """What a database has recorded. `begun`: its last steps. `done`: the number of the last one that was
-    in the store; 0 before the first."""
+    """What a database has recorded. `begun`: its last steps, and the one that the store had when the last of
+    them began. `done`: the number of the last one that was in the store; 0 before the first."""
 
     begun: tuple[Step, ...] = ()
     done: int = 0
@@ -62,9 +62,10 @@ class Lineage:
         """Returns the step that comes after all others."""
         return Step(max((it.number for it in (*listed, *self.begun)), default=0) + 1, run)
 
-    def begin(self, step: Step) -> Lineage:
-        """Returns the lineage with a step begun."""
-        return Lineage((*self.begun, step)[-MOST_BEGUN:], self.done)
+    def begin(self, step: Step, there: Sequence[Step] = ()) -> Lineage:
+        """Returns the lineage with a step begun. `there`: its own in the store, which stay known."""
+        others = [it for it in self.begun if it not in there]
+        return Lineage((*sorted({*there, *others[-MOST_BEGUN:]}), step), self.done)
 
     def finish(self, step: Step) -> Lineage:
         """Returns the lineage once a step's object is in the store."""

@@ -31,16 +31,24 @@ def read_marker(store: ObjectStore) -> str | None:
     """Returns the id of the store's marker; None where there is none. Raises HaltedError where the object is
     no marker."""
     try:
-        data = store.get_bytes(KEY)
+        return marker_of(store.get_bytes(KEY), f"{store.url}/{KEY}")
     except NotFound:
         return None
+
+
+def marker_of(data: bytes, place: str) -> str:
+    """Returns the id that the bytes of a marker have. Raises HaltedError where they are no marker's."""
     try:
         return str(json.loads(data)["id"])
     except (ValueError, RecursionError, TypeError, KeyError):
         raise HaltedError(
-            f"{store.url}/{KEY} is not the marker of a store of bucketwise: {data[:80]!r}. Nothing was "
+            f"{place} is not the marker of a store of bucketwise: {data[:80]!r}. Nothing was "
             "changed. Find out who wrote it; restore it from a backup or give the archive another place"
         ) from None
+
+
+def _is_marker(data: bytes) -> bool:
+    return bool(marker_of(data, KEY))
 
 
 def marker_difference(found: str | None, remembered: str | None) -> str | None:
@@ -81,7 +89,8 @@ class Markers:
 
     def taken(self, known: str | None) -> str:
         """Returns the marker of the store as it is, remembered from now on. Two runs that make one agree on
-        it in the database first, so that both put the same object."""
+        it in the database first, so that both put the same object. Two databases that make one at once may
+        replace it, where the store can't refuse that: so it is asked for again when a claim ends."""
         name, found = record_name(self.store.url), read_marker(self.store)
         if found is None:
             agreed = self.records.collection.find_one_and_update(
@@ -92,10 +101,8 @@ class Markers:
             )
             assert agreed is not None
             data = json.dumps({"bucketwise": "store", "version": _VERSION, "id": agreed["intended"]})
-            put_checked(self.store, KEY, data.encode(), if_absent=True)
-            found = read_marker(self.store)
-        if found is None:
-            raise HaltedError(f"{self.store.url}/{KEY} was written, and is not there. Look at the store")
+            put = put_checked(self.store, KEY, data.encode(), if_absent=True, is_others=_is_marker)
+            found = marker_of(put, f"{self.store.url}/{KEY}")
         if found != known:
             facts = {"kind": "store", "url": self.store.url, "marker": found, "intended": found}
             self.records.update(name, {"$set": facts})

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from bucketwise.archivers.stores.base import AlreadyExists, ObjectStore
+from bucketwise.archivers.stores.base import AlreadyExists, Corrupt, ObjectStore
 from bucketwise.config.errors import HaltedError
 
 
@@ -15,19 +17,32 @@ def encoded(told: dict[str, Any]) -> bytes:
     return json.dumps(told, default=datetime.isoformat).encode()
 
 
-def put_checked(store: ObjectStore, key: str, data: bytes, *, if_absent: bool) -> bytes:
-    """Puts an object, unless one is there and `if_absent`. Returns what lies there now. Raises HaltedError
-    where it is not what was written."""
-    is_ours = True
+def nobodys(_data: bytes) -> bool:
+    """Returns that an object can't be another writer's: the `is_others` of keys that one run alone puts."""
+    return False
+
+
+def put_checked(
+    store: ObjectStore,
+    key: str,
+    data: bytes,
+    *,
+    if_absent: bool,
+    is_others: Callable[[bytes], bool] = nobodys,
+) -> bytes:
+    """Puts an object, unless one is there and `if_absent`. Returns what lies there now: it may be another
+    writer's, where the store can't refuse to replace one. `is_others`: whether it is; it raises HaltedError
+    where it can't be read. Raises HaltedError where it is neither, and removes it."""
     try:
         store.put_bytes(key, data, if_absent=if_absent)
     except AlreadyExists:
-        is_ours = False
-    found = store.get_bytes(key)
-    if is_ours and found != data:
-        store.delete([key])  # written here, and damaged: every later run would halt at it
-        raise HaltedError(
-            f"{store.url}/{key}: read back, it is not what was written. Nothing was changed. Look at the "
-            "store, then run again"
-        )
-    return found
+        return store.get_bytes(key)
+    with suppress(Corrupt, HaltedError):
+        found = store.get_bytes(key)
+        if found == data or is_others(found):
+            return found
+    store.delete([key])  # written here, and damaged: every later run would halt at it
+    raise HaltedError(
+        f"{store.url}/{key}: read back, it is not what was written. Nothing was changed. Look at the "
+        "store, then run again"
+    )

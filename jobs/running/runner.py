@@ -13,7 +13,7 @@ from typing import Final
 import structlog
 from pymongo.database import Database
 
-from bucketwise.archivers.binding.deployment import SetId
+from bucketwise.archivers.binding.deployment import Topology
 from bucketwise.archivers.context import ArchiveContext, ArchiveState
 from bucketwise.archivers.format.keys import UNSIGNED, Keys
 from bucketwise.archivers.preconditions import require
@@ -87,7 +87,7 @@ class Runner:
     is_throttled: bool = True  # by what policies say
     begun: float = field(default_factory=clock.steady)
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
-    _set_id: SetId = field(default_factory=SetId)
+    _topology: Topology = field(default_factory=Topology)
     _shared: SharedChanges | None = None
     _read_again_at: float = 0.0
 
@@ -310,7 +310,7 @@ class Runner:
             run=machine.this_run(self.run, self.now if self.is_now_given else None),
             known_fences=partial(Ledger(self.database).runs_under, policy.identity),
             known=self.known,
-            state=ArchiveState(is_clean=lease is not None and lease.is_clean, set_id=self._set_id),
+            state=ArchiveState(is_clean=lease is not None and lease.is_clean, topology=self._topology),
             listener=listeners[0](self.database, policy) if listeners else no_listener,
         )
         others = [it for it in self.known if it.collection == policy.collection and it.name != policy.name]

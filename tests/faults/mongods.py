@@ -33,6 +33,7 @@ class Node:
 
     dbpath: Path
     port: int
+    options: tuple[str, ...] = ()
     process: subprocess.Popen[bytes] = field(init=False)
 
     def start(self) -> None:
@@ -46,7 +47,7 @@ class Node:
         ]
         command += ["--port", str(self.port), "--dbpath", str(self.dbpath), "--oplogSize", "64", "--quiet"]
         command += ["--wiredTigerCacheSizeGB", "0.25", "--setParameter", "enableTestCommands=1"]
-        command += ["--setParameter", "diagnosticDataCollectionEnabled=false"]
+        command += ["--setParameter", "diagnosticDataCollectionEnabled=false", *self.options]
         with (self.dbpath / "mongod.log").open("ab") as log:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -133,8 +134,8 @@ def await_(ask: Callable[[], T | None], seconds: float = 60.0) -> T:
 
 
 @contextmanager
-def servers(folder: Path, count: int = 1) -> Iterator[Servers]:
-    """Their elections take about a second."""
+def servers(folder: Path, count: int = 1, options: tuple[str, ...] = ()) -> Iterator[Servers]:
+    """Their elections take about a second. `options`: more for their command lines."""
     nodes = []
     with contextlib.ExitStack() as ports:
         for number in range(count):
@@ -142,7 +143,7 @@ def servers(folder: Path, count: int = 1) -> Iterator[Servers]:
             probe.bind(("127.0.0.1", 0))
             dbpath = folder / str(number)
             dbpath.mkdir()
-            nodes.append(Node(dbpath, probe.getsockname()[1]))
+            nodes.append(Node(dbpath, probe.getsockname()[1], options))
     try:
         for node in nodes:
             node.start()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from bucketwise.archivers.binding.deployment import SetId
+from bucketwise.archivers.binding.deployment import Topology
 from bucketwise.archivers.context import ArchiveState
 from bucketwise.config.errors import HaltedError
 from bucketwise.config.tables import Store
@@ -37,13 +37,15 @@ def test_another_replica_set_than_the_first_policies_of_a_run_met_halts(
 ) -> None:
     cycle = Cycle(database, samples_overflow(), file_store).load()
     cycle.run()
-    before = SetId("another", is_asked=True)
+    before = Topology("another", is_read=True)
     with pytest.raises(HaltedError, match="the replica set has the id another"):
-        cycle.context(state=ArchiveState(set_id=before)).binding.check()
+        cycle.context(state=ArchiveState(topology=before)).binding.check()
     database["bucketwise_receipts"].update_one({"_id.name": "owner"}, {"$set": {"deployment.id": "another"}})
     owner = next(cycle.root.glob("*/meta/owner.json"))
-    owner.write_bytes(owner.read_bytes().replace(str(SetId().of(database, anew=True)).encode(), b"another"))
-    binding = cycle.context(fence=2, state=ArchiveState(set_id=before)).binding
+    topology = Topology()
+    topology.read(database, is_set=True, anew=True)
+    owner.write_bytes(owner.read_bytes().replace(str(topology.id).encode(), b"another"))
+    binding = cycle.context(fence=2, state=ArchiveState(topology=before)).binding
     binding.check()
     with pytest.raises(HaltedError, match="and not another"):
         binding.claim()

@@ -26,8 +26,10 @@ class Writer:
 
     def run(self, dies: str) -> None:
         self.runs += 1
-        step = self.lineage.next(self.store, f"{self.name}{self.runs}")
-        self.lineage = self.lineage.begin(step)
+        listed = sorted(self.store)
+        self.store -= {*listed[:-1]}
+        step = self.lineage.next(listed, f"{self.name}{self.runs}")
+        self.lineage = self.lineage.begin(step, listed[-1:])
         if dies == "after begun":
             return
         self.store.add(step)
@@ -43,12 +45,13 @@ class Writer:
         return Writer(name, self.store, self.lineage)
 
 
-@given(st.lists(st.sampled_from(DIES), max_size=MOST_BEGUN - 1))
+@given(st.lists(st.sampled_from(DIES), max_size=3 * MOST_BEGUN))
 def test_one_database_goes_on_whatever_dies(deaths: list[str]) -> None:
     ours = Writer("a", set())
     for dies in (*deaths, "not"):
         assert ours.may_write()
         ours.run(dies)
+        assert len(ours.lineage.begun) <= MOST_BEGUN + 2 and len(ours.store) <= 2
     assert ours.may_write() and len(ours.store) == 1
     assert Lineage.of(ours.lineage.body) == ours.lineage
 
@@ -77,7 +80,22 @@ def test_a_store_that_was_rolled_back_is_told(before: int, after: int) -> None:
     for _ in range(after):
         ours.run("not")
     assert ours.lineage.is_behind(older) and ours.lineage.is_behind(set())
-    assert len(ours.lineage.begun) <= MOST_BEGUN
+
+
+def test_the_first_step_stays_known_however_many_runs_die_after_it() -> None:
+    ours = Writer("a", set())
+    for dies in ("after put", *["after begun"] * 3 * MOST_BEGUN, "not"):
+        assert ours.may_write(), ours
+        ours.run(dies)
+
+
+def test_of_two_that_begin_at_once_one_halts_though_many_of_its_runs_have_died() -> None:
+    ours, store = Writer("a", set()), {Step(1, "b1")}
+    for _ in range(2 * MOST_BEGUN):
+        ours.run("after begun")
+    step = Step(99, "a99")
+    begun = ours.lineage.begin(step)  # it had listed before the other came
+    assert begun.foreign({*store, step}) == [Step(1, "b1")]
 
 
 def test_a_key_tells_its_step() -> None:
