@@ -45,6 +45,8 @@ MOST_REMOVED = 1000
 SCHEDULED = "run"
 #: Verbs whose work a scheduled run does as well.
 COVERED = ("rollup", "archive")
+#: Counts of what stands as it did: where a table is, what waits in a grace or is held back.
+_STANDING = ("snapshot", "waiting", "standing", "held")
 COMPLETED = (0, 3)  # exit codes of runs after which nothing due was left undone
 REFUSED = 2  # that of a run that did nothing, and would do nothing again
 
@@ -300,12 +302,11 @@ def _did_nothing(entry: Document) -> bool:
 
 
 def _counted(counts: Document) -> bool:
-    """Returns whether any number is not zero. That of a snapshot tells where a table is, not what was
-    done."""
+    """Returns whether any number is not zero, but for those that tell how things stand."""
     return any(
         _counted(it) if isinstance(it, dict) else isinstance(it, int | float) and it != 0
         for name, it in counts.items()
-        if name != "snapshot"
+        if name not in _STANDING
     )
 
 

@@ -137,6 +137,11 @@ def test_a_run_of_the_future_is_not_the_last_one(database: Db) -> None:
 
 
 NOTHING = {"rollup": {"hourly": {"written": 0}, "late": {"mode": "stream", "events": 0, "reason": None}}}
+WAITING = {
+    **NOTHING,
+    "expiry": {"hourly": 0, "waiting": {"hourly": 2}},
+    "archive_expiry": {"standing": {"days": 1}},
+}
 SOMETHING = {"rollup": {"hourly": {"written": 1}, "late": {"mode": "stream", "events": 0, "reason": None}}}
 
 
@@ -158,7 +163,7 @@ def run_once(
         st.tuples(
             st.sampled_from(["run", "rollup"]),
             st.sampled_from([0, 0, 0, 3, 1]),
-            st.sampled_from([NOTHING, NOTHING, SOMETHING, {"archive": {"bytes": 0.5}}, {}]),
+            st.sampled_from([NOTHING, WAITING, SOMETHING, {"archive": {"bytes": 0.5}}, {}]),
         ),
         max_size=8,
     )
@@ -171,7 +176,7 @@ def test_consecutive_runs_that_did_nothing_share_an_entry(
         run_once(database, verb, code, counts, policy)
     expected: list[list[Any]] = []
     for verb, code, counts in runs:
-        idle = code == 0 and counts in (NOTHING, {})
+        idle = code == 0 and counts in (NOTHING, WAITING, {})
         if idle and expected and expected[-1][:2] == [verb, True]:
             expected[-1][2] += 1
         else:
