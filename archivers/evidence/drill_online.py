@@ -33,8 +33,8 @@ def drill(context: ArchiveContext, days: int, seed: int) -> list[DrilledDay]:
 def _drill(context: ArchiveContext, number: int, before: datetime | None) -> DrilledDay:
     """Counts a bucket that is gone, or not as its receipt says, as one that differs."""
     start, end = number * DAY_MS, (number + 1) * DAY_MS
-    receipts, buckets, equal = CopyReceipts(context.database, context.policy), 0, 0
-    spans: list[int] = []
+    receipts = CopyReceipts(context.database, context.policy, context.keys)
+    buckets, equal, spans = 0, 0, list[int]()
     for batch in archived_source(context.database, context.policy).ending(start, end):
         unlike = receipts.unlike(batch)
         sound = batch.take([i for i in range(len(batch)) if i not in unlike])
@@ -42,6 +42,6 @@ def _drill(context: ArchiveContext, number: int, before: datetime | None) -> Dri
         equal += equal_buckets(context, sound)
         spans += decode(sound, context.policy).spans().ravel().tolist() if len(sound) else []
     buckets += sum(1 for _ in receipts.missing(start, end - 1))
-    reader = OnlineReader(context.database, context.policy)
-    within = (min(spans), max(spans)) if spans else None
+    reader = OnlineReader(context.database, context.policy, keys=context.keys)
+    within = (min(spans), max(spans)) if spans and equal == buckets else None  # else they can't be made again
     return DrilledDay(number, 0, buckets, equal, summaries_that_differ(context, reader, within), before)

@@ -10,7 +10,7 @@ from pymongo.client_session import ClientSession
 
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.evidence.grid import Grid, Span, Tally
-from bucketwise.archivers.evidence.instants import covering_in
+from bucketwise.archivers.evidence.instants import covering
 from bucketwise.archivers.evidence.kind import (
     ArchivedRows,
     ArchivedState,
@@ -21,7 +21,9 @@ from bucketwise.archivers.evidence.kind import (
 )
 from bucketwise.archivers.expiring.online import tombstone_name, tombstones_of
 from bucketwise.archivers.expiring.rule import RetentionRule
+from bucketwise.archivers.format.rows import RowFilter
 from bucketwise.archivers.reading.online import OnlineReader
+from bucketwise.archivers.records.copies import CopyReceipts
 from bucketwise.archivers.records.deletions import KEPT, unpacked_names
 from bucketwise.archivers.records.receipts import CODEC
 from bucketwise.archivers.versions.history import History, OnlineHistories, one_of
@@ -50,6 +52,10 @@ class OnlineEvidence:
     def _source(self, session: ClientSession | None = None) -> Source:
         return archived_source(self._context.database, self._policy, session)
 
+    def _sound(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        keys = self._context.keys.for_reading
+        return CopyReceipts(self._context.database, self._policy, keys).sound(batches)
+
     def may_cover(self, hold: Hold) -> bool:
         """Returns whether a query for what the hold covers finds a bucket."""
         return holds_any(self._source(), hold)
@@ -65,12 +71,14 @@ class OnlineEvidence:
     def find(self, identity: Any, at_ms: int | None) -> Located | None:
         """Returns the bucket with this `_id`; None where there is none."""
         del at_ms
-        found = (it for it in self._source().by_ids([identity]) if len(it))
+        found = (it for it in self._sound(self._source().by_ids([identity])) if len(it))
         return next((Located(self._policy, one_of(it, 0)) for it in found), None)
 
     def covering(self, at_ms: int, selector: Selector) -> Iterator[Located]:
         """Yields the buckets that cover an instant."""
-        return covering_in(self._source(), at_ms, selector)
+        query = selector_query(self._policy, selector)
+        batches = self._sound(self._source().batches(at_ms, at_ms + 1, query))
+        return covering(self._policy, batches, at_ms, selector)
 
     def copies(self, buckets: Batch, policy: Policy, live: Iterable[bytes]) -> dict[bytes, list[Copy]]:
         """Returns the versions beside the archive, and what they are merged to, which comes last."""
@@ -107,13 +115,12 @@ class OnlineEvidence:
     def rows(self, grid: Grid, selector: Selector, session: ClientSession) -> ArchivedRows:
         """Returns the readings of buckets in the rows, and of those that are not live."""
         copied, gone = (Tally(grid, self._policy, selector) for _ in range(2))
-        narrow = selector_query(self._policy, selector)
-        for batch in self._source(session).batches(grid.start, grid.end, narrow):
+        reader = OnlineReader(self._context.database, self._policy, session, self._context.keys)
+        wanted = RowFilter(grid.start, grid.end, (selector,) if selector else ())
+        for batch in reader.copies(wanted):
             copied.add(batch, decode(batch, self._policy))
-        if copied.all.any():
-            reader = OnlineReader(self._context.database, self._policy, session)
-            for batch in reader.batches(grid.start, grid.end):
-                gone.add(batch, decode(batch, self._policy))
+            for some in reader.gone(batch, wanted):
+                gone.add(some, decode(some, self._policy))
         return ArchivedRows((), copied, gone.readings, self._expires(session))
 
     def _expires(self, session: ClientSession) -> dict[int, datetime]:

@@ -35,6 +35,12 @@ class Keys:
         """Returns keys that accept a missing signature, or one by an unknown key, but never a wrong one."""
         return Keys(*self._keys.values(), is_strict=False)
 
+    @property
+    def for_reading(self) -> Keys:
+        """Returns these keys. Without any, what is signed is read by its seal: a lost key does not lock data
+        away."""
+        return self if self._keys else self.lenient()
+
     def sign(self, seal: str) -> str | None:
         """Returns the signature of a seal by the first key; None where there is none."""
         return None if self.first is None else f"{self.first}:{_hmac(self._keys[self.first], seal)}"

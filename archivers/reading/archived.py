@@ -45,5 +45,6 @@ def archived_reader(connections: Connections, policy: Policy) -> ArchivedReader:
     """Returns the reader of a policy's archive."""
     if (archive := offline_archive(connections, policy)) is not None:
         return OfflineReader(connections.database, policy, archive)
-    kind = NothingArchived if policy.archive_collections is None else OnlineReader
-    return kind(connections.database, policy)
+    if policy.archive_collections is None:
+        return NothingArchived(connections.database, policy)
+    return OnlineReader(connections.database, policy, keys=connections.keys)

@@ -6,31 +6,56 @@ from collections.abc import Iterator
 
 import numpy as np
 from pymongo.client_session import ClientSession
+from pymongo.database import Database
 
+from bucketwise.archivers.format.keys import UNSIGNED, Keys
 from bucketwise.archivers.format.rows import RowFilter
-from bucketwise.archivers.reading.reader import ArchivedReader
+from bucketwise.archivers.reading.reader import ArchivedReader, Document
+from bucketwise.archivers.records.copies import CopyReceipts
 from bucketwise.archivers.writes.online import archived_source
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.fields.selectors import selector_query
 from bucketwise.buckets.fields.times import DAY_MS
 from bucketwise.buckets.source import Source
+from bucketwise.config.policies import Policy
 
 
 class OnlineReader(ArchivedReader):
     """The `ArchivedReader` of an online archive."""
 
+    def __init__(
+        self,
+        database: Database[Document],
+        policy: Policy,
+        session: ClientSession | None = None,
+        keys: Keys = UNSIGNED,
+    ) -> None:
+        """`keys`: receipts must be signed by one of them, if there are any."""
+        super().__init__(database, policy, session)
+        self._keys = keys
+        self._copies = CopyReceipts(database, policy, keys.for_reading, session)
+
     def at(self, session: ClientSession) -> OnlineReader:
         """Returns the same archive at another instant."""
-        return OnlineReader(self._database, self.policy, session)
+        return OnlineReader(self._database, self.policy, session, self._keys)
 
     def readings(self, row_filter: RowFilter, *, is_by_rows: bool) -> Iterator[Batch]:
         """Yields the archived buckets that may hold what is asked for, and are not live."""
         del is_by_rows  # there are none
+        for batch in self.copies(row_filter):
+            yield from self.gone(batch, row_filter)
+
+    def copies(self, row_filter: RowFilter) -> Iterator[Batch]:
+        """Yields the archived buckets that may hold what is asked for, live or not. Raises DamagedError where
+        one is not as it was archived."""
         query = selector_query(self.policy, *row_filter.series)
-        for batch in self._archived.batches(row_filter.start, row_filter.end, query):
-            copied = self._receipts.copied(batch.main.ids, self._session)
-            ours = np.array([raw_id in copied for raw_id in batch.main.raw_ids], dtype=np.bool_)
-            yield from self._not_live(batch, ours, row_filter)
+        return self._copies.sound(self._archived.batches(row_filter.start, row_filter.end, query))
+
+    def gone(self, batch: Batch, row_filter: RowFilter) -> Iterator[Batch]:
+        """Yields those of these archived buckets that are not live."""
+        copied = self._receipts.copied(batch.main.ids, self._session)
+        ours = np.array([raw_id in copied for raw_id in batch.main.raw_ids], dtype=np.bool_)
+        return self._not_live(batch, ours, row_filter)
 
     def earliest(self, at_or_after_ms: int) -> int | None:
         """Returns the first instant from then on that an archived bucket covers; None where there is none."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Collection, Iterator, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,10 +15,12 @@ from pymongo import DESCENDING
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
+from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.format.manifest import DamagedError
 from bucketwise.archivers.records.deletions import KEPT, Deletions, unpacked_names
 from bucketwise.archivers.records.pins import SIZE
-from bucketwise.archivers.records.receipts import AS_QUERIED, MERGING, Receipts
+from bucketwise.archivers.records.receipts import AS_QUERIED, CODEC, MERGING, Receipts
+from bucketwise.archivers.records.replacements import sealed_receipt
 from bucketwise.archivers.writes.delete import same_id, units
 from bucketwise.archivers.writes.online import archived_source
 from bucketwise.buckets.bson.raw import Batch
@@ -96,15 +98,31 @@ class _Said:
 
 
 class CopyReceipts:
-    """What the receipts of one policy say of the copies in its online archive."""
+    """What the receipts of one policy say of the copies in its online archive. `keys`: receipts of deletes
+    that are used must be as they were written, and signed by one of these; None: somebody else verifies all
+    receipts. `session`: for reads at one instant."""
 
-    def __init__(self, database: Database[Document], policy: Policy) -> None:
+    def __init__(
+        self,
+        database: Database[Document],
+        policy: Policy,
+        keys: Keys | None,
+        session: ClientSession | None = None,
+    ) -> None:
         assert policy.archive_collections is not None
         self._database = database
         self._policy = policy
+        self._keys, self._session = keys, session
         self._receipts = Receipts(database, policy.identity)
         self._target = policy.archive_collections.buckets
         self._versions = policy.archive_collections.versions
+
+    def sound(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """Yields these archived buckets. Raises DamagedError where one is not as receipts say."""
+        for batch in batches:
+            for error in self.unlike(batch).values():
+                raise error
+            yield batch
 
     def unlike(self, batch: Batch) -> dict[int, DamagedError]:
         """Returns which archived buckets of a batch are not as receipts say, or that none names: index, and
@@ -167,8 +185,9 @@ class CopyReceipts:
     def _waiting(self, batch: Batch, state: str) -> dict[bytes, set[bytes]]:
         """Returns the copies in a state whose originals no run has deleted, each with the fingerprints of its
         receipt; none in receipts from before they had any."""
-        copied = self._receipts.open(batch.main.ids, state)
-        named = self._receipts.get_all({name for name, _ in copied.values()}) if copied else {}
+        copied = self._receipts.open(batch.main.ids, state, self._session)
+        names = {name for name, _ in copied.values()}
+        named = self._receipts.get_all(names, self._session) if copied else {}
         recorded = {name: bytes(it.get("fingerprints") or b"") for name, it in named.items()}
         several = {
             name: {some[at : at + SIZE] for at in range(0, len(some), SIZE)}
@@ -231,7 +250,8 @@ class CopyReceipts:
                     absent.pop(digests.get(later["digests"][at : at + SIZE], b""), None)
 
     def _naming(self, kinds: list[str], first: Any, last: Any) -> Iterator[Document]:
-        """Yields receipts of a time that name `_id`s, the newest delete first."""
+        """Yields receipts of a time that name `_id`s, the newest delete first. Raises DamagedError where one
+        is not as it was written."""
         first, last = (as_date(it) if isinstance(it, int) else it for it in (first, last))
         query = {
             "_id.policy": self._receipts.policy,
@@ -240,8 +260,12 @@ class CopyReceipts:
             "first": {"$lte": last},
             "last": {"$gte": first},
         }
-        fields = dict.fromkeys(_OF_COPIES, 1)
-        yield from self._receipts.collection.find(query, fields).sort("_id", DESCENDING)
+        fields = dict.fromkeys(_OF_COPIES, 1) if self._keys is None else None
+        there = self._receipts.collection.with_options(codec_options=CODEC)
+        for receipt in there.find(query, fields, session=self._session).sort("_id", DESCENDING):
+            if self._keys is not None and receipt["kind"] != KEPT:  # such a record is not sealed
+                sealed_receipt(receipt, self._keys)
+            yield receipt
 
     def _place(self, identity: Any) -> str:
         return f"{self._target}, _id {extended_json(identity)}"

@@ -74,7 +74,7 @@ class Receipts:
         """Creates the indexes that find online copies, and the few receipts that are not of deletes."""
         kinds = [*((it, ASCENDING) for it in ("_id.policy", "kind", "state", "last"))]
         days = [("_id.policy", ASCENDING), ("kind", ASCENDING), ("days", ASCENDING)]
-        times = [("_id.policy", ASCENDING), ("kind", ASCENDING), ("last", ASCENDING)]
+        times = [*((it, ASCENDING) for it in ("_id.policy", "kind", "last", "first"))]
         copies = [("_id.policy", ASCENDING), ("ids", ASCENDING)]
         starts = [("_id.policy", ASCENDING), ("kind", ASCENDING), ("first_day", ASCENDING)]
         waiting = IndexModel(

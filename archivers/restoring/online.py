@@ -31,7 +31,7 @@ class OnlineCopies:
 
     def __init__(self, context: ArchiveContext) -> None:
         self._context = context
-        self._receipts = CopyReceipts(context.database, context.policy)
+        self._receipts = CopyReceipts(context.database, context.policy, context.keys.for_reading)
         self._left_out: dict[str, DamagedError] | None = None  # None: nothing may be
 
     @cached_property
@@ -58,9 +58,9 @@ class OnlineCopies:
             for error in self._receipts.altered(beside(kept.of(batch.main.ids))):
                 raise error
             seen.update(names_of(batch))
-        if not options.series:  # of what is gone the receipts do not tell the series
-            for error in self._receipts.missing(wanted.start, wanted.end - 1, seen):
-                self._note(error)
+        # The receipts do not tell the series of what is gone, or no longer found by its series.
+        for error in self._receipts.missing(wanted.start, wanted.end - 1, seen):
+            self._note(error)
 
     def missing(self) -> list[MissingBuckets]:
         """Returns the buckets that are gone, or not as they were archived."""

@@ -48,7 +48,7 @@ def verify_beside(context: ArchiveContext, report: VerifyReport) -> None:
     """Verifies the receipts, documents that no time finds, overflow that belongs to no bucket, and the
     versions beside the archive."""
     source = archived_source(context.database, context.policy)
-    receipts = CopyReceipts(context.database, context.policy)
+    receipts = CopyReceipts(context.database, context.policy, None)
     for batch in source.untimed():
         _compare(context, report, batch, receipts)
     for found in source.orphans():
@@ -72,7 +72,7 @@ def verify_range(
 ) -> None:
     """Compares the documents of a range with receipts, and looks for what receipts of the range name
     besides. `is_all`: no other documents are compared, which may have been of the range."""
-    receipts, seen = CopyReceipts(context.database, context.policy), set[int]()
+    receipts, seen = CopyReceipts(context.database, context.policy, None), set[int]()
     for batch in found:
         seen.update(names_of(batch))
         _compare(context, report, batch, receipts)

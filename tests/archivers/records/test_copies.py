@@ -106,7 +106,7 @@ def test_an_older_erasure_tells_how_many_are_gone(cycle: Cycle) -> None:
     cycle.restore("back")
     assert raw_documents(cycle.database, "back") == cycle.archived() != []
     cycle.database["iot_archive"].delete_one({})
-    missing = CopyReceipts(cycle.database, cycle.policy).missing()
+    missing = CopyReceipts(cycle.database, cycle.policy, None).missing()
     assert [it.code for it in missing] == ["copy-missing"]  # as many as were erased, and no more
 
 

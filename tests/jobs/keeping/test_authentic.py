@@ -124,3 +124,28 @@ def test_an_older_database_beside_a_newer_store(place: Place) -> None:
         assert place(verb, "-p", "ticks").code == 0, verb
     assert place("restore", "-p", "ticks", "--to", "back").code == 0
     assert len(restored(place)) == MINUTES + len(late)
+
+
+@pytest.mark.parametrize("policy", ["ticks", "iot"])
+def test_readers_take_what_is_signed(place: Place, policy: str) -> None:
+    """Where there is a key. Without one they go by the seals, and a proof has to have it."""
+    reads = (
+        ("restore", "-p", policy, "--to", "back"),
+        ("readings", "-p", policy, "--output", "readings.csv"),
+        ("query", f"SELECT count(*) AS n FROM {policy}"),
+        ("coverage", "-p", policy),
+        ("explain", "-p", policy, "--at", "2018-06-30T00:30:00Z"),
+        ("drill", "-p", policy),
+    )
+
+    def codes() -> dict[str, int]:
+        return {verb: place(verb, *given).code for verb, *given in reads}
+
+    assert place("run", "-p", policy).code == 0
+    set_key(place, f'"{KEY}"')
+    assert codes() == {verb: 5 for verb, *_ in reads}
+    assert place.database.back.count_documents({}) == 0
+    assert place("sign", "-p", policy).code == 0
+    assert set(codes().values()) == {0}
+    set_key(place, "[]")
+    assert codes() == {verb: 5 if verb == "drill" else 0 for verb, *_ in reads}

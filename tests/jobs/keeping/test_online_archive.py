@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 
 import pytest
+from bson import encode
+from bson.binary import Binary
 
-from tests.jobs.place import POLICIES, Place
+from bucketwise.archivers.records.deletions import unpacked_names
+from bucketwise.archivers.records.pins import SIZE
+from bucketwise.archivers.records.receipt_files import seal_of
+from bucketwise.archivers.records.receipts import CODEC
+from bucketwise.archivers.writes.delete import same_id
+from tests.jobs.keeping.test_proof import KEY, set_key
+from tests.jobs.place import POLICIES, START, Place
 
 READERS = (
     ("plan",),
@@ -72,6 +81,14 @@ def rename_one(place: Place) -> None:
     place.database.iot_archive.insert_one({**found, "_id": "other"})
 
 
+READS = (
+    ("restore", "--to", "back"),
+    ("readings",),
+    ("coverage",),
+    ("explain", "--at", f"{START:%Y-%m-%dT%H:%M:%SZ}"),
+)
+
+
 @pytest.mark.parametrize("fault", [add_field, swap_values, rename_one])
 def test_changed_documents_are_named(place: Place, fault: Callable[[Place], None]) -> None:
     place.write_config(f'{POLICIES}\n[drill]\nevery = "1d"\n[policies.iot.audit]\nsample = "50%"\n')
@@ -84,18 +101,72 @@ def test_changed_documents_are_named(place: Place, fault: Callable[[Place], None
     audited = place("audit", "-p", "iot", "--full", "--json")
     assert (audited.code, audited.policy("iot")["parts"], audited.policy("iot")["parts_read"]) == (0, 18, 18)
     fault(place)
-    for command in (("verify",), ("drill",), ("restore", "--to", "back")):
-        ran = place(*command, "-p", "iot", "--json")
+    for command in (("verify",), ("drill",), *READS):
+        ran = place(*command, "-p", "iot")
         assert ran.code == 5, (command, ran)
+    assert place("query", "SELECT sum(t) FROM iot").code == 5
     assert place("drill", "-p", "iot", "--json").policy("iot")["differing"] >= 1
     verified = place("verify", "-p", "iot", "--json").policy("iot")
     assert (verified["parts"], verified["readings"]) == (18, 18)
     assert all("iot_archive, _id" in it["place"] for it in verified["damage"])
     found = place("audit", "-p", "iot", "--full", "--json")
     codes = {it["code"] for it in found.policy("iot")["findings"] if it["severity"] == "error"}
-    assert found.code == 4
+    assert found.code == 5
     assert {it["code"] for it in verified["damage"]} <= codes
     assert place.database.back.estimated_document_count() == 0
+
+
+def test_a_late_reading_is_not_merged_with_a_changed_document(place: Place) -> None:
+    assert place("run", "-p", "iot").code == 0
+    before = sorted(map(str, place.database.iot_hourly.find()))
+    add_field(place)
+    place.database.iot.insert_one({"sensor": 7, "at": START, "t": 1.0})
+    ran = place("run", "-p", "iot")
+    assert (ran.code, "iot_archive, _id" in ran.err) == (5, True), ran
+    assert sorted(map(str, place.database.iot_hourly.find())) == before
+
+
+def hide(place: Place) -> None:
+    """Its series is another one, so that a query does not find it."""
+    place.database.iot_archive.update_one({}, {"$set": {"sensor": 8}})
+
+
+def exchange(place: Place) -> None:
+    """One of another series takes its place in the count."""
+    found = place.database.iot_archive.find_one_and_delete({})
+    assert found
+    place.database.iot_archive.insert_one({**found, "_id": "other", "sensor": 8})
+
+
+@pytest.mark.parametrize("fault", [hide, exchange])
+def test_a_series_is_restored_whole_or_not_at_all(place: Place, fault: Callable[[Place], None]) -> None:
+    assert place("run", "-p", "iot").code == 0
+    fault(place)
+    ran = place("restore", "-p", "iot", "--to", "back", "--series", "sensor=7")
+    assert (ran.code, place.database.back.count_documents({})) == (5, 0)
+    ran = place("restore", "-p", "iot", "--to", "back", "--series", "sensor=7", "--skip-damaged")
+    assert (ran.code, place.database.back.count_documents({})) == (3, 17)
+
+
+def test_a_receipt_that_was_changed_with_its_document_is_not_believed(place: Place) -> None:
+    """Not without its seal, and with a key not without its signature."""
+    set_key(place, f'"{KEY}"')
+    assert place("run", "-p", "iot").code == 0
+    found = place.database.iot_archive.find_one_and_update({}, {"$set": {"t": 99.5}}, return_document=True)
+    assert found
+    mark = hashlib.sha256(encode(found)).digest()[:SIZE]
+    records = place.database.bucketwise_receipts.with_options(codec_options=CODEC)
+    receipt = records.find_one({"kind": "delete", "ids": {"$exists": True}})
+    assert receipt
+    at = list(unpacked_names(receipt["ids"])).index(same_id(b"\x07" + found["_id"].binary)) * SIZE
+    marks = receipt["fingerprints"]
+    receipt["fingerprints"] = Binary(marks[:at] + mark + marks[at + SIZE :])
+    for seal in (receipt["sha256"], seal_of(receipt)):
+        receipt["sha256"] = seal
+        records.replace_one({"_id": receipt["_id"]}, receipt)
+        for command in READS:
+            ran = place(*command, "-p", "iot")
+            assert (ran.code, receipt["_id"]["name"] in ran.err) == (5, True), (command, ran)
 
 
 def test_a_collection_that_was_restored_is_adopted(place: Place) -> None:
