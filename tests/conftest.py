@@ -8,12 +8,12 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,7 +21,6 @@ from typing import Any
 
 import boto3
 import pytest
-from hypothesis import HealthCheck, settings
 from pymongo import MongoClient
 from pymongo.database import Database
 from pymongo.errors import PyMongoError
@@ -29,24 +28,18 @@ from pymongo.errors import PyMongoError
 from bucketwise.buckets.bson import rows
 from bucketwise.config.tables import Store
 from bucketwise.jobs.embedded import EmbeddedMongodError, Mongod, embedded_mongod, find_mongod
+from tests.examples import register
 from tests.faults.tally import Table, Tally
 from tests.once import read_s3_once
+from tests.session import SERVERS, Session
 
 ACCESS_KEY = "bucketwise-test"
 SECRET_KEY = "bucketwise-test-secret"
 REGION = "us-east-1"
 
-#: How long an example takes says only how busy the machine is. A fixture may serve all examples of a test.
-#: `make proof` tries more of them, and `make soak` many more.
-for _profile, _examples in (("untimed", 40), ("thorough", 200), ("long", 1000)):
-    settings.register_profile(
-        _profile,
-        deadline=None,
-        print_blob=True,
-        max_examples=_examples,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-    )
-settings.load_profile("untimed")
+register()
+#: Before any other module of the tests asks where temporary files go.
+_SESSION = Session()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -56,6 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.add_cleanup(_SESSION.end)
     read_s3_once()
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Table(writes=config.getoption("--reliability")))
@@ -72,6 +66,30 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if SERVERS.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker("process")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None]:
+    with _inside(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    with _inside(item):
+        return (yield)
+
+
+def _inside(item: pytest.Item) -> AbstractContextManager[None]:
+    outer = any(map(item.get_closest_marker, ("process", "proof", "soak")))
+    return nullcontext() if outer else _SESSION.inside()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _memory_holds_nothing_by_luck() -> Iterator[None]:
     """What nobody has written may be what lay there before: an earlier copy of the very documents."""
@@ -84,25 +102,6 @@ def _memory_holds_nothing_by_luck() -> Iterator[None]:
 def tally(request: pytest.FixtureRequest) -> Tally:
     """Counts faults for docs/reliability.md."""
     return Tally(request)
-
-
-_IN_MEMORY = Path("/dev/shm")
-_ENOUGH = 4 * 2**30
-
-
-def _keep_files_in_memory() -> None:
-    """Nothing outlives a test run, so that nothing needs to reach a disk: fsync costs most of the wait there.
-
-    Containers often have little of it, and may not run what lies in it.
-    """
-    if not _IN_MEMORY.is_dir() or "TMPDIR" in os.environ:
-        return
-    found = os.statvfs(_IN_MEMORY)
-    if found.f_bavail * found.f_frsize >= _ENOUGH and not found.f_flag & (os.ST_NOEXEC | os.ST_RDONLY):
-        os.environ["TMPDIR"] = tempfile.tempdir = str(_IN_MEMORY)
-
-
-_keep_files_in_memory()
 
 
 def missing(what: str) -> None:
@@ -303,7 +302,7 @@ def rclone_store(rclone_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> St
     return Store(url=url, endpoint_url=rclone_server.endpoint_url, region=REGION)
 
 
-@pytest.fixture(params=["file", "moto", "rclone"])
+@pytest.fixture(params=["file", *(pytest.param(it, marks=pytest.mark.process) for it in ("moto", "rclone"))])
 def store_settings(request: pytest.FixtureRequest) -> Store:
     """Settings of an empty store, once for each kind."""
     settings: Store = request.getfixturevalue(f"{request.param}_store")

@@ -35,6 +35,7 @@ def redis_server(*options: str, password: str | None = None) -> Iterator[RedisSe
         missing("the executable redis-server (Debian's package of this name)")
     port = free_port()
     command = [str(found), "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
+    command += ["--set-proc-title", "no"]  # a title would lie over its environment, by which it is found
     command += [*options, *(["--requirepass", password] if password else [])]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     client = redis.Redis("127.0.0.1", port, password=password, decode_responses=True, protocol=2)

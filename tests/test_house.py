@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 from hypothesis import settings
@@ -11,15 +12,21 @@ from hypothesis import settings
 TESTS = Path(__file__).parent
 
 
-def places(is_one: Callable[[ast.Call], bool]) -> list[str]:
-    """Where the tests have such a call; their common conftest may."""
+@cache
+def calls() -> list[tuple[str, ast.Call]]:
+    """All calls in the tests, but for what holds for all of them."""
     return [
-        f"{path.relative_to(TESTS)}:{node.lineno}"
+        (f"{path.relative_to(TESTS)}:{node.lineno}", node)
         for path in TESTS.rglob("*.py")
-        if path != TESTS / "conftest.py"
+        if path not in (TESTS / "conftest.py", TESTS / "examples.py")
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call) and is_one(node)
+        if isinstance(node, ast.Call)
     ]
+
+
+def places(is_one: Callable[[ast.Call], bool]) -> list[str]:
+    """Where the tests have such a call."""
+    return [place for place, call in calls() if is_one(call)]
 
 
 def test_no_example_is_timed() -> None:

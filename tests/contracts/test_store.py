@@ -25,6 +25,7 @@ from bucketwise.archivers.stores.file import FileStore
 from bucketwise.config.checks.locations import CLASSES
 from bucketwise.config.tables import Store
 from tests.conftest import s3_client
+from tests.examples import examples
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ def test_much_comes_back(store: ObjectStore, size: int) -> None:
     assert found is not None and found.size == size
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(contents=st.lists(st.binary(max_size=300), min_size=1, max_size=3))
 def test_the_last_write_stands(store: ObjectStore, contents: list[bytes]) -> None:
     for data in contents:

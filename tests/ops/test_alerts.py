@@ -6,6 +6,7 @@ import re
 import subprocess
 from typing import Any
 
+import pytest
 import yaml  # type: ignore[import-untyped]
 
 from tests.docs.pages import ROOT, anchor, code, headings, rows, section
@@ -27,6 +28,7 @@ def metrics() -> set[str]:
     return {code(row[0]) for row in rows(section(ROOT / "docs" / "operations.md", "Metrics and health"))}
 
 
+@pytest.mark.process
 def test_they_fire_when_they_should() -> None:
     """And not just before."""
     command = [program("promtool", "prometheus"), "test", "rules", TESTS.name]

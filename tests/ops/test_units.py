@@ -41,10 +41,12 @@ def units(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.process
 def test_units_are_valid(units: Path) -> None:
     assert verify(units, "bucketwise.timer", "bucketwise.service") == ""
 
 
+@pytest.mark.process
 def test_what_is_wrong_would_be_told(units: Path) -> None:
     service = units / "bucketwise.service"
     service.write_text(service.read_text().replace("PrivateTmp", "PrivatTmp"))

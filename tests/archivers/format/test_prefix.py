@@ -29,6 +29,7 @@ from bucketwise.config.tables import Store
 from tests.archivers.builders import DAY0, LATER, Case, raw_documents, reading, slots
 from tests.archivers.harness import Cycle
 from tests.config.bad_configs import changed
+from tests.conftest import use_test_credentials
 
 Document = dict[str, Any]
 COMMIT = "[0-9]{4}-[0-9]{2}-[0-9]{2}_[0-9]{4}-[0-9]{2}-[0-9]{2}_f[0-9]{6,}_[0-9a-f]{16}"
@@ -70,7 +71,10 @@ def snapshot(folder: Path) -> dict[str, bytes | str]:
 
 
 @pytest.mark.parametrize("root", ["s3://acme-archive", "file:///var/lib"])
-def test_a_url_that_leads_elsewhere_is_refused(root: str, tmp_path: Path) -> None:
+def test_a_url_that_leads_elsewhere_is_refused(
+    root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_test_credentials(monkeypatch)
     path = tmp_path / "bucketwise.toml"
     path.write_text(changed())
     steps = ["a/../b", "..", "a/..", "./a", "a/.", "%2e%2e/a", "a%2fb", "a\\..\\b", "~/a"]

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.skipif(
-    platform.libc_ver()[0] != "glibc", reason="it is glibc that gives memory back"
-)
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is glibc that gives memory back"),
+]
 
 
 def _python(script: str, *arguments: str, **environment: str) -> str:

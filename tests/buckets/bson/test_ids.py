@@ -21,6 +21,7 @@ from tests.buckets import handmade as bson_of
 from tests.buckets.handmade import Value
 from tests.buckets.oracle import OPTIONS
 from tests.buckets.strategies import decimals, ids, names, numbers, scalars, texts, uuids
+from tests.examples import examples
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -118,7 +119,7 @@ def test_a_table_of_ids_sorts_as_mongodb_sorts_it(database: Database[dict[str, A
     assert check_order(database, "table", TABLE) == len(TABLE)
 
 
-@settings(max_examples=25, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(25), suppress_health_check=list(HealthCheck))
 @given(st.lists(scattered, min_size=2, max_size=40))
 def test_ids_sort_as_mongodb_sorts_them(database: Database[dict[str, Any]], identities: list[Value]) -> None:
     database["any"].drop()

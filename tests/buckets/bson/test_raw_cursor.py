@@ -22,12 +22,13 @@ from bucketwise.buckets.bson import prefetch as ahead
 from bucketwise.buckets.bson.cursor import find_raw
 from bucketwise.buckets.bson.prefetch import prefetch
 from bucketwise.buckets.bson.raw import Docs
+from tests.examples import examples
 from tests.jobs.processes import wait_until
 
 pytestmark = pytest.mark.filterwarnings("error")
 Document = dict[str, Any]
 Mongo = Database[Document]
-few = settings(max_examples=25, suppress_health_check=list(HealthCheck))
+few = settings(max_examples=examples(25), suppress_health_check=list(HealthCheck))
 
 #: Around where the names of an array's elements get another digit.
 COUNTS = st.sampled_from([0, 1, 2, 9, 10, 11, 99, 100, 101, 1000, 1001, 2500])
@@ -341,6 +342,7 @@ assert rung > 100 and len(alive) == 1, (rung, alive)
 """
 
 
+@pytest.mark.process
 def test_an_interrupt_at_any_instant_leaves_nobody_waiting_and_is_not_lost() -> None:
     """As a worker is told to leave, whatever its main thread is at. Who hears of none has got all."""
     ran = subprocess.run([sys.executable, "-c", _INTERRUPTED], capture_output=True, text=True, timeout=100)

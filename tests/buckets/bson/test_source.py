@@ -31,10 +31,11 @@ from tests.buckets.bson.test_raw import buckets_of
 from tests.buckets.odd_documents import IDS
 from tests.buckets.oracle import Bucket
 from tests.buckets.strategies import FIRST, LAST, Case, cases
+from tests.examples import examples
 
 pytestmark = pytest.mark.filterwarnings("error")
 Mongo = Database[dict[str, Any]]
-few = settings(max_examples=25, suppress_health_check=list(HealthCheck))
+few = settings(max_examples=examples(25), suppress_health_check=list(HealthCheck))
 
 
 def store(database: Mongo, policy: Policy, found: Iterable[Bucket]) -> list[Bucket]:

@@ -18,9 +18,10 @@ from tests.buckets import oracle
 from tests.buckets.batches import batch_of
 from tests.buckets.oracle import Bucket
 from tests.buckets.strategies import Case, cases
+from tests.examples import examples
 
 pytestmark = pytest.mark.filterwarnings("error")
-quick = settings(max_examples=100, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=examples(100), suppress_health_check=list(HealthCheck))
 
 
 def typed(series: tuple[Any, ...]) -> list[tuple[str, Any]]:

@@ -18,6 +18,7 @@ from tests.buckets.bad_documents import NUMBERS, SAMPLES, SAMPLES_MORE, SECONDS,
 from tests.buckets.batches import batch_of
 from tests.buckets.oracle import EPOCH, Bucket
 from tests.buckets.strategies import Case, cases
+from tests.examples import examples
 
 
 def fit(options: dict[str, Any], *documents: dict[str, Any]) -> Fit:
@@ -25,7 +26,7 @@ def fit(options: dict[str, Any], *documents: dict[str, Any]) -> Fit:
     return fit_of(batch_of(found), Policy(**options))
 
 
-@settings(max_examples=40, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), suppress_health_check=list(HealthCheck))
 @given(cases())
 def test_counts_what_a_plain_loop_finds(case: Case) -> None:
     policy, buckets = case

@@ -30,9 +30,10 @@ from tests.buckets.decoding.test_decode import READING, reading, same, typed
 from tests.buckets.irregular import eager
 from tests.buckets.oracle import Bucket
 from tests.buckets.strategies import Case, cases
+from tests.examples import examples
 
 pytestmark = pytest.mark.filterwarnings("error")
-quick = settings(max_examples=40, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=examples(40), suppress_health_check=list(HealthCheck))
 
 
 SLOTS = READING.model_copy(update={"model": "slots", "slot": "second"})
@@ -166,7 +167,7 @@ OF_A_UNION = {"flag", "present"}
 
 
 @pytest.mark.parametrize("what", DAMAGES)
-@settings(quick, max_examples=12)
+@settings(quick, max_examples=examples(12))
 @given(slab=slabs, data=st.data())
 def test_what_is_damaged_gives_the_batch_only_where_it_unpacks_to_it(
     what: str, slab: int, data: st.DataObject

@@ -38,9 +38,10 @@ from tests.buckets.decoding.test_pack import check_round_trip
 from tests.buckets.irregular import POLICIES, SAMPLES, SLOTS, Writer, eager
 from tests.buckets.oracle import Bucket
 from tests.buckets.strategies import Case, cases
+from tests.examples import examples
 
 pytestmark = pytest.mark.filterwarnings("error")
-quick = settings(max_examples=20, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=examples(20), suppress_health_check=list(HealthCheck))
 #: What comes of bytes that are no document.
 NO_BSON = (ValueError, IndexError, struct.error, bson.errors.BSONError)
 seeds = st.integers(0, 2**32)
@@ -118,7 +119,7 @@ def test_any_buckets_are_decoded_as_one_by_one(case: Case) -> None:
         check_round_trip(case.policy, case.buckets)
 
 
-@settings(quick, max_examples=20)
+@settings(quick, max_examples=examples(20))
 @given(seeds, st.sampled_from(POLICIES), st.data())
 def test_what_was_decoded_before_makes_no_difference(seed: int, policy: Policy, data: st.DataObject) -> None:
     """Three batches again and again, by one memory: the third is of another policy."""
@@ -170,7 +171,7 @@ def test_what_is_packed_does_not_come_of_what_was_decoded_before(policy: Policy)
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda it: f"{it.model} {it.value_fields[0]}")
-@settings(quick, max_examples=2)
+@settings(quick, max_examples=examples(2))
 @given(seeds)
 def test_what_is_packed_does_not_come_of_unions_that_were_made_before(policy: Policy, seed: int) -> None:
     writer = Writer(Random(seed), policy)

@@ -24,6 +24,7 @@ from tests.buckets import strategies
 from tests.buckets.batches import batch_of
 from tests.buckets.handmade import Field
 from tests.buckets.oracle import Bucket
+from tests.examples import examples
 
 Document = dict[str, Any]
 T0 = datetime(2026, 1, 5, 10, tzinfo=UTC)
@@ -285,7 +286,7 @@ slotted = st.recursive(
 whatever = st.lists(st.tuples(strategies.names, st.one_of(strategies.anything, slotted)), max_size=5)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.lists(whatever, min_size=1, max_size=5), st.sampled_from([None, {"timeField": "d", "metaField": "m"}])
 )
@@ -297,7 +298,7 @@ def test_whatever_documents_hold(documents: list[list[Field]], native: dict[str,
     assert found.evidence
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(strategies.cases())
 def test_buckets_of_any_policy(case: strategies.Case) -> None:
     """There is a guess or a reason."""
@@ -318,7 +319,7 @@ FORMS: dict[str, Callable[[datetime], Any]] = {
 _NOT_OURS = {"time", "dt", "start", "end", "count", "timezone", "hours"}
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     fields=st.lists(names, min_size=3, max_size=5, unique_by=str.casefold),
     unit=st.sampled_from(sorted(FORMS)),

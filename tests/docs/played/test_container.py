@@ -66,8 +66,9 @@ def copied() -> list[str]:
 def test_the_image_copies_what_the_wheel_is_made_of() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     packages = set(project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
+    linked = {it.readlink().name for name in packages for it in (ROOT / name).iterdir() if it.is_symlink()}
     metadata = {"pyproject.toml", project["project"]["readme"], *project["project"]["license-files"]}
-    assert set(copied()) == packages | metadata | {"requirements.lock"}
+    assert set(copied()) == packages | linked | metadata | {"requirements.lock"}
     assert all((ROOT / name).exists() for name in copied())
 
 
@@ -264,6 +265,7 @@ def s3_of_compose(folder: Path) -> Iterator[tuple[str, Callable[[], bool]]]:
             process.terminate()
 
 
+@pytest.mark.process
 def test_the_store_of_the_example_works_on_the_s3_server_of_compose(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

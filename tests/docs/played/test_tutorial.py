@@ -6,9 +6,12 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.docs.tutorial import masked, played
 
 
+@pytest.mark.process
 def test_every_command_prints_what_the_page_shows(tmp_path: Path) -> None:
     shown_outputs = 0
     try:

@@ -24,6 +24,8 @@ from tests.faults.mongods import Servers, await_, no_failures_after, servers
 from tests.jobs.counting import ticks_policy
 from tests.jobs.place import START
 
+pytestmark = pytest.mark.process
+
 Document = dict[str, Any]
 COUNT = 50
 NOW = START + timedelta(days=60)

@@ -37,6 +37,8 @@ from tests.faults.s3_proxy import (
     s3_proxy,
 )
 
+pytestmark = pytest.mark.process
+
 ATTEMPTS = 3
 DATA = bytes(range(256)) * 40
 

@@ -17,6 +17,7 @@ from pymongo import MongoClient
 from bucketwise.config.loading.load import load
 from bucketwise.config.policies import Settings
 from bucketwise.jobs.steps.against import against_step
+from tests.examples import examples
 from tests.jobs.counting import run_counted
 
 Document = dict[str, Any]
@@ -158,7 +159,7 @@ def loaded(folder: Path, name: str, database: str, policies: str) -> Settings:
 
 
 @pytest.mark.parametrize("model", FIELDS)
-@settings(max_examples=settings().max_examples // 4)
+@settings(max_examples=examples(10))
 @given(today=RULES, changed=RULES, begun=BUCKETS)
 def test_the_numbers_are_those_of_plain_python(
     folder: Path,

@@ -25,6 +25,7 @@ from bucketwise.jobs.steps.expiring import UNDELETE
 from bucketwise.jobs.steps.holds import place_step, release_step
 from bucketwise.jobs.steps.working import AUDIT, RUN
 from bucketwise.rollups.holds import Hold
+from tests.examples import examples
 from tests.jobs.counting import Counts, run_counted, ticks_policy
 
 Document = dict[str, Any]
@@ -83,7 +84,7 @@ READINGS = st.sets(st.tuples(st.sampled_from("AB"), st.integers(0, DAYS * 24 - 1
 SPANS = st.tuples(st.integers(0, DAYS * 24 - 1), st.integers(1, 72))
 
 
-@settings(max_examples=settings().max_examples // 12)
+@settings(max_examples=examples(3))
 @given(
     numbers=READINGS,
     runs=st.lists(st.integers(1, DAYS * 24), max_size=3),

@@ -24,6 +24,7 @@ from bucketwise.jobs.running import lease, ledger, machine
 from bucketwise.jobs.running.lease import Lease
 from bucketwise.jobs.running.ledger import Ledger
 from bucketwise.jobs.running.machine import this_run
+from tests.examples import examples
 
 Db = Database[dict[str, Any]]
 NOW = datetime(2018, 9, 1, tzinfo=UTC)
@@ -157,7 +158,7 @@ def run_once(
             book.remove_old(verb, held, timedelta(days=90))
 
 
-@settings(max_examples=settings().max_examples // 4)
+@settings(max_examples=examples(10))
 @given(
     st.lists(
         st.tuples(

@@ -176,6 +176,7 @@ def test_the_next_run_of_a_policy_marks_what_died(long_place: Place, verb: str) 
     assert outcomes(long_place, "iot") == ["died", "done"]
 
 
+@pytest.mark.process
 def test_the_second_signal_ends_it_at_once() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", STUBBORN], cwd=ROOT, stdout=subprocess.PIPE, text=True
@@ -203,6 +204,7 @@ def at_both_ends(moment: str, number: signal.Signals, *arguments: str) -> tuple[
     return ran.returncode, ran.stdout, ran.stderr
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("library", "number"), in_turn("bucketwise.jobs.cli", "pyarrow", "pymongo", "bucketwise.jobs.verbs")
 )
@@ -210,6 +212,7 @@ def test_a_signal_before_the_command_is_read_ends_it_with_130(library: str, numb
     assert at_both_ends(library, number, "--version") == (130, "", "")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("moment", "number"), in_turn("a thread", "atexit", "clearing"))
 def test_a_signal_after_all_is_told_changes_nothing(moment: str, number: signal.Signals) -> None:
     code, out, err = at_both_ends(moment, number, "status", "--config", "/nowhere", "--json")
@@ -242,6 +245,7 @@ def test_a_signal_at_any_moment(place: Place, milliseconds: int, late: bool) -> 
     assert report == "" or json.loads(report)["exit_code"] == process.returncode
 
 
+@pytest.mark.process
 def test_who_waits_is_asked_to_stop_wherever_the_signal_meets_it() -> None:
     """A handler runs between any two steps of the main thread: it must not need what that one holds."""
     command = [sys.executable, "-c", AT_EACH_LINE]

@@ -528,6 +528,7 @@ def test_what_fails_in_a_worker_is_told_as_in_one_process(error: Exception, empt
     assert explain(told.error) == explain(error, host)
 
 
+@pytest.mark.process
 def test_arrow_takes_memory_from_the_system_in_a_worker_too() -> None:
     """A cluster's worker imports the task before anything else of the suite."""
     code = (

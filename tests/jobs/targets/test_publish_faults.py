@@ -172,6 +172,7 @@ def old_redis() -> Iterator[int]:
         yield listening.getsockname()[1]
 
 
+@pytest.mark.process
 def test_one_that_is_too_old_is_told() -> None:
     with (
         old_redis() as port,
@@ -181,6 +182,7 @@ def test_one_that_is_too_old_is_told() -> None:
         link.ask([("PING",)])
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("at_once", [1, 200])
 def test_one_that_drips_ends_in_time(at_once: int) -> None:
     """Each answer comes within the limit of an answer, and all of them do not within that of a run."""

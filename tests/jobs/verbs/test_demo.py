@@ -154,6 +154,7 @@ def test_everything_adds_up_and_keep_leaves_it_up(tmp_path: Path, database: Data
     await_end(told["pid"])
 
 
+@pytest.mark.process
 def test_an_interrupted_demo_leaves_nothing(tmp_path: Path) -> None:
     with started("demo", cwd=tmp_path, TMPDIR=str(tmp_path)) as process:
         assert process.stdout is not None
@@ -170,6 +171,7 @@ def test_an_interrupted_demo_leaves_nothing(tmp_path: Path) -> None:
     assert not alive(mongod)
 
 
+@pytest.mark.process
 def test_what_does_not_add_up_ends_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No fault of the suite is at hand to be shown, so the acts are replaced by one that finds a fault."""
 
@@ -190,6 +192,7 @@ def test_what_does_not_add_up_ends_with_1(tmp_path: Path, monkeypatch: pytest.Mo
     assert report.error == "the demo does not add up: readings: 1, and it should be 2"
 
 
+@pytest.mark.process
 def test_the_demo_takes_no_policy_file_of_others(tmp_path: Path) -> None:
     with started("demo", "--config", "x.toml", cwd=tmp_path, TMPDIR=str(tmp_path)) as process:
         _, err = process.communicate(timeout=60)

@@ -21,6 +21,7 @@ def test_a_transaction_and_a_change_stream_work(database: Database[dict[str, Any
         assert stream.next()["documentKey"] == {"_id": 1}
 
 
+@pytest.mark.process
 def test_a_dbpath_keeps_its_data_on_another_port(tmp_path: Path) -> None:
     with embedded_mongod(tmp_path) as first, MongoClient[dict[str, Any]](first.uri) as client:
         client.db.c.insert_one({"_id": 7})
@@ -38,6 +39,7 @@ def test_no_mongod_says_what_to_install(tmp_path: Path, monkeypatch: pytest.Monk
         embedded.start_mongod(tmp_path)
 
 
+@pytest.mark.process
 def test_a_mongod_that_dies_shows_its_last_lines(tmp_path: Path) -> None:
     (tmp_path / "storage.bson").write_bytes(b"not bson")
     with pytest.raises(
@@ -46,6 +48,7 @@ def test_a_mongod_that_dies_shows_its_last_lines(tmp_path: Path) -> None:
         embedded.start_mongod(tmp_path)
 
 
+@pytest.mark.process
 def test_a_missing_library_says_which_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mongod = tmp_path / "mongod"
     mongod.write_text(

@@ -140,6 +140,7 @@ def on_a_terminal(quiet: bool) -> str:
     return shown.decode()
 
 
+@pytest.mark.process
 def test_a_bar_on_a_terminal() -> None:
     shown = on_a_terminal(quiet=False)
     assert "ticks: archive" in shown
@@ -147,6 +148,7 @@ def test_a_bar_on_a_terminal() -> None:
     assert "\x1b[" in shown
 
 
+@pytest.mark.process
 def test_quiet_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
     assert on_a_terminal(quiet=True) == ""
     progress = ProgressDisplay(quiet=True)

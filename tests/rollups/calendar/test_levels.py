@@ -27,6 +27,7 @@ from bucketwise.rollups.calendar.windows import to_ms
 from bucketwise.rollups.progress import rolled_up_through
 from bucketwise.rollups.rolling.expiry import expire_summaries
 from bucketwise.rollups.rolling.options import RollupReport
+from tests.examples import examples
 from tests.rollups.changes.test_stream import Commands
 from tests.rollups.conftest import WHOLE_AND_IN_PORTIONS, Bench, stopped_at
 
@@ -455,7 +456,7 @@ def test_what_outlived_its_readings_counts_further_up(bench: Bench) -> None:
     assert (audit.written, audit.counts["monthly"].kept, audit.counts["daily"].kept) == (0, 1, 11)
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(data=st.data())
 def test_runs_in_any_steps_come_to_the_same(database_of_bench: Bench, data: st.DataObject) -> None:
     """Roll-ups at any times, late readings and deletes between them."""

@@ -18,6 +18,7 @@ from bucketwise.rollups.rolling.options import RollupReport
 from bucketwise.rollups.rolling.portions import ALL_PORTIONS, PORTIONS, SpillFile, portion_of
 from bucketwise.rollups.rolling.slices import CellStates, Portion, SliceStates
 from bucketwise.rollups.summaries.summary import EdgeValue, State, ValueState, plain, state_of
+from tests.examples import examples
 from tests.rollups.conftest import Bench
 from tests.rollups.rolling.test_rollup import NOW, policy_of, tick
 
@@ -89,7 +90,7 @@ def counts(report: RollupReport) -> Any:
     return report.counts, report.readings, report.finite
 
 
-@settings(max_examples=6)
+@settings(max_examples=examples(6))
 @given(st.data())
 def test_in_portions_the_same_is_written_reported_and_kept(bench: Bench, data: st.DataObject) -> None:
     """Late readings, deletes and moves, archived readings, what was cleared away, and other series fields."""

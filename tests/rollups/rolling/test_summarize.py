@@ -28,6 +28,7 @@ from bucketwise.rollups.calendar.windows import to_ms
 from bucketwise.rollups.rolling.expiry import expire_summaries
 from bucketwise.rollups.summaries.documents import OPTIONS
 from bucketwise.rollups.summaries.summary import State, aggregate
+from tests.examples import examples
 from tests.rollups.conftest import Bench
 from tests.rollups.samples import Reading, plain_deviation, plain_summary
 
@@ -117,7 +118,7 @@ def test_any_range_equals_its_readings_to_the_bit(bench: Bench, zone: str) -> No
 
     hours = [FIRST + count * HOUR for count in range(7 * 24 + 6)]  # the last one is over and settled
 
-    @settings(max_examples=25)
+    @settings(max_examples=examples(25))
     @given(
         st.one_of(
             *(st.lists(st.sampled_from(it), min_size=2, max_size=2, unique=True) for it in (hours, days))

@@ -1,0 +1,25 @@
+"""How many examples a property is tried with."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+
+_USUAL = 40
+
+
+def register() -> None:
+    """How long one takes says only how busy the machine is. A fixture may serve all examples of a test."""
+    for profile, most in (("quick", 10), ("untimed", _USUAL), ("thorough", 200), ("long", 1000)):
+        settings.register_profile(
+            profile,
+            deadline=None,
+            print_blob=True,
+            max_examples=most,
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+        )
+    settings.load_profile("untimed")
+
+
+def examples(count: int) -> int:
+    """Returns this count in `make test`, a quarter of it in `make quick`, and more in `make proof`."""
+    return max(1, count * settings().max_examples // _USUAL)
