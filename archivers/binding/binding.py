@@ -305,10 +305,13 @@ class Binding:
         if not (others := lineage.foreign(listed)):
             return None
         last = others[-1]
+        told = _told(store, self.policy, last)
+        where = f"its lineage is at {last.number}, {told}, and here it is at {lineage.done}"
+        if last.number == lineage.done:
+            where = f"its lineage has another object of number {last.number} than the one from here, {told}"
         return (
-            f"somebody else has written there: its lineage is at {last.number}, "
-            f"{_told(store, self.policy, last)}, and here it is at {lineage.done}. Two databases may archive "
-            "to this place, or this one was restored from a backup"
+            f"somebody else has written there: {where}. Two databases may archive to this place, or this one "
+            "was restored from a backup"
         )
 
     # -- what they ask

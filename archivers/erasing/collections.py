@@ -110,8 +110,8 @@ class CollectionEraser:
         if place.name == "live":
             work.release(ids, session)
         else:
-            OnlineHeads(database, work.context.policy).subtract(erased, session)
-            record_gone(work.context.deletions, place.collection, erased.main.raw_ids, session)
+            heads = OnlineHeads(database, work.context.policy).subtracted(erased, session)
+            record_gone(work.context.deletions, place.collection, erased.main.raw_ids, session, heads)
             for state in ("copied", MERGING, MERGED):
                 work.context.receipts.pull(ids, session, state)
         return names, len(erased)

@@ -90,7 +90,7 @@ def coverage(context: ArchiveContext, archived: Evidence, query: CoverageQuery) 
     there.
     """
     check_selector(context.policy, query.series)
-    check_archive(context.database, context.policy, context.store)
+    check_archive(context.connections, context.policy)
     counter = SummaryCounter(context, query.series)
     start, end = _range(context, counter, query)
     reader = InventoryReader(context, archived, query.series)

@@ -59,7 +59,7 @@ def scratch(policy: str) -> tuple[str, str]:
 def drill(context: ArchiveContext, archive: OfflineArchive, days: int, seed: int) -> list[DrilledDay]:
     """Proves that a sample of archived days can be restored, and records when. Raises HaltedError where a
     file of the archive is not what it was; drops the scratch collections in any case."""
-    check_archive(context.database, context.policy, context.store)
+    check_archive(context.connections, context.policy)
     chosen, done = sample(CommitDays(context.receipts).drilled(), days, seed), []
     for it in chosen:
         done.append(_drill(context, archive, *it))

@@ -18,7 +18,7 @@ from bucketwise.buckets.fields.times import DAY_MS
 def drill(context: ArchiveContext, days: int, seed: int) -> list[DrilledDay]:
     """Proves that a sample of archived days can be restored, and records when. Raises DamagedError where the
     archive is not there; drops the scratch collections in any case."""
-    check_archive(context.database, context.policy, context.store)
+    check_archive(context.connections, context.policy)
     known, done = DrilledDays(context.receipts, archived_source(context.database, context.policy)), []
     chosen = sample(known.all(), days, seed)
     for number, before in chosen:

@@ -75,7 +75,7 @@ def explain(
     up; None: none has to be. `readers`: other policies that roll up the collection. Raises UsageError where
     there is no such series, HaltedError where the archive is not all there."""
     check_selector(context.policy, question.series)
-    check_archive(context.database, context.policy, context.store)
+    check_archive(context.connections, context.policy)
     finder = BucketFinder(context, archived)
     if question.has_identity:
         found = finder.by_id(question.identity, question.at)

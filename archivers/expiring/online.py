@@ -222,7 +222,7 @@ class OnlineExpiry:
             if name is not None and len(documents):
                 collection = database.get_collection(name, codec_options=LOSSLESS)
                 collection.delete_many(ids_query(documents.raw_ids), session=session)
-        OnlineHeads(database, self.context.policy).subtract(removable, session)
+        heads = OnlineHeads(database, self.context.policy).subtracted(removable, session)
         self._versions.clear(ids, session)
         if self.context.kept:
             self.context.receipts.pull(ids, session)
@@ -237,6 +237,7 @@ class OnlineExpiry:
             "ids": packed_ids(ids),
             "documents_sha256": sha256(b"".join(removable.units)).hexdigest(),
             "tombstone_at": placed,
+            **heads,
         }
         self.context.deletions.record_end(facts, session)
 

@@ -14,8 +14,8 @@ from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.format.manifest import DamagedError
 from bucketwise.archivers.records.deletions import Deletions
 from bucketwise.archivers.records.faults import reading, record_fault
+from bucketwise.archivers.records.receipt_checks import sealed_receipt
 from bucketwise.archivers.records.receipts import CODEC, Receipts
-from bucketwise.archivers.records.replacements import sealed_receipt
 
 Document = dict[str, Any]
 PLACED, LIFTED = "tombstones", "undelete"

@@ -43,6 +43,7 @@ from bucketwise.archivers.verifying.report import (
     VerifiedRecords,
     VerifyReport,
 )
+from bucketwise.archivers.versions.aside import record_all_superseded
 from bucketwise.archivers.writes.online import archive_collections, archived_source
 from bucketwise.buckets.fields.times import DAY_MS, EVER, TimeRange, as_date
 from bucketwise.buckets.source import Source
@@ -62,7 +63,7 @@ class Online:
 
     def heads(self) -> list[Manifest]:
         """Verifies that the collections are those that were left. Returns no manifests."""
-        check_collections(self.context.database, self.context.policy)
+        check_collections(self.context.database, self.context.policy, self.context.keys)
         return []
 
     def check_complete(self) -> None:
@@ -88,7 +89,11 @@ class Online:
 
     def adopt(self) -> list[str]:
         """Records the collections as they are now. Returns no commits."""
-        OnlineHeads(self.context.database, self.context.policy).adopt(self.context.guard)
+        context = self.context
+        heads = OnlineHeads(context.database, context.policy)
+        if heads.read().receipt is None:
+            record_all_superseded(context)
+        heads.adopt(context.deletions, context.guard)
         return []
 
     def run(self, options: ArchiveOptions) -> ArchiveReport:
@@ -132,8 +137,8 @@ class Online:
         is_damaged = bool(report.bad)
         verify_beside(self.context, report)
         days = [IntactPiece(ArchivedDay(day(it * DAY_MS)), count) for it, count in self._counts()]
-        _, baseline = OnlineHeads(self.context.database, self.context.policy).read()
-        return VerifiedRecords(report, days, [], is_damaged, baseline)
+        heads = OnlineHeads(self.context.database, self.context.policy)
+        return VerifiedRecords(report, days, [], is_damaged, None if is_damaged else heads.read().baseline)
 
     def _counts(self) -> Iterator[tuple[int, int]]:
         """Yields each UTC day of the archive, since 1970, and how many buckets end on it."""

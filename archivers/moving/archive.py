@@ -10,6 +10,7 @@ from typing import Any
 from pymongo.database import Database
 
 from bucketwise.archivers.context import ArchiveContext, offline_archive
+from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.moving.limit import delete_limit
 from bucketwise.archivers.moving.sweep import Sweep
 from bucketwise.archivers.records.heads import check_heads
@@ -17,7 +18,6 @@ from bucketwise.archivers.records.online_heads import OnlineHeads
 from bucketwise.archivers.records.receipts import Receipts
 from bucketwise.archivers.report import ArchiveReport, DeleteLimit
 from bucketwise.archivers.run import Archiver, ArchiveRun, RolledUp, always
-from bucketwise.archivers.stores.base import ObjectStore
 from bucketwise.archivers.tasks import Connections
 from bucketwise.buckets.fields.times import EVER, LAST_MS, TimeRange, as_date, as_text
 from bucketwise.config.durations import format_duration
@@ -115,21 +115,21 @@ def recover(context: ArchiveContext, opened: Opener) -> None:
         archiver.recover()
 
 
-def check_archive(database: Database[Document], policy: Policy, store: ObjectStore | None) -> None:
+def check_archive(connections: Connections, policy: Policy) -> None:
     """Checks that what was archived is there, and where the policy says; every summary would lack it.
 
     Raises BucketwiseError where the policy has archived to another kind of archive, DamagedError where the
     store is an older state of what it was. Changes nothing."""
-    if (held := offline_archive(Connections(database, store), policy)) is not None:
-        check_heads(Receipts(database, policy.identity), held)
-    check_collections(database, policy)
-    check_kind(database, policy)
+    if (held := offline_archive(connections, policy)) is not None:
+        check_heads(Receipts(connections.database, policy.identity), held)
+    check_collections(connections.database, policy, connections.keys)
+    check_kind(connections.database, policy)
 
 
-def check_collections(database: Database[Document], policy: Policy) -> None:
+def check_collections(database: Database[Document], policy: Policy, keys: Keys) -> None:
     """Raises DamagedError where the collections of an online archive are not those that were left."""
     if policy.archive_collections is not None:
-        OnlineHeads(database, policy).check()
+        OnlineHeads(database, policy, keys).check()
 
 
 def check_kind(database: Database[Document], policy: Policy) -> None:

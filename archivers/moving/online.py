@@ -18,6 +18,7 @@ from bucketwise.archivers.records.copies import packed_marks, record_gone
 from bucketwise.archivers.records.deletions import KEPT, facts_of_archived
 from bucketwise.archivers.records.online_heads import OnlineHeads
 from bucketwise.archivers.run import ArchiveRun
+from bucketwise.archivers.versions.aside import record_all_superseded
 from bucketwise.archivers.versions.kept import MAX_BYTES
 from bucketwise.archivers.versions.merging import Merging
 from bucketwise.archivers.writes.delete import MAX_BUCKETS, Outcome, chunks, in_order, same_id, units
@@ -43,7 +44,7 @@ class OnlineRun:
         self._archived = partial(archived_source, work.database, work.policy)
         self._ready: set[bytes] = set()  # the `_id`s of late buckets that may be merged
         self._stale: set[bytes] = set()  # buckets whose copies are out of date
-        self._heads = OnlineHeads(work.database, work.policy)
+        self._heads = OnlineHeads(work.database, work.policy, work.keys)
         self._merging = Merging(work)
 
     def _make_collections(self, present: Container[str]) -> None:
@@ -76,11 +77,13 @@ class OnlineRun:
         work.binding.check()
         if work.state.is_recovered:
             return
-        present, is_recorded = self._heads.check()
+        present, is_sealed, is_recorded = self._heads.check()
         self._make_collections(present)
         self._receipts.prepare()
+        if not is_sealed:
+            record_all_superseded(work)
         if not is_recorded:
-            self._heads.record(work.now, work.guard)
+            self._heads.record(work.deletions, work.guard)
         work.state.heads, work.state.is_recovered = [], True
 
     def settle(self, start_ms: int, end_ms: int) -> None:
@@ -300,10 +303,9 @@ class OnlineRun:
             if not len(kept):
                 return
             ids = kept.main.ids
-            facts = {"kind": KEPT, **facts_of_archived(ids, kept, spans)}
             self._receipts.pull(ids, session)
-            self._receipts.update(f"kept-{kept.digest[:32]}", {"$set": facts}, session)
-            self._heads.add(kept, session)
+            facts = {**facts_of_archived(ids, kept, spans), **self._heads.added(kept, session)}
+            self._work.deletions.record_of_copies(KEPT, {"buckets": len(kept), **facts}, session)
 
         transaction(self._work.database, self._work.guard, step)
 
@@ -314,7 +316,7 @@ class OnlineRun:
         self._work.check_limit(len(outcome.deleted))
         deleted = verified.take(outcome.deleted)
         self._verify_copies(deleted, session)
-        self._heads.add(deleted, session)
+        heads = self._heads.added(deleted, session)
         old, changed = self._merging.containing(verified, outcome.changed, session)
         self._forget(changed, session)
         update = {"$set": {"at": self._work.now}, "$inc": {"deleted": len(outcome.deleted)}}
@@ -322,7 +324,7 @@ class OnlineRun:
         self._work.deletions.record(
             session,
             deleted,
-            facts_of_archived(deleted.main.ids, deleted, spans),
+            {**facts_of_archived(deleted.main.ids, deleted, spans), **heads},
             {"collection": self._target, "overflow": self._overflow},
         )
         settled = sorted({*outcome.deleted, *old})

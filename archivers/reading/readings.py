@@ -86,9 +86,8 @@ class Readings:
         self.policy = policy
         self.quarantined: list[Quarantined] = []
         self._broken: set[str] = set()
-        self._database = database
-        self._store = store
-        self._archived = archived_reader(Connections(database, store, keys=keys), policy)
+        self._connections = Connections(database, store, keys=keys)
+        self._archived = archived_reader(self._connections, policy)
         self._start = FIRST_MS if since is None else as_ms(since)
         self._end = LAST_MS + 1 if until is None else as_ms(until)
         self._check = check
@@ -104,7 +103,7 @@ class Readings:
         return self._archived.series_types()
 
     def __iter__(self) -> Iterator[Rows]:
-        check_archive(self._database, self.policy, self._store)
+        check_archive(self._connections, self.policy)
         size = _DAY
         at, was_empty = self._start, True
         while at < self._end:
@@ -116,7 +115,7 @@ class Readings:
                 at = max(at, found)
             end = min((at // _LENGTHS[size] + 1) * _LENGTHS[size], self._end)
             limit = self._at_most if size else None
-            held = at_one_instant(self._database, partial(self._read, at, end, limit))
+            held = at_one_instant(self._connections.database, partial(self._read, at, end, limit))
             if held is None:
                 size = max(0, size - 2)
                 continue
@@ -130,7 +129,7 @@ class Readings:
     def _next(self, at: int) -> int | None:
         """Returns an instant at or after `at`, before which there is nothing. Looks at live buckets first:
         one that is deleted then is found in the archive."""
-        found = [Source(self._database, self.policy).earliest(at), self._archived.earliest(at)]
+        found = [Source(self._connections.database, self.policy).earliest(at), self._archived.earliest(at)]
         return min((instant for instant in found if instant is not None), default=None)
 
     def _read(self, start: int, end: int, limit: int | None, session: ClientSession) -> _Slice | None:
@@ -151,7 +150,7 @@ class Readings:
         """Reads what is live, and then what is archived; returns None where that is more than `limit`
         readings."""
         held = _Slice(self.policy, row_filter)
-        source = Source(self._database, self.policy, session=session)
+        source = Source(self._connections.database, self.policy, session=session)
         for batch in source.batches(
             row_filter.start, row_filter.end, selector_query(self.policy, *row_filter.series)
         ):

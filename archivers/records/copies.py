@@ -7,6 +7,7 @@ import hashlib
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import bson
@@ -17,10 +18,10 @@ from pymongo.database import Database
 
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.format.manifest import DamagedError
-from bucketwise.archivers.records.deletions import KEPT, Deletions, unpacked_names
+from bucketwise.archivers.records.deletions import COLLECTIONS, KEPT, SUPERSEDED, Deletions, unpacked_names
 from bucketwise.archivers.records.pins import SIZE
+from bucketwise.archivers.records.receipt_checks import sealed_receipt
 from bucketwise.archivers.records.receipts import AS_QUERIED, CODEC, MERGING, Receipts
-from bucketwise.archivers.records.replacements import sealed_receipt
 from bucketwise.archivers.writes.delete import same_id, units
 from bucketwise.archivers.writes.online import archived_source
 from bucketwise.buckets.bson.raw import Batch
@@ -53,12 +54,18 @@ def packed_marks(policy: Policy, batch: Batch) -> Binary:
     return Binary(b"".join(marks(policy, batch)))
 
 
-def record_gone(deletions: Deletions, target: str, ids: Sequence[bytes], session: ClientSession) -> None:
+def record_gone(
+    deletions: Deletions,
+    target: str,
+    ids: Sequence[bytes],
+    session: ClientSession,
+    heads: Document | None = None,
+) -> None:
     """Records, in the transaction that removes copies, that they need not be there any more. `ids`: of
-    `Docs.raw_ids`; digests of them are kept."""
+    `Docs.raw_ids`; digests of them are kept. `heads`: what `OnlineHeads` has the receipt tell."""
     if ids:
         digests = b"".join(_digest(same_id(it)) for it in ids)
-        facts = {"collection": target, "buckets": len(ids), "digests": Binary(digests)}
+        facts = {"collection": target, "buckets": len(ids), "digests": Binary(digests), **(heads or {})}
         deletions.record_event(GONE, facts, session)
 
 
@@ -67,11 +74,12 @@ def _digest(name: bytes) -> bytes:
 
 
 class VersionBeside(NamedTuple):
-    """A version that is kept beside the archive, and counts."""
+    """A version that is kept beside the archive."""
 
     name: bytes  # the `same_id` of the bucket
     version: int
     bucket: Batch
+    is_superseded: bool
 
 
 @dataclass
@@ -90,7 +98,7 @@ class _Said:
         what was archived then, which is a version unless it was merged."""
         late = receipt.get("versions")
         self.versions |= {it for it in (mark, late and late[i * SIZE : (i + 1) * SIZE]) if it}
-        is_merge = receipt["kind"] == KEPT or "merged_into" in receipt["held_by"]
+        is_merge = receipt["kind"] == KEPT or "merged_into" in receipt.get("held_by", ())
         self.has_unproven |= not mark or (is_merge and not late)
 
     def allows(self, mark: bytes) -> bool:
@@ -129,7 +137,7 @@ class CopyReceipts:
         the error."""
         unlike = dict[int, DamagedError]()
         names = [same_id(raw_id) for raw_id in batch.main.raw_ids]
-        said = self._said(batch, names)
+        said = self._said(batch, names, ["delete", KEPT])
         for i, mark in enumerate(marks(self._policy, batch)):
             found = said.get(names[i])
             if found is None:
@@ -141,12 +149,12 @@ class CopyReceipts:
                 unlike[i] = DamagedError("copy-differs", self._place(batch.main.legible_id(i)), what, _REMEDY)
         return unlike
 
-    def _said(self, batch: Batch, names: Collection[bytes]) -> dict[bytes, _Said]:
+    def _said(self, batch: Batch, names: Collection[bytes], kinds: list[str]) -> dict[bytes, _Said]:
         wanted, said = set(names), dict[bytes, _Said]()
         decoded = decode(batch, self._policy)
         spans = decoded.spans() if len(decoded.units) == len(batch) else None  # one that is broken has none
         first, last = (FIRST_MS, LAST_MS) if spans is None else (int(spans.min()), int(spans.max()))
-        for receipt in self._naming(["delete", KEPT], first, last):
+        for receipt in self._naming(kinds, first, last):
             recorded = receipt.get("fingerprints")
             for i, name in enumerate(unpacked_names(receipt["ids"])):
                 if name not in wanted:
@@ -155,7 +163,7 @@ class CopyReceipts:
                 mark = recorded[i * SIZE : (i + 1) * SIZE] if recorded else None
                 if mark is None:
                     found.is_unproven = True
-                elif receipt["kind"] == KEPT:
+                elif receipt["kind"] != "delete":
                     found.others.add(mark)
                 elif found.last is None:
                     found.last = mark
@@ -171,16 +179,22 @@ class CopyReceipts:
         if not found:
             return
         batch = Batch.concat([it.bucket for it in found])
-        said, waiting = self._said(batch, {it.name for it in found}), self._waiting(batch, MERGING)
+        said = self._said(batch, {it.name for it in found}, ["delete", KEPT, SUPERSEDED])
+        waiting = self._waiting(batch, MERGING)
         for it, mark in zip(found, marks(self._policy, batch), strict=True):
             told = said.get(it.name, _Said())
-            is_known = mark in told.versions or told.has_unproven
+            is_known = mark in told.versions or told.has_unproven or (it.is_superseded and not self._tell_all)
             copied = waiting.get(it.name)  # empty: by a receipt without fingerprints
             if not is_known and (copied is None or (copied and mark not in copied)):
                 identity = extended_json(it.bucket.main.legible_id(0))
                 place = f"{self._versions}, version {it.version} of _id {identity}"
                 what = "it was changed: its fingerprint is not that of its receipt"
                 yield DamagedError("version-differs", place, what, _REMEDY)
+
+    @cached_property
+    def _tell_all(self) -> bool:
+        """Returns whether receipts tell superseded versions: they did not before they told heads."""
+        return "receipt" in (self._receipts.get(COLLECTIONS) or {})
 
     def _waiting(self, batch: Batch, state: str) -> dict[bytes, set[bytes]]:
         """Returns the copies in a state whose originals no run has deleted, each with the fingerprints of its
@@ -263,7 +277,7 @@ class CopyReceipts:
         fields = dict.fromkeys(_OF_COPIES, 1) if self._keys is None else None
         there = self._receipts.collection.with_options(codec_options=CODEC)
         for receipt in there.find(query, fields, session=self._session).sort("_id", DESCENDING):
-            if self._keys is not None and receipt["kind"] != KEPT:  # such a record is not sealed
+            if self._keys is not None and "sequence" in receipt:  # else an earlier version's, of kind KEPT
                 sealed_receipt(receipt, self._keys)
             yield receipt
 

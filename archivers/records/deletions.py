@@ -43,6 +43,13 @@ Document = dict[str, Any]
 _LEGIBLE = CODEC.with_options(uuid_representation=UuidRepresentation.UNSPECIFIED)
 #: Kind of the receipts of copies whose originals somebody else has deleted.
 KEPT = "kept"
+#: Kind of the receipts of versions in an online archive's collection of versions that count no more.
+SUPERSEDED = "superseded"
+#: Kind of the receipts of buckets of an online archive that are live again.
+RESTORED = "restore"
+#: The document that names the collections of an online archive: its heads are those of the last receipt that
+#: tells any.
+COLLECTIONS = "collections"
 #: Commits whose files are remembered while receipts are listed.
 _KEPT_COMMITS = 1000
 #: Receipts that one command asks for.
@@ -94,12 +101,15 @@ class Deletions:
         self._append(session, kind, found.number + 1, found, facts)
         return found.number + 1
 
+    def record_of_copies(self, kind: str, facts: Document, session: ClientSession) -> None:
+        """Records, in its transaction, what becomes of copies. Raises DamagedError as `check_last` does."""
+        self._check_once(session)
+        self.record_event(kind, {"collection": self._policy.collection, **facts}, session)
+
     def record_end(self, facts: Document, session: ClientSession) -> None:
         """Records what `retain.archive` removes for good, in the transaction that does so. Raises
         DamagedError as `check_last` does."""
-        self._check_once(session)
-        named = {"collection": self._policy.collection, **facts, "policy_sha256": self._policy_text}
-        self.record_event("expire", named, session)
+        self.record_of_copies("expire", {**facts, "policy_sha256": self._policy_text}, session)
 
     def _check_once(self, session: ClientSession) -> None:
         if self._is_unchecked:
@@ -160,7 +170,13 @@ class Deletions:
             ) from None
         recorded = last.recorded.after(kind, sequence, self._now)._asdict()
         found = {"kind": "last", "sequence": sequence, "sha256": seal, **recorded}
-        self._receipts.update(LAST, {"$set": found}, session)
+        updates = []
+        if (heads := facts.get("heads")) is not None:
+            baseline = {"baseline": self._now} if facts.get("is_baseline") else {}
+            moved = {"kind": COLLECTIONS, "held": heads, "receipt": sequence, **baseline}
+            updates.append(self._receipts.update_of(COLLECTIONS, {"$set": moved}))
+        updates.append(self._receipts.update_of(LAST, {"$set": found}))
+        self._receipts.collection.bulk_write(updates, session=session)
 
     @cached_property
     def _policy_text(self) -> str:

@@ -3,7 +3,7 @@ because of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -19,6 +19,7 @@ _NAMED: dict[str, Shape] = {
     "heads": {"sequence": int, "commits": list},
     "last": {"sequence": int, "sha256": str},
     "moved": {"files": list},
+    "collections": {"held": Mapping},
     "begun": {"seals": list},
     "owner": {"owner": str},
 }

@@ -1,20 +1,26 @@
 """The heads of an online archive: the collections that hold it, and how many documents must stay in each.
 
 They are recorded beside the receipts, and change in the transactions that delete originals, or remove copies
-whose originals are gone. A collection that is gone, another one, or emptied is noticed before it is used.
+whose originals are gone. The receipt of each such transaction tells them as well: they count as far as the
+last one does. A collection that is gone, another one, or emptied is noticed before it is used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
+from bucketwise.archivers.format.keys import UNSIGNED, Keys
 from bucketwise.archivers.format.manifest import DamagedError
+from bucketwise.archivers.records.deletions import COLLECTIONS, Deletions
+from bucketwise.archivers.records.faults import reading, record_fault
+from bucketwise.archivers.records.receipt_checks import sealed_receipt
 from bucketwise.archivers.records.receipts import Receipts
 from bucketwise.buckets.bson.cluster import is_sharded, uuid_of
 from bucketwise.buckets.bson.raw import Batch
@@ -22,8 +28,6 @@ from bucketwise.config.policies import ArchiveCollections, Policy
 from bucketwise.rollups.guarded import Guard, transaction
 
 Document = dict[str, Any]
-#: The document among the receipts that names the collections.
-HEADS = "collections"
 _KEEP = (
     "Nothing was written. Put the collection back: rename it back, restore it from a backup, or correct "
     "archive.collection; `bucketwise verify` then names what is missing. Where it was restored on purpose: "
@@ -39,41 +43,81 @@ class Head(NamedTuple):
     least: int
 
 
+class OnlineRecord(NamedTuple):
+    """What is recorded of an archive. `heads`: by what each collection holds. `receipt`: the number of the
+    receipt that tells them; None where an earlier version has written them. `baseline`: when they were
+    recorded, if the archive was there before."""
+
+    heads: Mapping[str, Head]
+    receipt: int | None
+    baseline: datetime | None
+
+
 class OnlineState(NamedTuple):
-    """Which collections of an archive are there, and whether its heads tell of all."""
+    """Which collections of an archive are there; whether a receipt tells its heads; and whether these tell of
+    all."""
 
     present: frozenset[str]
+    is_sealed: bool
     is_recorded: bool
 
 
 class OnlineHeads:
     """The heads of one policy's online archive."""
 
-    def __init__(self, database: Database[Document], policy: Policy) -> None:
+    def __init__(self, database: Database[Document], policy: Policy, keys: Keys = UNSIGNED) -> None:
+        """Without a key nothing is said about signatures."""
         assert policy.archive_collections is not None
         self._database = database
         self._policy = policy
         self._named: ArchiveCollections = policy.archive_collections
         self._receipts = Receipts(database, policy.identity)
+        self._keys = keys.for_reading
 
-    def read(self) -> tuple[dict[str, Head], datetime | None]:
-        """Returns the heads by what each collection holds; and when they were recorded, if the archive was
-        there before."""
-        found = self._receipts.get(HEADS) or {}
-        return {what: Head(**it) for what, it in found.get("held", {}).items()}, found.get("baseline")
+    def read(self, session: ClientSession | None = None) -> OnlineRecord:
+        """Returns what is recorded."""
+        found = self._receipts.get(COLLECTIONS, session) or {}
+        with reading(COLLECTIONS):
+            heads = {what: Head(**it) for what, it in found.get("held", {}).items()}
+            number = None if "receipt" not in found else int(found["receipt"])
+        return OnlineRecord(heads, number, found.get("baseline"))
 
     def check(self) -> OnlineState:
         """Returns what is there. Raises DamagedError where a collection is gone, is another one than was
-        left, or has fewer documents."""
-        heads, _ = self.read()
-        there = self._there()
+        left, or has fewer documents; or where the heads are not those that the last receipt tells."""
+        record = self.read()
+        while (fault := self._fault(record)) is not None:
+            before, record = record, self.read()
+            if record == before:
+                raise fault  # else a concurrent run has moved them
+        heads, there = record.heads, self._there()
         if not heads:
             self._check_unrecorded(there)
         for what, head in heads.items():
             self._check(what, head, there)
         owed = {what: name for what, name in self._collections() if what != "versions" or name in there}
         known = {what: head.name for what, head in heads.items()}
-        return OnlineState(frozenset(there), owed.items() <= known.items())
+        is_sealed = record.receipt is not None
+        return OnlineState(frozenset(there), is_sealed, is_sealed and owed.items() <= known.items())
+
+    def _fault(self, record: OnlineRecord) -> DamagedError | None:
+        """Returns why the heads are not those that the last receipt tells; None where they are. Raises
+        DamagedError where that receipt is not as it was written."""
+        number = record.receipt or 0
+        told = list(self._receipts.numbered(max(number - 1, 0), {"heads": {"$exists": True}}, most=2))
+        if not number and not told:
+            return None  # an earlier version has written the heads, or there are none
+        if not number or not told or told[0]["sequence"] != number:
+            return record_fault(COLLECTIONS, "it does not name the receipt that tells how many must stay")
+        with reading(told[0]["_id"]["name"]):
+            heads = {what: Head(**it) for what, it in told[0]["heads"].items()}
+        if heads != record.heads:
+            return record_fault(COLLECTIONS, f"it is not what receipt {number} tells")
+        if len(told) > 1:
+            what = f"it names receipt {number}, and a later one tells how many must stay"
+            return record_fault(COLLECTIONS, what)
+        sealed_receipt(told[0], self._keys)
+        return None
 
     def _check(self, what: str, head: Head, there: Mapping[str, str]) -> None:
         named = self._named._asdict()[what]
@@ -122,20 +166,24 @@ class OnlineHeads:
     def _place(self, name: str) -> str:
         return f"{self._database.name}.{name}"
 
-    def record(self, now: datetime, guard: Guard) -> None:
+    def record(self, deletions: Deletions, guard: Guard) -> None:
         """Records the collections that are not recorded yet, or have got other names. What an archive holds
-        that was there before is its baseline."""
-        before, _ = self.read()
+        that was there before is its baseline, and so are heads that no receipt tells."""
+        before = self.read()
         mine = {"_id.policy": self._receipts.policy, "kind": "online"}
-        is_old = not before and self._receipts.collection.find_one(mine, {"kind": 1}) is not None
-        self._write(before, guard, {"baseline": now} if is_old else {}, counts=is_old)
+        is_old = not before.heads and self._receipts.collection.find_one(mine, {"kind": 1}) is not None
+        is_unsealed = bool(before.heads) and before.receipt is None
+        facts = {"is_baseline": True} if is_old or is_unsealed else {}
+        self._write(before.heads, deletions, guard, facts, counts=is_old)
 
-    def adopt(self, guard: Guard) -> None:
+    def adopt(self, deletions: Deletions, guard: Guard) -> None:
         """Records the collections as they are, in place of what was recorded: they were restored from a
         backup, or moved, on purpose."""
-        self._write({}, guard, {}, counts=True)
+        self._write({}, deletions, guard, {}, counts=True)
 
-    def _write(self, before: Mapping[str, Head], guard: Guard, facts: Document, *, counts: bool) -> None:
+    def _write(
+        self, before: Mapping[str, Head], deletions: Deletions, guard: Guard, facts: Document, *, counts: bool
+    ) -> None:
         held, there = {}, self._there()
         waiting = sum(len(it["ids"]) for it in self._receipts.in_state("copied", "online")) if counts else 0
         for what, name in self._collections():
@@ -145,26 +193,37 @@ class OnlineHeads:
                 if counts and (what == "buckets" or (what == "overflow" and not waiting)):
                     least = max(0, self._database[name].count_documents({}) - waiting)
                 held[what] = Head(name, there[name], least)._asdict()
-        update = {"$set": {"kind": HEADS, "held": held, **facts}}
-        transaction(self._database, guard, lambda session: self._receipts.update(HEADS, update, session))
 
-    def add(self, deleted: Batch, session: ClientSession) -> None:
-        """Counts, in the transaction that deletes the originals of these copies, that they must stay."""
-        self.count(session, len(deleted), len(deleted.extra))
+        told = {"heads": held, **facts}
+        step = partial(deletions.record_of_copies, COLLECTIONS, told)
+        transaction(self._database, guard, step)
 
-    def subtract(self, copies: Batch, session: ClientSession) -> None:
-        """Counts, in the transaction that removes these copies or makes their originals live again, that they
-        need not stay. Call it before receipts say so: those with live originals were never counted."""
+    def added(self, deleted: Batch, session: ClientSession) -> Document:
+        """Returns what the receipt tells, in the transaction that deletes the originals of these copies: that
+        they must stay."""
+        return self.moved(session, len(deleted), len(deleted.extra))
+
+    def subtracted(self, copies: Batch, session: ClientSession) -> Document:
+        """Returns what the receipt tells, in the transaction that removes these copies or makes their
+        originals live again: that they need not stay. Call it before receipts say so: those with live
+        originals were never counted."""
         live = self._receipts.copied(copies.main.ids, session)
         counted = np.array([raw_id not in live for raw_id in copies.main.raw_ids], dtype=np.bool_)
-        self.count(session, -int(counted.sum()), -int(counted[copies.owner].sum()))
+        return self.moved(session, -int(counted.sum()), -int(counted[copies.owner].sum()))
 
-    def count(self, session: ClientSession, buckets: int, overflow: int) -> None:
-        """Counts, in a transaction, how many more documents must stay, or fewer where negative."""
-        changes = {"held.buckets.least": buckets, "held.overflow.least": overflow}
-        if changes := {field: more for field, more in changes.items() if more}:
-            mine = {"_id": self._receipts.identity(HEADS)}
-            self._receipts.collection.update_one(mine, {"$inc": changes}, session=session)
+    def moved(self, session: ClientSession, buckets: int, overflow: int) -> Document:
+        """Returns what the receipt of a transaction tells, in which so many more documents must stay, or
+        fewer where negative: the heads from then on; nothing where they stay as they are."""
+        more = {what: count for what, count in (("buckets", buckets), ("overflow", overflow)) if count}
+        record = self.read(session) if more else None
+        if record is None or not record.heads:  # a baseline counts what is there
+            return {}
+        moved = {it: head._replace(least=head.least + more.get(it, 0)) for it, head in record.heads.items()}
+        told = {what: head._asdict() for what, head in moved.items()}
+        if record.receipt is None:  # the next run has a receipt tell all of it
+            self._receipts.update(COLLECTIONS, {"$set": {"held": told}}, session)
+            return {}
+        return {"heads": told}
 
     def _collections(self) -> Iterator[tuple[str, str]]:
         """Yields what each collection of the archive holds, and its name."""

@@ -32,7 +32,7 @@ def check_deletions(
 ) -> Iterator[DamagedError]:
     """Yields what is wrong with the receipts: each must be there, as it was written, after the one before,
     and the archive must not name others. `known`: receipts that manifests name, which were there before this
-    is called. Adds to `deleted`, for the commits in it, what receipts say was deleted of them."""
+    is called. Adds to `deleted` what receipts say was deleted of each commit."""
     found = receipts.get(LAST)
     last = last_of(found)
     checker = _Checker(receipts, keys, deleted)
@@ -76,6 +76,16 @@ def unrecorded(receipts: Receipts, named: Mapping[str, str]) -> Iterator[tuple[s
         if heads is None or named[name] not in heads.lost:
             what = "a receipt says that originals were deleted because of this commit, and its record is gone"
             yield name, record_fault(name, what)
+
+
+def sealed_receipt(receipt: Document, keys: Keys) -> Document:
+    """Returns a receipt. Raises DamagedError where it is not as it was written, or not signed as it has to
+    be."""
+    place = f"{COLLECTION}, {receipt['_id']['name']}"
+    if seal_of(receipt) != receipt.get("sha256"):
+        raise DamagedError("receipt-differs", place, "it does not match its own SHA-256", _REMEDY)
+    keys.check(receipt["sha256"], receipt.get("signature"), place)
+    return receipt
 
 
 def receipts_rolled_back(number: int) -> DamagedError:
@@ -162,8 +172,7 @@ class _Checker:
             yield DamagedError("receipt-differs", place, what, _REMEDY)
         if receipt["kind"] == "delete" and (commit := receipt["held_by"].get("commit")):
             self.commits[commit] = str(receipt["held_by"].get("manifest_sha256"))
-            if commit in self._deleted:
-                self._deleted[commit] += receipt["positions"]
+            self._deleted.setdefault(commit, []).extend(receipt["positions"])
         if receipt["kind"] == "hold":
             self.holds[receipt["hold"]] = receipt["hold_sha256"]
         elif receipt["kind"] == "release":

@@ -27,8 +27,8 @@ from bucketwise.archivers.records.heads import (
 )
 from bucketwise.archivers.records.receipts import HELD, REPLACED, Document, commit_of, facts_of, live_of
 from bucketwise.archivers.records.recorded import LAST
-from bucketwise.archivers.records.replacements import EMPTIED, check_replaced
 from bucketwise.archivers.run import ArchiveRun
+from bucketwise.archivers.versions.replacements import EMPTIED, check_replaced
 from bucketwise.archivers.versions.superseded import Superseded
 from bucketwise.archivers.writes.delete import Outcome
 from bucketwise.buckets.bson.raw import Batch

@@ -8,7 +8,6 @@ from functools import cached_property, partial
 
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.format.archive import OfflineArchive
-from bucketwise.archivers.records.replacements import incomplete
 from bucketwise.archivers.restoring.copies import note_nothing
 from bucketwise.archivers.restoring.damaged import DamageFound, MissingBuckets, check_sound, missing_buckets
 from bucketwise.archivers.restoring.filter import ArchivedBuckets, RestoreFilter
@@ -16,6 +15,7 @@ from bucketwise.archivers.restoring.options import RestoreOptions
 from bucketwise.archivers.restoring.records import RestoreRecords
 from bucketwise.archivers.restoring.target import Mode
 from bucketwise.archivers.versions.history import OfflineHistories
+from bucketwise.archivers.versions.replacements import incomplete
 from bucketwise.archivers.versions.superseded import Superseded
 from bucketwise.buckets.decoding.decode import BucketSet
 from bucketwise.buckets.fields.times import as_ms

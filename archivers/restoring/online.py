@@ -51,7 +51,7 @@ class OnlineCopies:
         if options.skip_damaged:
             self._left_out = {}
         else:
-            check_collections(self._context.database, self._context.policy)
+            check_collections(self._context.database, self._context.policy, self._context.keys)
         kept = KeptVersions(self._context.database, self._context.policy)
         seen = set[int]()
         for batch in self._sound(options, wanted):

@@ -11,6 +11,7 @@ from pymongo.client_session import ClientSession
 
 from bucketwise.archivers.format.archive import SectionBuckets
 from bucketwise.archivers.format.manifest import Manifest
+from bucketwise.archivers.records.deletions import RESTORED, Deletions
 from bucketwise.archivers.records.online_heads import OnlineHeads
 from bucketwise.archivers.records.pins import Pins
 from bucketwise.archivers.records.receipts import Receipts
@@ -30,6 +31,7 @@ class RestoreRecords:
 
     policy: Policy
     receipts: Receipts
+    deletions: Deletions
     pins: Pins
     until: datetime | None
     how: VersionHandling
@@ -56,7 +58,9 @@ class RestoreRecords:
         """Records that chosen buckets of an online archive are live again, and pins them, in a
         transaction."""
         restored = batch.take(chosen)
-        OnlineHeads(self.receipts.collection.database, self.policy).subtract(restored, session)
+        heads = OnlineHeads(self.receipts.collection.database, self.policy).subtracted(restored, session)
+        if heads:
+            self.deletions.record_of_copies(RESTORED, {"buckets": len(restored), **heads}, session)
         ids = restored.main.ids
         facts = {"kind": "online", "state": "copied", "ids": ids, "copied": as_date(FIRST_MS)}
         self.receipts.update(f"restored-{restored.digest[:32]}", {"$set": facts}, session)

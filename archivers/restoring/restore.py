@@ -42,7 +42,7 @@ def restore(context: ArchiveContext, options: RestoreOptions, copies: ArchivedCo
     policy, records = context.policy, None
     if policy.collection == options.to:
         until, how = options.pinned_until, options.how
-        records = RestoreRecords(policy, context.receipts, context.pins, until, how)
+        records = RestoreRecords(policy, context.receipts, context.deletions, context.pins, until, how)
     note = records.settled if records else lambda _plans, _session: None
     target = Target(context.database, policy, options.to, context.guard, options.how, note)
     wanted = RestoreFilter(policy, options.within.start_ms, options.within.end_ms, options.series)

@@ -25,7 +25,13 @@ from bucketwise.archivers.records.receipts import COLLECTION, Receipts
 from bucketwise.archivers.records.unregistered import unregistered
 from bucketwise.archivers.stores.base import Corrupt, NotFound
 from bucketwise.archivers.verifying.receipts import verify_receipts
-from bucketwise.archivers.verifying.records import check_record, returned, revived, unfounded
+from bucketwise.archivers.verifying.records import (
+    check_record,
+    returned,
+    revived,
+    unfounded,
+    unfounded_deletes,
+)
 from bucketwise.archivers.verifying.report import Damage, IntactPiece, VerifiedRecords, VerifyReport
 from bucketwise.archivers.versions.superseded import Superseded
 from bucketwise.buckets.fields.times import EVER, TimeRange
@@ -82,9 +88,12 @@ def _verify_all(verifier: _Verifier) -> None:
     named = verifier.verify_all()
     kept = Superseded(archive)
     report.add(*kept.damaged(), *kept.foreign(context.receipts.registered), *unfounded(context, archive))
-    deleted: dict[str, Ranges] = {name: [] for name in sorted(verifier.open_ones)}
+    deleted: dict[str, Ranges] = {}
     verify_receipts(context, report, named, deleted)
-    report.add(*revived(context, archive, deleted), *returned(context.receipts, verifier.replaced))
+    report.add(*revived(context, archive, verifier.open_ones, deleted))
+    current = (it for it in verifier.listed if it.name in verifier.done)
+    report.add(*unfounded_deletes(context, archive, current, deleted))
+    report.add(*returned(context.receipts, verifier.replaced))
 
 
 @dataclass

@@ -37,7 +37,7 @@ def verify(context: ArchiveContext, within: TimeRange = EVER) -> VerifyReport:
 def verify_heads(context: ArchiveContext, report: VerifyReport) -> bool:
     """Verifies that the collections are those that were left. Returns whether they are there."""
     try:
-        check_collections(context.database, context.policy)
+        check_collections(context.database, context.policy, context.keys)
     except DamagedError as error:
         report.add(error)
         return error.code == "archive-short"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,15 @@ from numpy.typing import NDArray
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.manifest import DamagedError, Manifest
+from bucketwise.archivers.format.names import Commit, day_number
 from bucketwise.archivers.records.faults import record_fault
 from bucketwise.archivers.records.heads import link_of
+from bucketwise.archivers.records.receipt_checks import Ranges
 from bucketwise.archivers.records.receipts import HELD, REPLACED, Receipts, commit_of, facts_of, live_of
-from bucketwise.archivers.records.replacements import check_replaced
 from bucketwise.archivers.stores.base import NotFound
-from bucketwise.buckets.fields.times import as_ms
+from bucketwise.archivers.versions.replacements import check_replaced
+from bucketwise.archivers.writes.delete import compare_all
+from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, as_ms
 
 Document = dict[str, Any]
 #: Facts that change after a commit was registered.
@@ -68,11 +71,12 @@ def returned(receipts: Receipts, replaced: Mapping[str, int]) -> Iterator[Damage
 
 
 def revived(
-    context: ArchiveContext, archive: OfflineArchive, deleted: Mapping[str, list[list[int]]]
+    context: ArchiveContext, archive: OfflineArchive, open_ones: Set[str], deleted: Mapping[str, Ranges]
 ) -> Iterator[DamagedError]:
     """Yields an error for each record which says that a bucket may be live, though a receipt says that it was
-    deleted, and it is not there. `deleted`: ranges of positions, by commit."""
-    receipts, known = context.receipts, context.receipts.registered(deleted)
+    deleted, and it is not there. `open_ones`: commits with such buckets; `deleted`: ranges of positions, by
+    commit."""
+    receipts, known = context.receipts, context.receipts.registered(open_ones & deleted.keys())
     for name, commit in known.items():
         try:
             manifest = archive.manifest(commit)
@@ -85,6 +89,54 @@ def revived(
         if len(at) and _is_any_absent(context, archive, manifest, at):
             what = "it says that buckets may be live of which a receipt says that they were deleted"
             yield record_fault(name, what)
+
+
+def unfounded_deletes(
+    context: ArchiveContext, archive: OfflineArchive, commits: Iterable[Commit], deleted: Mapping[str, Ranges]
+) -> Iterator[DamagedError]:
+    """Yields an error for each record which says that a bucket was deleted, though no receipt says so, and it
+    is there as it was copied. Somebody else may have deleted one, of which there is no receipt. Looks at
+    commits of days on which anything is live. `deleted`: ranges of positions, by commit."""
+    nearest: int | None = FIRST_MS  # nothing is live between the first day of a commit and then
+    for commit in sorted(commits, key=lambda it: it.first) if not context.measured else ():
+        first, end = day_number(commit.first) * DAY_MS, (day_number(commit.last) + 1) * DAY_MS
+        if nearest is not None and nearest < first:
+            nearest = context.source.earliest(first)
+        if nearest is not None and nearest < end:
+            try:
+                yield from _unfounded_deletes(context, archive, archive.manifest(commit), deleted)
+            except (DamagedError, NotFound):
+                continue  # which is reported
+
+
+def _unfounded_deletes(
+    context: ArchiveContext, archive: OfflineArchive, manifest: Manifest, deleted: Mapping[str, Ranges]
+) -> Iterator[DamagedError]:
+    receipts, name = context.receipts, manifest.commit
+    at = np.flatnonzero(~receipts.live(name, manifest.buckets))
+    at = at[~_told(receipts, archive, manifest, deleted)[at]] if len(at) else at
+    there = [
+        it.positions[compare_all(context.database, context.policy, it.batch).deleted]
+        for it in archive.buckets_at(manifest, at)
+    ]
+    if there and not receipts.live(name, manifest.buckets)[np.concatenate(there)].all():
+        yield record_fault(name, "it says that buckets were deleted that are there, and no receipt says so")
+
+
+def _told(
+    receipts: Receipts, archive: OfflineArchive, manifest: Manifest, deleted: Mapping[str, Ranges]
+) -> NDArray[np.bool_]:
+    """Returns which buckets of a commit receipts say were deleted: because of it, or of commits that were
+    merged into it. Of those of which a part was taken over it is not known."""
+    told = np.zeros(manifest.buckets, dtype=np.bool_)
+    for first, last in deleted.get(manifest.commit, ()):
+        told[first : last + 1] = True
+    known = receipts.get_all(manifest.replaces) if manifest.replaces else {}
+    before = [commit_of(known[name]) for name in manifest.replaces if "seal" in known.get(name, {})]
+    merged = [archive.chain.link(link_of(it)) for it in before if it is not None]
+    if merged and sum(it.buckets for it in merged) == manifest.buckets:
+        told |= np.concatenate([_told(receipts, archive, it, deleted) for it in merged])
+    return told
 
 
 def _is_any_absent(

@@ -103,19 +103,23 @@ class KeptVersions:
         """Deletes all versions of these buckets."""
         self._collection.delete_many({"_id._id": {"$in": list(ids)}}, session=session)
 
-    def retire(self, newer: Batch, session: ClientSession) -> None:
+    def retire(self, newer: Batch, session: ClientSession) -> list[Batch]:
         """Replaces the versions of these buckets that count by the buckets themselves: versions that they
-        contain whole are deleted, and the rest are superseded."""
+        contain whole are deleted, and the rest are superseded. Returns these."""
         versions = self.of(newer.main.ids, session)
         writes: list[UpdateMany | DeleteMany] = []
+        superseded: list[Batch] = []
         for i, raw_id in enumerate(newer.main.raw_ids):
             for it in counting(versions.get(same_id(raw_id), [])):
                 mine = {"_id._id": newer.main.decode_id(i), "_id.version": it.version}
-                is_lacking = lacks(self._policy, it.bucket, newer.slice(i, i + 1))[0]
-                superseded = UpdateMany(mine, {"$set": {"superseded": True}})
-                writes.append(superseded if is_lacking else DeleteMany(mine))
+                if lacks(self._policy, it.bucket, newer.slice(i, i + 1))[0]:
+                    writes.append(UpdateMany(mine, {"$set": {"superseded": True}}))
+                    superseded.append(it.bucket)
+                else:
+                    writes.append(DeleteMany(mine))
         if writes:
             self._collection.bulk_write(writes, session=session)
+        return superseded
 
     def all(self) -> Iterator[tuple[list[bytes], Batch]]:
         """Yields all versions of all buckets, each with its documents in the collection and the bucket that
@@ -154,9 +158,12 @@ class KeptVersions:
 
 
 def beside(kept: Mapping[bytes, Sequence[KeptVersion]]) -> list[VersionBeside]:
-    """Returns those of these versions, given by `same_id`, that receipts tell of: no superseded ones."""
-    found = ((name, it) for name, some in kept.items() for it in some if not it.is_superseded)
-    return [VersionBeside(name, it.version, it.bucket) for name, it in found]
+    """Returns these versions, given by `same_id`, as receipts are asked for them."""
+    return [
+        VersionBeside(name, it.version, it.bucket, it.is_superseded)
+        for name, some in kept.items()
+        for it in some
+    ]
 
 
 def _version_of(found: RawBSONDocument) -> tuple[bytes, int]:

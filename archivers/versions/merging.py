@@ -20,6 +20,7 @@ from bucketwise.archivers.records.online_heads import OnlineHeads
 from bucketwise.archivers.records.pins import fingerprint
 from bucketwise.archivers.records.receipts import MERGED, MERGING
 from bucketwise.archivers.run import ArchiveRun
+from bucketwise.archivers.versions.aside import record_superseded
 from bucketwise.archivers.versions.history import History, Version, folds, one_of
 from bucketwise.archivers.versions.kept import KeptVersion, KeptVersions, counting, is_too_large
 from bucketwise.archivers.writes.delete import MAX_BUCKETS, Outcome, chunks, in_order, name_of, same_id
@@ -139,7 +140,7 @@ class Merging:
 
         def step(session: ClientSession) -> None:
             for receipt in set(old.values()):
-                self.kept.drop(ids, session, receipt)
+                self._drop_late(receipt, late, session)
             work.receipts.pull(ids, session, MERGING)
             self.kept.put(name, entries, session)
             work.receipts.update(name, {"$set": facts}, session)
@@ -164,7 +165,7 @@ class Merging:
         """Replaces archived buckets by these: no version of the archived ones counts any more, and none waits
         to be merged with them."""
         if len(newer):
-            self.kept.retire(newer, session)
+            record_superseded(self._work, self.kept.retire(newer, session), session)
             self._work.receipts.pull(newer.main.ids, session, MERGING)
 
     def supersede(self, name: str, copies: Batch, session: ClientSession) -> None:
@@ -173,8 +174,27 @@ class Merging:
         versions = self.kept.of(copies.main.ids, session)
         found = [versions.get(same_id(raw_id), []) for raw_id in copies.main.raw_ids]
         numbers = [held[-1].version + 1 if held else 1 for held in found]
+        self._put_superseded(name, copies, numbers, session)
+
+    def _put_superseded(
+        self, name: str, copies: Batch, numbers: Sequence[int], session: ClientSession
+    ) -> None:
         entries = [(number, one_of(copies, i)) for i, number in enumerate(numbers)]
         self.kept.put(name, entries, session, is_superseded=True)
+        record_superseded(self._work, [bucket for _, bucket in entries], session)
+
+    def _drop_late(self, name: str, newer: Batch, session: ClientSession) -> None:
+        """Drops the copies, under one receipt, of late buckets that have changed since. One that its bucket
+        does not contain stays restorable, before all versions that count."""
+        versions = self.kept.of(newer.main.ids, session)
+        found = [versions.get(same_id(raw_id), []) for raw_id in newer.main.raw_ids]
+        mine = [i for i, held in enumerate(found) if held and held[-1].by == name]
+        if mine:
+            self.kept.drop([newer.main.decode_id(i) for i in mine], session, name)
+            copies = Batch.concat([found[i][-1].bucket for i in mine])
+            lacking = np.flatnonzero(lacks(self._work.policy, copies, newer.take(mine)))
+            numbers = [found[mine[i]][0].version - 1 for i in lacking]
+            self._put_superseded(name, copies.take(lacking), numbers, session)
 
     def not_keepable(self, newer: Batch, stale: Sequence[int]) -> dict[int, str]:
         """Returns which old copies of these buckets can't be replaced by them, and why."""
@@ -254,30 +274,34 @@ class Merging:
         work, ids = self._work, verified.main.ids
         work.check_limit(len(outcome.deleted))
         if outcome.changed:
-            self.kept.drop([ids[i] for i in outcome.changed], session, name)
+            source = Source(work.database, work.policy, session=session)
+            changed = verified.take(outcome.changed)
+            now = in_order(changed, source.by_raw_ids(changed.main.raw_ids))
+            self._drop_late(name, now, session)
         work.receipts.pull(ids, session, MERGING)
         late = verified.take(sorted((*outcome.deleted, *outcome.gone)))
         if not len(late):
             return
-        merged = self._replace(session, name, late)
+        merged, heads = self._replace(session, name, late)
         is_gone = np.isin(np.delete(np.arange(len(verified)), outcome.changed), outcome.gone)
         deleted, gone = np.flatnonzero(~is_gone), np.flatnonzero(is_gone)
         work.deletions.record(
             session,
             late.take(deleted),
-            _facts(work.policy, late.take(deleted), merged.batch.take(deleted)),
+            {**_facts(work.policy, late.take(deleted), merged.batch.take(deleted)), **heads},
             {"collection": self.kept.name, "merged_into": self._target},
         )
         if len(gone):
-            facts = {"kind": KEPT, **_facts(work.policy, late.take(gone), merged.batch.take(gone))}
-            work.receipts.update(f"kept-{late.take(gone).digest[:32]}", {"$set": facts}, session)
+            facts = _facts(work.policy, late.take(gone), merged.batch.take(gone))
+            moved = {} if len(deleted) else heads
+            work.deletions.record_of_copies(KEPT, {"buckets": len(gone), **facts, **moved}, session)
         hidden = [late.main.decode_id(i) for i in np.flatnonzero(merged.hides | is_gone).tolist()]
         if hidden:
             facts = {"kind": "online", "state": MERGED, "ids": hidden, "copied": work.now}
             work.receipts.update(f"merged-{name}", {"$set": facts}, session)
 
-    def _replace(self, session: ClientSession, name: str, late: Batch) -> Merged:
-        """Returns what is archived now."""
+    def _replace(self, session: ClientSession, name: str, late: Batch) -> tuple[Merged, Document]:
+        """Returns what is archived now, and what `OnlineHeads` has the receipt tell."""
         work, ids = self._work, late.main.ids
         archived, versions = self._of_archive(late, session), self.kept.of(ids, session)
         before = {key: found[:-1] for key, found in versions.items()}
@@ -291,8 +315,7 @@ class Merging:
         take_back(work.database, work.policy, ids, session)
         put_copies(work.database, work.policy, merged.batch, session)
         more = len(merged.batch.extra) - len(archived.extra)
-        OnlineHeads(work.database, work.policy).count(session, 0, more)
-        return merged
+        return merged, OnlineHeads(work.database, work.policy).moved(session, 0, more)
 
     def roll_up_merged(self) -> None:
         """Rolls windows up again where a merged bucket holds less than its versions did."""

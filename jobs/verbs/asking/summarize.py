@@ -75,7 +75,7 @@ def summarize(
         assert within.until is not None
         question = Question(within.since, within.until, selector, percents, by_series=by == "series")
         context = turn.context
-        check_collections(context.database, policy)
+        check_collections(context.database, policy, context.keys)
         answer = summarize_range(context.database, policy, question, context.check)
         through = rolled_up_through(context.database, policy)
         return StepResult(_body(answer, through, by), 0 if answer.is_complete else INCOMPLETE)

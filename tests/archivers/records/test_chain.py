@@ -17,6 +17,7 @@ from bucketwise.archivers.moving import filling
 from bucketwise.archivers.moving.archive import check_archive
 from bucketwise.archivers.proof.audit import audit
 from bucketwise.archivers.report import ArchiveReport
+from bucketwise.archivers.tasks import Connections
 from bucketwise.config.errors import HaltedError, LeaseLostError
 from bucketwise.config.tables import Store
 from tests.archivers.builders import CODEC, Case, insert, slots
@@ -125,7 +126,7 @@ def test_a_store_of_yesterday(cycle: Cycle, tmp_path: Path, since: str) -> None:
     shutil.move(cycle.root, tmp_path / "today")
     shutil.copytree(tmp_path / "yesterday", cycle.root)
     before = cycle.listing(), books(cycle), cycle.live()
-    for attempt in (cycle.run, lambda: check_archive(cycle.database, cycle.policy, cycle.store)):
+    for attempt in (cycle.run, lambda: check_archive(Connections(cycle.database, cycle.store), cycle.policy)):
         with pytest.raises(HaltedError, match="the store is not as it was left") as error:
             attempt()
         assert error.value.exit_code == 5
@@ -193,6 +194,17 @@ def test_all_receipts_are_lost(cycle: Cycle) -> None:
     assert len(heads(cycle)) == 1
     assert cycle.verify().bad == []
     assert set(archived) < set(cycle.archived())
+
+
+def test_another_step_of_the_same_number_is_told_from_ours(cycle: Cycle) -> None:
+    archive_some(cycle, 0)
+    (ours,) = cycle.store.list(f"{cycle.policy.identity}/meta/lineage/")
+    number = int(Path(ours.key).name.partition("-")[0])
+    key = f"{Path(ours.key).parent}/{number:010d}-other.json"
+    cycle.store.put_bytes(key, b'{"user": "ann", "host": "db2", "at": "2026-07-01"}')
+    told = f"another object of number {number} than the one from here, moved by ann on db2 at 2026-07-01"
+    with pytest.raises(HaltedError, match=told):
+        archive_some(cycle, 1)
 
 
 def test_a_database_older_than_the_store(cycle: Cycle) -> None:

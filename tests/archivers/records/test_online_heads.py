@@ -8,13 +8,18 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
+from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.format.manifest import DamagedError
-from bucketwise.archivers.records.online_heads import HEADS, OnlineHeads
+from bucketwise.archivers.proof.audit import audit
+from bucketwise.archivers.records.deletions import COLLECTIONS
+from bucketwise.archivers.records.online_heads import Head, OnlineHeads
+from bucketwise.archivers.records.receipt_files import seal_of
 from bucketwise.config.tables import Store
-from tests.archivers.builders import LATER, samples_overflow
+from tests.archivers.builders import CODEC, LATER, samples_overflow
 from tests.archivers.harness import Cycle, nothing
 
 Document = dict[str, Any]
+KEY = "k" * 32
 
 
 @pytest.fixture
@@ -29,7 +34,11 @@ def heads(cycle: Cycle) -> OnlineHeads:
 
 
 def least(cycle: Cycle) -> dict[str, int]:
-    return {what: head.least for what, head in heads(cycle).read()[0].items()}
+    return {what: head.least for what, head in held(cycle).items()}
+
+
+def held(cycle: Cycle) -> dict[str, Head]:
+    return dict(heads(cycle).read().heads)
 
 
 def drop(database: Database[Document]) -> None:
@@ -77,7 +86,7 @@ def test_a_run_halts_before_anything_else(
 
 
 def test_uuids_are_told_as_people_write_them(cycle: Cycle) -> None:
-    before = heads(cycle).read()[0]["buckets"].uuid
+    before = held(cycle)["buckets"].uuid
     replace(cycle.database)
     told = rf"another collection \(UUID [0-9a-f-]{{36}}\) than the archive was \({before}\)"
     with pytest.raises(DamagedError, match=told):
@@ -94,7 +103,7 @@ def test_another_name_in_the_policy_halts_unless_the_collections_have_it_too(
     for name in ("iot_archive", "iot_archive_overflow"):
         database[name].rename(name.replace("archive", "archiv"))
     other.run()
-    assert heads(other).read()[0]["buckets"].name == "iot_archiv"
+    assert held(other)["buckets"].name == "iot_archiv"
 
 
 def test_heads_count_what_comes_and_goes(cycle: Cycle) -> None:
@@ -110,20 +119,41 @@ def test_heads_count_what_comes_and_goes(cycle: Cycle) -> None:
     assert least(cycle) == there()
     for _ in range(2):
         cycle.restore(cycle.policy.collection, pinned_until=LATER)
+        assert cycle.verify().bad == []
         assert not any(least(cycle).values())  # all is live again
     database[cycle.policy.collection].update_many({}, {"$set": {"note": "late"}})
     cycle.run(LATER)
     assert least(cycle) == there()
+    assert cycle.verify().bad == []
 
 
 def test_an_older_archive_gets_a_baseline_once(cycle: Cycle) -> None:
-    before = heads(cycle).read()[0]
-    assert heads(cycle).read()[1] is None
+    before = held(cycle)
+    assert heads(cycle).read().baseline is None
     forget(cycle)
+    forget_receipts(cycle)
+    check_baseline(cycle, before)
+
+
+def test_heads_that_no_receipt_tells_become_a_baseline_once(cycle: Cycle) -> None:
+    """As the version before this one has left them; a restore may come before the next run."""
+    forget_receipts(cycle)
+    check_baseline(cycle, held(cycle))
+    forget_receipts(cycle)
+    cycle.restore(cycle.policy.collection)
+    assert not any(least(cycle).values())
     cycle.run()
-    assert heads(cycle).read() == (before, LATER)
-    cycle.run(LATER.replace(year=2031))
-    assert heads(cycle).read() == (before, LATER)
+    assert heads(cycle).read().baseline == LATER
+    assert cycle.verify().bad == []
+
+
+def check_baseline(cycle: Cycle, before: dict[str, Head]) -> None:
+    for now in (LATER, LATER.replace(year=2031)):
+        cycle.run(now)
+        record = heads(cycle).read()
+        assert (record.heads, record.baseline) == (before, LATER)
+        assert record.receipt is not None
+    assert [it.code for it in audit(cycle.context(LATER.replace(year=2031))).findings] == ["archive-baseline"]
 
 
 @pytest.mark.parametrize("fault", [drop, rename])
@@ -131,31 +161,110 @@ def test_an_older_archive_that_is_gone_halts(
     cycle: Cycle, fault: Callable[[Database[Document]], None]
 ) -> None:
     forget(cycle)
+    forget_receipts(cycle)
     fault(cycle.database)
     with pytest.raises(DamagedError, match="receipts say that it holds the archive"):
         cycle.run()
 
 
+def records(cycle: Cycle) -> Any:
+    return cycle.database.get_collection("bucketwise_receipts", codec_options=CODEC)
+
+
 def forget(cycle: Cycle) -> None:
-    cycle.database["bucketwise_receipts"].delete_one({"_id.name": HEADS})
+    records(cycle).delete_one({"_id.name": COLLECTIONS})
+
+
+def forget_receipts(cycle: Cycle) -> None:
+    """Receipts as they were before they told any heads, or superseded versions."""
+    records(cycle).update_one({"_id.name": COLLECTIONS}, {"$unset": {"receipt": "", "baseline": ""}})
+    previous = None
+    for it in list(
+        records(cycle).find({"sequence": {"$exists": True}, "previous": {"$exists": True}}).sort("_id")
+    ):
+        new = {"heads", "is_baseline", *(("ids", "fingerprints") if it["kind"] == "superseded" else ())}
+        told = {key: value for key, value in it.items() if key not in new}
+        told["previous"] = previous
+        previous = told["sha256"] = seal_of(told)
+        records(cycle).replace_one({"_id": it["_id"]}, told)
+    records(cycle).update_one({"_id.name": "last"}, {"$set": {"sha256": previous}})
 
 
 def test_what_was_restored_on_purpose_is_adopted(cycle: Cycle) -> None:
     replace(cycle.database)
     take_one(cycle.database)
-    heads(cycle).adopt(nothing)
+    heads(cycle).adopt(cycle.context().deletions, nothing)
     cycle.run()
     assert least(cycle)["buckets"] == cycle.database["iot_archive"].count_documents({})
 
 
 def test_what_two_restores_name_is_counted_once(cycle: Cycle) -> None:
     """Receipts of both say that a bucket is live again; it is deleted because of one of them."""
-    held, source = heads(cycle).read(), cycle.policy.collection
+    before, source = held(cycle), cycle.policy.collection
     some = cycle.database["iot_archive"].find_one({"_id": "004"})
     assert some is not None
     cycle.restore(source, since=some["first"])
     cycle.restore(source)
     cycle.unpin()
     cycle.run()
-    assert heads(cycle).read() == held
+    assert held(cycle) == before
     assert cycle.run().buckets == 0
+
+
+def lower(cycle: Cycle) -> None:
+    records(cycle).update_one({"_id.name": COLLECTIONS}, {"$inc": {"held.buckets.least": -1}})
+
+
+def unseal(cycle: Cycle) -> None:
+    records(cycle).update_one({"_id.name": COLLECTIONS}, {"$unset": {"receipt": ""}})
+
+
+def replay(cycle: Cycle) -> None:
+    """The heads as they were before the last delete, with the receipt of then."""
+    before = records(cycle).find_one({"heads": {"$exists": True}}, sort=[("_id", 1)])
+    told = {"held": before["heads"], "receipt": before["sequence"]}
+    records(cycle).update_one({"_id.name": COLLECTIONS}, {"$set": told})
+
+
+def shorten(cycle: Cycle) -> None:
+    """The last receipt is taken out as well."""
+    last = records(cycle).find_one({"heads": {"$exists": True}}, sort=[("_id", -1)])
+    records(cycle).delete_one({"_id": last["_id"]})
+
+
+@pytest.mark.parametrize("change", [lower, unseal, forget, replay, shorten])
+def test_heads_that_somebody_changed_are_named(cycle: Cycle, change: Callable[[Cycle], None]) -> None:
+    """So that a loss is not hidden by them."""
+    change(cycle)
+    take_one(cycle.database)
+    for attempt in (cycle.run, lambda: cycle.restore("back"), lambda: cycle.restore(cycle.policy.collection)):
+        with pytest.raises(DamagedError, match="bucketwise_receipts, collections") as raised:
+            attempt()
+        assert raised.value.code == "record-differs"
+    assert "record-differs" in [it.code for it in cycle.verify().bad]
+    assert "record-differs" in [it.code for it in audit(cycle.context()).findings]
+
+
+def test_with_a_key_a_right_seal_is_not_enough(database: Database[Document], file_store: Store) -> None:
+    """Without one, `verify` alone tells a last receipt that was written again."""
+    case = samples_overflow().online()
+    for keys in (Keys(), Keys(KEY)):
+        database.client.drop_database(database.name)
+        cycle = Cycle(database, case, file_store, keys=keys).load()
+        cycle.run()
+        cycle.keys = Keys()  # whoever has no key reads by seals
+        cycle.restore("back")
+        if keys.first:
+            with pytest.raises(DamagedError, match="not among"):
+                cycle.restore(cycle.policy.collection)  # which a receipt records
+        cycle.keys = keys
+        lower(cycle)
+        last = records(cycle).find_one({"heads": {"$exists": True}}, sort=[("_id", -1)])
+        last["heads"]["buckets"]["least"] -= 1
+        forged = {**last, "sha256": seal_of(last), "signature": None}
+        records(cycle).replace_one({"_id": last["_id"]}, forged)
+        take_one(cycle.database)
+        if keys.first:
+            with pytest.raises(DamagedError, match="it is not signed"):
+                cycle.run()
+        assert cycle.verify().bad

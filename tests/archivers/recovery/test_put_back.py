@@ -11,6 +11,7 @@ from pymongo.database import Database
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.moving.archive import check_archive
 from bucketwise.archivers.proof.audit import audit
+from bucketwise.archivers.tasks import Connections
 from bucketwise.config.errors import HaltedError
 from bucketwise.config.tables import Store
 from tests.archivers.builders import CODEC, Case, insert, slots
@@ -100,7 +101,7 @@ def test_a_commit_was_dropped_since(cycle: Cycle, whole: bool, later: bool) -> N
         cycle.run()
     after = held(cycle)
     backup.put_back(cycle)
-    check_archive(cycle.database, cycle.policy, cycle.store)  # readings can be asked for
+    check_archive(Connections(cycle.database, cycle.store), cycle.policy)  # readings can be asked for
     cycle.adopt()
     cycle.run()
     cycle.run()

@@ -28,6 +28,7 @@ from tests.archivers.builders import (
 )
 from tests.archivers.faults import Crash, Steps, die_in_transactions
 from tests.archivers.harness import Cycle
+from tests.archivers.records.test_online_heads import forget_receipts
 from tests.archivers.versions.test_late_versions import archive, hours, original, versioned
 
 Document = dict[str, Any]
@@ -91,6 +92,30 @@ def test_a_version_changed_with_its_digest_is_named_and_never_restored(cycle: Cy
         assert raw_documents(cycle.database, "back") == []
         versions.replace_one({"_id": before["_id"]}, before)
     cycle.restore("back")
+
+
+@pytest.mark.parametrize("is_older", [False, True])
+def test_a_superseded_version_is_proven_as_the_others_are(cycle: Cycle, is_older: bool) -> None:
+    """One of before receipts told them, from the next run on."""
+    archive(cycle, hours({3: 1.0}))
+    cycle.restore("slots")
+    cycle.unpin()
+    cycle.database["slots"].update_one({}, {"$set": {"p": {"5": 7}}})
+    if is_older:
+        cycle.run()
+        forget_receipts(cycle)
+    assert cycle.verify().bad == []
+    cycle.run()
+    assert cycle.verify().bad == []
+    versions = cycle.database["slots_archive_versions"]
+    (before,) = versions.find()
+    assert before["superseded"]
+    forged = before["document"].replace(b"symbol", b"symbal")
+    changed = {"document": forged, "sha256": hashlib.sha256(forged).hexdigest()}
+    versions.update_one({}, {"$set": changed})
+    assert [it.code for it in cycle.verify().bad] == ["version-differs"]
+    with pytest.raises(HaltedError, match="version 1 of _id"):
+        cycle.restore("back", how=VersionHandling(Mode.all))
 
 
 def test_a_stranger_in_the_archive_is_never_changed(cycle: Cycle) -> None:
@@ -162,30 +187,35 @@ def test_a_crash_at_every_step(database: Database[Document], file_store: Store, 
         cycle = Cycle(database, Case(base.name, base.policy, [], []).online(), file_store)
         archive(cycle, hours({3: 1.0, 4: 1.0}))
         insert(database, "slots", [encode(hours({4: 2.0, 5: 2.0}))])
-        steps, calls = Steps(die_at), 0
+        steps, has_meddled = Steps(die_at), False
 
         def guard(*_args: object) -> None:
-            nonlocal calls
-            calls += 1
-            if calls == 3 and meddle == "changes":
+            nonlocal has_meddled
+            if has_meddled or not database["bucketwise_receipts"].count_documents({"state": "merging"}):
+                return
+            has_meddled = True  # now that the late bucket is copied
+            if meddle == "changes":
                 database["slots"].update_one({}, {"$set": {"p.5": 3.0}})
-            if calls == 3 and meddle == "goes":
+            if meddle == "goes":
                 database["slots"].delete_one({})
 
         with pytest.MonkeyPatch.context() as patch:
             die_in_transactions(patch, steps)
             with contextlib.suppress(Crash):
                 cycle.run(guard=guard, check=partial(steps.step, "check"))
-        latest = 3.0 if calls > 2 and meddle == "changes" else 2.0
+        latest = 3.0 if has_meddled and meddle == "changes" else 2.0
         both, merged = [{"3": 1.0, "4": 1.0}, {"4": 2.0, "5": latest}], {"3": 1.0, "4": 2.0, "5": latest}
-        gone = meddle == "goes" and calls > 2
+        gone = meddle == "goes" and has_meddled
         assert content(cycle) in ([both[:1], [merged]] if gone else [both, [merged]])
         if content(cycle) == [merged]:
             assert len(kept(cycle)) == 2
         cycle.run()
         cycle.run()
         assert content(cycle) == [merged]  # it was copied before it went
-        assert len(kept(cycle)) == 2
+        versions = database["slots_archive_versions"]
+        assert versions.count_documents({"superseded": None}) == 2
+        assert len(kept(cycle)) == 2 or latest == 3.0  # which its copy did not have
+        assert cycle.verify().bad == []
         before = everything(cycle)
         third = cycle.run()
         assert (third.buckets, third.deleted, third.left) == (0, 0, 0)
@@ -252,6 +282,40 @@ def test_a_late_bucket_that_somebody_deletes_in_its_grace_is_merged_all_the_same
     for days in (8, 11):
         assert cycle.run(LATER + timedelta(days=days)).quarantined == []
     assert {"3": 1.0, "4": 2.0, "5": 3.0} in content(cycle)
+
+
+@pytest.mark.parametrize("met_in_grace", [True, False])
+@pytest.mark.parametrize("is_contained", [True, False])
+def test_a_late_bucket_that_changes_in_its_grace_is_merged_as_it_is_then(
+    database: Database[Document], file_store: Store, is_contained: bool, met_in_grace: bool
+) -> None:
+    """Where it no longer has all of its copy, somebody may have deleted it, and a late upsert made it again:
+    the copy stays restorable. It counts no more."""
+    base = slots("minute")
+    case = Case(base.name, base.policy, [], []).online().with_archive(grace=timedelta(days=2))
+    cycle = Cycle(database, case, file_store)
+    insert(database, "slots", [encode(hours({3: 1.0}))])
+    cycle.run()
+    cycle.run(LATER + timedelta(days=3))
+    late = encode(hours({4: 2.0}))
+    insert(database, "slots", [late])
+    cycle.run(LATER + timedelta(days=4))
+    readings = {"4": 2.0, "5": 3.0} if is_contained else {"5": 3.0}
+    database["slots"].update_one({}, {"$set": {"p": readings}})
+    (changed,) = cycle.live()
+    for days in (5, 8, 11)[not met_in_grace :]:
+        cycle.run(LATER + timedelta(days=days))
+        assert cycle.verify().bad == []
+    assert content(cycle) == [{"3": 1.0, **readings}]
+    cycle.restore("back", how=VersionHandling(Mode.all, "older"))
+    assert raw_documents(database, "back") == [changed]
+    older = {original(it) for it in raw_documents(database, "older")}
+    assert older == {encode(hours({3: 1.0}))} | (set() if is_contained else {late})
+    insert(database, "slots", [encode(hours({6: 4.0}))])
+    for days in (12, 15):
+        assert cycle.run(LATER + timedelta(days=days)).quarantined == []
+    assert content(cycle) == [{"3": 1.0, **readings, "6": 4.0}]
+    assert cycle.verify().bad == []
 
 
 def test_summaries_follow_where_a_version_hides_another(cycle: Cycle) -> None:

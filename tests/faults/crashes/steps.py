@@ -882,6 +882,12 @@ STEPS = (
         _HEADS + "_write",
         ("first run online",),
     ),
+    Step(
+        "heads moved",
+        "mongo update bucketwise_receipts collections in transaction",
+        _DELETIONS + "_append",
+        ("online", "late and grace", "expired archive online", "erased online"),
+    ),
     Step("archive counted", "mongo count it_archive", _HEADS + "_check_count", _ENDS_ONLINE),
     Step(
         "overflow archive counted", "mongo count it_archive_overflow", _HEADS + "_check_count", _ENDS_ONLINE

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -15,6 +15,7 @@ import bson
 import pytest
 from pymongo.database import Database
 
+from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.holds import hold_files
 from bucketwise.archivers.proof.audit import audit
 from bucketwise.archivers.records.holding import HoldWriter
@@ -22,9 +23,9 @@ from bucketwise.buckets.fields.times import EVER
 from bucketwise.config.errors import BucketwiseError
 from bucketwise.config.tables import Store
 from bucketwise.rollups.holds import Hold
-from tests.archivers.builders import CODEC, LATER, insert
+from tests.archivers.builders import CODEC, LATER, Case, insert, slots
 from tests.archivers.harness import Cycle, nothing
-from tests.faults.proofs.test_corruptions import DAMAGES, Files
+from tests.faults.proofs.test_corruptions import DAMAGES, KEY, Files
 from tests.faults.proofs.test_corruptions import World as Corrupted
 from tests.faults.tally import Tally
 
@@ -52,7 +53,50 @@ WITHOUT_EFFECT = {
     ("owner", "lineage"): "its number and its run are held against the store; its time is for people",
     ("store", ""): "a store that the database does not remember is one that it meets",
     ("policy", "kind"): "the text is found by its digest",
+    ("collections", "baseline"): "when an earlier version's archive was counted, for people",
+    ("closed", ""): "copies that wait no more: nothing reads it",
+    ("online", "documents_sha256"): "for people: each delete compares bytes",
+    ("online", "deleted"): "a count for people",
+    ("online", "at"): "a time for people",
+    ("online", "collection"): "for people",
+    ("online", "into"): "for people",
+    ("online", "copied"): "how long a copied bucket stays, which is compared when it goes",
 }
+#: Those of an online archive beside these: its records are in the database alone.
+WITHOUT_EFFECT_ONLINE = {
+    ("owner", ""): "the next run that writes records the deployment once more",
+}
+
+
+@dataclass
+class Collections:
+    """The documents of an online archive, as the files of a store are looked at."""
+
+    cycle: Cycle
+    past: list[Files] = field(default_factory=list)
+    now: Files = field(default_factory=dict)
+
+    def read(self) -> Files:
+        names = self.cycle.policy.archive_collections
+        assert names is not None
+        return {
+            f"{name}/{it['_id']}": bson.encode(it, codec_options=CODEC)
+            for name in names
+            if name is not None
+            for it in self.cycle.database.get_collection(name, codec_options=CODEC).find()
+        }
+
+    def write(self, files: Files) -> None:
+        there = self.read()
+        for key in there.keys() - files.keys():
+            name = key.partition("/")[0]
+            identity = bson.decode(there[key], codec_options=CODEC)["_id"]
+            self.cycle.database.get_collection(name, codec_options=CODEC).delete_one({"_id": identity})
+        for key, data in files.items():
+            if there.get(key) != data:
+                document = bson.decode(data, codec_options=CODEC)
+                held = self.cycle.database.get_collection(key.partition("/")[0], codec_options=CODEC)
+                held.replace_one({"_id": document["_id"]}, document, upsert=True)
 
 
 @dataclass
@@ -60,7 +104,7 @@ class World:
     """An archive with all that there can be, and what it was some steps ago."""
 
     cycle: Cycle
-    corrupted: Corrupted
+    corrupted: Corrupted | Collections
     past: list[Books] = field(default_factory=list)
     now: Books = field(default_factory=dict)
     live: list[bytes] = field(default_factory=list)
@@ -78,6 +122,39 @@ class World:
         world.past.append(world.books())
         cycle.compact(DONE)
         world.now, corrupted.now, world.live = world.books(), corrupted.read(), cycle.live()
+        world.genuine = world.restored()
+        return world
+
+    @classmethod
+    def online(cls, database: Database[Document], settings: Store, is_signed: bool) -> World:
+        """Originals are deleted, wait, or are back; late ones are merged, or wait; versions are kept."""
+        base = slots("minute")
+        cycle = Cycle(database, Case(base.name, base.policy, base.documents[:8], []).online(), settings)
+        cycle.keys = Keys(KEY) if is_signed else Keys()
+        world = cls(cycle, Collections(cycle))
+        source = database.get_collection("slots", codec_options=CODEC)
+
+        def run(first: int, last: int, **archive: Any) -> None:
+            insert(database, "slots", base.documents[first:last])
+            cycle.case = cycle.case.with_archive(**archive)
+            cycle.run()
+            world.past.append(world.books())
+
+        run(0, 4)
+        world.hold("kept")
+        insert(database, "slots", [bson.encode({**bson.decode(base.documents[0]), "p": {"9": 7.5}})])
+        run(4, 5)
+        cycle.restore("slots", since=bson.decode(base.documents[2], CODEC)["d"])
+        cycle.unpin()
+        source.update_one({"_id": 3}, {"$set": {"p": {"1": 4.5}}})
+        run(5, 6)
+        run(6, 7, grace=timedelta(days=30))
+        source.delete_one({"_id": 6})
+        run(7, 8, grace=timedelta(days=30))
+        cycle.run(LATER + timedelta(days=40), until=bson.decode(base.documents[7], CODEC)["d"])
+        insert(database, "slots", [bson.encode({**bson.decode(base.documents[1]), "p": {"9": 7.5}})])
+        cycle.run(DONE)
+        world.now, world.corrupted.now, world.live = world.books(), world.corrupted.read(), cycle.live()
         world.genuine = world.restored()
         return world
 
@@ -135,6 +212,7 @@ class World:
     def faults(self, what: tuple[str, str], known: set[tuple[str, str]], left: set[str]) -> Iterator[str]:
         """What should not happen after a change."""
         is_excused = what in WITHOUT_EFFECT or (what[0], "") in WITHOUT_EFFECT
+        is_excused |= isinstance(self.corrupted, Collections) and what in WITHOUT_EFFECT_ONLINE
         is_excused |= what[0] == "file" and what[1] not in left  # others have taken its commit over
         if not is_excused and self.named() <= known:
             yield "it is not named"
@@ -171,6 +249,11 @@ def _other(chance: random.Random, value: Any) -> Any:
 Change = Callable[[random.Random, World, Books], tuple[str, str] | None]
 
 
+def _kind(document: Document) -> str:
+    is_closed = document.get("kind") == "online" and document.get("state") == "closed"
+    return "closed" if is_closed else str(document.get("kind", "hold"))
+
+
 def _any(chance: random.Random, books: Books) -> tuple[dict[bytes, Document], bytes, Document]:
     name = chance.choices(BOOKS, (9, 1))[0]
     kinds = sorted({it.get("kind", name) for it in books[name].values()})
@@ -183,14 +266,14 @@ def a_field(chance: random.Random, _: World, books: Books) -> tuple[str, str] | 
     records, identity, document = _any(chance, books)
     key = chance.choice([it for it in document if it != "_id"])
     records[identity] = document | {key: _other(chance, document[key])}
-    return document.get("kind", "hold"), key
+    return _kind(document), key
 
 
 def a_field_less(chance: random.Random, _: World, books: Books) -> tuple[str, str] | None:
     records, identity, document = _any(chance, books)
     key = chance.choice([it for it in document if it != "_id"])
     records[identity] = {name: value for name, value in document.items() if name != key}
-    return document.get("kind", "hold"), key
+    return _kind(document), key
 
 
 def another_ones_field(chance: random.Random, _: World, books: Books) -> tuple[str, str] | None:
@@ -203,13 +286,13 @@ def another_ones_field(chance: random.Random, _: World, books: Books) -> tuple[s
     if document[key] == other.get(key, document[key]):
         return None
     records[identity] = document | {key: other[key]}
-    return document.get("kind", "hold"), key
+    return _kind(document), key
 
 
 def a_record_less(chance: random.Random, _: World, books: Books) -> tuple[str, str] | None:
     records, identity, document = _any(chance, books)
     del records[identity]
-    return document.get("kind", "hold"), ""
+    return _kind(document), ""
 
 
 def moved(chance: random.Random, _: World, books: Books) -> tuple[str, str] | None:
@@ -219,7 +302,7 @@ def moved(chance: random.Random, _: World, books: Books) -> tuple[str, str] | No
     if not others:
         return None
     records[identity] = chance.choice(others) | {"_id": document["_id"]}
-    return None if records[identity] == document else (document.get("kind", "hold"), "")
+    return None if records[identity] == document else (_kind(document), "")
 
 
 def replayed(chance: random.Random, world: World, books: Books) -> tuple[str, str] | None:
@@ -230,7 +313,7 @@ def replayed(chance: random.Random, world: World, books: Books) -> tuple[str, st
     if not changed:
         return None
     identity = chance.choice(changed)
-    kind = books[name].get(identity, past[identity]).get("kind", "hold")
+    kind = _kind(books[name].get(identity, past[identity]))
     books[name][identity] = past[identity]
     return kind, ""
 
@@ -243,17 +326,23 @@ CHANGES: dict[str, Change] = {
 FILES = ("truncate", "swap", "delete", "rename", "older", "edit", "roll_back", "resurrect")
 
 
+OF_STORES = (*CHANGES, *FILES[: len(CHANGES)], *CHANGES, *FILES[len(CHANGES) :])
+
+
 def _changes(
-    world: World, chance: random.Random, count: int
+    world: World, chance: random.Random, count: int, kinds: Sequence[str] = OF_STORES
 ) -> Iterator[tuple[str, tuple[str, str], Books, Files]]:
-    made, kinds = 0, [*CHANGES, *FILES[: len(CHANGES)], *CHANGES, *FILES[len(CHANGES) :]]
+    made = 0
     while made < count:
         kind = kinds[made % len(kinds)]
         books = {name: dict(records) for name, records in world.now.items()}
         files, what = dict(world.corrupted.now), None
         if kind in CHANGES:
             what = CHANGES[kind](chance, world, books)
-        elif (name := DAMAGES[kind](chance, world.corrupted, files)) is not None:
+        elif (
+            isinstance(world.corrupted, Corrupted)
+            and (name := DAMAGES[kind](chance, world.corrupted, files)) is not None
+        ):
             what = ("file", name)
         if what is not None and (books, files) != (world.now, world.corrupted.now):
             made += 1
@@ -271,10 +360,22 @@ def test_every_change_is_named_and_harms_nothing(
 ) -> None:
     monkeypatch.setattr("os.fsync", nothing)
     world = World.make(database, file_store, is_signed)
+    check(world, _changes(world, random.Random(count), count), tally)
+
+
+@pytest.mark.parametrize("is_signed", [True, False], ids=["signed", "unsigned"])
+def test_every_change_of_an_online_archive_is(
+    database: Database[Document], file_store: Store, tally: Tally, is_signed: bool
+) -> None:
+    world = World.online(database, file_store, is_signed)
+    check(world, _changes(world, random.Random(60), 60, tuple(CHANGES)), tally)
+
+
+def check(world: World, changes: Iterator[tuple[str, tuple[str, str], Books, Files]], tally: Tally) -> None:
     known, made = world.named(), Counter[str]()
     left = set(world.counting())
     wrong: list[str] = []
-    for kind, what, books, files in _changes(world, random.Random(count), count):
+    for kind, what, books, files in changes:
         made[kind] += 1
         world.put(books)
         world.corrupted.write(files)

@@ -10,12 +10,12 @@ from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.format.manifest import DamagedError
 from bucketwise.archivers.format.names import commit_at
-from bucketwise.archivers.records.faults import REMEDY, record_fault
+from bucketwise.archivers.records.faults import record_fault
 from bucketwise.archivers.records.heads import link_of
-from bucketwise.archivers.records.receipt_checks import unrecorded
-from bucketwise.archivers.records.receipt_files import seal_of
-from bucketwise.archivers.records.receipts import CODEC, COLLECTION, HELD, REPLACED, Receipts, commit_of
+from bucketwise.archivers.records.receipt_checks import sealed_receipt, unrecorded
+from bucketwise.archivers.records.receipts import CODEC, HELD, REPLACED, Receipts, commit_of
 from bucketwise.archivers.records.unregistered import KnownFences, unregistered
+from bucketwise.archivers.versions.emptied import lies_elsewhere
 
 Document = dict[str, Any]
 #: Kinds of the receipts which say that a commit has ended: its time was over, or nothing was left in it.
@@ -29,11 +29,16 @@ def check_replaced(receipts: Receipts, archive: OfflineArchive, record: Document
     successor = commit_of(found) if by and "seal" in (found := receipts.get(by) or {}) else None
     if successor is not None and name in archive.chain.link(link_of(successor)).replaces:
         return
-    if by is not None or ended(receipts, record, keys) is None:
+    if by is not None:
         what = f"it says that the commit was replaced by {by}, and the manifest of that one does not"
-        if by is None:
-            what = "it says that the commit has ended, and no receipt does"
         raise record_fault(name, what)
+    if ended(receipts, record, keys) is None and not _is_emptied(receipts, archive, record):
+        raise record_fault(name, "it says that the commit has ended, and no receipt does")
+
+
+def _is_emptied(receipts: Receipts, archive: OfflineArchive, record: Document) -> bool:
+    commit = commit_of(record)
+    return commit is not None and lies_elsewhere(receipts, archive, archive.chain.link(link_of(commit)))
 
 
 def ended(receipts: Receipts, record: Document, keys: Keys) -> Document | None:
@@ -47,16 +52,6 @@ def ended(receipts: Receipts, record: Document, keys: Keys) -> Document | None:
     }
     found = receipts.collection.with_options(codec_options=CODEC).find_one(query, sort=[("_id", -1)])
     return None if found is None else sealed_receipt(found, keys)
-
-
-def sealed_receipt(receipt: Document, keys: Keys) -> Document:
-    """Returns a receipt. Raises DamagedError where it is not as it was written, or not signed as it has to
-    be."""
-    place = f"{COLLECTION}, {receipt['_id']['name']}"
-    if seal_of(receipt) != receipt.get("sha256"):
-        raise DamagedError("receipt-differs", place, "it does not match its own SHA-256", REMEDY)
-    keys.check(receipt["sha256"], receipt.get("signature"), place)
-    return receipt
 
 
 def incomplete(
