@@ -61,10 +61,11 @@ def test_no_change_touches_nothing() -> None:
         ([], False),
         (["passed", "left out, because the time was up"], False),
         (["passed", "failed"], True),
+        (["not finished, because the time was up", "left out, because the time was up"], False),
         (["left out, because the time was up"], True),
     ],
 )
-def test_it_passes_where_some_have_passed_and_none_has_failed(results: list[str], expected: bool) -> None:
+def test_it_passes_where_some_were_tried_and_none_has_failed(results: list[str], expected: bool) -> None:
     assert is_failure(results) is expected
 
 

@@ -68,7 +68,7 @@ class CommandLine:
     """`bucketwise("run", "--json", cwd=folder)`."""
 
     def __init__(self, driver: subprocess.Popen[str]) -> None:
-        self._driver = driver
+        self.driver = driver
 
     def __call__(self, *arguments: str, cwd: Path, **environment: str) -> Ran:
         return self.meddled(None, *arguments, cwd=cwd, **environment)
@@ -80,7 +80,7 @@ class CommandLine:
 
     def begin(self, meddle: Meddle | None, *arguments: str, cwd: Path, **environment: str) -> None:
         """Start a process and don't wait; the next call is `end`."""
-        assert self._driver.stdin is not None
+        assert self.driver.stdin is not None
         call = {
             "arguments": arguments,
             "cwd": str(cwd),
@@ -88,13 +88,13 @@ class CommandLine:
             "meddle": meddle,
             "test": os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0],
         }
-        self._driver.stdin.write(json.dumps(call) + "\n")
-        self._driver.stdin.flush()
+        self.driver.stdin.write(json.dumps(call) + "\n")
+        self.driver.stdin.flush()
 
     def end(self) -> Ran:
         """Wait for the process that was begun."""
-        assert self._driver.stdout is not None
-        return Ran(**json.loads(self._driver.stdout.readline()))
+        assert self.driver.stdout is not None
+        return Ran(**json.loads(self.driver.stdout.readline()))
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from bucketwise.jobs.running.lease import Lease
 from bucketwise.jobs.running.ledger import COLLECTION as RUNS
 from tests.conftest import free_port
 from tests.jobs.command import Ran, started
-from tests.jobs.place import Place
+from tests.jobs.place import NOW, Place
 from tests.jobs.service.test_schedule import Watched
 from tests.jobs.states import after
 
@@ -247,6 +247,16 @@ def test_what_a_receiver_answers_changes_nothing_else(
         assert str(complaint) in line
 
 
+def test_one_that_never_answers_is_told(place: Place, receiver: Receiver) -> None:
+    notified(place, ping_start=receiver.url("hang"), ping_success=receiver.url("hang"))
+    soon = ("tests.jobs.altered", {"values": {"bucketwise.jobs.service.notify._SECONDS": 1.0}})
+    given = ("run", "-q", "-p", "ticks", "--now", NOW)
+    ran = place.command.meddled(soon, *given, cwd=place.folder, MONGODB_URI=place.uri)
+    assert (ran.code, ran.err.count("no answer within 1 seconds"), "Zq7" in ran.err) == (0, 2, False)
+    assert place.database.ticks.count_documents({}) == 0
+
+
+@pytest.mark.proof
 def test_one_that_never_answers_holds_no_data_up(place: Place, receiver: Receiver) -> None:
     notified(place, ping_start=receiver.url("hang"), ping_success=receiver.url("hang"))
     with started("run", "-q", "-p", "ticks", cwd=place.folder, MONGODB_URI=place.uri) as process:

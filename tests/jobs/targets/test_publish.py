@@ -261,7 +261,9 @@ def test_redis_was_down_meanwhile(stage: Stage) -> None:
     assert stage.held() == stage.expected()
 
 
-@pytest.mark.parametrize("is_sent", [True, False], ids=["after", "before"])
+@pytest.mark.parametrize(
+    "is_sent", [pytest.param(True, id="after"), pytest.param(False, marks=pytest.mark.proof, id="before")]
+)
 def test_a_run_that_is_cut_off_is_made_up_for(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, is_sent: bool
 ) -> None:
@@ -319,7 +321,10 @@ def test_a_publication_goes_on_where_it_stopped(
     assert stage.held() == stage.expected()
 
 
-@pytest.mark.parametrize("everything", [True, False], ids=["all", "changed"])
+@pytest.mark.parametrize(
+    "everything",
+    [pytest.param(True, marks=pytest.mark.proof, id="all"), pytest.param(False, id="changed")],
+)
 def test_a_redis_that_is_emptied_meanwhile_is_written_again(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, everything: bool
 ) -> None:

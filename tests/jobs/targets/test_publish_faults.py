@@ -12,13 +12,15 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from bucketwise.jobs.steps.redis_link import Link
 from bucketwise.rollups.publishing.publish import PublishError
 from tests.conftest import free_port
-from tests.jobs.command import ROOT
+from tests.jobs.command import ROOT, CommandLine, Ran
 from tests.jobs.place import POLICIES, Place
 from tests.redis_servers import RedisServer, redis_server
 
@@ -92,9 +94,18 @@ def of_another(server: RedisServer) -> Iterator[str]:
     server.client.delete("bw:ticks:theirs", "bw:iot:last:{7}")
 
 
+class Impatient(CommandLine):
+    """The command line, whose processes wait for Redis for a second."""
+
+    def __call__(self, *arguments: str, cwd: Path, **environment: str) -> Ran:
+        seconds = {"bucketwise.jobs.steps.redis_link._SECONDS": 1}
+        return self.meddled(("tests.jobs.altered", {"values": seconds}), *arguments, cwd=cwd, **environment)
+
+
 @pytest.mark.parametrize("fault", [read_only, full, hanging, other_password, of_another])
 def test_a_fault_of_redis_changes_nothing_else(published: Place, server: RedisServer, fault: object) -> None:
     assert callable(fault)
+    published = replace(published, command=Impatient(published.command.driver))
     with fault(server) as reason:
         ran = published("run", "--json")
         assert ran.code == 0
