@@ -17,6 +17,7 @@ from pymongo.client_session import ClientSession
 from bucketwise.archivers.records.copies import packed_marks, record_gone
 from bucketwise.archivers.records.deletions import KEPT, facts_of_archived
 from bucketwise.archivers.records.online_heads import OnlineHeads
+from bucketwise.archivers.records.receipts import MERGED, MERGING, Document
 from bucketwise.archivers.run import ArchiveRun
 from bucketwise.archivers.versions.aside import record_all_superseded
 from bucketwise.archivers.versions.kept import MAX_BYTES
@@ -88,11 +89,14 @@ class OnlineRun:
 
     def settle(self, start_ms: int, end_ms: int) -> None:
         """Deletes copied buckets that end within [start, end), milliseconds, and whose grace is over."""
-        self._merging.roll_up_merged()
+        waiting: dict[str, list[Document]] = {"copied": [], MERGING: [], MERGED: []}
+        for receipt in self._receipts.in_state({"$in": list(waiting)}, "online"):
+            waiting[receipt["state"]].append(receipt)
+        self._merging.roll_up_merged(waiting[MERGED])
         if self._work.kept:
             return
-        self._merging.settle(start_ms, end_ms)
-        for receipt in list(self._receipts.in_state("copied", "online")):
+        self._merging.settle(waiting[MERGING], start_ms, end_ms)
+        for receipt in waiting["copied"]:
             if self._work.in_grace(receipt["copied"]):
                 continue
             for at in range(0, len(receipt["ids"]), MAX_BUCKETS):

@@ -167,9 +167,11 @@ class Receipts:
         for state in (REPLACED, HELD):
             yield from self.in_state(state, "offline")
 
-    def in_state(self, state: str, kind: str, narrowed: Document | None = None) -> Iterator[Document]:
-        """Yields the receipts in a state. Those of offline commits must be registered. `narrowed`: a further
-        query."""
+    def in_state(
+        self, state: str | Document, kind: str, narrowed: Document | None = None
+    ) -> Iterator[Document]:
+        """Yields the receipts in a state, or one that matches. Those of offline commits must be registered.
+        `narrowed`: a further query."""
         whole = {"seal": {"$exists": True}} if kind == "offline" else {}
         query = {"_id.policy": self.policy, "state": state, "kind": kind, **whole, **(narrowed or {})}
         for found in self._queryable.find(query, {"live": 0}).sort("_id"):

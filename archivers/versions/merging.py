@@ -237,10 +237,11 @@ class Merging:
         found = [[it for it in held if it.by == name] for held in self.kept.of(ids).values()]
         return Batch.concat([held[-1].bucket for held in found if held])
 
-    def settle(self, start_ms: int, end_ms: int) -> None:
-        """Merges what was copied by earlier runs, ends in [start, end) and may go now."""
+    def settle(self, receipts: Sequence[Document], start_ms: int, end_ms: int) -> None:
+        """Merges what was copied by earlier runs, ends in [start, end) and may go now. `receipts`: those in
+        the state `MERGING`."""
         work = self._work
-        for receipt in list(work.receipts.in_state(MERGING, "online")):
+        for receipt in receipts:
             if work.in_grace(receipt["copied"]):
                 continue
             name = receipt["_id"]["name"]
@@ -265,7 +266,7 @@ class Merging:
             verified, lambda session, outcome: self._record(session, name, verified, outcome)
         )
         self._work.report.change(len(outcome.changed))
-        self.roll_up_merged()
+        self.roll_up_merged(list(self._work.receipts.in_state(MERGED, "online")))
 
     def _record(self, session: ClientSession, name: str, verified: Batch, outcome: Outcome) -> None:
         """Replaces, in the delete's transaction, the archived buckets by the merged ones. Copies of what has
@@ -317,10 +318,11 @@ class Merging:
         more = len(merged.batch.extra) - len(archived.extra)
         return merged, OnlineHeads(work.database, work.policy).moved(session, 0, more)
 
-    def roll_up_merged(self) -> None:
-        """Rolls windows up again where a merged bucket holds less than its versions did."""
+    def roll_up_merged(self, receipts: Sequence[Document]) -> None:
+        """Rolls windows up again where a merged bucket holds less than its versions did. `receipts`: those in
+        the state `MERGED`."""
         work = self._work
-        for receipt in list(work.receipts.in_state(MERGED, "online")):
+        for receipt in receipts:
             for at in range(0, len(receipt["ids"]), MAX_BUCKETS):
                 ids = list(receipt["ids"][at : at + MAX_BUCKETS])
                 found = Batch.concat(list(self._archived().by_ids(ids)))
