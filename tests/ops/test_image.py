@@ -20,7 +20,7 @@ from tests.jobs.place import MINUTES, Place
 from tests.ops.image import STORE, Commands, Image, built
 from tests.ops.test_lock import locked
 
-pytestmark = pytest.mark.soak
+pytestmark = pytest.mark.proof
 
 _INSTALLED = """
 import importlib.metadata, importlib.util, json

@@ -161,7 +161,7 @@ def test_some_are_not_too_much(market: Market, policy: str, right: Right) -> Non
     check_needed(market, policy, right)
 
 
-@pytest.mark.soak
+@pytest.mark.proof
 @pytest.mark.parametrize(("policy", "right"), NEEDED)
 def test_none_is_too_much(market: Market, policy: str, right: Right) -> None:
     check_needed(market, policy, right)

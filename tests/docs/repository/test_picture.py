@@ -28,7 +28,7 @@ def test_it_has_the_figures_of_what_is_loaded() -> None:
         assert shown[name] == [f"{it:,}" for it in figures]
 
 
-@pytest.mark.soak
+@pytest.mark.proof
 def test_it_is_drawn_from_what_the_demo_prints(tmp_path: Path) -> None:
     with started("demo", cwd=tmp_path, TMPDIR=str(tmp_path)) as process:
         out, err = process.communicate(timeout=600)

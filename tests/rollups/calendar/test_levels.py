@@ -48,7 +48,7 @@ STORIES = {
 }
 #: Portions are of series, whatever the clocks: summer time of half an hour, quarter hours, a skipped day.
 IN_PORTIONS = ("Australia/Lord_Howe", "Asia/Kathmandu", "Pacific/Apia")
-#: What `make test` tries: an hour, half an hour, a year's end, a skipped day. `make soak` tries all.
+#: What `make test` tries: an hour, half an hour, a year's end, a skipped day. `make proof` tries all.
 SHORT = [(0, "Europe/Berlin"), (4, "Australia/Lord_Howe"), (4, "Asia/Kathmandu"), (0, "Pacific/Apia")]
 LENGTH = 45 * DAY
 #: The days of a story that have readings: those around a change of clocks or a skipped day, and some others.
@@ -173,7 +173,7 @@ def check(bench: Bench, policy: Policy, zone: str, now: datetime, found: Sequenc
             memory,
             zone,
             id=f"{zone}-{'in portions' if memory else 'whole'}",
-            marks=[pytest.mark.soak] * ((memory, zone) not in SHORT),
+            marks=[pytest.mark.proof] * ((memory, zone) not in SHORT),
         )
         for memory, zone in [*((0, zone) for zone in STORIES), *((4, zone) for zone in IN_PORTIONS)]
     ],
@@ -208,7 +208,7 @@ SETS = [
     ("levels", "zone"),
     [
         pytest.param(
-            levels, zone, id=f"{zone}-{'+'.join(levels)}", marks=[pytest.mark.soak] * ((at + more) % 2)
+            levels, zone, id=f"{zone}-{'+'.join(levels)}", marks=[pytest.mark.proof] * ((at + more) % 2)
         )
         for at, levels in enumerate(SETS)
         for more, zone in enumerate(["Europe/Berlin", "Asia/Kathmandu"])
@@ -272,7 +272,7 @@ def test_a_range_or_a_scan_trusts_no_hours_of_a_day_that_it_touches(bench: Bench
             memory,
             zone,
             id=f"{zone}-{'in portions' if memory else 'whole'}",
-            marks=[pytest.mark.soak] * ((memory, zone) not in SHORT or zone == "Asia/Kathmandu"),
+            marks=[pytest.mark.proof] * ((memory, zone) not in SHORT or zone == "Asia/Kathmandu"),
         )
         for memory in (0, 4)
         for zone in ("Europe/Berlin", "Australia/Lord_Howe", "Asia/Kathmandu", "Pacific/Apia")

@@ -155,6 +155,7 @@ def peak(bench: Bench, series: int) -> int:
     return found
 
 
+@pytest.mark.proof
 def test_memory_does_not_grow_with_the_series(bench: Bench) -> None:
     bench.memory = 4 * 24 * 100 * slices.STATE_BYTES  # of 100 series
     assert peak(bench, 1000) < 1.3 * peak(bench, 500)
