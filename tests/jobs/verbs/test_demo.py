@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,15 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from bucketwise.jobs.call import Call
-from bucketwise.jobs.demo import demo
+from bucketwise.jobs.demo import acts, demo
 from bucketwise.jobs.demo.invent import Expected, Invented, days, difference_of, invent
-from bucketwise.jobs.demo.stage import Stage
+from bucketwise.jobs.demo.stage import Show, Stage, stage
 from bucketwise.jobs.stopping import Stop
 from tests.jobs.command import started
 
+Act = Callable[[Stage], None]
 PRESENT = datetime(2026, 3, 30, 5, 30, tzinfo=UTC)
+A_THURSDAY = datetime(2026, 11, 5, 6, tzinfo=UTC)
 MODELS = ["ticks", "iot", "temperature", "metrics", "sales"]
 
 
@@ -129,6 +132,32 @@ def await_end(pid: int) -> None:
     assert not alive(pid)
 
 
+@pytest.fixture(scope="module")
+def acts_up_to() -> Iterator[Callable[[Act], list[Act]]]:
+    """Plays the acts up to one, on readings of which a day and a half is archived."""
+    left, played = list(acts.ACTS), list[Act]()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bucketwise.jobs.demo.invent.DAYS", 16)
+        call = Call("demo", None, (), A_THURSDAY, True, False, True, True, Stop())
+        with stage(call, Show(silent=True), keep=False, quiet=True) as it:
+
+            def play(last: Act) -> list[Act]:
+                while last not in played:
+                    played.append(left.pop(0))
+                    played[-1](it)
+                return played
+
+            yield play
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("act", acts.ACTS, ids=lambda it: it.__name__)
+def test_each_act_adds_up(acts_up_to: Callable[[Act], list[Act]], act: Act) -> None:
+    """It raises where it finds that something does not."""
+    assert act in acts_up_to(act)
+
+
+@pytest.mark.proof
 def test_everything_adds_up_and_keep_leaves_it_up(tmp_path: Path, database: Database[dict[str, Any]]) -> None:
     """Also with an environment that names a database of somebody's own: it is not touched."""
     uri = "mongodb://{}:{}/".format(*database.client.address or ("", ""))
