@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from bucketwise.archivers.format.manifest import Manifest
 from bucketwise.archivers.format.names import commit_of_superseded, superseded_prefix
 from bucketwise.archivers.format.writing import Maker
 from bucketwise.archivers.moving.known import KnownCopies
+from bucketwise.archivers.records.dropped import record_rekept
 from bucketwise.archivers.recovering.commits import CommitRegistry
 from bucketwise.archivers.run import ArchiveRun
 from bucketwise.archivers.stores.base import ObjectStore
@@ -112,8 +114,12 @@ def erase_versions(work: ErasureWork, archive: OfflineArchive) -> None:
             work.context.check()
             work.check_not_held()
             staying = np.setdiff1d(np.arange(len(left.batch)), found.erased)
+            added = list[str]()
             if len(staying):
-                kept.put(file.commit.name, left.batch.take(staying), [left.positions[i] for i in staying])
+                places = [left.positions[i] for i in staying]
+                added.append(kept.put(file.commit.name, left.batch.take(staying), places))
+            facts = file.commit.name, file.sha256, added
+            work.transaction(partial(record_rekept, work.context.deletions, *facts))
             archive.store.delete([file.key])
             work.count(versions=len(found.erased))
 

@@ -85,7 +85,7 @@ def _drill(
 ) -> DrilledDay:
     known = CommitDays(context.receipts)
     commits = [it for it in map(commit_of, known.commits_of(number)) if it is not None]
-    manifests = [archive.manifest(it) for it in commits]
+    manifests = [archive.current(it) for it in commits]
     equal = sum(equal_buckets(context, held.batch, it) for it in manifests for held in archive.sections(it))
     buckets = sum(it.buckets for it in manifests)
     reader = OfflineReader(context.database, context.policy, archive)  # which has just read them

@@ -74,7 +74,7 @@ class OfflineEvidence:
         """Yields the first sections of the first and of the last commit."""
         commits = sorted(self._receipts.commits(), key=lambda it: it.sequence)
         for commit in {it.name: it for it in (*commits[:1], *commits[-1:])}.values():
-            yield self._archive.load(self._archive.manifest(commit), 0)
+            yield self._archive.load(self._archive.current(commit), 0)
 
     def find(self, identity: Any, at_ms: int | None) -> Located | Searched:
         """Returns the bucket as a commit of its days has it; then as any commit does, if they are few and no

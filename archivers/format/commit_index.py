@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NoReturn, Protocol, Self
 
@@ -24,6 +24,11 @@ class CommitIndex(Protocol):
 
     def was_made(self, manifest: Manifest, chain: Chain) -> bool:
         """Returns whether a manifest is one of the archive's, though its commit may have been dropped."""
+
+    def versions(self, manifest: Manifest, chain: Chain) -> Collection[str] | None:
+        """Returns the SHA-256 of each file that keeps buckets which have left a dropped commit; None where
+        nothing tells, since an older release has dropped it. Raises DamagedError where what tells is not as
+        it was written."""
 
     def within(self, start_ms: int, end_ms: int) -> list[Commit]:
         """Returns the registered commits that may hold something of [start, end)."""
@@ -93,11 +98,11 @@ class ArchivedCommits:
     def _undamaged(self, commit: Commit) -> Iterator[Manifest]:
         """Yields the manifest of a commit, unless it is damaged or gone, and that is to be left out."""
         try:
-            yield self._current(commit)
+            yield self.current(commit)
         except DamagedError as error:
             self.on_damage(error, commit.name, None)
 
-    def _current(self, commit: Commit) -> Manifest:
+    def current(self, commit: Commit) -> Manifest:
         """Returns the manifest of a commit. Raises DamagedError where it is gone."""
         try:
             return self.manifest(commit)
@@ -130,7 +135,7 @@ class ArchivedCommits:
 
     def _starts(self, commit: Commit, at_or_after_ms: int) -> list[int]:
         """Returns where the days of a commit begin, from the instant on."""
-        parts = self._current(commit).parts
+        parts = self.current(commit).parts
         return [max(as_ms(it.first), at_or_after_ms) for it in parts if as_ms(it.last) >= at_or_after_ms]
 
     def span(self) -> tuple[int, int] | None:

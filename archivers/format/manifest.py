@@ -144,6 +144,7 @@ class Manifest(_Model):
     created: datetime
     replaces: tuple[str, ...] = ()  # commits that this one took over, less the buckets that had changed
     origins: tuple[Origin, ...] = ()  # of those buckets, in their order; none where it replaces nothing
+    versions: tuple[str, ...] | None = None  # SHA-256 of what was kept of these commits; None: not told
     sequence: int  # one more than the largest of those before
     previous: tuple[Link, ...]  # the heads of the chain when it was made
     receipt: LastReceipt | None  # the last one then

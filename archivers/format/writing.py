@@ -34,11 +34,13 @@ class Maker(NamedTuple):
 class Replaced(NamedTuple):
     """What a new commit takes over: the commits, and where its buckets were archived first. `span`: the time
     that they cover, in milliseconds, the last one included; it names a commit of which not all is known when
-    its first file is written. None: such a commit has one section."""
+    its first file is written. None: such a commit has one section. `versions`: the SHA-256 of each file that
+    keeps buckets which have left these commits."""
 
     commits: tuple[str, ...] = ()
     origins: tuple[Origin, ...] = ()
     span: tuple[int, int] | None = None
+    versions: tuple[str, ...] = ()
 
     @classmethod
     def by_sections(cls, manifests: Sequence[Manifest], origins: Iterable[Origin]) -> Self:
@@ -133,6 +135,7 @@ class CommitWriter:
             created=self.maker.now,
             replaces=self.replaces.commits,
             origins=self.replaces.origins,
+            versions=self.replaces.versions,
             sequence=0,
             previous=(),
             receipt=None,

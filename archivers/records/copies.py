@@ -253,7 +253,7 @@ class CopyReceipts:
         after = receipt.get("sequence", 0)
         times = receipt["first"], receipt["last"]
         for later in self._naming(["delete", "expire"], *times):
-            if later["sequence"] > after:
+            if later.get("sequence", 0) > after:
                 for name in unpacked_names(later["ids"]):
                     absent.pop(name, None)
         if absent:
@@ -277,7 +277,10 @@ class CopyReceipts:
         fields = dict.fromkeys(_OF_COPIES, 1) if self._keys is None else None
         there = self._receipts.collection.with_options(codec_options=CODEC)
         for receipt in there.find(query, fields, session=self._session).sort("_id", DESCENDING):
-            if self._keys is not None and "sequence" in receipt:  # else an earlier version's, of kind KEPT
+            is_sealed = (
+                "sequence" in receipt or receipt["kind"] != KEPT
+            )  # those of an earlier version are not
+            if self._keys is not None and is_sealed:
                 sealed_receipt(receipt, self._keys)
             yield receipt
 

@@ -107,7 +107,7 @@ class OnlineHeads:
         told = list(self._receipts.numbered(max(number - 1, 0), {"heads": {"$exists": True}}, most=2))
         if not number and not told:
             return None  # an earlier version has written the heads, or there are none
-        if not number or not told or told[0]["sequence"] != number:
+        if not number or not told or told[0].get("sequence") != number:
             return record_fault(COLLECTIONS, "it does not name the receipt that tells how many must stay")
         with reading(told[0]["_id"]["name"]):
             heads = {what: Head(**it) for what, it in told[0]["heads"].items()}

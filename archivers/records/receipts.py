@@ -52,7 +52,7 @@ _OF_COMMITS = (
     "state", "live", "collection", "parts", "documents_sha256", "deleted", "days", "first", "last",
     "first_day", "committed", "compacted", "drilled", "buckets", "readings", "bytes", "documents_bytes",
     "kin", "copied", "known",
-    "replaced_by", "replaced_at", "tombstone", "ended",
+    "replaced_at", "tombstone", "ended",
 )  # fmt: skip
 #: Binary data among `_id`s stays as it is: it may claim to be a UUID, and be of any length.
 AS_QUERIED: CodecOptions[Document] = LOSSLESS.with_options(uuid_representation=UuidRepresentation.UNSPECIFIED)
@@ -109,7 +109,8 @@ class Receipts:
         return UpdateOne({"_id": self.identity(name)}, update, upsert=True)
 
     def mark_dropped(self, name: str) -> None:
-        """Reduces the receipt of a dropped commit to what recognizes it: its number and seal."""
+        """Reduces the receipt of a dropped commit to what recognizes it: its number and seal, and by which
+        one it was replaced."""
         gone = dict.fromkeys(_OF_COMMITS, "")
         if (self.get(name) or {}).get("known"):
             self.drop_fingerprints(name)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from pymongo.client_session import ClientSession
 
 from bucketwise.archivers.format.chain import Chain
 from bucketwise.archivers.format.manifest import Manifest
 from bucketwise.archivers.format.names import Commit
+from bucketwise.archivers.records.dropped import kept_of
 from bucketwise.archivers.records.heads import HEADS, read_heads, types_of
 from bucketwise.archivers.records.receipts import Receipts
 from bucketwise.buckets.fields.times import DAY_MS
@@ -35,6 +36,11 @@ class Registry:
         heads = read_heads(self._receipts)
         walked = chain.walk(heads.links, lost=heads.lost, floor=manifest.sequence) if heads else ()
         return any(isinstance(it, Manifest) and it.sha256 == manifest.sha256 for it in walked)
+
+    def versions(self, manifest: Manifest, chain: Chain) -> Collection[str] | None:
+        """Returns what the manifest that has replaced a commit tells, or the receipt that says that nothing
+        was left in it; and what erasures have changed since."""
+        return kept_of(self._receipts, manifest, chain)
 
     def within(self, start_ms: int, end_ms: int) -> list[Commit]:
         """Returns the commits that may hold readings in [start, end), milliseconds."""

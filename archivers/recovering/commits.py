@@ -15,6 +15,7 @@ from bucketwise.archivers.format.manifest import DamagedError, Manifest, Origin
 from bucketwise.archivers.format.writing import Maker, Replaced
 from bucketwise.archivers.records.begun import begin, end_update
 from bucketwise.archivers.records.deletions import last_of, ranges
+from bucketwise.archivers.records.dropped import EMPTIED
 from bucketwise.archivers.records.heads import (
     HEADS,
     Heads,
@@ -28,7 +29,7 @@ from bucketwise.archivers.records.heads import (
 from bucketwise.archivers.records.receipts import HELD, REPLACED, Document, commit_of, facts_of, live_of
 from bucketwise.archivers.records.recorded import LAST
 from bucketwise.archivers.run import ArchiveRun
-from bucketwise.archivers.versions.replacements import EMPTIED, check_replaced
+from bucketwise.archivers.versions.replacements import check_replaced
 from bucketwise.archivers.versions.superseded import Superseded
 from bucketwise.archivers.writes.delete import Outcome
 from bucketwise.buckets.bson.raw import Batch
@@ -121,12 +122,14 @@ class CommitRegistry:
         manifest tells them to skip what it had taken over itself, so that this goes first."""
         archive, aside = self._archive, Superseded(self._archive)
         self._drop_what_it_replaced(manifest)
+        versions: list[str] = []
         for number, held in enumerate(archive.buckets_at(manifest, np.sort(leaving))):
             archive.set_aside(manifest.commit, number, held.batch)
             staying = np.flatnonzero(np.isin(held.positions, kept))
             if len(staying):
-                aside.put(manifest.commit, held.batch.take(staying), held.positions[staying].tolist())
-        return self._rewrite(manifest, leaving, lambda _session: None)
+                places = held.positions[staying].tolist()
+                versions.append(aside.put(manifest.commit, held.batch.take(staying), places))
+        return self._rewrite(manifest, leaving, lambda _session: None, tuple(versions))
 
     def erase(
         self, manifest: Manifest, leaving: Sequence[int], record: Callable[[ClientSession], None]
@@ -137,7 +140,11 @@ class CommitRegistry:
         return self._rewrite(manifest, leaving, record)
 
     def _rewrite(
-        self, manifest: Manifest, leaving: Sequence[int], record: Callable[[ClientSession], None]
+        self,
+        manifest: Manifest,
+        leaving: Sequence[int],
+        record: Callable[[ClientSession], None],
+        versions: tuple[str, ...] = (),
     ) -> Manifest | None:
         staying, successor = np.setdiff1d(np.arange(manifest.buckets), leaving), None
         if len(staying):
@@ -145,6 +152,7 @@ class CommitRegistry:
             replaced = Replaced((manifest.commit,), tuple(origins))
             if len(manifest.sections) > 1:
                 replaced = Replaced.by_sections([manifest], origins)
+            replaced = replaced._replace(versions=versions)
             read = archive.buckets_at(manifest, staying)
             bucket_sets = (BucketSet(it.batch, policy) for it in read)  # as they were archived
             copy = archive.copy(bucket_sets, manifest.series_types, self._maker, self._work.check, replaced)
@@ -154,7 +162,8 @@ class CommitRegistry:
             self._exchange([(manifest, staying)], successor, session)
             if successor is None:
                 emptied = {"commit": manifest.commit, "manifest_sha256": manifest.sha256}
-                self._work.deletions.record_event(EMPTIED, emptied, session)
+                facts = {**emptied, "versions": list(versions)}
+                self._work.deletions.record_event(EMPTIED, facts, session)
             record(session)
 
         self.transaction(exchange)

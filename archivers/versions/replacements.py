@@ -10,16 +10,15 @@ from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.format.manifest import DamagedError
 from bucketwise.archivers.format.names import commit_at
+from bucketwise.archivers.records.dropped import ended
 from bucketwise.archivers.records.faults import record_fault
 from bucketwise.archivers.records.heads import link_of
-from bucketwise.archivers.records.receipt_checks import sealed_receipt, unrecorded
-from bucketwise.archivers.records.receipts import CODEC, HELD, REPLACED, Receipts, commit_of
+from bucketwise.archivers.records.receipt_checks import unrecorded
+from bucketwise.archivers.records.receipts import HELD, REPLACED, Receipts, commit_of
 from bucketwise.archivers.records.unregistered import KnownFences, unregistered
 from bucketwise.archivers.versions.emptied import lies_elsewhere
 
 Document = dict[str, Any]
-#: Kinds of the receipts which say that a commit has ended: its time was over, or nothing was left in it.
-EXPIRED, EMPTIED = "expire", "emptied"
 
 
 def check_replaced(receipts: Receipts, archive: OfflineArchive, record: Document, keys: Keys) -> None:
@@ -39,19 +38,6 @@ def check_replaced(receipts: Receipts, archive: OfflineArchive, record: Document
 def _is_emptied(receipts: Receipts, archive: OfflineArchive, record: Document) -> bool:
     commit = commit_of(record)
     return commit is not None and lies_elsewhere(receipts, archive, archive.chain.link(link_of(commit)))
-
-
-def ended(receipts: Receipts, record: Document, keys: Keys) -> Document | None:
-    """Returns the receipt which says that a commit has ended; None where there is none. Raises DamagedError
-    where it is not as it was written."""
-    query = {
-        "_id.policy": receipts.policy,
-        "kind": {"$in": [EXPIRED, EMPTIED]},
-        "commit": record["_id"]["name"],
-        "manifest_sha256": record["seal"],
-    }
-    found = receipts.collection.with_options(codec_options=CODEC).find_one(query, sort=[("_id", -1)])
-    return None if found is None else sealed_receipt(found, keys)
 
 
 def incomplete(

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence, Set
 from typing import NamedTuple
 
 import numpy as np
@@ -74,19 +74,21 @@ class Superseded:
         self._archive = archive
         self._store, self._policy = archive.store, archive.policy.identity
         self._dropped: dict[str, list[Manifest]] = {}
+        self._kept: dict[str, Collection[str] | None] = {}  # of each commit, as `CommitIndex.versions`
 
     @property
     def _prefix(self) -> str:
         return f"{self._policy}/meta/versions/"
 
-    def put(self, commit: str, batch: Batch, positions: Sequence[int]) -> None:
-        """Writes a file of these buckets, which are about to leave their positions in a commit. Raises
-        DamagedError where it is not read back as written."""
+    def put(self, commit: str, batch: Batch, positions: Sequence[int]) -> str:
+        """Writes a file of these buckets, which are about to leave their positions in a commit. Returns its
+        SHA-256. Raises DamagedError where it is not read back as written."""
         data = b"".join(_document(batch.slice(i, i + 1), at) for i, at in enumerate(positions))
         sha256 = hashlib.sha256(data).hexdigest()
         key = f"{self._prefix}{commit}.{sha256}.bson"
         self._store.put_bytes(key, data)
         self._bytes(key, sha256)
+        return sha256
 
     def clear(self, commit: str) -> None:
         """Removes all that was kept of a commit."""
@@ -142,7 +144,9 @@ class Superseded:
         for file in self.files():
             if file.commit.may_hold(start_ms, end_ms):
                 manifest = self._ours(file.commit.name)
-                if manifest is not None and not self._archive.is_there(manifest.name):
+                if manifest is None or self._archive.is_there(manifest.name):
+                    continue
+                if self._is_kept(file, manifest):
                     yield file, manifest
 
     def dropped(self, commit: str) -> Manifest | None:
@@ -174,15 +178,28 @@ class Superseded:
     def foreign(self, known: Callable[[Iterable[str]], Container[str]]) -> Iterator[DamagedError]:
         """Yields an error for each file that nothing refers to, and nobody reads: of no commit that is
         registered, or was. `known`: those of these commits that are registered."""
-        files = {it.key: it.commit.name for it in self.files()}
-        registered = known(set(files.values()))
+        files = {it.key: it for it in self.files()}
+        registered = known({it.commit.name for it in files.values()})
         for found in self._store.list(self._prefix):
-            name = files.get(found.key)
             try:
-                if name is None or (name not in registered and self._ours(name) is None):
+                if not self._is_known(files.get(found.key), registered):
                     yield foreign_file(f"{self._store.url}/{found.key}")
             except DamagedError as error:
                 yield error
+
+    def _is_known(self, file: SupersededFile | None, registered: Container[str]) -> bool:
+        if file is None or file.commit.name in registered:
+            return file is not None
+        manifest = self._ours(file.commit.name)
+        return manifest is not None and self._is_kept(file, manifest)
+
+    def _is_kept(self, file: SupersededFile, manifest: Manifest) -> bool:
+        """Returns whether a run has kept this file of a dropped commit, as far as anything tells."""
+        if manifest.commit not in self._kept:
+            archive = self._archive
+            self._kept[manifest.commit] = archive.index.versions(manifest, archive.chain)
+        kept = self._kept[manifest.commit]
+        return kept is None or file.sha256 in kept
 
     def _ours(self, commit: str) -> Manifest | None:
         """Returns what `dropped` does, without manifests that no run of this database has made."""

@@ -89,6 +89,9 @@ class AsListed:
     def was_made(self, _manifest: Manifest, _chain: Chain) -> bool:
         return True
 
+    def versions(self, _manifest: Manifest, _chain: Chain) -> None:
+        return None
+
     def within(self, start_ms: int, end_ms: int) -> list[Commit]:
         return [it for it in commits(self.store, self.policy) if it.may_hold(start_ms, end_ms)]
 

@@ -19,7 +19,7 @@ from bucketwise.archivers.records.days import CommitDays
 from bucketwise.archivers.restoring.put import existing_in
 from bucketwise.config.errors import HaltedError
 from bucketwise.config.tables import Store
-from tests.archivers.builders import CODEC, LATER, Case, deletable, slots, timeseries
+from tests.archivers.builders import CODEC, DAY0, LATER, Case, deletable, reading, slots, timeseries
 from tests.archivers.harness import Cycle
 
 Document = dict[str, Any]
@@ -129,3 +129,14 @@ def test_versions_of_a_bucket_in_one_commit_are_no_hindrance(
     assert [(it.commits, it.buckets, it.equal) for it in archive_of(cycle.context(NOW)).drill(9, 0)] == [
         (1, 2, 2)
     ]
+
+
+def test_a_commit_that_is_gone_halts_it(database: Database[Document], file_store: Store) -> None:
+    """Though later ones are there."""
+    cycle = Cycle(database, reading(), file_store).load()
+    cycle.run(until=DAY0 + timedelta(hours=12))
+    cycle.run()
+    first, _ = sorted((cycle.root / cycle.policy.name / "meta/manifests").iterdir())
+    first.unlink()
+    with pytest.raises(HaltedError, match=first.name):
+        archive_of(cycle.context(NOW)).drill(1000, 0)

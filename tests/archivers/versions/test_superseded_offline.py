@@ -31,6 +31,7 @@ from tests.archivers.versions.test_late_versions import hours
 Document = dict[str, Any]
 FIRST = hours({3: 1.0, 5: 2.0})
 LATE = hours({9: 4.0})
+OTHER = {**FIRST, "_id": "y_2018063003", "meta": {"symbol": "y"}}
 DAYS = timedelta(days=1)
 THROUGH = as_ms(LATER + 100 * DAYS)
 
@@ -266,3 +267,53 @@ def dies(*_given: object) -> None:
 
 def files(cycle: Cycle) -> list[Path]:
     return sorted(cycle.root.glob("slots/meta/versions/*"))
+
+
+@pytest.mark.parametrize("others", [[], [OTHER]], ids=["all of a commit", "a part of it"])
+def test_a_file_that_no_run_has_kept_is_named_and_not_given(
+    database: Database[Document], file_store: Store, others: list[Document]
+) -> None:
+    """It may name a commit that others have replaced, and its own SHA-256."""
+    cycle = cycle_of(database, file_store, grace=2 * DAYS)
+    insert(database, "slots", list(map(encode, others)))
+    cycle.run(LATER, through=THROUGH)
+    database["slots"].delete_one({"_id": FIRST["_id"]})
+    insert(database, "slots", [encode(LATE)])
+    cycle.run(LATER + DAYS, through=THROUGH)
+    run_after(cycle, 4, 8)
+    genuine = all_versions(cycle)
+    assert genuine[0] == {"3": 1.0, "5": 2.0}
+    (kept,) = (cycle.root / "slots/meta/versions").iterdir()
+    commit = kept.name.partition(".")[0]
+    for planted in ({**FIRST, "p": {"3": 99.0}}, {**FIRST, "_id": "other", "p": {"3": 99.0}}):
+        Superseded(cycle.as_stored()).put(commit, Batch.of(Docs.of([encode(planted)])), [0])
+        for name in ("all", "older"):
+            database.drop_collection(name)
+        assert all_versions(cycle) == genuine
+    found = {it.code for it in cycle.verify().bad}
+    assert (found, len(cycle.verify().bad)) == ({"file-foreign"}, 2)
+
+
+def test_a_version_that_was_erased_does_not_come_back_with_its_file(
+    database: Database[Document], file_store: Store
+) -> None:
+    cycle = cycle_of(database, file_store, grace=2 * DAYS)
+    insert(database, "slots", [encode(OTHER)])
+    cycle.run(LATER, through=THROUGH)
+    database["slots"].delete_many({})
+    newer = [encode({**it, "p": {"9": 4.0}}) for it in (FIRST, OTHER)]
+    insert(database, "slots", newer)
+    cycle.run(LATER + DAYS, through=THROUGH)
+    run_after(cycle, 4, 8)
+    assert len(all_versions(cycle)) == 4
+    (kept,) = (cycle.root / "slots/meta/versions").iterdir()
+    data = kept.read_bytes()
+    assert not cycle.erase({"meta.symbol": str(OTHER["meta"]["symbol"])}).is_found
+    assert not kept.exists()
+    for _ in range(2):
+        for name in ("all", "older"):
+            database.drop_collection(name)
+        assert all_versions(cycle) == [{"3": 1.0, "5": 2.0}, {"9": 4.0}]
+        found = [it.code for it in cycle.verify().bad]
+        assert found == (["file-foreign"] if kept.exists() else [])
+        kept.write_bytes(data)  # a backup was put back

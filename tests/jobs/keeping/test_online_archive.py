@@ -161,12 +161,12 @@ def test_a_receipt_that_was_changed_with_its_document_is_not_believed(place: Pla
     at = list(unpacked_names(receipt["ids"])).index(same_id(b"\x07" + found["_id"].binary)) * SIZE
     marks = receipt["fingerprints"]
     receipt["fingerprints"] = Binary(marks[:at] + mark + marks[at + SIZE :])
-    for seal in (receipt["sha256"], seal_of(receipt)):
-        receipt["sha256"] = seal
-        records.replace_one({"_id": receipt["_id"]}, receipt)
-        for command in READS:
+    unnumbered = {key: value for key, value in receipt.items() if key != "sequence"}
+    for changed in (receipt, {**receipt, "sha256": seal_of(receipt)}, unnumbered):
+        records.replace_one({"_id": receipt["_id"]}, changed)
+        for command in (("verify",), *READS):
             ran = place(*command, "-p", "iot")
-            assert (ran.code, receipt["_id"]["name"] in ran.err) == (5, True), (command, ran)
+            assert (ran.code, "bucketwise_receipts, " in ran.err + ran.out) == (5, True), (command, ran)
 
 
 def test_a_collection_that_was_restored_is_adopted(place: Place) -> None:
