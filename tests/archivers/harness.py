@@ -57,14 +57,14 @@ def nothing(*_args: object) -> None:
     """A check, guard or progress that lets everything pass."""
 
 
-def in_turn(*axes: Sequence[Any]) -> list[Any]:
-    """Combinations for `parametrize`: in all but the long tests every second one, so that each value of an
-    axis meets each of all others but the last, in turn with those."""
+def in_turn(*axes: Sequence[Any], many: int = 2) -> list[Any]:
+    """Combinations for `parametrize`: in `make test` one of so `many`, so that each value of an axis meets
+    others of each axis, in turn; the others in the proofs."""
     return [
         pytest.param(
             *(value for _, value in some),
             id="-".join(str(getattr(it, "name", getattr(it, "__name__", it))) for _, it in some),
-            marks=[pytest.mark.soak] * (sum(at for at, _ in some) % 2),
+            marks=[pytest.mark.proof] * (sum(at for at, _ in some) % many > 0),
         )
         for some in itertools.product(*map(list, map(enumerate, axes)))
     ]
@@ -278,16 +278,21 @@ class Backup:
 
     def __init__(self, cycle: Cycle) -> None:
         self.fence, self.runs = cycle.fence, set(cycle.runs)
-        names = cycle.database.list_collection_names()
-        self.held = {name: list(self._raw(cycle, name).find()) for name in names}
+        self.held = {name: list(self._raw(cycle, name).find()) for name in self.names(cycle)}
+
+    @staticmethod
+    def names(cycle: Cycle) -> list[str]:
+        """Without what lies below native time-series."""
+        return [it for it in cycle.database.list_collection_names() if not it.startswith("system.")]
 
     @staticmethod
     def _raw(cycle: Cycle, name: str) -> Any:
         return cycle.database.get_collection(name, codec_options=RAW)
 
     def put_back(self, cycle: Cycle) -> None:
+        """Into the same collections: an archive is bound to their UUIDs."""
         cycle.fence, cycle.runs = self.fence, set(self.runs)
-        for name in {*self.held, *cycle.database.list_collection_names()}:
+        for name in {*self.held, *self.names(cycle)}:
             self._raw(cycle, name).delete_many({})
             if self.held.get(name):
                 self._raw(cycle, name).insert_many(self.held[name])

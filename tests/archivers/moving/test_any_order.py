@@ -27,7 +27,7 @@ from bucketwise.config.errors import BucketwiseError
 from bucketwise.config.tables import Store
 from tests.archivers.builders import DAY0, MINUTE, Case, samples, slots
 from tests.archivers.faults import Crash, DyingStore, Steps, die_in_transactions
-from tests.archivers.harness import Cycle, nothing
+from tests.archivers.harness import Cycle, in_turn, nothing
 
 Document = dict[str, Any]
 #: What a bucket holds: minute -> values.
@@ -285,9 +285,8 @@ class Story(RuleBasedStateMachine):
             assert self.rows_of(f"{self.source.name}_archive") == self.archived
 
 
-@pytest.mark.parametrize("online", [False, True], ids=["offline", "online"])
-@pytest.mark.parametrize("model", [Slots, Samples])
-@pytest.mark.parametrize("examples", [4, pytest.param(150, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(("model", "online"), in_turn([Slots, Samples], [False, True]))
+@pytest.mark.parametrize("examples", [4, pytest.param(100, marks=pytest.mark.proof)])
 def test_any_order(database: Database[Document], model: Any, online: bool, examples: int) -> None:
     class Machine(Story):
         pass

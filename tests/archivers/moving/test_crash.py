@@ -281,11 +281,11 @@ QUICK = [
 
 
 def _tries() -> Iterator[Any]:
-    """At some steps: each name of a step is met in some scenario; in the long runs all of them."""
-    yield pytest.param("slots", "first run", False, marks=pytest.mark.soak, id="slots: first run, all")
+    """At some steps: each name of a step is met in some scenario; in the proofs all of them."""
+    yield pytest.param("slots", "first run", False, marks=pytest.mark.proof, id="slots: first run, all")
     for case, scenario in QUICK:
         yield pytest.param(case, scenario, True, id=f"{case}: {scenario}")
-        yield pytest.param(case, scenario, False, marks=pytest.mark.soak, id=f"{case}: {scenario}, all")
+        yield pytest.param(case, scenario, False, marks=pytest.mark.proof, id=f"{case}: {scenario}, all")
 
 
 @pytest.mark.parametrize(("case", "scenario", "few_steps"), list(_tries()))

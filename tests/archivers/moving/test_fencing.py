@@ -58,7 +58,7 @@ def _tries() -> list[Any]:
                 found.append(pytest.param(case, scenario, True, id=f"{case}: {scenario}"))
     for scenario in ("first run", "copied before", "copied again"):
         found.append(
-            pytest.param("slots", scenario, False, marks=pytest.mark.soak, id=f"slots: {scenario}, all")
+            pytest.param("slots", scenario, False, marks=pytest.mark.proof, id=f"slots: {scenario}, all")
         )
     return found
 

@@ -58,6 +58,7 @@ def cycle_of(database: Database[Document], settings: Store, case: Case, to: str)
     return Cycle(database, case.online() if to == "online" else case, settings)
 
 
+@pytest.mark.parametrize("to", ["offline", pytest.param("online", marks=pytest.mark.proof)])
 def test_buckets_near_the_largest_with_overflow(
     database: Database[Document], file_store: Store, to: str
 ) -> None:
@@ -285,6 +286,7 @@ def small_steps(database: Database[Document], monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.usefixtures("small_steps")
+@pytest.mark.parametrize("to", [pytest.param("offline", marks=pytest.mark.proof), "online"])
 def test_a_failover_on_the_way(database: Database[Document], file_store: Store, to: str) -> None:
     """The transaction in hand aborts, and is tried again where there is a primary."""
     cycle = cycle_of(database, file_store, reading(), to).load()
@@ -294,7 +296,7 @@ def test_a_failover_on_the_way(database: Database[Document], file_store: Store, 
     check_moved(cycle)
 
 
-@pytest.mark.soak
+@pytest.mark.proof
 @pytest.mark.usefixtures("small_steps")
 def test_failovers_again_and_again(database: Database[Document], file_store: Store, to: str) -> None:
     """Cursors die, transactions abort, replies of commits are lost: runs fail or wait, and one succeeds."""

@@ -143,7 +143,7 @@ def short_transactions(client: MongoClient[Document]) -> Iterator[None]:
         yield
 
 
-@pytest.mark.soak
+@pytest.mark.proof
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_killed_when_there_is(
     database: Database[Document], mongod: Mongod, tmp_path: Path, moment: str
@@ -155,7 +155,7 @@ def test_killed_when_there_is(
     place.check_finished()
 
 
-@pytest.mark.soak
+@pytest.mark.proof
 @pytest.mark.parametrize("text", [OFFLINE, ONLINE], ids=["offline", "online"])
 @pytest.mark.parametrize("seed", range(8))
 def test_killed_again_and_again(

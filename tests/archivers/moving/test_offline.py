@@ -43,6 +43,7 @@ from tests.archivers.builders import (
     timeseries,
 )
 from tests.archivers.harness import Cycle, expected_rows, plain_row
+from tests.archivers.states import States, all_archived
 
 Document = dict[str, Any]
 BY_NAME = {case.name: case for case in deletable()}
@@ -51,6 +52,11 @@ BY_NAME = {case.name: case for case in deletable()}
 @pytest.fixture(params=sorted(BY_NAME))
 def cycle(request: pytest.FixtureRequest, database: Database[Document], file_store: Store) -> Cycle:
     return Cycle(database, BY_NAME[request.param], file_store).load()
+
+
+@pytest.fixture(params=sorted(BY_NAME))
+def archived(request: pytest.FixtureRequest, prepared: States) -> Cycle:
+    return prepared(BY_NAME[request.param], all_archived)
 
 
 def test_what_expired_moves_and_comes_back_to_the_bit(cycle: Cycle) -> None:
@@ -70,9 +76,8 @@ def test_what_expired_moves_and_comes_back_to_the_bit(cycle: Cycle) -> None:
         assert back.overflow == len(cycle.case.overflow)
 
 
-def test_the_columns_hold_every_reading_once(cycle: Cycle) -> None:
-    cycle.run()
-    assert cycle.rows() == expected_rows(cycle.case)
+def test_the_columns_hold_every_reading_once(archived: Cycle) -> None:
+    assert archived.rows() == expected_rows(archived.case)
 
 
 def test_nothing_large_that_a_run_makes_refers_to_itself(cycle: Cycle) -> None:
@@ -135,13 +140,12 @@ def test_the_next_day_is_fetched_while_one_is_worked_on(
     assert len({day // DAY_MS for day in days}) == len(days) > 1
 
 
-def test_a_second_run_does_nothing(cycle: Cycle) -> None:
-    cycle.run()
-    before, receipts = cycle.listing(), _receipts(cycle)
-    report = cycle.run()
+def test_a_second_run_does_nothing(archived: Cycle) -> None:
+    before, receipts = archived.listing(), _receipts(archived)
+    report = archived.run()
     assert (report.buckets, report.deleted, report.left, report.parts, report.bytes) == (0, 0, 0, 0, 0)
-    assert cycle.listing() == before
-    assert _receipts(cycle) == receipts
+    assert archived.listing() == before
+    assert _receipts(archived) == receipts
 
 
 def _receipts(cycle: Cycle) -> list[bytes]:
@@ -155,10 +159,9 @@ def test_a_dry_run_counts_and_changes_nothing(cycle: Cycle) -> None:
     assert cycle.listing() == {}
 
 
-def test_what_readers_of_parquet_see(database: Database[Document], file_store: Store) -> None:
+def test_what_readers_of_parquet_see(prepared: States) -> None:
     case = samples("epoch")
-    cycle = Cycle(database, case, file_store).load()
-    cycle.run()
+    cycle = prepared(case, all_archived)
     glob = str(cycle.root / "iot" / "data" / "**" / "*.parquet")
     values = [value for _, _, value in case.readings if value is not None]
     wanted = (len(values), math.fsum(values), min(values), max(values))
@@ -183,9 +186,9 @@ def test_what_readers_of_parquet_see(database: Database[Document], file_store: S
     assert str(table["time"].dtype) == "datetime64[us, UTC]"
 
 
-def test_how_the_parts_are_written(cycle: Cycle) -> None:
-    cycle.run()
-    data = cycle.root / cycle.policy.name / "data"
+def test_how_the_parts_are_written(archived: Cycle) -> None:
+    policy = archived.policy
+    data = archived.root / policy.name / "data"
     files = [path for path in data.rglob("*") if path.is_file()]
     assert files and all(path.suffix == ".parquet" for path in files)
     for path in files:
@@ -195,7 +198,7 @@ def test_how_the_parts_are_written(cycle: Cycle) -> None:
         assert all(column.compression == "ZSTD" for column in columns)
         assert all(column.has_column_index and column.has_offset_index for column in columns)
         names = [column.path_in_schema for column in columns]
-        keys = [name.replace(".", "_") for name in cycle.policy.series_fields] + ["time"]
+        keys = [name.replace(".", "_") for name in policy.series_fields] + ["time"]
         declared = [names[it.column_index] for it in metadata.row_group(0).sorting_columns]
         assert declared == keys
         table = pq.read_table(path, partitioning=None).select(keys).to_pylist()
@@ -256,10 +259,9 @@ def test_texts_that_several_series_share_are_written_once(
     )
 
 
-def test_page_checksums_are_on(database: Database[Document], file_store: Store) -> None:
+def test_page_checksums_are_on(prepared: States) -> None:
     """Every bit of the pages is covered: a flip anywhere in them is an error to who checks."""
-    cycle = Cycle(database, slots("second"), file_store).load()
-    cycle.run()
+    cycle = prepared(slots("second"), all_archived)
     path = max((cycle.root / "slots" / "data").rglob("*.parquet"), key=lambda it: it.stat().st_size)
     data = path.read_bytes()
     group = pq.ParquetFile(path).metadata.row_group(0)
@@ -294,13 +296,12 @@ def test_the_same_on_object_stores(
     assert cycle.live_overflow() == sorted(cycle.case.overflow)
 
 
-def test_no_secret_is_in_a_manifest(cycle: Cycle) -> None:
-    cycle.run()
-    manifests = list((cycle.root / cycle.policy.name / "meta" / "manifests").glob("*.json"))
+def test_no_secret_is_in_a_manifest(archived: Cycle) -> None:
+    manifests = list((archived.root / archived.policy.name / "meta" / "manifests").glob("*.json"))
     assert manifests
     for path in manifests:
         text = path.read_text()
-        assert json.loads(text)["database"] == cycle.database.name
+        assert json.loads(text)["database"] == archived.database.name
         for word in ("mongodb://", "127.0.0.1", "password", "secret", "uri", "endpoint"):
             assert word not in text.replace("documents_sha256", "")
 
@@ -370,16 +371,15 @@ def test_since_and_until_narrow_what_earlier_runs_copied(
     assert len(narrow.live()) == sum(at >= until for _, at, _ in narrow.case.readings)
 
 
-def test_series_that_the_column_cannot_hold_are_left(database: Database[Document], file_store: Store) -> None:
+def test_series_that_the_column_cannot_hold_are_left(prepared: States) -> None:
     """One archive is one table: after whole numbers, a word can't go into the column."""
     case = samples("epoch")
-    cycle = Cycle(database, case, file_store).load()
-    cycle.run()
+    cycle = prepared(case, all_archived)
     odd = {
         "_id": "odd", "deviceid": "a word", "sensorid": 3, "nsamples": 0, "sum": 0, "first": 0, "last": 0,
         "samples": [],
     }  # fmt: skip
-    database["iot"].insert_one(odd)
+    cycle.database["iot"].insert_one(odd)
     report = cycle.run()
     assert [(it.id, it.field) for it in report.quarantined] == [("odd", "deviceid")]
     assert len(cycle.live()) == 1
@@ -409,10 +409,9 @@ def test_series_of_mixed_types_are_sorted_as_declared(
                 assert group.sorting_columns
 
 
-def test_a_reading_is_where_it_says(cycle: Cycle) -> None:
+def test_a_reading_is_where_it_says(archived: Cycle) -> None:
     """The part's folder is the UTC day of each of its readings."""
-    cycle.run()
-    for path in (cycle.root / cycle.policy.name / "data").rglob("*.parquet"):
+    for path in (archived.root / archived.policy.name / "data").rglob("*.parquet"):
         days = {str(at.date()) for at in pq.read_table(path, partitioning=None)["time"].to_pylist()}
         assert days == {path.parent.name.removeprefix("dt=")}
 
@@ -421,12 +420,11 @@ def test_plain_row_tells_nan() -> None:
     assert plain_row(("a",), LATER, float("nan")) == ("a", LATER, "nan")
 
 
-def test_restoring_by_range_and_series(database: Database[Document], file_store: Store) -> None:
-    cycle = Cycle(database, samples("dates"), file_store).load()
-    cycle.run()
+def test_restoring_by_range_and_series(prepared: States) -> None:
+    cycle = prepared(samples("dates"), all_archived)
     since, until = LATER.replace(month=6, day=30, hour=3), LATER.replace(month=6, day=30, hour=9)
     cycle.restore("back", since=since, until=until, series={"deviceid": "1001"})
-    found = {document["_id"]: document for document in database["back"].find()}
+    found = {document["_id"]: document for document in cycle.database["back"].find()}
     inside = [
         at
         for document in found.values()
@@ -439,15 +437,12 @@ def test_restoring_by_range_and_series(database: Database[Document], file_store:
 
 
 @pytest.mark.parametrize("to", ["iot", "back"])
-def test_old_overflow_does_not_join_a_changed_bucket(
-    database: Database[Document], file_store: Store, to: str
-) -> None:
+def test_old_overflow_does_not_join_a_changed_bucket(prepared: States, to: str) -> None:
     """A bucket was restored and got other overflow since: its own document is the one that was archived."""
-    cycle = Cycle(database, samples_overflow(), file_store).load()
+    cycle = prepared(samples_overflow(), all_archived)
     assert cycle.policy.overflow is not None
-    cycle.run()
     cycle.restore("iot")
-    overflow = database[cycle.policy.overflow.collection]
+    overflow = cycle.database[cycle.policy.overflow.collection]
     reference = cycle.policy.overflow.ref_field
     (first,) = overflow.find().sort("_id", 1).limit(1)
     overflow.delete_many({reference: first[reference]})

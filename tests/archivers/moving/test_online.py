@@ -25,6 +25,7 @@ from tests.archivers.builders import (
     timeseries,
 )
 from tests.archivers.harness import Cycle
+from tests.archivers.states import States, all_archived
 
 Document = dict[str, Any]
 BY_NAME = {case.name: case for case in deletable()}
@@ -33,6 +34,11 @@ BY_NAME = {case.name: case for case in deletable()}
 @pytest.fixture(params=sorted(BY_NAME))
 def cycle(request: pytest.FixtureRequest, database: Database[Document], file_store: Store) -> Cycle:
     return Cycle(database, BY_NAME[request.param].online(), file_store).load()
+
+
+@pytest.fixture(params=sorted(BY_NAME))
+def archived(request: pytest.FixtureRequest, prepared: States) -> Cycle:
+    return prepared(BY_NAME[request.param].online(), all_archived)
 
 
 def everything(cycle: Cycle) -> dict[str, list[bytes]]:
@@ -56,24 +62,21 @@ def test_what_expired_moves_and_comes_back_to_the_bit(cycle: Cycle) -> None:
         assert cycle.live_overflow() == sorted(cycle.case.overflow)
 
 
-def test_a_second_run_does_nothing(cycle: Cycle) -> None:
-    cycle.run()
-    before = everything(cycle)
-    report = cycle.run()
+def test_a_second_run_does_nothing(archived: Cycle) -> None:
+    before = everything(archived)
+    report = archived.run()
     assert (report.buckets, report.deleted, report.left, report.bytes) == (0, 0, 0, 0)
-    assert everything(cycle) == before
+    assert everything(archived) == before
 
 
-def test_the_archive_is_packed_and_indexed(cycle: Cycle) -> None:
-    cycle.run()
-    name = f"{cycle.policy.collection}_archive"
-    options = next(iter(cycle.database.list_collections(filter={"name": name})))["options"]
+def test_the_archive_is_packed_and_indexed(archived: Cycle) -> None:
+    database, policy = archived.database, archived.policy
+    name = f"{policy.collection}_archive"
+    options = next(iter(database.list_collections(filter={"name": name})))["options"]
     assert options["storageEngine"]["wiredTiger"]["configString"] == "block_compressor=zstd"
-    keys = [list(index["key"]) for index in cycle.database[name].list_indexes()]
-    time = cycle.policy.end_field or cycle.policy.time_field
-    assert any(
-        key[: len(cycle.policy.series_fields) + 1] == [*cycle.policy.series_fields, time] for key in keys
-    )
+    keys = [list(index["key"]) for index in database[name].list_indexes()]
+    time = policy.end_field or policy.time_field
+    assert any(key[: len(policy.series_fields) + 1] == [*policy.series_fields, time] for key in keys)
     assert any(key[0] == time for key in keys)
 
 
@@ -121,16 +124,13 @@ def test_time_series_are_copied_and_kept(database: Database[Document], file_stor
     assert raw_documents(database, "weather_archive") == before
 
 
-def test_another_document_with_the_same_id_is_in_the_way(
-    database: Database[Document], file_store: Store
-) -> None:
+def test_another_document_with_the_same_id_is_in_the_way(prepared: States) -> None:
     """Archived, then written anew under the same `_id`, also as another type of number: reported, left."""
-    cycle = Cycle(database, BY_NAME["slots-minute"].online(), file_store).load()
-    cycle.run()
+    cycle = prepared(BY_NAME["slots-minute"].online(), all_archived)
     held = cycle.archived()
     base = {"p": {"3": 1.5}, "meta": {"symbol": "MDB"}, "d": LATER.replace(month=6)}
     late = [encode({"_id": 0, **base}), encode({"_id": 1.0, **base}), encode({"_id": 1000, **base})]
-    insert(database, "slots", late)
+    insert(cycle.database, "slots", late)
     report = cycle.run()
     assert sorted(it.id for it in report.quarantined) == [0, 1.0]
     assert (report.buckets, report.deleted) == (1, 1)
@@ -160,11 +160,9 @@ def test_an_id_that_says_it_is_a_uuid_and_is_none(
 
 
 @pytest.mark.parametrize("change", ["none", "changed", "removed", "new", "copy lost"])
-def test_a_dry_run_after_a_grace_counts_what_the_run_does(
-    database: Database[Document], file_store: Store, change: str
-) -> None:
-    cycle = Cycle(database, slots("minute").online().with_archive(grace=timedelta(days=1)), file_store).load()
-    assert cycle.run().left == len(cycle.case.documents)
+def test_a_dry_run_after_a_grace_counts_what_the_run_does(prepared: States, change: str) -> None:
+    cycle = prepared(slots("minute").online().with_archive(grace=timedelta(days=1)), all_archived)
+    database = cycle.database
     source = database[cycle.policy.collection]
     last = next(iter(source.find().sort("_id", -1)))
     if change == "changed":

@@ -7,33 +7,36 @@ from typing import Any
 
 import bson
 import pytest
-from pymongo.database import Database
 
 from bucketwise.buckets.fields.times import TimeRange
-from bucketwise.config.tables import Store
 from bucketwise.rollups.holds import COLLECTION as HOLDS
 from bucketwise.rollups.holds import Hold, Holds
 from tests.archivers.builders import CODEC, LATER, reading
 from tests.archivers.harness import Cycle
+from tests.archivers.moving.test_crash import few
+from tests.archivers.states import States, all_archived
 
 Document = dict[str, Any]
 DAY = timedelta(days=1)
 
 
-@pytest.mark.parametrize("days", [10, -10])
-@pytest.mark.parametrize("only", ["where it is now", "where it was", "all"])
-def test_it_is_archived_once(database: Database[Document], file_store: Store, days: int, only: str) -> None:
-    """Also by a run of a range in which its old copy is not."""
-    cycle = Cycle(database, reading(), file_store).load()
+def given_back(cycle: Cycle) -> None:
     cycle.run()
-    before = sum(cycle.rows().values())
     cycle.restore(cycle.policy.collection)
     cycle.unpin()
+
+
+@pytest.mark.parametrize("days", [10, -10])
+@pytest.mark.parametrize("only", ["where it is now", "where it was", "all"])
+def test_it_is_archived_once(prepared: States, days: int, only: str) -> None:
+    """Also by a run of a range in which its old copy is not."""
+    cycle = prepared(few(reading(), 60), given_back)
+    before = sum(cycle.rows().values())
     first = bson.decode(cycle.case.documents[0], CODEC)
     field = str(cycle.policy.time_field)
     at = first[field]
     moved = at + days * DAY
-    database[cycle.policy.collection].update_one({"_id": first["_id"]}, {"$set": {field: moved}})
+    cycle.database[cycle.policy.collection].update_one({"_id": first["_id"]}, {"$set": {field: moved}})
     expected = sorted(cycle.live())
     around = {"where it is now": moved, "where it was": at}.get(only)
     within = {} if around is None else {"since": around - DAY, "until": around + DAY}
@@ -49,14 +52,11 @@ def test_it_is_archived_once(database: Database[Document], file_store: Store, da
 
 @pytest.mark.parametrize("days", [10, -10])
 @pytest.mark.parametrize("held_by", ["a hold", "the range of the run"])
-def test_it_waits_for_its_old_copy(
-    database: Database[Document], file_store: Store, days: int, held_by: str
-) -> None:
+def test_it_waits_for_its_old_copy(prepared: States, days: int, held_by: str) -> None:
     """In a grace a bucket moves, and is copied again. While the commit with its old copy is held back, the
     newer one must not let it go."""
-    cycle = Cycle(database, reading().with_archive(grace=DAY), file_store).load()
-    cycle.run()
-    before = len(cycle.case.readings)
+    cycle = prepared(few(reading(), 60).with_archive(grace=DAY), all_archived)
+    database, before = cycle.database, sum(cycle.rows().values())
     first = bson.decode(cycle.case.documents[0], CODEC)
     field, source = str(cycle.policy.time_field), database[cycle.policy.collection]
     at = first[field]

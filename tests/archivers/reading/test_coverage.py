@@ -29,7 +29,7 @@ from tests.archivers.builders import (
     samples,
     timeseries,
 )
-from tests.archivers.harness import Cycle
+from tests.archivers.harness import Cycle, in_turn
 
 Document = dict[str, Any]
 GRACE = timedelta(days=3)
@@ -54,8 +54,7 @@ def name(row: Row) -> str:
     return f"{as_date(row.start):%Y-%m-%d}"
 
 
-@pytest.mark.parametrize("to", ["offline", "online"])
-@pytest.mark.parametrize("case", [*deletable(), timeseries()], ids=lambda case: case.name)
+@pytest.mark.parametrize(("case", "to"), in_turn([*deletable(), timeseries()], ["offline", "online"]))
 def test_each_model(database: Database[Document], file_store: Store, case: Case, to: str) -> None:
     kept = case.policy.model == "timeseries"
     case = (case if to == "offline" else case.online()).with_archive(grace=timedelta(0) if kept else GRACE)

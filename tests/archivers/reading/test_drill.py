@@ -21,6 +21,7 @@ from bucketwise.config.errors import HaltedError
 from bucketwise.config.tables import Store
 from tests.archivers.builders import CODEC, DAY0, LATER, Case, deletable, reading, slots, timeseries
 from tests.archivers.harness import Cycle
+from tests.archivers.states import States, all_archived
 
 Document = dict[str, Any]
 BY_NAME = {case.name: case for case in deletable()}
@@ -32,10 +33,8 @@ pytestmark = pytest.mark.usefixtures("quick_disk")
 
 
 @pytest.fixture(params=sorted(CASES))
-def cycle(request: pytest.FixtureRequest, database: Database[Document], file_store: Store) -> Cycle:
-    cycle = Cycle(database, CASES[request.param], file_store).load()
-    cycle.run()
-    return cycle
+def cycle(request: pytest.FixtureRequest, prepared: States) -> Cycle:
+    return prepared(CASES[request.param], all_archived)
 
 
 def test_every_bucket_comes_back_as_it_was(cycle: Cycle) -> None:
@@ -50,33 +49,28 @@ def test_every_bucket_comes_back_as_it_was(cycle: Cycle) -> None:
     assert {it.drilled for row in rows for it in row.commits} == {NOW}
 
 
-def one(database: Database[Document], file_store: Store) -> Cycle:
-    cycle = Cycle(database, next(iter(BY_NAME.values())), file_store).load()
-    cycle.run()
-    return cycle
+@pytest.fixture
+def one(prepared: States) -> Cycle:
+    return prepared(next(iter(BY_NAME.values())), all_archived)
 
 
-def test_a_damaged_part_halts_and_is_not_noted(database: Database[Document], file_store: Store) -> None:
-    cycle = one(database, file_store)
-    part = next((cycle.root / cycle.policy.name / "data").rglob("*.parquet"))
+def test_a_damaged_part_halts_and_is_not_noted(one: Cycle) -> None:
+    part = next((one.root / one.policy.name / "data").rglob("*.parquet"))
     part.write_bytes(part.read_bytes()[:-1] + b"x")
     with pytest.raises(HaltedError, match="its manifest says"):
-        archive_of(cycle.context(NOW)).drill(1000, 0)
-    assert not any(name.startswith("bucketwise_drill") for name in database.list_collection_names())
-    assert set(CommitDays(cycle.context().receipts).drilled().values()) == {None}
+        archive_of(one.context(NOW)).drill(1000, 0)
+    assert not any(name.startswith("bucketwise_drill") for name in one.database.list_collection_names())
+    assert set(CommitDays(one.context().receipts).drilled().values()) == {None}
 
 
-def test_what_comes_back_otherwise_is_told(
-    database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_comes_back_otherwise_is_told(one: Cycle, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that gives other bytes than it was given: nothing real does."""
-    cycle = one(database, file_store)
     monkeypatch.setattr(
         "bucketwise.archivers.evidence.drill.existing_in", lambda *them: [b"other", *existing_in(*them)[1:]]
     )
-    found = archive_of(cycle.context(NOW)).drill(1000, 0)
+    found = archive_of(one.context(NOW)).drill(1000, 0)
     assert sum(it.equal for it in found) < sum(it.buckets for it in found)
-    assert None in CommitDays(cycle.context().receipts).drilled().values()
+    assert None in CommitDays(one.context().receipts).drilled().values()
 
 
 def test_a_policy_without_an_offline_archive_has_none(

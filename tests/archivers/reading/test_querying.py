@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pymongo import MongoClient
-from pymongo.database import Database
 
 from bucketwise.archivers.querying.engine import Engine
 from bucketwise.archivers.querying.explaining import explain
@@ -27,7 +26,8 @@ from bucketwise.config.policies import Policy
 from bucketwise.config.tables import Store
 from tests.archivers import builders
 from tests.archivers.builders import DAY0, Case, encode, offline
-from tests.archivers.harness import Cycle
+from tests.archivers.harness import Cycle, in_turn
+from tests.archivers.states import States, half_archived
 from tests.jobs.counting import Counts
 
 Document = dict[str, Any]
@@ -202,11 +202,15 @@ QUERIES = (
 )
 
 
-@settings(max_examples=40)
-@given(st.sampled_from(QUERIES), conditions(), conditions())
-def test_any_query_finds_what_it_finds_in_a_plain_table(world: World, query: str, one: str, two: str) -> None:
-    sql = query.format(one, two)
-    assert world.ask(sql) == world.expect(sql)
+@pytest.mark.parametrize("examples", [10, pytest.param(300, marks=pytest.mark.proof)])
+def test_any_query_finds_what_it_finds_in_a_plain_table(world: World, examples: int) -> None:
+    @settings(max_examples=examples)
+    @given(st.sampled_from(QUERIES), conditions(), conditions())
+    def check(query: str, one: str, two: str) -> None:
+        sql = query.format(one, two)
+        assert world.ask(sql) == world.expect(sql)
+
+    check()
 
 
 def day(number: int) -> date:
@@ -249,13 +253,13 @@ def test_series_narrow_what_mongodb_reads(world: World) -> None:
     assert [dict(it) for it in read.selectors] == [{"s": "A", "n": "2"}, {"s": "b", "n": "2"}]
 
 
-@pytest.mark.parametrize("archive", ["offline", "online"])
-@pytest.mark.parametrize("case", [*builders.deletable(), builders.timeseries()], ids=lambda it: it.name)
-def test_each_bucket_model(database: Database[Document], file_store: Store, case: Case, archive: str) -> None:
+@pytest.mark.parametrize(
+    ("case", "archive"), in_turn([*builders.deletable(), builders.timeseries()], ["offline", "online"])
+)
+def test_each_bucket_model(prepared: States, case: Case, archive: str) -> None:
     """Half archived, half live: each reading once, with its value."""
-    cycle = Cycle(database, case.online() if archive == "online" else case, file_store).load()
-    cycle.run(DAY0 + timedelta(days=31))
-    connections = Connections(database, cycle.store)
+    cycle = prepared(case.online() if archive == "online" else case, half_archived)
+    connections = Connections(cycle.database, cycle.store)
     with Engine([read_context(connections, cycle.policy, DAY0)], MEMORY) as engine:
         names = [
             it.replace(".", "_") for it in (*cycle.policy.series_names, "time", *cycle.policy.value_names)

@@ -43,16 +43,20 @@ from bucketwise.config.tables import Store
 from tests.archivers import builders
 from tests.archivers.builders import DAY0, MINUTE, Case, encode, offline
 from tests.archivers.harness import EPOCH, MILLISECOND, Cycle, in_turn, plain_row
+from tests.archivers.states import (
+    State,
+    States,
+    all_archived,
+    archived_in_two_runs,
+    cut_off_before_the_delete,
+    half_archived,
+    nothing_archived,
+    restored,
+)
 
 Document = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[3]
-#: About half of what the builders make has expired by then.
-MIDWAY = DAY0 + timedelta(days=31)
 CASES = [*builders.deletable(), builders.timeseries()]
-
-
-class Halt(Exception):
-    """What ends a run in the middle."""
 
 
 def rows_of(pieces: Iterator[Rows] | Readings) -> list[tuple[Any, ...]]:
@@ -90,41 +94,6 @@ def check(cycle: Cycle, **asked: Any) -> None:
     assert order == sorted(order)
 
 
-def never(*_: object) -> None:
-    raise Halt
-
-
-#: What may have happened to the archive before somebody asks.
-def nothing_archived(cycle: Cycle) -> None:
-    del cycle
-
-
-def half_archived(cycle: Cycle) -> None:
-    cycle.run(MIDWAY)
-
-
-def all_archived(cycle: Cycle) -> None:
-    cycle.run()
-
-
-def archived_in_two_runs(cycle: Cycle) -> None:
-    cycle.run(MIDWAY)
-    cycle.run()
-
-
-def cut_off_before_the_delete(cycle: Cycle) -> None:
-    if cycle.policy.model == "timeseries":  # nothing is ever deleted there
-        cycle.run()
-        return
-    with pytest.raises(Halt):
-        cycle.run(guard=never)
-
-
-def restored(cycle: Cycle) -> None:
-    cycle.run()
-    cycle.restore(cycle.policy.collection, until=MIDWAY - timedelta(days=30))
-
-
 STATES = [
     nothing_archived,
     half_archived,
@@ -135,13 +104,9 @@ STATES = [
 ]
 
 
-@pytest.mark.parametrize(("case", "state", "archive"), in_turn(CASES, STATES, ["offline", "online"]))
-def test_each_reading_once_and_in_order(
-    database: Database[Document], file_store: Store, case: Case, archive: str, state: Callable[[Cycle], None]
-) -> None:
-    cycle = Cycle(database, case.online() if archive == "online" else case, file_store).load()
-    state(cycle)
-    check(cycle)
+@pytest.mark.parametrize(("case", "state", "archive"), in_turn(CASES, STATES, ["offline", "online"], many=4))
+def test_each_reading_once_and_in_order(prepared: States, case: Case, archive: str, state: State) -> None:
+    check(prepared(case.online() if archive == "online" else case, state))
 
 
 @pytest.mark.parametrize("archive", ["offline", "online"])
@@ -163,9 +128,8 @@ def test_copies_whose_originals_are_live_do_not_count(
 @pytest.mark.parametrize(
     "case", [builders.slots_overflow(), builders.samples("dates")], ids=lambda case: case.name
 )
-def test_any_range(database: Database[Document], file_store: Store, case: Case) -> None:
-    cycle = Cycle(database, case, file_store).load()
-    cycle.run(MIDWAY)
+def test_any_range(prepared: States, case: Case) -> None:
+    cycle = prepared(case, half_archived)
     times = sorted({at for _, at, _ in case.readings})
     edges = st.one_of(
         st.sampled_from(times),
@@ -293,7 +257,7 @@ def test_runs_between_the_pieces_move_nothing_out_of_sight(
 ) -> None:
     cycle = Cycle(database, builders.samples_overflow(), file_store).load()
     found: list[tuple[Any, ...]] = []
-    for number, piece in enumerate(readings(cycle, at_most=10)):
+    for number, piece in enumerate(readings(cycle, at_most=25)):
         found += rows_of(iter([piece]))
         cycle.run(DAY0 + timedelta(days=30, hours=number * 2))
     assert Counter(found) == wanted(cycle.case)
@@ -371,10 +335,9 @@ def test_it_stops_where_it_is_asked_to(database: Database[Document], file_store:
 
 
 @pytest.mark.parametrize("archive", ["offline", "online"])
-def test_only_the_series_asked_for(database: Database[Document], file_store: Store, archive: str) -> None:
+def test_only_the_series_asked_for(prepared: States, archive: str) -> None:
     case = builders.samples("epoch")
-    cycle = Cycle(database, case.online() if archive == "online" else case, file_store).load()
-    cycle.run(MIDWAY)
+    cycle = prepared(case.online() if archive == "online" else case, half_archived)
     found = rows_of(readings(cycle, series={"deviceid": "1001", "sensorid": "3"}))
     assert Counter(found) == Counter({row: count for row, count in wanted(case).items() if row[0] == 1001})
     assert rows_of(readings(cycle, series={"deviceid": "1001", "sensorid": "4"})) == []
@@ -382,15 +345,12 @@ def test_only_the_series_asked_for(database: Database[Document], file_store: Sto
         readings(cycle, series={"device": "1001"})
 
 
-def test_broken_buckets_are_told_once_and_the_others_go_on(
-    database: Database[Document], file_store: Store
-) -> None:
+def test_broken_buckets_are_told_once_and_the_others_go_on(prepared: States) -> None:
     case = builders.samples("epoch")
-    cycle = Cycle(database, case, file_store).load()
-    cycle.run(MIDWAY)
+    cycle = prepared(case, half_archived)
     first, last = (round((DAY0 + timedelta(days=days)).timestamp()) for days in (0, 9))
     broken = {"_id": "bad", "deviceid": 1, "sensorid": 2, "first": first, "last": last, "sum": 0.0}
-    database["iot"].insert_one({**broken, "nsamples": 9, "samples": [{"val": 1.0, "time": first}]})
+    cycle.database["iot"].insert_one({**broken, "nsamples": 9, "samples": [{"val": 1.0, "time": first}]})
     asked = readings(cycle, at_most=5)
     assert Counter(rows_of(asked)) == wanted(case)
     assert asked.quarantined_total == 1
@@ -399,9 +359,8 @@ def test_broken_buckets_are_told_once_and_the_others_go_on(
     assert "9" in reason
 
 
-def test_a_damaged_archive_is_no_short_answer(database: Database[Document], file_store: Store) -> None:
-    cycle = Cycle(database, builders.slots(), file_store).load()
-    cycle.run()
+def test_a_damaged_archive_is_no_short_answer(prepared: States) -> None:
+    cycle = prepared(builders.slots(), all_archived)
     part = next((cycle.root / "slots" / "data").rglob("*.parquet"))
     part.write_bytes(part.read_bytes()[:-1] + b"?")
     with pytest.raises(HaltedError, match="its manifest says"):
@@ -412,6 +371,10 @@ def test_a_damaged_archive_is_no_short_answer(database: Database[Document], file
     next((cycle.root / "slots" / "meta" / "manifests").iterdir()).unlink()
     with pytest.raises(HaltedError, match="the manifest is missing"):
         rows_of(readings(cycle))
+
+
+def a_minute_archived(cycle: Cycle) -> None:
+    cycle.run(DAY0 + timedelta(days=30, minutes=1))
 
 
 ODD = [1.0, -0.0, 0.1, 1e300, 5e-324, 2.0**53, math.nan, math.inf, -math.inf, None, "a word", 7, True]
@@ -461,13 +424,9 @@ def written(cycle: Cycle, form: Format, **asked: Any) -> bytes:
 
 
 @pytest.mark.parametrize("archived", [False, True], ids=["live", "mixed"])
-def test_csv_gives_the_same_numbers_again(
-    database: Database[Document], file_store: Store, archived: bool
-) -> None:
-    cycle = Cycle(database, odd_ticks(), file_store).load()
-    if archived:
-        cycle.run(DAY0 + timedelta(days=30, minutes=1))
-        assert cycle.live()
+def test_csv_gives_the_same_numbers_again(prepared: States, archived: bool) -> None:
+    cycle = prepared(odd_ticks(), a_minute_archived if archived else nothing_archived)
+    assert cycle.live()
     text = written(cycle, Format.csv).decode()
     header, *lines = list(csv.reader(io.StringIO(text, newline="")))
     assert header == ["symbol", "time", "p", "q_r"]
@@ -479,12 +438,8 @@ def test_csv_gives_the_same_numbers_again(
 
 
 @pytest.mark.parametrize("archived", [False, True], ids=["live", "mixed"])
-def test_json_gives_the_same_numbers_again(
-    database: Database[Document], file_store: Store, archived: bool
-) -> None:
-    cycle = Cycle(database, odd_ticks(), file_store).load()
-    if archived:
-        cycle.run(DAY0 + timedelta(days=30, minutes=1))
+def test_json_gives_the_same_numbers_again(prepared: States, archived: bool) -> None:
+    cycle = prepared(odd_ticks(), a_minute_archived if archived else nothing_archived)
     lines = [json.loads(line) for line in written(cycle, Format.json).splitlines()]
     assert list(lines[0]) == ["symbol", "time", "p", "q_r"]
     assert [
@@ -498,11 +453,8 @@ def test_json_gives_the_same_numbers_again(
 
 
 @pytest.mark.parametrize("case", [odd_ticks(), *CASES], ids=lambda case: case.name)
-def test_parquet_has_the_columns_of_the_archive(
-    database: Database[Document], file_store: Store, tmp_path: Path, case: Case
-) -> None:
-    cycle = Cycle(database, case, file_store).load()
-    cycle.run(DAY0 + timedelta(days=30, minutes=1) if case.name == "ticks" else MIDWAY)
+def test_parquet_has_the_columns_of_the_archive(prepared: States, tmp_path: Path, case: Case) -> None:
+    cycle = prepared(case, a_minute_archived if case.name == "ticks" else half_archived)
     path = tmp_path / "readings.parquet"
     path.write_bytes(written(cycle, Format.parquet))
     part = next((cycle.root / case.policy.name / "data").rglob("*.parquet"))
@@ -599,6 +551,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
 
+@pytest.mark.proof
 def test_memory_is_bounded(database: Database[Document], file_store: Store, mongodb_uri: str) -> None:
     """1.4 million readings, half of them archived: as objects they would be several hundred megabytes."""
     policy = builders.slots().policy

@@ -6,7 +6,7 @@ import json
 import math
 import struct
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from bucketwise.config.tables import Store
 from tests.archivers.builders import CODEC, DAY0, HOUR, MINUTE, Case, encode, insert, offline, raw_documents
 from tests.archivers.harness import Cycle, in_turn
 from tests.archivers.reading.test_readings import CASES, STATES, readings, rows_of, ticks, wanted
+from tests.archivers.states import State, States
 
 Document = dict[str, Any]
 EVER = RowFilter(FIRST_MS, LAST_MS + 1)
@@ -252,7 +253,7 @@ def test_groups_of_other_series_are_not_read(monkeypatch: pytest.MonkeyPatch) ->
         assert (read, count) == (groups, 10 * len(groups))
 
 
-HOURS = 100
+HOURS = 40
 
 
 def of_each_hour(hours: int = HOURS) -> Case:
@@ -268,7 +269,7 @@ def of_each_hour(hours: int = HOURS) -> Case:
 
 @pytest.fixture(scope="module")
 def disjoint(client: MongoClient[Document], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cycle]:
-    """A hundred commits of disjoint series; its tests only read them."""
+    """Many commits of disjoint series; its tests only read them."""
     database = client[f"test_{uuid.uuid4().hex[:12]}"]
     cycle = Cycle(database, of_each_hour(), Store(url=tmp_path_factory.mktemp("disjoint").as_uri())).load()
     for hour in range(HOURS):
@@ -278,32 +279,32 @@ def disjoint(client: MongoClient[Document], tmp_path_factory: pytest.TempPathFac
     client.drop_database(database.name)
 
 
-def test_readings_of_one_series_open_one_part_among_a_hundred(disjoint: Cycle) -> None:
+def test_readings_of_one_series_open_one_part_among_many(disjoint: Cycle) -> None:
     store = opened(disjoint)
-    found = rows_of(readings(disjoint, series={"symbol": "S41"}))
-    assert found == [("S41", DAY0 + 41 * HOUR + n * MINUTE, n / 4) for n in range(3)]
+    found = rows_of(readings(disjoint, series={"symbol": "S31"}))
+    assert found == [("S31", DAY0 + 31 * HOUR + n * MINUTE, n / 4) for n in range(3)]
     assert [key.split("/")[1] for key in store.keys] == ["data"]  # and no buckets file
     assert rows_of(readings(disjoint, series={"symbol": "nobody"})) == []
     assert len(store.keys) <= 1 + HOURS // 20
 
 
-def test_restore_of_one_series_opens_one_commit_among_a_hundred(disjoint: Cycle) -> None:
+def test_restore_of_one_series_opens_one_commit_among_many(disjoint: Cycle) -> None:
     store = opened(disjoint)
-    assert disjoint.restore(series={"symbol": "S41"}).buckets == 3
-    assert [bson.decode(it)["_id"] for it in raw_documents(disjoint.database, "back")] == [410, 411, 412]
+    assert disjoint.restore(series={"symbol": "S31"}).buckets == 3
+    assert [bson.decode(it)["_id"] for it in raw_documents(disjoint.database, "back")] == [310, 311, 312]
     assert len(set(store.parts)) == 1
     assert len(store.keys) <= 4  # its part and its buckets file, and once more for other versions
     whole = sum(it.size for it in store.list("ticks/") if it.key.endswith(".parquet"))
-    assert store.size < whole / 20
+    assert store.size < whole / 10
 
 
 def test_merged_commits_tell_their_series(database: Database[Document], file_store: Store) -> None:
-    cycle = Cycle(database, of_each_hour(30), file_store).load()
-    for hour in range(30):
+    cycle = Cycle(database, of_each_hour(20), file_store).load()
+    for hour in range(20):
         cycle.run(DAY0 + EXPIRED + (hour + 1) * HOUR)
-    assert cycle.compact().into == 2
+    assert cycle.compact().into == 1
     store = opened(cycle)
-    for hour in (0, 11, 29):
+    for hour in (0, 11, 19):
         found = rows_of(readings(cycle, series={"symbol": f"S{hour}"}))
         assert found == [(f"S{hour}", DAY0 + hour * HOUR + n * MINUTE, n / 4) for n in range(3)]
     assert len(store.keys) == 3
@@ -326,13 +327,10 @@ def test_a_manifest_that_tells_nothing_hides_nothing(
     assert cycle.restore(series={"symbol": "S3"}).buckets == 3
 
 
-@pytest.mark.parametrize(("case", "state"), in_turn(CASES[::2], STATES))
-def test_rows_tell_what_documents_do(
-    database: Database[Document], file_store: Store, case: Case, state: Callable[[Cycle], None]
-) -> None:
+@pytest.mark.parametrize(("case", "state"), in_turn(CASES[::2], STATES, many=3))
+def test_rows_tell_what_documents_do(prepared: States, case: Case, state: State) -> None:
     """Of each series and of all, whatever the archive is in the middle of."""
-    cycle = Cycle(database, case, file_store).load()
-    state(cycle)
+    cycle = prepared(case, state)
     names = case.policy.series_names
     for one in {series for series, _, _ in case.readings} | {None}:
         asked = dict(zip(names, map(text, one), strict=True)) if one is not None else {}
@@ -448,7 +446,7 @@ def test_an_id_of_two_series_is_two_buckets(database: Database[Document], file_s
         assert [bson.decode(it)["symbol"] for it in raw_documents(database, symbol)] == [symbol]
 
 
-@pytest.mark.parametrize("examples", [4, pytest.param(40, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("examples", [3, pytest.param(60, marks=pytest.mark.proof)])
 @pytest.mark.parametrize("archive", ["offline", "online"])
 def test_series_of_any_types_are_found_as_by_plain_python(
     database: Database[Document], tmp_path: Path, archive: str, examples: int

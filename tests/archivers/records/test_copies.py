@@ -16,15 +16,14 @@ from bucketwise.config.tables import Store
 from tests.archivers.builders import LATER, RAW, raw_documents, samples_overflow, timeseries
 from tests.archivers.harness import Cycle
 from tests.archivers.records.test_online_heads import forget_receipts
+from tests.archivers.states import States, all_archived
 
 Document = dict[str, Any]
 
 
 @pytest.fixture
-def cycle(database: Database[Document], file_store: Store) -> Cycle:
-    cycle = Cycle(database, samples_overflow().online(), file_store).load()
-    cycle.run()
-    return cycle
+def cycle(prepared: States) -> Cycle:
+    return prepared(samples_overflow().online(), all_archived)
 
 
 def add_field(archive: Any) -> None:

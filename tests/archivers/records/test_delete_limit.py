@@ -20,7 +20,7 @@ GRACE = timedelta(days=3)
 
 
 @pytest.mark.parametrize(
-    ("case", "to", "grace"), in_turn(deletable(), ["offline", "online"], [timedelta(0), GRACE])
+    ("case", "to", "grace"), in_turn(deletable(), ["offline", "online"], [timedelta(0), GRACE], many=4)
 )
 def test_it_is_what_goes(
     database: Database[Document], file_store: Store, case: Case, to: str, grace: timedelta

@@ -19,6 +19,7 @@ from bucketwise.config.errors import HaltedError
 from bucketwise.config.tables import Store
 from tests.archivers.builders import CODEC, LATER, encode, samples_overflow, slots
 from tests.archivers.harness import Cycle, nothing, whole
+from tests.archivers.states import States
 
 Document = dict[str, Any]
 RECEIPTS = "bucketwise_receipts"
@@ -197,12 +198,16 @@ DAMAGE: dict[str, tuple[Callable[[Any], object], set[str]]] = {
 }
 
 
-@pytest.mark.parametrize("what", DAMAGE)
-def test_damaged(database: Database[Document], file_store: Store, what: str) -> None:
-    cycle = Cycle(database, slots("minute"), file_store, keys=Keys(KEY)).load()
+def signed(cycle: Cycle) -> None:
+    cycle.keys = Keys(KEY)
     cycle.run()
+
+
+@pytest.mark.parametrize("what", DAMAGE)
+def test_damaged(prepared: States, what: str) -> None:
+    cycle = prepared(slots("minute"), signed)
     assert len(receipts(cycle)) == 5
     assert cycle.verify().bad == []
     change, codes = DAMAGE[what]
-    change(database.get_collection(RECEIPTS, codec_options=CODEC))
+    change(cycle.database.get_collection(RECEIPTS, codec_options=CODEC))
     assert {bad.code for bad in cycle.verify().bad} == codes

@@ -17,16 +17,15 @@ from bucketwise.archivers.records.receipt_files import seal_of
 from bucketwise.config.tables import Store
 from tests.archivers.builders import CODEC, LATER, samples_overflow
 from tests.archivers.harness import Cycle, nothing
+from tests.archivers.states import States, all_archived
 
 Document = dict[str, Any]
 KEY = "k" * 32
 
 
 @pytest.fixture
-def cycle(database: Database[Document], file_store: Store) -> Cycle:
-    cycle = Cycle(database, samples_overflow().online(), file_store).load()
-    cycle.run()
-    return cycle
+def cycle(prepared: States) -> Cycle:
+    return prepared(samples_overflow().online(), all_archived)
 
 
 def heads(cycle: Cycle) -> OnlineHeads:

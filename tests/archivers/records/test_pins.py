@@ -31,6 +31,7 @@ from tests.archivers.builders import (
 from tests.archivers.faults import Crash, Steps, die_in_transactions
 from tests.archivers.harness import Cycle
 from tests.archivers.moving.test_guard import MARKS, read
+from tests.archivers.states import States
 
 Document = dict[str, Any]
 RELEASED = "restored, and pinned: `bucketwise unpin` releases them"
@@ -54,9 +55,17 @@ def restored(database: Database[Document], file_store: Store, case: Case, to: st
     return cycle
 
 
+def given_back(cycle: Cycle) -> None:
+    """Archived, and restored into the source."""
+    assert cycle.run().deleted == len(cycle.case.documents)
+    report = cycle.restore(cycle.policy.collection)
+    assert report.pinned == report.buckets
+
+
 @pytest.fixture
-def cycle(database: Database[Document], file_store: Store, to: str) -> Cycle:
-    return restored(database, file_store, slots("minute"), to)
+def cycle(prepared: States, to: str) -> Cycle:
+    case = slots("minute")
+    return prepared(case.online() if to == "online" else case, given_back)
 
 
 def everything(cycle: Cycle) -> tuple[Any, ...]:
@@ -295,10 +304,10 @@ def test_a_restore_that_lost_its_lease_writes_nothing(cycle: Cycle) -> None:
 
 
 def test_a_restore_cut_off_leaves_pinned_what_is_there(cycle: Cycle, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of four transactions, three steps each."""
+    """Of four transactions, three steps each: before one, within one, after each, and not at all."""
     monkeypatch.setattr(delete, "MAX_BUCKETS", 10)
     found = set()
-    for die_at in range(1, 14):
+    for die_at in (1, 2, 3, 6, 9, 13):
         cycle.unpin()
         cycle.run()
         with pytest.MonkeyPatch.context() as patch:

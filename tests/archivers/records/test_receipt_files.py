@@ -13,7 +13,6 @@ from typing import Any
 
 import bson
 import pytest
-from pymongo.database import Database
 
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.records import receipt_files
@@ -21,9 +20,9 @@ from bucketwise.archivers.records.deletions import legible
 from bucketwise.archivers.records.receipt_files import ReceiptFile, ReceiptFiles, chained, numbered_for
 from bucketwise.archivers.records.receipts import Receipts
 from bucketwise.archivers.writes import delete
-from bucketwise.config.tables import Store
 from tests.archivers.builders import CODEC, LATER, encode, insert, slots
 from tests.archivers.harness import Cycle, nothing
+from tests.archivers.states import States
 
 Document = dict[str, Any]
 KEY = "k" * 32
@@ -42,11 +41,14 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(receipt_files, "MOST", 2)
 
 
+def signed(cycle: Cycle) -> None:
+    cycle.keys = Keys(KEY)
+    cycle.run()
+
+
 @pytest.fixture
-def cycle(database: Database[Document], file_store: Store) -> Cycle:
-    made = Cycle(database, slots("minute"), file_store, keys=Keys(KEY)).load()
-    made.run()
-    return made
+def cycle(prepared: States) -> Cycle:
+    return prepared(slots("minute"), signed)
 
 
 def told(cycle: Cycle, since: datetime | None = None, until: datetime | None = None) -> list[Document]:

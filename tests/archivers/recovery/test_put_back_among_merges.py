@@ -17,7 +17,7 @@ __all__ = ["cycle"]
 pytestmark = pytest.mark.usefixtures("quick_disk")
 _MORE = (*_ACTS, "compact", "compact", "compact", "die merging")
 _TELLING = (107, 214, 257, 280)  # each found something
-_SEEDS = [*_TELLING, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(300, 400))]
+_SEEDS = [*_TELLING, *(pytest.param(seed, marks=pytest.mark.proof) for seed in range(300, 400))]
 
 
 class MergingStory(Story):

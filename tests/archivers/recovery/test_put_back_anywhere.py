@@ -20,7 +20,7 @@ from tests.archivers.recovery.test_put_back import change, codes, cycle, held, k
 __all__ = ["cycle"]
 pytestmark = pytest.mark.usefixtures("quick_disk")
 _ACTS = ("new", "new", "change", "change", "run", "run", "copy", "delete", "die", "die", "restore", "reuse")
-_SEEDS = [*range(3), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(3, 100))]
+_SEEDS = [*range(3), *(pytest.param(seed, marks=pytest.mark.proof) for seed in range(3, 100))]
 
 
 class Story:

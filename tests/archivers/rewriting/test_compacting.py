@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 import bson
-import duckdb
+import pyarrow.parquet as pq
 import pytest
 from pymongo.database import Database
 
@@ -41,6 +41,7 @@ from tests.archivers.builders import (
 from tests.archivers.faults import FEW_STEPS, Crash, DyingStore, Steps, deaths, die_in_transactions
 from tests.archivers.harness import Cycle, Standing, expected_rows, parquet_rows
 from tests.archivers.moving.test_crash import World
+from tests.archivers.states import States, archived_every_few_hours
 from tests.jobs.counting import CountingStore, ticks_policy
 
 Document = dict[str, Any]
@@ -74,8 +75,8 @@ CASES: dict[str, Callable[[], Case]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_each_day_becomes_one_commit(database: Database[Document], file_store: Store, name: str) -> None:
-    cycle = often(Cycle(database, CASES[name](), file_store).load())
+def test_each_day_becomes_one_commit(prepared: States, name: str) -> None:
+    cycle = prepared(CASES[name](), archived_every_few_hours)
     before, was = manifests(cycle), parts_a_day(cycle)
     assert max(was.values()) > 2
     report = cycle.compact(LATER)
@@ -103,11 +104,9 @@ def only_there_twice(cycle: Cycle, before: list[Document]) -> Counter[tuple[Any,
     return parquet_rows([cycle.root / key for key in keys], cycle.policy)
 
 
-def test_who_goes_by_manifests_counts_each_reading_once(
-    database: Database[Document], file_store: Store
-) -> None:
+def test_who_goes_by_manifests_counts_each_reading_once(prepared: States) -> None:
     """At each step of a compaction."""
-    cycle = often(Cycle(database, slots("minute"), file_store).load())
+    cycle = prepared(slots("minute"), archived_every_few_hours)
     expected = len(cycle.case.readings)
 
     class Watching(Steps):
@@ -123,10 +122,7 @@ def counted_by_manifests(cycle: Cycle) -> int:
     found = manifests(cycle)
     replaced = {name for it in found for name in it["replaces"]}
     parts = [part["key"] for it in found if it["commit"] not in replaced for part in it["parts"]]
-    with duckdb.connect() as connection:
-        files = [str(cycle.root / key) for key in parts]
-        (count,) = connection.execute("SELECT count(*) FROM read_parquet($1)", [files]).fetchall()[0]
-    return int(count)
+    return sum(int(pq.read_metadata(cycle.root / key).num_rows) for key in parts)
 
 
 @FEW_STEPS
@@ -172,13 +168,10 @@ def test_it_dies_at_each_step(
 
 
 @pytest.mark.parametrize("delay", [HOUR, DAYS])
-def test_what_was_replaced_stays_as_long_as_the_delay(
-    database: Database[Document], file_store: Store, delay: timedelta
-) -> None:
+def test_what_was_replaced_stays_as_long_as_the_delay(prepared: States, delay: timedelta) -> None:
     """For a query that is under way."""
-    cycle = often(
-        Cycle(database, slots("minute").with_archive(compact=Compact(delay=delay)), file_store).load()
-    )
+    cycle = prepared(slots("minute"), archived_every_few_hours)
+    cycle.case = cycle.case.with_archive(compact=Compact(delay=delay))
     assert cycle.compact(LATER).commits > 1
     there = manifests(cycle)
     parts = [cycle.root / part["key"] for it in there for part in it["parts"]]
@@ -192,9 +185,9 @@ def test_what_was_replaced_stays_as_long_as_the_delay(
     ]
 
 
-def test_who_has_to_stop_drops_no_more(database: Database[Document], file_store: Store) -> None:
+def test_who_has_to_stop_drops_no_more(prepared: States) -> None:
     """As after the loss of the lease."""
-    cycle = often(Cycle(database, slots("minute"), file_store).load())
+    cycle = prepared(slots("minute"), archived_every_few_hours)
     cycle.compact(LATER)
     there = len(manifests(cycle))
 
@@ -209,17 +202,16 @@ def test_who_has_to_stop_drops_no_more(database: Database[Document], file_store:
     assert cycle.rows() == expected_rows(cycle.case)
 
 
-def test_live_copies_are_merged_as_well(database: Database[Document], file_store: Store) -> None:
+def test_live_copies_are_merged_as_well(prepared: States) -> None:
     """With delete = false all commits are open; what is live stays live to who reads, and what changes
     leaves the merged commit."""
-    cycle = Cycle(database, slots("minute").with_archive(delete=False), file_store).load()
-    often(cycle)
+    cycle = prepared(slots("minute").with_archive(delete=False), archived_every_few_hours)
     assert cycle.compact(LATER).commits > 1
     cycle.run(LATER + HOUR)
     assert len(cycle.live()) == len(cycle.case.documents)
     assert cycle.rows() == expected_rows(cycle.case)
     changed = cycle.case.documents[5]
-    source = database[cycle.policy.collection]
+    source = cycle.database[cycle.policy.collection]
     identity = source.find().sort("_id").to_list()[5]["_id"]
     source.update_one({"_id": identity}, {"$set": {"note": "changed"}})
     cycle.case = cycle.case.with_archive(delete=True)
@@ -264,15 +256,15 @@ def test_native_time_series(database: Database[Document], file_store: Store) -> 
     assert cycle.verify().bad == []
 
 
-def test_a_day_comes_to_rest_first(database: Database[Document], file_store: Store) -> None:
-    cycle = often(Cycle(database, slots("minute"), file_store).load())
+def test_a_day_comes_to_rest_first(prepared: States) -> None:
+    cycle = prepared(slots("minute"), archived_every_few_hours)
     early = CompactOptions(quiet_since=DAY0 + AFTER + 3 * HOUR)
     assert cycle.compact(LATER, early).commits == 0
     assert cycle.compact(LATER + DAYS, CompactOptions(quiet_since=LATER)).commits > 1
 
 
-def test_a_budget_is_kept(database: Database[Document], file_store: Store) -> None:
-    cycle = often(Cycle(database, reading(), file_store).load())
+def test_a_budget_is_kept(prepared: States) -> None:
+    cycle = prepared(reading(), archived_every_few_hours)
     whole = archive_of(cycle.context(LATER)).plan_compaction(CompactOptions())
     assert whole.into > 1 and whole.bytes_after is None
     for _ in range(whole.into):
@@ -342,8 +334,8 @@ def test_a_day_that_is_larger_than_what_a_run_holds(
     assert sorted(cycle.archived()) == sorted(cycle.case.documents)
 
 
-def test_a_range(database: Database[Document], file_store: Store) -> None:
-    cycle = often(Cycle(database, reading(), file_store).load())
+def test_a_range(prepared: States) -> None:
+    cycle = prepared(reading(), archived_every_few_hours)
     within = TimeRange(DAY0 + DAYS, DAY0 + 2 * DAYS)
     before = parts_a_day(cycle)
     assert cycle.compact(LATER, CompactOptions(within)).into == 1
@@ -352,8 +344,8 @@ def test_a_range(database: Database[Document], file_store: Store) -> None:
     assert [day for day in before if after[day] < before[day]] == [f"dt={DAY0 + DAYS:%Y-%m-%d}"]
 
 
-def test_damage_is_found_and_nothing_is_replaced(database: Database[Document], file_store: Store) -> None:
-    cycle = often(Cycle(database, slots("minute"), file_store).load())
+def test_damage_is_found_and_nothing_is_replaced(prepared: States) -> None:
+    cycle = prepared(slots("minute"), archived_every_few_hours)
     part = next((cycle.root / cycle.policy.name / "data").rglob("*.parquet"))
     part.write_bytes(part.read_bytes()[:-9] + b"flipped!!")
     before = cycle.listing()
@@ -405,14 +397,11 @@ def test_what_a_merge_costs_does_not_grow(database: Database[Document], file_sto
     assert sum(asked[0].values()) <= 4
 
 
-def test_what_is_amended_while_replaced_commits_are_there_counts_once(
-    database: Database[Document], file_store: Store
-) -> None:
+def test_what_is_amended_while_replaced_commits_are_there_counts_once(prepared: States) -> None:
     """For who goes by manifests: a bucket leaves a merged commit before what it replaced is dropped."""
-    cycle = Cycle(database, slots("minute").with_archive(delete=False), file_store).load()
-    often(cycle)
+    cycle = prepared(slots("minute").with_archive(delete=False), archived_every_few_hours)
     assert cycle.compact(LATER).commits > 1
-    source = database[cycle.policy.collection]
+    source = cycle.database[cycle.policy.collection]
     identity = source.find().sort("_id").to_list()[5]["_id"]
     source.update_one({"_id": identity}, {"$set": {"note": "changed"}})
     cycle.run(LATER + HOUR / 2)

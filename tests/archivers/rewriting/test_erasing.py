@@ -153,7 +153,7 @@ def test_it_dies_at_each_step(
     to: str,
     few_steps: bool,
 ) -> None:
-    """At each name of a step in one of the cases; in the long runs at every step in each."""
+    """At each name of a step in one of the cases; in the proofs at every step in each."""
     monkeypatch.setattr(filling, "MAX_READINGS", 5000)
     make, series, is_erased = SERIES[name]
     case = make() if to == "offline" else online(make())

@@ -47,6 +47,7 @@ from tests.archivers.moving.test_crash import World
 from tests.archivers.reading.test_readings import readings, rows_of, wanted
 from tests.archivers.reading.test_series import opened
 from tests.archivers.rewriting.test_compacting import manifests, often
+from tests.archivers.states import State, States
 from tests.jobs.counting import ticks_policy
 
 Document = dict[str, Any]
@@ -76,21 +77,24 @@ def of_hours() -> Case:
     return Case("ticks", ticks_policy(to="offline"), list(map(encode, documents)), rows)
 
 
-def in_sections(database: Database[Document], store: Store, name: str) -> Cycle:
-    """Archived, and merged: the commits of a day have become one of several sections."""
-    case = of_hours() if name == "hours" else CASES[name]()
-    cycle = Cycle(database, case, store, memory=memory_for(SMALL[name])).load()
+def merged_into_sections(name: str, cycle: Cycle) -> None:
+    """The commits of a day have become one of several sections."""
+    cycle.memory = memory_for(SMALL[name])
     often(cycle, step=1 if name == "hours" else 3, hours=HOURS)
     assert cycle.compact().into > 0
     cycle.run(LATER + HOUR)
     assert max(sections_of(cycle)) > 1
-    return cycle
 
 
-def test_a_damaged_section_does_not_keep_the_others_from_being_restored(
-    database: Database[Document], file_store: Store
-) -> None:
-    cycle = in_sections(database, file_store, "hours")
+STATES: dict[str, State] = {name: partial(merged_into_sections, name) for name in ("hours", *CASES)}
+
+
+def in_sections(prepared: States, name: str) -> Cycle:
+    return prepared(of_hours() if name == "hours" else CASES[name](), STATES[name])
+
+
+def test_a_damaged_section_does_not_keep_the_others_from_being_restored(prepared: States) -> None:
+    cycle = in_sections(prepared, "hours")
     paths = list(cycle.root.rglob("meta/buckets/*.2.parquet"))
     paths[0].unlink()
     with pytest.raises(HaltedError, match="Nothing was restored"):
@@ -98,7 +102,7 @@ def test_a_damaged_section_does_not_keep_the_others_from_being_restored(
     report = cycle.restore(skip_damaged=True)
     (missing,) = report.missing
     assert missing.buckets and missing.live == 0
-    assert len(raw_documents(database, "back")) == report.buckets == 3 * HOURS - missing.buckets
+    assert len(raw_documents(cycle.database, "back")) == report.buckets == 3 * HOURS - missing.buckets
     held = sum(it["buckets"] for it in missing.receipts)
     assert missing.buckets <= held < 3 * HOURS  # those of the commits that the section was made from
 
@@ -108,8 +112,8 @@ def sections_of(cycle: Cycle) -> list[int]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_all_is_there(database: Database[Document], file_store: Store, name: str) -> None:
-    cycle = in_sections(database, file_store, name)
+def test_all_is_there(prepared: States, name: str) -> None:
+    cycle = in_sections(prepared, name)
     assert cycle.rows() == expected_rows(cycle.case)
     report = cycle.verify()
     assert (report.bad, report.readings) == ([], len(cycle.case.readings))
@@ -123,10 +127,8 @@ def test_all_is_there(database: Database[Document], file_store: Store, name: str
     assert cycle.listing() == before
 
 
-def test_who_asks_for_one_series_or_hour_reads_its_section(
-    database: Database[Document], file_store: Store
-) -> None:
-    cycle = in_sections(database, file_store, "hours")
+def test_who_asks_for_one_series_or_hour_reads_its_section(prepared: States) -> None:
+    cycle = in_sections(prepared, "hours")
     store = opened(cycle)
     assert rows_of(readings(cycle, series={"symbol": "S4"})) == [
         ("S4", DAY0 + 4 * HOUR + n * MINUTE, n / 4) for n in range(3)
@@ -136,20 +138,18 @@ def test_who_asks_for_one_series_or_hour_reads_its_section(
 
 
 @pytest.mark.parametrize("hour", [0, 4, 8])
-def test_the_buckets_of_one_hour_are_restored(
-    database: Database[Document], file_store: Store, hour: int
-) -> None:
-    cycle = in_sections(database, file_store, "hours")
+def test_the_buckets_of_one_hour_are_restored(prepared: States, hour: int) -> None:
+    cycle = in_sections(prepared, "hours")
     since = DAY0 + hour * HOUR
     report = cycle.restore(since=since, until=since + HOUR)
     assert (report.buckets, report.readings) == (3, 3)
-    assert [it["_id"] for it in database["back"].find().sort("_id")] == [hour * 10 + n for n in range(3)]
+    assert [it["_id"] for it in cycle.database["back"].find().sort("_id")] == [
+        hour * 10 + n for n in range(3)
+    ]
 
 
-def test_who_asks_for_one_hour_or_series_back_reads_its_section(
-    database: Database[Document], file_store: Store
-) -> None:
-    cycle = in_sections(database, file_store, "hours")
+def test_who_asks_for_one_hour_or_series_back_reads_its_section(prepared: States) -> None:
+    cycle = in_sections(prepared, "hours")
     store = opened(cycle)
     assert cycle.restore(since=DAY0 + 4 * HOUR, until=DAY0 + 5 * HOUR).buckets == 3
     assert len(set(store.parts)) == 1
@@ -158,10 +158,10 @@ def test_who_asks_for_one_hour_or_series_back_reads_its_section(
     assert len(set(store.parts)) == 1
 
 
-def test_late_readings_of_an_hour_read_its_section(database: Database[Document], file_store: Store) -> None:
-    cycle = in_sections(database, file_store, "hours")
+def test_late_readings_of_an_hour_read_its_section(prepared: States) -> None:
+    cycle = in_sections(prepared, "hours")
     late = {"_id": 45, "symbol": "S4", "d": DAY0 + 4 * HOUR + MINUTE, "p": 1.0}
-    database[cycle.policy.collection].insert_one(late)
+    cycle.database[cycle.policy.collection].insert_one(late)
     store = opened(cycle)
     cycle.run(LATER + 2 * HOUR)
     assert len({key for key in store.parts if "." in Path(key).stem}) <= 1
@@ -169,12 +169,10 @@ def test_late_readings_of_an_hour_read_its_section(database: Database[Document],
     assert sorted(cycle.archived()) == sorted([*cycle.case.documents, encode(late)])
 
 
-def test_a_bucket_that_was_restored_and_moved_is_archived_once(
-    database: Database[Document], file_store: Store
-) -> None:
+def test_a_bucket_that_was_restored_and_moved_is_archived_once(prepared: States) -> None:
     """Where the windows of its old hour are not rolled up when the run begins."""
-    cycle = in_sections(database, file_store, "hours")
-    source = database[cycle.policy.collection]
+    cycle = in_sections(prepared, "hours")
+    source = cycle.database[cycle.policy.collection]
     cycle.restore(cycle.policy.collection, since=DAY0 + 8 * HOUR, until=DAY0 + 8 * HOUR + MINUTE)
     source.update_one({"_id": 80}, {"$set": {"d": DAY0 + 30 * MINUTE}})
     (moved,) = cycle.live()
@@ -191,11 +189,9 @@ def test_a_bucket_that_was_restored_and_moved_is_archived_once(
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_is_restored_and_changed_takes_the_place_of_its_copy(
-    database: Database[Document], file_store: Store, name: str
-) -> None:
-    cycle = in_sections(database, file_store, name)
-    source = database[cycle.policy.collection]
+def test_what_is_restored_and_changed_takes_the_place_of_its_copy(prepared: States, name: str) -> None:
+    cycle = in_sections(prepared, name)
+    source = cycle.database[cycle.policy.collection]
     cycle.restore(cycle.policy.collection)
     assert sorted(cycle.live()) == sorted(cycle.case.documents)
     ids = [bson.decode(it)["_id"] for it in cycle.case.documents]
@@ -212,10 +208,8 @@ def test_what_is_restored_and_changed_takes_the_place_of_its_copy(
     assert max(sections_of(cycle)) > 1  # what stays of the old one
 
 
-def test_an_erasure_takes_a_series_out_of_all_sections(
-    database: Database[Document], file_store: Store
-) -> None:
-    cycle = in_sections(database, file_store, "slots")
+def test_an_erasure_takes_a_series_out_of_all_sections(prepared: States) -> None:
+    cycle = in_sections(prepared, "slots")
     report = cycle.erase({"meta.symbol": "MDB"})
     assert not any(it.found for it in report.remaining)
     staying = [it for it in cycle.case.documents if bson.decode(it)["meta"]["symbol"] != "MDB"]
@@ -223,8 +217,8 @@ def test_an_erasure_takes_a_series_out_of_all_sections(
     assert cycle.verify().bad == []
 
 
-def test_an_erasure_reads_the_sections_of_its_series(database: Database[Document], file_store: Store) -> None:
-    cycle = in_sections(database, file_store, "hours")
+def test_an_erasure_reads_the_sections_of_its_series(prepared: States) -> None:
+    cycle = in_sections(prepared, "hours")
     seen: list[int] = []
     erasure = Erasure(cycle.policy, {"symbol": "S4"}, EVER, "")
     store = opened(cycle)
@@ -263,10 +257,8 @@ def test_what_was_half_dropped_does_not_wait_for_a_longer_delay(
 
 @pytest.mark.parametrize("which", [0, -1])
 @pytest.mark.parametrize("folder", ["data", "meta/buckets"])
-def test_damage_of_any_section_is_found(
-    database: Database[Document], file_store: Store, which: int, folder: str
-) -> None:
-    cycle = in_sections(database, file_store, "slots")
+def test_damage_of_any_section_is_found(prepared: States, which: int, folder: str) -> None:
+    cycle = in_sections(prepared, "slots")
     files = sorted((cycle.root / cycle.policy.name / folder).rglob("*.parquet"), key=_number)
     files[which].write_bytes(files[which].read_bytes()[:-9] + b"flipped!!")
     (bad,) = cycle.verify().bad
@@ -279,9 +271,9 @@ def _number(path: Path) -> int:
     return int(path.stem.partition(".")[2] or 0)
 
 
-def test_files_that_no_manifest_names_are_told(database: Database[Document], file_store: Store) -> None:
+def test_files_that_no_manifest_names_are_told(prepared: States) -> None:
     """Whoever reads all of `data/` counts them as well."""
-    cycle = in_sections(database, file_store, "slots")
+    cycle = in_sections(prepared, "slots")
     part = min((cycle.root / cycle.policy.name / "data").rglob("*.parquet"), key=_number)
     elsewhere = part.parent.with_name("dt=2001-01-01") / part.name
     elsewhere.parent.mkdir()
@@ -295,13 +287,14 @@ def test_files_that_no_manifest_names_are_told(database: Database[Document], fil
     assert {cycle.root / key for key in found.unlisted} == set(strays[:2])
 
 
+@pytest.mark.parametrize("step", [97, pytest.param(7, marks=pytest.mark.proof)])
 def test_it_dies_at_each_step(
-    database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
+    database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
     """Files of sections that were written belong to no commit before the manifest is there."""
     memory = memory_for(SMALL["slots"])
     monkeypatch.setattr(filling, "MAX_READINGS", 5000)
-    for die_at in range(1, 2000, 23):
+    for die_at in range(1, 2000, step):
         world = World.make(database, slots("minute"), file_store)
         cycle = often(world.cycle, step=3, hours=12)
         cycle.memory = memory

@@ -349,7 +349,14 @@ def _changes(
             yield kind, what, books, files
 
 
-@pytest.mark.parametrize(("is_signed", "count"), [(True, 200), (False, 60)], ids=["signed", "unsigned"])
+@pytest.mark.parametrize(
+    ("is_signed", "count"),
+    [
+        pytest.param(True, 24, id="signed"),
+        pytest.param(True, 200, id="signed, many", marks=pytest.mark.proof),
+        pytest.param(False, 60, id="unsigned, many", marks=pytest.mark.proof),
+    ],
+)
 def test_every_change_is_named_and_harms_nothing(
     database: Database[Document],
     file_store: Store,

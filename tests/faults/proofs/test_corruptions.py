@@ -350,7 +350,9 @@ def _check(
 
 
 @pytest.mark.parametrize("is_signed", [True, False], ids=["signed", "unsigned"])
-@pytest.mark.parametrize("count", [96, pytest.param(5000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "count", [24, pytest.param(96, marks=pytest.mark.proof), pytest.param(5000, marks=pytest.mark.soak)]
+)
 def test_every_damage_is_found(
     database: Database[Document],
     file_store: Store,

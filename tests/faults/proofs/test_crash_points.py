@@ -1,8 +1,9 @@
 """Each job is killed at each of its steps: before it, after it, and after it with the reply lost.
 
 Nothing is lost, nothing is double; clean runs finish the work; one more changes nothing. `make soak` tries
-all, `make test` one of each kind of job. `BUCKETWISE_CRASH_SEEDS=5,6` chooses other seeds: which of a step's
-jobs, which of its occurrences, whether the recovery is killed as well, whether the world goes on before it.
+all, `make proof` each step once, `make test` one of each kind of job. `BUCKETWISE_CRASH_SEEDS=5,6` chooses
+other seeds: which of a step's jobs, which of its occurrences, whether the recovery is killed as well, whether
+the world goes on before it.
 """
 
 from __future__ import annotations
@@ -32,12 +33,13 @@ from tests.faults.scene import NOW, Scene
 from tests.faults.stopping import set_parameter
 from tests.faults.tally import Tally
 from tests.jobs.command import CommandLine
+from tests.tiers import tier
 
 Document = dict[str, Any]
 SEEDS = [int(seed) for seed in os.environ.get("BUCKETWISE_CRASH_SEEDS", "0,1,2").split(",")]
-#: Of each a case is tried by `make test`: they recover in different ways.
-SAMPLE = ("offline", "online", "amended", "roll-up", "erased", "late", "clean-up", "expired archive",
-          "compacted and dropped", "restore")  # fmt: skip
+#: Of each a case is tried by `make test`, or by the proofs: they recover in different ways.
+FIRST = ("offline", "online", "amended", "roll-up", "compacted and dropped")
+SAMPLE = (*FIRST, "erased", "late", "clean-up", "expired archive", "restore")
 HOOKS = "tests.faults.crashes.points"
 _KILLED = -9
 Make = Callable[[Job], Scene]
@@ -74,25 +76,28 @@ class Case:
         return f'BUCKETWISE_CRASH_SEEDS={self.seed} pytest -n 0 "{test}"'
 
 
-#: The same steps as in a folder, at an S3 server: in the long tests, but for these.
-ON_S3 = ("amended s3", "clean-up s3")
-
-
 def jobs() -> Iterator[Any]:
-    for name, job in JOBS.items():
-        is_long = job.store != "file" and name not in ON_S3
-        yield pytest.param(name, marks=[pytest.mark.soak] * is_long)
+    for name in JOBS:
+        yield pytest.param(name, marks=[pytest.mark.proof] * (name not in FIRST))
 
 
 def cases() -> Iterator[Any]:
+    """The proofs try each step, at one of its moments, with one of the seeds."""
     found = [Case(step, moment, seed) for seed in SEEDS for step in STEPS for moment in step.moments]
-    quick = sample(found) if SEEDS == [0, 1, 2] else found
+    few = sample(found)
+    first = [it for it in few if it.job in FIRST or SEEDS != [0, 1, 2]]
+    turns = {
+        Case(it, it.moments[at % len(it.moments)], SEEDS[at % len(SEEDS)]) for at, it in enumerate(STEPS)
+    }
     for case in found:
-        yield pytest.param(case, id=str(case), marks=[pytest.mark.soak] * (case not in quick))
+        marks = tier(is_first=case in first, is_proof=case in few or case in turns)
+        yield pytest.param(case, id=str(case), marks=marks)
 
 
 def sample(found: list[Case]) -> list[Case]:
     """One case of each of these jobs; among them are all seeds and moments."""
+    if SEEDS != [0, 1, 2]:
+        return found
     moments, few = get_args(Moment), []
     for number, job in enumerate(SAMPLE):
         seed, moment = (0, 1, 0, 0, 2)[number % 5], moments[number % 4]

@@ -27,11 +27,11 @@ def scene(
     ("model", "archive", "kind"),
     [
         (SAMPLES, OFFLINE, "moto"),
-        (SLOTS, OFFLINE, "rclone"),
-        (SAMPLES, ONLINE, "file"),
-        pytest.param(SLOTS, OFFLINE, "moto", marks=pytest.mark.soak),
-        pytest.param(SAMPLES, OFFLINE, "rclone", marks=pytest.mark.soak),
-        pytest.param(SLOTS, ONLINE, "file", marks=pytest.mark.soak),
+        pytest.param(SLOTS, OFFLINE, "rclone", marks=pytest.mark.proof),
+        pytest.param(SAMPLES, ONLINE, "file", marks=pytest.mark.proof),
+        pytest.param(SLOTS, OFFLINE, "moto", marks=pytest.mark.proof),
+        pytest.param(SAMPLES, OFFLINE, "rclone", marks=pytest.mark.proof),
+        pytest.param(SLOTS, ONLINE, "file", marks=pytest.mark.proof),
     ],
     ids=["samples-moto", "slots-rclone", "samples-online", "slots-moto", "samples-rclone", "slots-online"],
 )

@@ -19,6 +19,7 @@ from tests.faults.scene import OFFLINE, ONLINE, RAW, ROLLUP, SAMPLES, SLOTS, Sce
 from tests.faults.stopping import set_parameter, stopped
 from tests.faults.tally import Tally
 from tests.jobs.command import CommandLine
+from tests.tiers import tier
 
 Db = Database[dict[str, Any]]
 MODELS = {"slots": SLOTS, "samples": SAMPLES}
@@ -75,8 +76,11 @@ FAULTS: dict[Callable[[Scene], None], dict[str, tuple[list[str], set[int]]]] = {
         "online": (["before summaries", "before copy", "before delete", "after delete"], {0, 1}),
     },
     dropped: {
-        "offline": (["before summaries", "before put part", "after put manifest", "before delete"], {0, 1}),
-        "online": (["before summaries", "before copy", "before delete"], {0, 1}),
+        "offline": (
+            ["before summaries", "before put part", "after put manifest", "before delete"],
+            {0, 1, 3},
+        ),
+        "online": (["before summaries", "before copy", "before delete"], {0, 1, 3}),
     },
     made_anew: {
         "offline": (["before summaries", "before put part", "before delete"], {0, 1, 3}),
@@ -101,7 +105,7 @@ FAULTS: dict[Callable[[Scene], None], dict[str, tuple[list[str], set[int]]]] = {
     archive_dropped: {"online": (["before copy", "after copy", "before delete"], {0, 5})},
     store_removed: {"offline": (["before put part", "before put manifest", "after receipt"], {0, 1, 5})},
 }
-SHORT = {
+FIRST = {
     (dropped, "slots", "offline", "before put part"),
     (archive_dropped, "samples", "online", "before delete"),
     (store_removed, "slots", "offline", "after receipt"),
@@ -116,7 +120,7 @@ def _tries() -> list[Any]:
                 if fault is expiring and model == "samples":
                     continue  # its times are numbers, which no TTL index takes
                 for at in steps:
-                    marks = [] if (fault, model, archive, at) in SHORT else [pytest.mark.soak]
+                    marks = tier(is_first=(fault, model, archive, at) in FIRST, is_proof=model == "slots")
                     name = f"{fault.__name__}, {model} {archive}: {at}"
                     found.append(pytest.param(fault, model, archive, at, codes, id=name, marks=marks))
     return found
@@ -201,7 +205,10 @@ def recover(it: Scene, fault: Callable[[Scene], None]) -> None:
         receipts.update_one({"_id.name": "heads"}, {"$addToSet": {"lost": {"$each": lost}}})
         receipts.delete_many({"kind": "offline"})
         it.well("adopt", "--reason", "the store was removed")
-    if fault is summaries_dropped:
+    if fault is dropped:  # what somebody took out is counted by summaries alone
+        it.database["it_hourly"].drop()
+        it.database["it_daily"].drop()
+    if fault in (dropped, summaries_dropped):
         it.run()
         it.well("rollup", "--since", "2018-06-01", "--until", "2018-08-01")
     it.finish(summaries=fault not in (dropped, made_anew, expiring))

@@ -19,6 +19,7 @@ from tests.faults.scene import OFFLINE, ONLINE, ROLLUP, SAMPLES, SLOTS, Scene
 from tests.faults.stopping import expire_the_lease, set_parameter, stopped
 from tests.faults.tally import Tally
 from tests.jobs.command import CommandLine, Meddle
+from tests.tiers import tier
 
 Db = Database[dict[str, Any]]
 MODELS = {"slots": SLOTS, "samples": SAMPLES}
@@ -133,10 +134,12 @@ def _tries() -> list[Any]:
     names += [("clear", model, "offline", "before delete part") for model in MODELS]
     names += [("merge", model, "offline", at) for model in MODELS for at in MERGE]
     names += [("drop", "slots", "offline", at) for at in DROP]
-    short = {
-        ("plain", "samples", "offline", "before put manifest"),
+    first = {
         ("plain", "slots", "online", "delete: before its commit"),
         ("amend", "slots", "offline", "receipt: before its commit"),
+    }
+    few = {
+        ("plain", "samples", "offline", "before put manifest"),
         ("clear", "slots", "offline", "before delete part"),
         ("merge", "samples", "offline", "before put manifest"),
         ("drop", "slots", "offline", "before delete manifest"),
@@ -144,7 +147,10 @@ def _tries() -> list[Any]:
     return [
         pytest.param(
             scenario, (model, archive), at, id=f"{scenario}, {model} {archive}: {at}",
-            marks=[] if (scenario, model, archive, at) in short else [pytest.mark.soak],
+            marks=tier(
+                is_first=(scenario, model, archive, at) in first,
+                is_proof=(scenario, model, archive, at) in few,
+            ),
         )
         for scenario, model, archive, at in names
     ]  # fmt: skip

@@ -66,10 +66,10 @@ def buckets(request: Request) -> bool:
 
 @pytest.mark.parametrize(
     "held",
-    [manifest, pytest.param(part, marks=pytest.mark.soak), pytest.param(buckets, marks=pytest.mark.soak)],
+    [manifest, pytest.param(part, marks=pytest.mark.proof), pytest.param(buckets, marks=pytest.mark.proof)],
 )
 @pytest.mark.parametrize("kind", ["moto", pytest.param("rclone", marks=pytest.mark.soak)])
-@pytest.mark.parametrize("prepare", [filled, in_small_commits])
+@pytest.mark.parametrize("prepare", [filled, pytest.param(in_small_commits, marks=pytest.mark.proof)])
 def test_clearing_races_a_slow_upload(
     request: pytest.FixtureRequest,
     tmp_path: Path,

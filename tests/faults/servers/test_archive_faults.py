@@ -30,6 +30,7 @@ from tests.faults.s3_proxy import (
     RivalComesFirst,
     s3_proxy,
 )
+from tests.tiers import tier
 
 Document = dict[str, Any]
 
@@ -76,7 +77,9 @@ HARMLESS = {
     "a manifest's reply lost", "all manifests' replies lost", "a manifest lost", "a bit of the manifest once",
     "replies cut short once", "conditions ignored", "all replies lost",
 }  # fmt: skip
-#: What rclone answers otherwise; all else is the same there, and tried in the long tests.
+#: One of each end: it goes on, it fails, and it is damage to all appearance.
+FIRST = {"a manifest's reply lost", "no room", "a rival manifest", "a bit of a part", "conditions ignored"}
+#: What rclone answers otherwise; all else is the same there.
 ON_RCLONE = {"a rival manifest", "a manifest lost"}
 MOTO_ONLY = {"bits on the way back", "replies cut short", "no room", "no right to list"}
 
@@ -87,7 +90,9 @@ def _tries() -> list[Any]:
             kind,
             name,
             id=f"{kind}: {name}",
-            marks=[pytest.mark.soak] * (kind == "rclone" and name not in ON_RCLONE),
+            marks=tier(
+                is_first=kind == "moto" and name in FIRST, is_proof=kind == "moto" or name in ON_RCLONE
+            ),
         )
         for name in FAULTS
         for kind in (("moto",) if name in MOTO_ONLY else ("moto", "rclone"))

@@ -39,10 +39,10 @@ def young(it: Scene) -> list[int]:
     ("archive", "wrong"),
     [
         ("offline", "years ahead"),
-        pytest.param("online", "years ahead", marks=pytest.mark.soak),
+        pytest.param("online", "years ahead", marks=pytest.mark.proof),
         ("offline", "hours behind"),
-        pytest.param("offline", "hours ahead", marks=pytest.mark.soak),
-        pytest.param("offline", "years behind", marks=pytest.mark.soak),
+        pytest.param("offline", "hours ahead", marks=pytest.mark.proof),
+        pytest.param("offline", "years behind", marks=pytest.mark.proof),
     ],
 )
 def test_a_wrong_clock_is_refused(scene: MakeScene, tally: Tally, archive: str, wrong: str) -> None:
@@ -72,11 +72,11 @@ def test_a_wrong_clock_is_refused(scene: MakeScene, tally: Tally, archive: str, 
     ("leap", "at"),
     [
         pytest.param(YEARS, "before summaries"),
-        pytest.param(YEARS, "before put manifest", marks=pytest.mark.soak),
-        pytest.param(YEARS, "before delete", marks=pytest.mark.soak),
-        pytest.param(-YEARS, "before summaries", marks=pytest.mark.soak),
+        pytest.param(YEARS, "before put manifest", marks=pytest.mark.proof),
+        pytest.param(YEARS, "before delete", marks=pytest.mark.proof),
+        pytest.param(-YEARS, "before summaries", marks=pytest.mark.proof),
         pytest.param(-YEARS, "before put manifest"),
-        pytest.param(6 * HOUR, "before delete", marks=pytest.mark.soak),
+        pytest.param(6 * HOUR, "before delete", marks=pytest.mark.proof),
     ],
 )
 def test_a_clock_that_jumps_in_the_middle_moves_nothing(
@@ -117,7 +117,7 @@ def test_the_lease_goes_by_the_server(
 def _from_other_times() -> list[Any]:
     short = {("slots", "offline"), ("samples", "online")}
     return [
-        pytest.param(model, archive, marks=[] if (model, archive) in short else [pytest.mark.soak])
+        pytest.param(model, archive, marks=[] if (model, archive) in short else [pytest.mark.proof])
         for model in MODELS
         for archive in ARCHIVES
     ]

@@ -22,6 +22,7 @@ from tests.faults.scene import Scene
 from tests.faults.stopping import set_parameter
 from tests.faults.tally import Tally
 from tests.jobs.command import CommandLine
+from tests.tiers import tier
 
 GROUP = "machine: "
 
@@ -111,7 +112,7 @@ FEW_DEEP = {("decoding", "builtins.MemoryError"), ("reading a part back", "pyarr
 @pytest.mark.parametrize(
     ("where", "error"),
     [
-        pytest.param(where, error, marks=[pytest.mark.soak] * ((where, error) not in FEW_DEEP))
+        pytest.param(where, error, marks=[pytest.mark.proof] * ((where, error) not in FEW_DEEP))
         for where in DEEP
         for error in ("builtins.MemoryError", "pyarrow.lib.ArrowMemoryError")
     ],
@@ -126,7 +127,7 @@ def test_memory_ends(prepare: Any, tally: Tally, where: str, error: str) -> None
 
 def limits(few: tuple[str, int], *limits: int) -> list[Any]:
     return [
-        pytest.param(job, limit, marks=[pytest.mark.soak] * ((job, limit) != few))
+        pytest.param(job, limit, marks=[pytest.mark.proof] * ((job, limit) != few))
         for job in JOBS
         for limit in limits
     ]
@@ -165,9 +166,13 @@ STREAMS: dict[str, tuple[int, str]] = {
 
 
 @pytest.mark.parametrize(
-    "form", [[], pytest.param(["--json"], marks=pytest.mark.soak)], ids=["tables", "json"]
+    ("fault", "form"),
+    [
+        pytest.param(fault, form, id=f"{fault}-{name}", marks=[pytest.mark.proof] * (at + more not in (0, 4)))
+        for at, fault in enumerate(STREAMS)
+        for more, (name, form) in enumerate([("tables", list[str]()), ("json", ["--json"])])
+    ],
 )
-@pytest.mark.parametrize("fault", STREAMS)
 def test_streams(prepare: Any, tally: Tally, fault: str, form: list[str]) -> None:
     """The work is done all the same, and the exit code says so."""
     scene, verb = prepare("offline")
@@ -198,9 +203,10 @@ def test_stdout_on_a_full_disk(prepare: Any, tally: Tally) -> None:
 # Being asked to stop
 
 LENGTHS = {"roll-up": 68, "offline": 40, "online": 46}  # commands to MongoDB that each job asks at the least
+FIRST = [("offline", 33, "SIGINT", 1), ("online", 38, "SIGTERM", 2)]
 FEW = [
-    ("roll-up", 50, "SIGTERM", 1), ("offline", 33, "SIGINT", 1), ("online", 36, "SIGTERM", 1),
-    ("offline", 37, "SIGHUP", 1), ("online", 38, "SIGTERM", 2), ("roll-up", 47, "SIGKILL", 1),
+    *FIRST, ("roll-up", 50, "SIGTERM", 1), ("online", 36, "SIGTERM", 1), ("offline", 37, "SIGHUP", 1),
+    ("roll-up", 47, "SIGKILL", 1),
 ]  # fmt: skip
 
 
@@ -213,7 +219,9 @@ def _moments() -> list[Any]:
     ]
     return [
         pytest.param(
-            *it, id=f"{it[0]}, command {it[1]}, {it[2]} {it[3]}", marks=[pytest.mark.soak] * (it not in FEW)
+            *it,
+            id=f"{it[0]}, command {it[1]}, {it[2]} {it[3]}",
+            marks=tier(is_first=it in FIRST, is_proof=it in FEW),
         )
         for it in sorted({*every, *FEW})
     ]

@@ -25,6 +25,7 @@ from tests.faults.mongods import Servers, no_failures_after, servers
 from tests.faults.scene import Scene
 from tests.faults.tally import Tally
 from tests.jobs.command import CommandLine
+from tests.tiers import tier
 
 Document = dict[str, Any]
 GROUP = "MongoDB: "
@@ -148,10 +149,13 @@ def _few(strikes: list[Strike]) -> set[Strike]:
 
 STRIKES = _strikes()
 FEW = _few(STRIKES)
+#: Of those one of each job, and with another answer: what `make test` tries.
+FIRST = {job: it for it in sorted(FEW, key=str) for job in (it.job,)}.values()
 
 
 @pytest.mark.parametrize(
-    "it", [pytest.param(it, id=str(it), marks=[pytest.mark.soak] * (it not in FEW)) for it in STRIKES]
+    "it",
+    [pytest.param(it, id=str(it), marks=tier(is_first=it in FIRST, is_proof=it in FEW)) for it in STRIKES],
 )
 def test_answers(single: Place, tally: Tally, it: Strike) -> None:
     """The run succeeds, or says why not; what always fails is not tried for ever."""
@@ -192,18 +196,23 @@ LENGTHS = {"roll-up": 70, "offline": 42, "online": 48}
 
 
 def moments(few: list[tuple[str, int, str]], hows: list[str], step: int) -> list[Any]:
-    """A job, the command at which it is struck, and how: `few`, and in the long tests every `step`-th."""
+    """A job, the command at which it is struck, and how: the first of `few` in `make test`, all of them in
+    the proofs, and every `step`-th in the runs of hours."""
     every = [
         (job, at, how) for job, most in LENGTHS.items() for at in range(1, most + 1, step) for how in hows
     ]
     return [
-        pytest.param(*it, id=f"{it[0]}, command {it[1]} {it[2]}", marks=[pytest.mark.soak] * (it not in few))
+        pytest.param(
+            *it,
+            id=f"{it[0]}, command {it[1]} {it[2]}",
+            marks=tier(is_first=it == few[0], is_proof=it in few),
+        )
         for it in sorted({*every, *few})
     ]
 
 
-KILLED = [("roll-up", 51, "answered"), ("offline", 34, "sent"), ("online", 39, "answered")]
-CHANGED = [("roll-up", 45, "steps down"), ("offline", 33, "is killed"), ("online", 36, "hangs")]
+KILLED = [("offline", 34, "sent"), ("roll-up", 51, "answered"), ("online", 39, "answered")]
+CHANGED = [("offline", 33, "is killed"), ("roll-up", 45, "steps down"), ("online", 36, "hangs")]
 
 
 @pytest.mark.parametrize(("job", "at", "when"), moments(KILLED, ["sent", "answered"], 5))
@@ -231,7 +240,7 @@ def test_the_primary_changes(three: Place, tally: Tally, job: str, at: int, how:
     aftermath.check(tally, GROUP + "changes of the primary", f"{job}, {at}, {how}", scene, ran)
 
 
-@pytest.mark.soak
+@pytest.mark.proof
 @pytest.mark.parametrize("job", LENGTHS)
 def test_no_majority_holds_what_is_written(three: Place, tally: Tally, job: str) -> None:
     """One secondary hangs, the other no longer follows: the primary stays, and a majority can't be had.

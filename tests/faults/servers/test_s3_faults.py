@@ -38,6 +38,7 @@ from tests.faults.scene import START, Scene
 from tests.faults.tally import Tally
 from tests.faults.truth import Bucket
 from tests.jobs.command import CommandLine, Ran
+from tests.tiers import tier
 
 GROUP = "S3: "
 TRIES = 5  # of one request
@@ -148,20 +149,17 @@ def behind(
 on_moto = pytest.mark.parametrize("behind", ["moto"], indirect=True)
 
 
-#: The others are for the long tests: each is tried on the store and on an archive run besides.
-FEW = {
-    "500 all the time", "503 slow down, four times", "no answer at all", "upload cut short once",
-    "download cut short once", "a bit of an upload", "all replies lost", "409 conflict",
-    "412 for what is our own", "412 for what is another's", "403 on list",
-}  # fmt: skip
+#: Each is tried on the store and on an archive run besides; of these, one that is over, one that is not, and
+#: one that a person has to look into, in `make test`.
+FIRST = {"503 slow down, four times", "all replies lost", "412 for what is another's"}
 
 
 def _cases() -> list[Any]:
-    """rclone's server only in the long tests; it knows no conditions."""
+    """rclone's server only in the runs of hours; it knows no conditions."""
     found = []
     for name in FAULTS:
-        rare = [pytest.mark.soak] * (name not in FEW)
-        found.append(pytest.param("moto", name, id=f"moto: {name}", marks=rare))
+        marks = tier(is_first=name in FIRST, is_proof=True)
+        found.append(pytest.param("moto", name, id=f"moto: {name}", marks=marks))
         if "condition" not in name and "412" not in name:
             found.append(pytest.param("rclone", name, id=f"rclone: {name}", marks=pytest.mark.soak))
     return found
@@ -237,7 +235,7 @@ ROLL_UP_FAULTS: dict[str, tuple[int, Callable[[], Fault], str]] = {
 
 @on_moto
 @pytest.mark.parametrize(
-    "fault", [pytest.param(it, marks=[pytest.mark.soak] * (i > 0)) for i, it in enumerate(ROLL_UP_FAULTS)]
+    "fault", [pytest.param(it, marks=[pytest.mark.proof] * (i > 0)) for i, it in enumerate(ROLL_UP_FAULTS)]
 )
 def test_a_roll_up_that_reads_what_is_archived(behind: Behind, tally: Tally, fault: str) -> None:
     """A late reading in an archived window: its summary is not written from half of the readings."""
