@@ -21,7 +21,7 @@ from tests.jobs.place import START
 
 Document = dict[str, Any]
 HOUR = timedelta(hours=1)
-FEW, MANY = 6, 18
+FEW, MANY = 6, 30  # at the same hour of the day
 FROM = START + timedelta(days=30)
 #: What the server sends of a change stream comes in so many replies.
 UNSTEADY = ("getMore", "killCursors", "endSessions", "hello")

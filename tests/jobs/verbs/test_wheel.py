@@ -59,6 +59,7 @@ def _run(place: Place, installed: Path, program: str, *arguments: str) -> str:
     return ran.stdout
 
 
+@pytest.mark.proof
 def test_it_works_beside_modules_named_as_its_packages_are(place: Place, installed: Path) -> None:
     _run(place, installed, "bucketwise", "run", "-p", "ticks", "--now", NOW)
     assert place.database.ticks.count_documents({}) == 0
