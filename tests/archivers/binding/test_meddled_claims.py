@@ -192,3 +192,23 @@ def test_of_two_that_claim_at_once_one_goes_on_at_most(
                 assert json.loads(store.get_bytes(OWNER))["database"] == winner.name
             for it in both:
                 it.client.drop_database(it.name)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("what", ["step", OWNER])
+def test_an_adoption_that_dies_is_done_again_and_nobody_writes_until_then(
+    database: Database[Document], other: Database[Document], store: Meddled, what: str, when: str
+) -> None:
+    binding(other, store).claim()
+    getattr(store, when)[what] = dies
+    with pytest.raises(Crash):
+        binding(database, store).adopt("moved")
+    done = (what, when) == (OWNER, "after")  # but for its receipt
+    assert binding(database, store).reason_to_adopt() is not None
+    for it in (other,) if done else (other, database):
+        with pytest.raises(HaltedError, match=r"another database|somebody else|rolled back"):
+            binding(it, store).claim()
+    binding(database, store).adopt("moved")
+    binding(database, store).claim()
+    with pytest.raises(HaltedError, match="it belongs to another database"):
+        binding(other, store).claim()
