@@ -23,11 +23,15 @@ from bucketwise.rollups.rolling.rollup import roll_up
 
 
 def roll_up_all(context: ArchiveContext, options: RollupOptions = CATCH_UP) -> RollupReport:
-    """Rolls up what is due, from live and archived buckets."""
+    """Rolls up what is due, from live and archived buckets. Summaries count as gone only where no other
+    policy may have their readings in its archive."""
     archived = archived_reader(context.connections, context.policy)
     reader = slice_reader(context, archived)
     known = Archived(reader, RECEIPTS, archived.span(), archived.superseded, archived.earliest)
-    return roll_up(context, options, known)
+    report = roll_up(context, options, known)
+    if report.gone and context.policy_records.archives_besides(context.policy):
+        report.gone = 0
+    return report
 
 
 def recompute(context: ArchiveContext, archived: ArchivedReader, unread: Sequence[Span]) -> RollupReport:

@@ -194,7 +194,8 @@ class _Audit:
                     f"{counts.written} {level} summaries are missing or out of date: run "
                     "`bucketwise rollup`, with --since and --until for what is older than `recheck`",
                 )
-        if report.kept and self.policy.archiving is not None:
+        others = context.policy_records.archives_besides
+        if report.kept and self.policy.archiving is not None and not others(self.policy):
             yield self._finding(
                 "readings-gone",
                 self.policy.collection,

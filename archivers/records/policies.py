@@ -138,6 +138,13 @@ class PolicyRecords:
                     found.append(identity)
         return sorted(found)
 
+    def archives_besides(self, policy: Policy) -> bool:
+        """Returns whether another policy has archived of the same collection: of this file or another one, or
+        one that has ended."""
+        names = Receipts(self._database, "").collection.distinct("_id.policy")
+        others = (self.last(it) for it in names if it not in ("", policy.identity))
+        return any(it and it.archiving and it.collection == policy.collection for it in others)
+
     def _archived(self, identity: str) -> Policy | None:
         """Returns a policy as receipts of its deletes tell it, or else the last manifest of its archive."""
         receipts = Receipts(self._database, identity)

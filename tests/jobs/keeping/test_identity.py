@@ -113,6 +113,7 @@ def test_a_late_reading_replaces_no_summary_of_a_policy_that_left_the_file(
     for _ in range(2):
         assert place("run", "-p", "prices").code == 0
         assert first_hour(place) == FULL_HOUR
+    assert "readings-gone" not in place("audit", "-p", "prices", "--json").out
 
 
 def test_a_policy_of_another_file_goes_on_beside_others_of_its_collection(place: Place) -> None:
