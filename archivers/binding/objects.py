@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from bucketwise.archivers.stores.base import AlreadyExists, Corrupt, ObjectStore
@@ -13,8 +13,12 @@ from bucketwise.config.errors import HaltedError
 
 
 def encoded(told: dict[str, Any]) -> bytes:
-    """Returns the bytes of an object."""
-    return json.dumps(told, default=datetime.isoformat).encode()
+    """Returns the bytes of an object. Its times are in UTC, and say so."""
+    return json.dumps(told, default=_in_utc).encode()
+
+
+def _in_utc(at: datetime) -> str:
+    return at.replace(tzinfo=UTC).isoformat(timespec="milliseconds")
 
 
 def nobodys(_data: bytes) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -70,6 +71,7 @@ def test_a_dump_restored_as_staging_writes_nothing(place: Place, other: MongoCli
         ran = staging(*verb, "-p", "ticks", "--json", now=LATER)
         assert ran.code == 5, (verb, ran)
         message = ran.policy("ticks")["error"]
+        assert re.search(r", written by \S+ on \S+ at \S+\.[0-9]{3}\+00:00, and this is another", message)
         assert "this is another deployment" in message and "bucketwise adopt --reason TEXT" in message
         assert files(place) == before, verb
     (found,) = (
