@@ -15,7 +15,7 @@ from pymongo import ASCENDING, IndexModel
 from pymongo.client_session import ClientSession
 
 from bucketwise.archivers.records.copies import packed_marks, record_gone
-from bucketwise.archivers.records.deletions import KEPT, facts_of_archived
+from bucketwise.archivers.records.deletions import KEPT, RESTORED, facts_of_archived
 from bucketwise.archivers.records.online_heads import OnlineHeads
 from bucketwise.archivers.records.receipts import MERGED, MERGING, Document
 from bucketwise.archivers.run import ArchiveRun
@@ -239,10 +239,11 @@ class OnlineRun:
             self._work.report.change(self._delete(name, piece, spans))
 
     def _copy(self, name: str, piece: Batch, held: set[bytes]) -> None:
-        """Writes the copies that aren't there yet, and compares all with the originals as read."""
+        """Writes the copies that aren't there yet, and compares all with the originals as read. One that is
+        there need not stay while its original is live again, as where somebody has put it back."""
         ids = piece.main.ids
-        mine = units(self._work.policy, piece)
-        missing = piece.take([i for i, unit in enumerate(mine) if unit not in held])
+        is_there = np.array([unit in held for unit in units(self._work.policy, piece)], dtype=np.bool_)
+        missing, back = (piece.take(np.flatnonzero(it)) for it in (~is_there, is_there))
         stale = [i for i, raw_id in enumerate(piece.main.raw_ids) if raw_id in self._stale]
         newer = piece.take(stale)
         if stale:
@@ -262,6 +263,8 @@ class OnlineRun:
             if stale:
                 self._replace_copies(name, newer, session)
             put_copies(self._work.database, self._work.policy, missing, session)
+            if len(back) and (live := self._heads.subtracted(back, session)):
+                self._work.deletions.record_of_copies(RESTORED, {"buckets": len(back), **live}, session)
             self._receipts.update(name, {"$set": receipt}, session)
 
         transaction(self._work.database, self._work.guard, step)

@@ -197,6 +197,16 @@ def test_what_was_restored_on_purpose_is_adopted(cycle: Cycle) -> None:
     assert least(cycle)["buckets"] == cycle.database["iot_archive"].count_documents({})
 
 
+def test_what_comes_back_as_it_was_is_counted_once(cycle: Cycle) -> None:
+    """Somebody puts archived buckets into the source again, with no restore."""
+    held = heads(cycle).read().heads
+    cycle.load()
+    assert cycle.run().deleted == held["buckets"].least
+    assert heads(cycle).read().heads == held
+    assert cycle.run().buckets == 0
+    assert cycle.verify().bad == []
+
+
 def test_what_two_restores_name_is_counted_once(cycle: Cycle) -> None:
     """Receipts of both say that a bucket is live again; it is deleted because of one of them."""
     before, source = held(cycle), cycle.policy.collection
