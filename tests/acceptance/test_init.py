@@ -23,7 +23,7 @@ CYCLED = ["iso", "inside", "hourly", "several", "timeseries"]
 
 @pytest.mark.parametrize(
     "origin",
-    [pytest.param(it, id=it.name, marks=pytest.mark.soak if at else ()) for at, it in enumerate(ORIGINS)],
+    [pytest.param(it, id=it.name, marks=pytest.mark.proof if at else ()) for at, it in enumerate(ORIGINS)],
 )
 def test_every_reading_is_read(
     origin: Origin,
@@ -32,7 +32,7 @@ def test_every_reading_is_read(
     mongodb_uri: str,
     bucketwise: CommandLine,
 ) -> None:
-    origin = origin.first(60, series=8)
+    origin = origin.first(20, series=8)
     kinds = origin.kinds([*LAYOUTS, *SHAPES])
     for kind in kinds:
         load(database, kind, documents(kind, origin))

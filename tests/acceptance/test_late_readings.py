@@ -276,10 +276,16 @@ CASES = [(model, to) for model in MODELS for to in ("offline", "online")]
 
 
 def _tries() -> list[Any]:
-    """A story of each model, in turn with either archive; in the long tests many of each with both."""
+    """A story of each model, in turn with either archive; in the proofs some of each with both, and many in
+    the runs of hours."""
     few = [(model, ("offline", "online")[at % 2]) for at, model in enumerate(MODELS)]
     short = [pytest.param(case, 1, id="-".join(case)) for case in few]
-    return short + [pytest.param(it, 100, id="-".join(it) + "-100", marks=pytest.mark.soak) for it in CASES]
+    more = [(10, pytest.mark.proof), (100, pytest.mark.soak)]
+    return short + [
+        pytest.param(it, count, id=f"{'-'.join(it)}-{count}", marks=mark)
+        for count, mark in more
+        for it in CASES
+    ]
 
 
 @pytest.mark.parametrize(("case", "examples"), _tries())
@@ -326,6 +332,7 @@ def test_summaries_stay_right(
     tell()
 
 
+@pytest.mark.proof
 def test_from_outside(client: MongoClient[Document], mongodb_uri: str) -> None:
     """Load, run, write late, run, compare: by processes of their own, over a day of 23 hours."""
     world = World(client, mongodb_uri, MODELS["samples-dates"], "offline")

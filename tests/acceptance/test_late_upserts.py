@@ -12,6 +12,7 @@ import pytest
 from pymongo import UpdateOne
 
 from tests.acceptance.readings import NAB, Origin, Reading
+from tests.archivers.harness import in_turn
 from tests.jobs.command import CommandLine
 from tests.jobs.place import Db, Place
 
@@ -70,8 +71,7 @@ def read(model: str, documents: Sequence[dict[str, Any]]) -> dict[Key, float]:
     return found
 
 
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("to", ARCHIVES)
+@pytest.mark.parametrize(("model", "to"), in_turn(list(MODELS), list(ARCHIVES)))
 @pytest.mark.parametrize(
     "origin", [NAB.first(60), pytest.param(NAB, marks=pytest.mark.soak)], ids=["few", "all"]
 )

@@ -260,8 +260,11 @@ def fetch(store: Store, bucket_client: Any, into: Path) -> dict[str, int]:
 
 
 def _some_and_all() -> list[Any]:
-    """The first readings of each series; all of them in the long tests."""
-    some = [pytest.param(it.first(300), id=it.name) for it in ORIGINS]
+    """The first readings of each series; all of them in the runs of hours."""
+    some = [
+        pytest.param(it.first(300), id=it.name, marks=[pytest.mark.proof] * (at > 0))
+        for at, it in enumerate(ORIGINS)
+    ]
     return some + [pytest.param(it, id=f"all of {it.name}", marks=pytest.mark.soak) for it in ORIGINS]
 
 
@@ -272,11 +275,11 @@ def origin(request: pytest.FixtureRequest) -> Origin:
 
 
 def _rows_and_ways() -> list[Any]:
-    """Every shape both ways; of what lies beside the repository, in the long tests."""
+    """Every shape; the other way, and of what lies beside the repository, in the proofs."""
     return [
-        pytest.param(origin, to, id=f"{origin.name}-{to}", marks=[pytest.mark.soak] * (number > 0))
+        pytest.param(origin, to, id=f"{origin.name}-{to}", marks=[pytest.mark.proof] * (number + way > 0))
         for number, origin in enumerate(ORIGINS)
-        for to in ("offline", "online")
+        for way, to in enumerate(("offline", "online"))
     ]
 
 
@@ -289,7 +292,7 @@ def test_further_shapes(
     database: Database[Document],
     mongodb_uri: str,
 ) -> None:
-    few = origin.first(40, series=8)
+    few = origin.first(24, series=4)
     (tmp_path / "store").mkdir()
     store = Store(url=f"file://{tmp_path}/store")
     run_cycle(bucketwise, tmp_path, database, mongodb_uri, store, [(kind, to) for kind in SHAPES], few)
@@ -329,7 +332,7 @@ def test_online_archive(
         assert "block_compressor=zstd" in options
 
 
-@pytest.mark.parametrize("server", ["moto", pytest.param("rclone", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("server", ["moto", pytest.param("rclone", marks=pytest.mark.proof)])
 def test_offline_archive_in_s3(
     server: str,
     bucketwise: CommandLine,
