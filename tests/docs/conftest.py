@@ -1,5 +1,5 @@
 from __future__ import annotations
 
-from tests.jobs.conftest import bucketwise, place
+from tests.jobs.conftest import bucketwise, place, states
 
-__all__ = ["bucketwise", "place"]
+__all__ = ["bucketwise", "place", "states"]

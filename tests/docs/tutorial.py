@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 from bucketwise.config.loading.environment import OVERRIDES
 from bucketwise.config.loading.load import PATH_VARIABLE
 from tests.docs.pages import ROOT, Block, blocks
+from tests.jobs.command import CommandLine
 
 PAGE = ROOT / "docs" / "tutorial.md"
 #: What differs from machine to machine and from day to day.
@@ -35,7 +37,7 @@ def masked(text: str) -> str:
     return text.strip()
 
 
-def played(folder: Path) -> Iterator[tuple[Block, Block | None, str]]:
+def played(folder: Path, bucketwise: CommandLine) -> Iterator[tuple[Block, Block | None, str]]:
     """Yields each command of the page, the output that the page shows (or None), and what was printed."""
     environment = {
         key: value for key, value in os.environ.items() if key not in (PATH_VARIABLE, *OVERRIDES.values())
@@ -49,16 +51,21 @@ def played(folder: Path) -> Iterator[tuple[Block, Block | None, str]]:
             (folder / "bucketwise.toml").write_text(block.text)
         elif block.language == "console" and "setup" not in block.marks:
             shown = after if after is not None and after.language == "text" else None
-            yield block, shown, _run(block.text, folder, environment)
+            yield block, shown, _run(block.text, folder, environment, bucketwise)
 
 
-def _run(command: str, folder: Path, environment: dict[str, str]) -> str:
+def _run(command: str, folder: Path, environment: dict[str, str], bucketwise: CommandLine) -> str:
     """Variables that a command exports are there for those behind it."""
+    lines = [shlex.split(line) for line in command.replace("\\\n", " ").splitlines()]
+    if all(line[0] == "bucketwise" for line in lines):
+        told = [bucketwise(*line[1:], cwd=folder, **environment) for line in lines]
+        assert [it.code for it in told] == [0] * len(told), told
+        return "".join(it.out for it in told)
     script = f'set -euo pipefail\n{command}\nenv -0 > "{folder}/.environment"'
     ran = subprocess.run(
         ["bash", "-c", script], cwd=folder, env=environment, capture_output=True, text=True, timeout=120
     )
     assert ran.returncode == 0, f"{command}{ran.stdout}{ran.stderr}"
-    told = (folder / ".environment").read_text().split("\0")
-    environment.update(line.partition("=")[::2] for line in told if line)
+    exported = (folder / ".environment").read_text().split("\0")
+    environment.update(line.partition("=")[::2] for line in exported if line)
     return ran.stdout

@@ -6,16 +6,14 @@ import os
 import signal
 from pathlib import Path
 
-import pytest
-
 from tests.docs.tutorial import masked, played
+from tests.jobs.command import CommandLine
 
 
-@pytest.mark.process
-def test_every_command_prints_what_the_page_shows(tmp_path: Path) -> None:
+def test_every_command_prints_what_the_page_shows(tmp_path: Path, bucketwise: CommandLine) -> None:
     shown_outputs = 0
     try:
-        for command, shown, printed in played(tmp_path):
+        for command, shown, printed in played(tmp_path, bucketwise):
             assert masked(printed) == (masked(shown.text) if shown else ""), f"{command}: {command.text}"
             shown_outputs += shown is not None
     finally:
