@@ -113,7 +113,9 @@ def peak(do: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("indexes", INDEXES)
+@pytest.mark.parametrize(
+    "indexes", ["time", *(pytest.param(it, marks=pytest.mark.proof) for it in INDEXES if it != "time")]
+)
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_large_collection_takes_as_many_commands(make: Make, verb: str, indexes: str) -> None:
     found = []
@@ -149,6 +151,7 @@ def test_mongodb_looks_at_few_documents(
     assert not any("$group" in str(it["command"]) for it in found)
 
 
+@pytest.mark.proof
 def test_findings_hold_no_more_of_a_large_collection(make: Make) -> None:
     def taken(count: int) -> int:
         return peak(lambda: VERBS["findings"](make(), name_of("time", count)))
@@ -180,6 +183,7 @@ def test_each_model_that_is_tried_takes_what_it_takes_alone(
     assert alone.total() < 60 * len(some)
 
 
+@pytest.mark.proof
 def test_remodel_takes_commands_by_the_batch_and_memory_by_the_stretch(
     make: Make, database: Database[Document]
 ) -> None:

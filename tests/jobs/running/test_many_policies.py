@@ -65,7 +65,10 @@ def counted(database: Database[Document], uri: str, settings: Store, to: str, co
     return found | {"check": do([CHECK], NOW, dry_run=True)}
 
 
-@pytest.mark.parametrize(("to", "kind"), [("offline", "file"), ("offline", "moto"), ("online", "file")])
+@pytest.mark.parametrize(
+    ("to", "kind"),
+    [pytest.param("offline", "file", marks=pytest.mark.proof), ("offline", "moto"), ("online", "file")],
+)
 def test_commands_documents_and_requests_are_linear_in_policies(
     database: Database[Document], mongodb_uri: str, request: pytest.FixtureRequest, to: str, kind: str
 ) -> None:

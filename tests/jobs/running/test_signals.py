@@ -87,7 +87,7 @@ elif moment == "atexit":
 elif moment == "clearing":
     sys.cleared = Cleared()
 sys.argv = ["bucketwise", *arguments]
-runpy.run_module("jobs", run_name="__main__", alter_sys=True)
+runpy.run_module("bucketwise", run_name="__main__", alter_sys=True)
 """
 
 
