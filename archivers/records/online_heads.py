@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,8 +44,8 @@ class Head(NamedTuple):
 
 class OnlineRecord(NamedTuple):
     """What is recorded of an archive. `heads`: by what each collection holds. `receipt`: the number of the
-    receipt that tells them; None where an earlier version has written them. `baseline`: when they were
-    recorded, if the archive was there before."""
+    receipt that tells them; 0 where nothing must stay yet, None where an earlier version has written them.
+    `baseline`: when they were recorded, if the archive was there before."""
 
     heads: Mapping[str, Head]
     receipt: int | None
@@ -84,12 +83,8 @@ class OnlineHeads:
 
     def check(self) -> OnlineState:
         """Returns what is there. Raises DamagedError where a collection is gone, is another one than was
-        left, or has fewer documents; or where the heads are not those that the last receipt tells."""
-        record = self.read()
-        while (fault := self._fault(record)) is not None:
-            before, record = record, self.read()
-            if record == before:
-                raise fault  # else a concurrent run has moved them
+        left, or has fewer documents; or as `told` does."""
+        record = self.told()
         heads, there = record.heads, self._there()
         if not heads:
             self._check_unrecorded(there)
@@ -100,13 +95,23 @@ class OnlineHeads:
         is_sealed = record.receipt is not None
         return OnlineState(frozenset(there), is_sealed, is_sealed and owed.items() <= known.items())
 
+    def told(self) -> OnlineRecord:
+        """Returns what is recorded. Raises DamagedError where it is not what the last receipt tells."""
+        record = self.read()
+        while (fault := self._fault(record)) is not None:
+            before, record = record, self.read()
+            if record == before:
+                raise fault  # else a concurrent run has moved them
+        return record
+
     def _fault(self, record: OnlineRecord) -> DamagedError | None:
         """Returns why the heads are not those that the last receipt tells; None where they are. Raises
         DamagedError where that receipt is not as it was written."""
         number = record.receipt or 0
         told = list(self._receipts.numbered(max(number - 1, 0), {"heads": {"$exists": True}}, most=2))
-        if not number and not told:
-            return None  # an earlier version has written the heads, or there are none
+        if not number and not told:  # an earlier version has written the heads, or nothing must stay
+            is_known = record.receipt is None or not any(it.least for it in record.heads.values())
+            return None if is_known else record_fault(COLLECTIONS, "no receipt tells how many must stay")
         if not number or not told or told[0].get("sequence") != number:
             return record_fault(COLLECTIONS, "it does not name the receipt that tells how many must stay")
         with reading(told[0]["_id"]["name"]):
@@ -182,20 +187,28 @@ class OnlineHeads:
         self._write({}, deletions, guard, {}, counts=True)
 
     def _write(
-        self, before: Mapping[str, Head], deletions: Deletions, guard: Guard, facts: Document, *, counts: bool
+        self, known: Mapping[str, Head], deletions: Deletions, guard: Guard, facts: Document, *, counts: bool
     ) -> None:
         held, there = {}, self._there()
         waiting = sum(len(it["ids"]) for it in self._receipts.in_state("copied", "online")) if counts else 0
         for what, name in self._collections():
             if name in there:
-                least = before[what].least if what in before else 0
+                least = known[what].least if what in known else 0
                 # Versions may become fewer; and which overflow belongs to live buckets is not known.
                 if counts and (what == "buckets" or (what == "overflow" and not waiting)):
                     least = max(0, self._database[name].count_documents({}) - waiting)
                 held[what] = Head(name, there[name], least)._asdict()
 
-        told = {"heads": held, **facts}
-        step = partial(deletions.record_of_copies, COLLECTIONS, told)
+        before = self._receipts.numbered(0, {"heads": {"$exists": True}}, most=1)
+        must_stay = any(it["least"] for it in held.values()) or next(before, None) is not None
+
+        def step(session: ClientSession) -> None:
+            if must_stay:
+                deletions.record_of_copies(COLLECTIONS, {"heads": held, **facts}, session)
+            else:  # so that a run which archives nothing records no time
+                found = {"kind": COLLECTIONS, "held": held, "receipt": 0}
+                self._receipts.update(COLLECTIONS, {"$set": found}, session)
+
         transaction(self._database, guard, step)
 
     def added(self, deleted: Batch, session: ClientSession) -> Document:

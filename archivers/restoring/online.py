@@ -11,6 +11,7 @@ from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.format.manifest import DamagedError
 from bucketwise.archivers.moving.archive import check_collections
 from bucketwise.archivers.records.copies import CopyReceipts, names_of
+from bucketwise.archivers.records.online_heads import OnlineHeads
 from bucketwise.archivers.restoring.copies import note_nothing
 from bucketwise.archivers.restoring.damaged import MissingBuckets
 from bucketwise.archivers.restoring.filter import ArchivedBuckets, RestoreFilter
@@ -43,16 +44,19 @@ class OnlineCopies:
         """Compares all that may be wanted with its receipts, unless what is damaged is to be left out. Raises
         UsageError where the source is to have other versions than the archive's."""
         mode, to = options.how.mode, options.to
-        if to == self._context.policy.collection and mode != Mode.merged:
+        database, policy = self._context.database, self._context.policy
+        if to == policy.collection and mode != Mode.merged:
             raise UsageError(
                 f"--versions {mode}: the online archive holds the versions of a bucket merged, and {to} can "
                 "only have them so. Leave --versions out, or restore into a new collection"
             )
         if options.skip_damaged:
             self._left_out = {}
+            if to == policy.collection:
+                OnlineHeads(database, policy, self._context.keys).told()  # a receipt goes on from them
         else:
-            check_collections(self._context.database, self._context.policy, self._context.keys)
-        kept = KeptVersions(self._context.database, self._context.policy)
+            check_collections(database, policy, self._context.keys)
+        kept = KeptVersions(database, policy)
         seen = set[int]()
         for batch in self._sound(options, wanted):
             for error in self._receipts.altered(beside(kept.of(batch.main.ids))):

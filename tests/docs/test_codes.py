@@ -12,6 +12,7 @@ from bucketwise.archivers.proof.remedies import REMEDIES
 from bucketwise.config.errors import BucketwiseError
 from bucketwise.jobs.failures import OUTCOMES
 from bucketwise.jobs.output.report import PRECEDENCE, Measures, Report, Result
+from bucketwise.jobs.output.text.keeping import EVENTS, event
 from bucketwise.jobs.running.gauges import GAUGES
 from bucketwise.jobs.service.metrics import Metrics
 from bucketwise.jobs.steps.working import FAILED, LEFT_SOMETHING, NOT_KEPT, OWN_COLLECTIONS
@@ -36,6 +37,24 @@ def test_every_exit_code_is_explained() -> None:
 def test_the_order_of_exit_codes_is_told() -> None:
     assert ", ".join(map(str, PRECEDENCE)) in prose(EXIT_CODES).replace("\n", " ")
     assert set(PRECEDENCE) == set(OUTCOMES)
+
+
+def test_every_kind_of_receipt_is_told_to_people() -> None:
+    (row,) = (
+        it for it in rows(section(ROOT / "docs" / "archive-format.md", "Receipts")) if code(it[0]) == "kind"
+    )
+    kinds = set(re.findall(r"`(\w+)`", row[1])) - {"delete"}
+    assert EVENTS.keys() < kinds
+    fields = {
+        "hold": "x",
+        "by": "ann",
+        "commit": "c",
+        "reason": "why",
+        "of": [1, 2],
+        "recorded": datetime.now(UTC),
+    }
+    told = {event({"kind": kind, **fields}) for kind in kinds}
+    assert len(told) == len(kinds)
 
 
 def _findings_in(*files: str) -> dict[str, set[str]]:

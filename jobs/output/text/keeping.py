@@ -63,6 +63,19 @@ def pause_lines(results: Sequence[Result]) -> list[RenderableType]:
 Body = dict[str, Any]
 
 
+#: Events of which their receipts say no more.
+EVENTS = {
+    "collections": "recorded: the collections of the archive, and how much must stay in them",
+    "emptied": "gone: nothing was left in {commit}",
+    "gap": "lost, with those before it",
+    "gone": "copies removed: erased, or live again",
+    "kept": "deleted by somebody else: the copies count",
+    "rekept": "versions beside the archive rewritten by an erasure",
+    "restore": "restored: live again",
+    "superseded": "kept beside the archive: versions that count no more",
+}
+
+
 def event(receipt: Body) -> str:
     """Returns the event of a receipt that is not of a delete."""
     if receipt["kind"] in ("hold", "release"):
@@ -78,9 +91,10 @@ def event(receipt: Body) -> str:
         return f"taken over: {receipt['reason']}"
     if receipt["kind"] == "erase":
         return f"erased: {receipt['reason']}"
-    if receipt["kind"] == "gone":
-        return "copies removed: erased, or live again"
-    return "lost, with those before it"
+    if receipt["kind"] in ("tombstones", "undelete"):
+        done = "placed" if receipt["kind"] == "tombstones" else "lifted"
+        return f"tombstones {done}: {len(receipt['of'])}"
+    return EVENTS[receipt["kind"]].format(**receipt)
 
 
 def adopted_table(results: Sequence[Result]) -> RenderableType:
