@@ -110,8 +110,8 @@ class Binding:
             if not (record.marker or record.known or read_heads(self.receipts)):
                 raise
             raise HaltedError(
-                f"policy {self.policy}: the store was used before, and is not there: {error}. "
-                "Nothing was changed"
+                f"policy {self.policy}: the store {error.place} was used before, and is not there: "
+                f"{error.reason}. Mount it, put it back, or correct store.url. Nothing was changed"
             ) from None
 
     def check(self) -> None:

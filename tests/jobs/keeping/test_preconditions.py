@@ -58,7 +58,10 @@ CASES: dict[preconditions.Precondition, Case] = {
     ),
     preconditions.has_one_kind: Case(_other_kind, "archive-kind", 1, "Set archive.to back"),
     preconditions.has_store: Case(
-        lambda it: (it.folder / "store").rename(it.folder / "unmounted"), "store-absent", 5, "mkdir -p"
+        lambda it: (it.folder / "store").rename(it.folder / "unmounted"),
+        "store-absent",
+        5,
+        "Mount it, put it back",
     ),
     preconditions.is_ours: Case(
         lambda it: _replace(it, "meta/owner.json", b'"owner": "', b'"owner": "0'),
