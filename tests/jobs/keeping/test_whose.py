@@ -148,7 +148,7 @@ def test_a_new_policy_does_not_write_where_the_store_is_not_mounted(place: Place
     ran = place("run", "-p", "ticks", "-p", "prices", "--json")
     assert ran.code == 5
     assert [it["exit_code"] for it in ran.json["policies"]] == [5, 5]
-    assert is_mount or "Mount it, put it back" in ran.policy("ticks")["error"] and "mkdir" not in ran.out
+    assert is_mount or ("Mount it, put it back" in ran.policy("ticks")["error"] and "mkdir" not in ran.out)
     checked = place("check", "-p", "prices", "--json").policy("prices")["findings"]
     assert "error" in {it["severity"] for it in checked}
     assert store.exists() == is_mount and place.database.prices.count_documents({}) == 1
