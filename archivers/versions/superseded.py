@@ -193,6 +193,12 @@ class Superseded:
         manifest = self._ours(file.commit.name)
         return manifest is not None and self._is_kept(file, manifest)
 
+    def may_change(self, file: SupersededFile) -> bool:
+        """Returns whether a run may rewrite a file, and so vouch for the rest of it: no other has planted
+        it."""
+        manifest = self._ours(file.commit.name)
+        return manifest is None or self._is_kept(file, manifest)
+
     def _is_kept(self, file: SupersededFile, manifest: Manifest) -> bool:
         """Returns whether a run has kept this file of a dropped commit, as far as anything tells."""
         if manifest.commit not in self._kept:
