@@ -18,6 +18,7 @@ from pymongo.database import Database
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.holds import hold_files
 from bucketwise.archivers.proof.audit import audit
+from bucketwise.archivers.reading.readings import Readings
 from bucketwise.archivers.records.holding import HoldWriter
 from bucketwise.buckets.fields.times import EVER
 from bucketwise.config.errors import BucketwiseError
@@ -25,6 +26,7 @@ from bucketwise.config.tables import Store
 from bucketwise.rollups.holds import Hold
 from tests.archivers.builders import CODEC, LATER, Case, insert, slots
 from tests.archivers.harness import Cycle, nothing
+from tests.archivers.reading.test_readings import rows_of
 from tests.faults.proofs.test_corruptions import DAMAGES, KEY, Files
 from tests.faults.proofs.test_corruptions import World as Corrupted
 from tests.faults.tally import Tally
@@ -109,6 +111,7 @@ class World:
     now: Books = field(default_factory=dict)
     live: list[bytes] = field(default_factory=list)
     genuine: list[bytes] = field(default_factory=list)
+    readings: Counter[tuple[Any, ...]] = field(default_factory=Counter)
 
     @classmethod
     def make(cls, database: Database[Document], settings: Store, is_signed: bool) -> World:
@@ -122,7 +125,7 @@ class World:
         world.past.append(world.books())
         cycle.compact(DONE)
         world.now, corrupted.now, world.live = world.books(), corrupted.read(), cycle.live()
-        world.genuine = world.restored()
+        world.genuine, world.readings = world.restored(), world.given()
         return world
 
     @classmethod
@@ -155,7 +158,7 @@ class World:
         insert(database, "slots", [bson.encode({**bson.decode(base.documents[1]), "p": {"9": 7.5}})])
         cycle.run(DONE)
         world.now, world.corrupted.now, world.live = world.books(), world.corrupted.read(), cycle.live()
-        world.genuine = world.restored()
+        world.genuine, world.readings = world.restored(), world.given()
         return world
 
     def hold(self, name: str) -> None:
@@ -195,6 +198,10 @@ class World:
         found = self.cycle.database.get_collection("back", codec_options=CODEC).find()
         return sorted(bson.encode(it, codec_options=CODEC) for it in found)
 
+    def given(self) -> Counter[tuple[Any, ...]]:
+        it = self.cycle
+        return Counter(rows_of(Readings(it.database, it.policy, it.store, keys=it.keys)))
+
     def named(self) -> set[tuple[str, str]]:
         try:
             return {(it.code, it.place) for it in audit(self.cycle.context(LATER), full=True).findings}
@@ -219,6 +226,9 @@ class World:
         with suppress(BucketwiseError):
             if self.restored() != self.genuine:
                 yield "other bytes are restored"
+        with suppress(BucketwiseError):
+            if self.given() - self.readings:  # fewer where a record hides some, which is named
+                yield "readings are given that nobody has archived"
         with suppress(BucketwiseError):
             self.cycle.run(DONE)
         if lost := left - self.corrupted.read().keys():
