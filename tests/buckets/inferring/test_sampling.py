@@ -18,7 +18,7 @@ from bucketwise.config.policies import Overflow, Policy
 
 Db = Database[dict[str, Any]]
 START, MINUTE = datetime(2018, 6, 30, tzinfo=UTC), timedelta(minutes=1)
-FEW, MANY = 1_000, 100_000
+FEW, MANY = 1_000, 20_000
 _COMMON: dict[str, Any] = {"name": "it", "collection": "it", "series_fields": (), "value_fields": ("p",)}
 READING = Policy(**_COMMON, model="reading", time_field="d")
 SAMPLES = Policy(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from pymongo import MongoClient
 
 from bucketwise.buckets.fields.times import TimeRange
 from bucketwise.config.errors import HaltedError
@@ -17,17 +20,28 @@ from tests.rollups.rolling.test_rollup import DAY, FIRST, HOUR, NOW, policy_of, 
 AT_ONCE = Retain(hourly=10 * HOUR, daily=None, grace=timedelta(0))
 LATER = FIRST + 1201 * HOUR
 GONE_AND_WAITING = tuple[int, int]
+Document = dict[str, Any]
 
 
 def keeping(hours: int, grace: timedelta = 7 * DAY, **more: Any) -> Policy:
     return policy_of(retain=Retain(hourly=hours * HOUR, grace=grace), **more)
 
 
+@pytest.fixture(scope="module")
+def rolled_up(client: MongoClient[Document]) -> Iterator[dict[str, list[Document]]]:
+    """All collections once 1,200 hours of one series are rolled up, 1,200 hours old at most."""
+    database = client[f"test_{uuid4().hex[:12]}"]
+    database["ticks"].insert_many([tick(n, "A", FIRST + n * HOUR) for n in range(1200)])
+    Bench(database).roll_up(policy_of(), LATER)
+    yield {name: list(database[name].find()) for name in database.list_collection_names()}
+    client.drop_database(database.name)
+
+
 @pytest.fixture
-def full(bench: Bench) -> Bench:
-    """1,200 hours of one series are rolled up, and are 1,200 hours old at most."""
-    bench.database["ticks"].insert_many([tick(n, "A", FIRST + n * HOUR) for n in range(1200)])
-    bench.roll_up(policy_of(), LATER)
+def full(bench: Bench, rolled_up: dict[str, list[Document]]) -> Bench:
+    for name, documents in rolled_up.items():
+        if documents:
+            bench.database[name].insert_many(documents)
     return bench
 
 
