@@ -15,6 +15,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests import watcher
+
 #: Fixtures that start a process. What they are used by, uses them as well.
 SERVERS = {
     "asking_mongod",
@@ -40,7 +42,7 @@ class Session:
         self.folder = os.environ["TMPDIR"] = tempfile.tempdir = _new_folder()
         # A session of its own: what ends the whole group of the tests must not end it.
         self._watcher = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(Path(__file__).with_name("watcher.py")), self.folder],
+            [sys.executable, "-I", "-S", watcher.__file__, self.folder],
             stdin=subprocess.PIPE,
             start_new_session=True,
         )

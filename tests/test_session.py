@@ -21,7 +21,6 @@ import os, subprocess, sys, tempfile, time
 from pathlib import Path
 import pytest
 from tests.jobs.clusters import cluster
-from tests.jobs.command import started
 from tests.jobs.conftest import bucketwise
 from tests.jobs.page.conftest import started_browser
 from tests.ops.watched import prometheus
@@ -49,14 +48,29 @@ def test_programs(mongod, bucketwise, started_browser, tmp_path):
 """
 
 
+def _pytest(folder: Path, *options: str) -> subprocess.Popen[bytes]:
+    """A session of the tests in a folder, with the fixtures of all."""
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "tests.conftest",
+        "-p",
+        "no:cacheprovider",
+        *options,
+    ]
+    command += [f"--rootdir={folder}", "-c", str(ROOT / "pyproject.toml"), str(folder)]
+    environment = os.environ | {"TOLD": str(folder), "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE)
+
+
 @pytest.fixture
 def session(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A session of pytest with two workers that have all servers up."""
     (tmp_path / "test_inner.py").write_text(_INNER)
-    options = f"-q -n 2 --max-worker-restart=0 -p tests.conftest -p no:cacheprovider --rootdir={tmp_path}"
-    command = [sys.executable, "-m", "pytest", *options.split(), "-c", str(ROOT / "pyproject.toml")]
-    environment = os.environ | {"TOLD": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen([*command, str(tmp_path)], cwd=tmp_path, env=environment) as process:
+    with _pytest(tmp_path, "-n", "2", "--max-worker-restart=0") as process:
         try:
             yield process
         finally:
@@ -75,7 +89,7 @@ def _is_open(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-@pytest.mark.process
+@pytest.mark.proof
 def test_a_killed_session_leaves_nothing(session: subprocess.Popen[bytes], tmp_path: Path) -> None:
     """A worker that is killed leaves nothing either, while the others go on."""
     killed, folder, ports = _told(tmp_path, "servers", session)
@@ -91,3 +105,35 @@ def test_a_killed_session_leaves_nothing(session: subprocess.Popen[bytes], tmp_p
     wait_until(lambda: not any(map(is_alive, others)), "what the killed session started is still there")
     wait_until(lambda: not Path(other_folder).parent.exists(), "its files are still there")
     assert not any(map(_is_open, other_ports))
+
+
+_GUARDED = """
+import socket, subprocess, sys
+import pytest
+
+def start():
+    subprocess.run([sys.executable, "-c", ""], check=True)
+
+def test_starts():
+    start()
+
+def test_hides_that_it_connects():
+    with pytest.raises(AssertionError), socket.socket() as probe:
+        probe.connect(("127.0.0.1", 9))
+
+@pytest.mark.process
+def test_says_so():
+    start()
+
+def test_writes_a_file(file_store):
+    pass
+"""
+
+
+@pytest.mark.process
+def test_who_starts_a_process_says_so(tmp_path: Path) -> None:
+    (tmp_path / "test_inner.py").write_text(_GUARDED)
+    with _pytest(tmp_path, "-p", "no:xdist") as process:
+        told = process.communicate(timeout=60)[0].decode()
+    assert "2 failed, 2 passed" in told, told
+    assert told.count("in a test that is not marked `process`") >= 2
