@@ -12,9 +12,10 @@ from bucketwise.archivers.reading.reader import ArchivedReader
 from bucketwise.archivers.reading.slices import slice_reader
 from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
 from bucketwise.archivers.tasks import LocalExecutor
-from bucketwise.buckets.fields.times import EVER, TimeRange, as_date
+from bucketwise.buckets.fields.times import EVER, FIRST_MS, LAST_MS, TimeRange, as_date
 from bucketwise.config.policies import Policy
-from bucketwise.rollups.calendar.levels import Span
+from bucketwise.rollups.calendar.due import widened
+from bucketwise.rollups.calendar.levels import Span, levels_of
 from bucketwise.rollups.changes.late import ChangeWatch
 from bucketwise.rollups.context import no_progress
 from bucketwise.rollups.guarded import dry_run_guard
@@ -64,7 +65,8 @@ class Upkeep:
         self._dry_run = dry_run
         self._reading_policies = readers
         self._watch: ChangeWatch | None = None
-        self.written = self.gone = 0
+        self.written = 0
+        self._gone: dict[TimeRange, int] = {}  # a range is looked at again before its buckets are deleted
 
     @cached_property
     def _readers(self) -> list[ChangeWatch]:
@@ -88,9 +90,22 @@ class Upkeep:
         if force or watch.has_changed(start_ms, end_ms, check):
             # All changes, where they are known: a bucket may have moved here from another time.
             tells_all = watch.has_bookmark and not force
-            within = EVER if tells_all else TimeRange(as_date(start_ms), as_date(end_ms))
-            report = roll_up_all(self._context, RollupOptions(within, is_deleted_early=self._is_cleared))
+            days = self._days(start_ms, end_ms)
+            options = RollupOptions(EVER if tells_all else days, is_deleted_early=self._is_cleared)
+            report = roll_up_all(self._context, options)
             self.written += report.written
-            self.gone += report.gone
+            self._gone[days] = max(report.gone, self._gone.get(days, 0))
             self._watch = None  # the next one begins where this roll-up has read to
         return True
+
+    @property
+    def gone(self) -> int:
+        """Returns how many summaries stay although somebody took their readings out."""
+        return sum(self._gone.values())
+
+    def _days(self, start_ms: int, end_ms: int) -> TimeRange:
+        """Returns the range, widened to the days that it touches: these are then made of their hours, one of
+        which may be the last that tells of its readings."""
+        levels = [level for level in levels_of(self._context.policy) if not level.is_long]
+        (start, end), *_ = widened(levels, [(start_ms, end_ms)]).spans if levels else [(start_ms, end_ms)]
+        return TimeRange(as_date(max(start, FIRST_MS)), as_date(min(end, LAST_MS)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import pairwise
@@ -16,7 +16,7 @@ from bucketwise.buckets.models.series import series_key
 from bucketwise.config.policies import LevelName
 from bucketwise.rollups.calendar.due import Calendar, Spans
 from bucketwise.rollups.calendar.levels import LOCAL, Level, Span
-from bucketwise.rollups.calendar.parts import Slice
+from bucketwise.rollups.calendar.parts import Part, Slice
 from bucketwise.rollups.calendar.windows import LOWEST
 from bucketwise.rollups.context import RunContext, share_of
 from bucketwise.rollups.holds import Hold, Holds
@@ -107,8 +107,10 @@ class SummaryWriter:
     def _gather(self, level: Level, piece: Slice, portion: Portion) -> None:
         tally = self._tallies.setdefault(level.name, Tally()) if level.is_long else Tally()
         tally.open(piece.parts[level.name])
-        if portion.cells and (parts := piece.read(level)):
-            tally.add_read(portion.cells[level.local], parts)
+        read = piece.read(level)
+        if portion.cells and read:
+            tally.add_read(portion.cells[level.local], read)
+        tally.unsound |= self._outlived_in(read)
         for source in {part.source for part in piece.merged(level)}:
             assert source is not None
             inner = {
@@ -124,6 +126,17 @@ class SummaryWriter:
         if not level.is_long:
             tally.elsewhere = portion.elsewhere.get(level.local, frozenset())
             self._made[level.name] = self._write(level, tally, portion.numbers)
+
+    def _outlived_in(self, read: Iterable[Part]) -> set[Cell]:
+        """Returns the windows, of those that are made of readings, in which a finer summary stays without
+        its own."""
+        finer = [cell for made in self._made.values() for cell in made.outlived]
+        return {
+            (key, (start, end))
+            for (start, end), *_ in read
+            for key, inner in finer
+            if start <= inner[0] and inner[1] <= end
+        }
 
     def _merge(self, source: Level, inner: Mapping[Span, Span], tally: Tally) -> None:
         """Adds finer summaries of this slice as it made them. `inner`: the window that each is in."""

@@ -10,7 +10,7 @@ from tests.jobs.place import NOW, POLICIES, START, Place
 from tests.jobs.states import after
 
 Document = dict[str, Any]
-DAY = timedelta(days=1)
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 LATER = START + 400 * DAY
 SHORT, LONG = (POLICIES.replace('"365d"', it) for it in ('"31d"', '"31y"'))
 RANGE = ("--since", "2018-06-30", "--until", "2018-06-30T03:00")
@@ -169,3 +169,16 @@ def test_the_only_witness_is_not_replaced_by_less(place: Place) -> None:
     assert step(place, "rollup", now, code=3)["outdated"] == 4
     assert list(place.database.ticks_hourly.find()) == hours
     assert ("summaries-outdated", "warning") in findings(place, now)
+
+
+def test_readings_that_somebody_took_out_are_named(place: Place) -> None:
+    """Nothing tells of the delete where a scan looks for late readings, and it looks no further back."""
+    place.write_config(POLICIES.replace('daily = "ticks_daily"', 'daily = "ticks_daily"\nlate_data = "scan"'))
+    assert place("rollup", "-p", "ticks", now="2018-07-10T00:00:00Z").code == 0
+    place.database.ticks.delete_many({"d": {"$gte": START + HOUR, "$lt": START + 2 * HOUR}})
+    ran = place("run", "-p", "ticks")
+    assert (ran.code, place.database.ticks.count_documents({})) == (3, 0)
+    assert "1 summaries count readings that are neither live nor archived" in " ".join(ran.out.split())
+    assert summarized(place) == (True, [], 10_800)
+    assert place("run", "-p", "ticks").code == 0
+    assert findings(place) == [("readings-gone", "error")]

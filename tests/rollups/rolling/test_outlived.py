@@ -127,6 +127,17 @@ def test_readings_deleted_under_scan_can_be_taken_out_with_a_range(bench: Bench)
     assert (counts, days) == (143, 143)
 
 
+def test_a_day_is_not_replaced_by_less_than_its_hours_tell(bench: Bench) -> None:
+    policy = readings(rollup={**ROLLUP, "late_data": "scan"})
+    bench.database["ticks"].insert_many([reading(n, FIRST + n * 20 * MINUTE) for n in range(3 * 48)])
+    bench.roll_up(policy, NOW)
+    before = bench.raw("hourly"), bench.raw("daily")
+    start, end = FIRST + 5 * HOUR, FIRST + 6 * HOUR
+    bench.database["ticks"].delete_many({"d": {"$gte": start, "$lt": end}})
+    bench.roll_up(policy, NOW, since=start, until=end)
+    assert (bench.raw("hourly"), bench.raw("daily")) == before
+
+
 ARCHIVE = {"after": DAY, "to": "online", "collection": "archive"}
 RULES: dict[str, Document] = {
     "percentiles": {"rollup": {**ROLLUP, "percentiles": (50, 99)}},
