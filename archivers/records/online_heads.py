@@ -20,7 +20,7 @@ from bucketwise.archivers.format.manifest import DamagedError
 from bucketwise.archivers.records.deletions import COLLECTIONS, Deletions
 from bucketwise.archivers.records.faults import reading, record_fault
 from bucketwise.archivers.records.receipt_checks import sealed_receipt
-from bucketwise.archivers.records.receipts import Receipts
+from bucketwise.archivers.records.receipts import CODEC, Receipts
 from bucketwise.buckets.bson.cluster import is_sharded, uuid_of
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.config.policies import ArchiveCollections, Policy
@@ -108,7 +108,7 @@ class OnlineHeads:
         """Returns why the heads are not those that the last receipt tells; None where they are. Raises
         DamagedError where that receipt is not as it was written."""
         number = record.receipt or 0
-        told = list(self._receipts.numbered(max(number - 1, 0), {"heads": {"$exists": True}}, most=2))
+        told = self._telling(number, most=2)
         if not number and not told:  # an earlier version has written the heads, or nothing must stay
             is_known = record.receipt is None or not any(it.least for it in record.heads.values())
             return None if is_known else record_fault(COLLECTIONS, "no receipt tells how many must stay")
@@ -123,6 +123,12 @@ class OnlineHeads:
             return record_fault(COLLECTIONS, what)
         sealed_receipt(told[0], self._keys)
         return None
+
+    def _telling(self, since: int, most: int) -> list[Document]:
+        """Returns the first receipts from this number on that tell heads."""
+        query = {"_id.policy": self._receipts.policy, "sequence": {"$gte": since}, "heads": {"$exists": True}}
+        there = self._receipts.collection.with_options(codec_options=CODEC)
+        return list(there.find(query, limit=most).sort("sequence"))
 
     def _check(self, what: str, head: Head, there: Mapping[str, str]) -> None:
         named = self._named._asdict()[what]
@@ -199,8 +205,8 @@ class OnlineHeads:
                     least = max(0, self._database[name].count_documents({}) - waiting)
                 held[what] = Head(name, there[name], least)._asdict()
 
-        before = self._receipts.numbered(0, {"heads": {"$exists": True}}, most=1)
-        must_stay = any(it["least"] for it in held.values()) or next(before, None) is not None
+        is_told = bool(self._telling(0, most=1))
+        must_stay = is_told or any(it["least"] for it in held.values())
 
         def step(session: ClientSession) -> None:
             if must_stay:

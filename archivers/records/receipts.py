@@ -77,12 +77,12 @@ class Receipts:
         times = [*((it, ASCENDING) for it in ("_id.policy", "kind", "last", "first"))]
         copies = [("_id.policy", ASCENDING), ("ids", ASCENDING)]
         starts = [("_id.policy", ASCENDING), ("kind", ASCENDING), ("first_day", ASCENDING)]
-        waiting = IndexModel(
-            [("_id.policy", ASCENDING), ("committed", ASCENDING)],
-            partialFilterExpression={"compacted": False},
-        )
+        times_made = [("_id.policy", ASCENDING), ("committed", ASCENDING)]
+        waiting = IndexModel(times_made, partialFilterExpression={"compacted": False})
         few = IndexModel(copies, partialFilterExpression={"state": "copied"})
-        self.collection.create_indexes([*map(IndexModel, (kinds, days, starts, times)), few, waiting])
+        numbers = [("_id.policy", ASCENDING), ("sequence", ASCENDING)]
+        heads = IndexModel(numbers, partialFilterExpression={"heads": {"$exists": True}})
+        self.collection.create_indexes([*map(IndexModel, (kinds, days, starts, times)), few, waiting, heads])
 
     def identity(self, name: str) -> Document:
         """Returns the `_id` of the receipt of that name."""

@@ -280,3 +280,16 @@ def test_with_a_key_a_right_seal_is_not_enough(database: Database[Document], fil
             with pytest.raises(DamagedError, match="it is not signed"):
                 cycle.run()
         assert cycle.verify().bad
+
+
+def test_the_receipt_that_tells_them_is_found_however_many_tell_none(cycle: Cycle) -> None:
+    last = records(cycle).find_one({"heads": {"$exists": True}}, sort=[("_id", -1)])
+    number = last["sequence"]
+    del last["heads"]
+    later = [{**last, "_id": {**last["_id"], "name": f"delete-{number + it:010d}"}} for it in range(1, 100)]
+    records(cycle).insert_many({**it, "sequence": number + at} for at, it in enumerate(later, start=1))
+    cycle.database.command("profile", 2)
+    heads(cycle).check()
+    cycle.database.command("profile", 0)
+    asked = list(cycle.database["system.profile"].find({"command.filter.heads": {"$exists": True}}))
+    assert asked and max(it["docsExamined"] for it in asked) <= 2
