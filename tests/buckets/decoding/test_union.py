@@ -495,7 +495,7 @@ def test_a_flipped_bit_is_told_as_one_by_one(policy: Policy) -> None:
     writer.missing, writer.odd, writer.size = 0.1, 0.05, 3
     found = writer.buckets(12)
     bits = [(at, bit) for at in range(len(found[-1].main)) for bit in range(8)]
-    check_flips(policy, found, chance.sample(bits, 20))
+    check_flips(policy, found, chance.sample(bits, examples(20)))
 
 
 @pytest.mark.soak
