@@ -71,12 +71,17 @@ def verify_range(
     is_all: bool,
 ) -> None:
     """Compares the documents of a range with receipts, and looks for what receipts of the range name
-    besides. `is_all`: no other documents are compared, which may have been of the range."""
-    receipts, seen = CopyReceipts(context.database, context.policy, None), set[int]()
-    for batch in found:
-        seen.update(names_of(batch))
-        _compare(context, report, batch, receipts)
-    report.add(*receipts.missing(within.start_ms, within.end_ms - 1, seen if is_all else None))
+    besides. `is_all`: no other documents are compared, which may have been of the range, nor are receipts
+    verified otherwise."""
+    keys = context.keys if is_all else None
+    receipts, seen = CopyReceipts(context.database, context.policy, keys), set[int]()
+    try:
+        for batch in found:
+            seen.update(names_of(batch))
+            _compare(context, report, batch, receipts)
+        report.add(*receipts.missing(within.start_ms, within.end_ms - 1, seen if is_all else None))
+    except DamagedError as error:  # a receipt: what it tells can't be compared with
+        report.add(error)
 
 
 def _compare(context: ArchiveContext, report: VerifyReport, batch: Batch, receipts: CopyReceipts) -> None:
