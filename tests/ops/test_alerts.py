@@ -65,6 +65,7 @@ def test_the_runbook_names_metrics_that_there_are() -> None:
     assert names(re.sub(r"`bucketwise_quarantine`", "", RUNBOOK.read_text())) <= metrics()
 
 
+@pytest.mark.proof
 def test_prometheus_evaluates_them_and_none_fires_where_all_is_well(watched: Prometheus) -> None:
     (group,) = watched.ask("rules")["groups"]
     found = {rule["name"]: rule for rule in group["rules"]}

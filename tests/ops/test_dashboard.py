@@ -16,6 +16,7 @@ PANELS: list[dict[str, Any]] = [it for it in DASHBOARD["panels"] if it["type"] !
 QUERIES = [(panel["title"], target["expr"]) for panel in PANELS for target in panel["targets"]]
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(("title", "expression"), QUERIES)
 def test_each_query_gives_data(title: str, expression: str, watched: Prometheus) -> None:
     """Of the file that runs write, for all policies and for one."""
@@ -31,6 +32,7 @@ def test_each_query_gives_data(title: str, expression: str, watched: Prometheus)
             assert {it["metric"]["policy"] for it in found} == {"ticks"}
 
 
+@pytest.mark.proof
 def test_its_variable_gives_the_policies(watched: Prometheus) -> None:
     (variable,) = [it for it in DASHBOARD["templating"]["list"] if it["name"] == "policy"]
     asked = variable["query"]["query"]
@@ -62,6 +64,7 @@ def test_panels_are_told_apart_and_lie_beside_each_other() -> None:
             assert it["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
 
 
+@pytest.mark.proof
 def test_the_service_serves_what_runs_write(watched: Prometheus) -> None:
     """`audit`, `drill` and `verify` are no runs of the service."""
     served = {

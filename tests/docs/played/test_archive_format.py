@@ -21,6 +21,7 @@ from bson import Decimal128, Int64
 from bucketwise.archivers.format.manifest import Manifest, Part
 from tests.docs.pages import ROOT, Block, blocks, code, rows, section
 from tests.jobs.place import MINUTES, POLICIES, START, Place
+from tests.jobs.states import States, after
 
 PAGE = ROOT / "docs" / "archive-format.md"
 URL = "s3://acme-archive/market"
@@ -62,10 +63,9 @@ def python(mark: str, store: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-def store(place: Place) -> Path:
+def store(states: States) -> Path:
     """Three hours of ticks, archived."""
-    assert place("run").code == 0
-    return place.folder / "store"
+    return states.at("run").folder / "store"
 
 
 def test_duckdb_reads_it(store: Path) -> None:
@@ -172,8 +172,8 @@ def test_a_signature_is_as_it_says(place: Place) -> None:
     assert not check(data.replace(b'"ticks"', b'"tacks"'), key)
 
 
+@after("run")
 def test_a_receipt_has_the_fields_that_are_explained(place: Place) -> None:
-    assert place("run").code == 0
     said = {code(row[0]) for row in rows(section(PAGE, "Receipts"))}
     found = [set(it) for it in place.database.bucketwise_receipts.find({"kind": "delete"})]
     assert len(found) == 2  # offline and online
