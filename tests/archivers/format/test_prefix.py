@@ -30,6 +30,7 @@ from tests.archivers.builders import DAY0, LATER, Case, raw_documents, reading, 
 from tests.archivers.harness import Cycle
 from tests.config.bad_configs import changed
 from tests.conftest import use_test_credentials
+from tests.examples import examples
 
 Document = dict[str, Any]
 COMMIT = "[0-9]{4}-[0-9]{2}-[0-9]{2}_[0-9]{4}-[0-9]{2}-[0-9]{2}_f[0-9]{6,}_[0-9a-f]{16}"
@@ -328,7 +329,7 @@ SERIES = st.one_of(
 )
 
 
-@settings(max_examples=5)
+@settings(max_examples=examples(5))
 @given(values=st.lists(SERIES, min_size=1, max_size=4))
 def test_series_are_in_no_path(
     database: Database[Document], store_aside: Store, tmp_path: Path, values: list[str | int]

@@ -35,6 +35,7 @@ from tests.archivers.builders import CODEC, DAY0, HOUR, MINUTE, Case, encode, in
 from tests.archivers.harness import Cycle, in_turn
 from tests.archivers.reading.test_readings import CASES, STATES, readings, rows_of, ticks, wanted
 from tests.archivers.states import State, States
+from tests.examples import examples
 
 Document = dict[str, Any]
 EVER = RowFilter(FIRST_MS, LAST_MS + 1)
@@ -109,7 +110,7 @@ def decoded(value: Any) -> Any:
     return bson.decode(encode({"v": value}), CODEC)["v"]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.tuples(VALUES, VALUES), max_size=40), st.lists(TEXTS, max_size=5))
 def test_a_filter_hides_nothing_that_is_there(series: list[tuple[Any, Any]], others: list[str]) -> None:
     told = [(whole(one), whole(other)) for one, other in series]
@@ -163,7 +164,7 @@ COLUMNS = {
 }
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.data(), st.lists(st.sampled_from(sorted(COLUMNS)), max_size=2))
 def test_rows_of_a_series_are_all_found(data: st.DataObject, kinds: list[str]) -> None:
     """In groups of a few rows, so that statistics have a say."""
@@ -446,14 +447,14 @@ def test_an_id_of_two_series_is_two_buckets(database: Database[Document], file_s
         assert [bson.decode(it)["symbol"] for it in raw_documents(database, symbol)] == [symbol]
 
 
-@pytest.mark.parametrize("examples", [3, pytest.param(60, marks=pytest.mark.proof)])
+@pytest.mark.parametrize("count", [3, pytest.param(60, marks=pytest.mark.proof)])
 @pytest.mark.parametrize("archive", ["offline", "online"])
 def test_series_of_any_types_are_found_as_by_plain_python(
-    database: Database[Document], tmp_path: Path, archive: str, examples: int
+    database: Database[Document], tmp_path: Path, archive: str, count: int
 ) -> None:
     """Through several commits, with and without a merge of these, and some of it live."""
 
-    @settings(max_examples=examples)
+    @settings(max_examples=count)
     @given(
         st.lists(st.tuples(VALUES, VALUES, st.integers(0, 3), st.floats()), min_size=1, max_size=14),
         st.lists(TEXTS, max_size=2),

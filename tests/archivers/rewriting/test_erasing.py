@@ -39,6 +39,7 @@ from tests.archivers.faults import FEW_STEPS, Crash, DyingStore, Steps, deaths, 
 from tests.archivers.harness import Standing
 from tests.archivers.moving.test_crash import World
 from tests.conftest import REGION, S3Server, s3_client, use_test_credentials
+from tests.examples import examples
 from tests.jobs.counting import CountingStore
 from tests.jobs.walker import in_files
 
@@ -247,7 +248,7 @@ POLICY = Policy(
 WHO = ["Anna", "Bert", "A nna", 7, 7.5, "7"]
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(20))
 @given(
     rows=st.lists(st.tuples(st.sampled_from(WHO), st.integers(0, 4000)), min_size=1, max_size=60),
     asked=st.sampled_from(["Anna", "Bert", "7", "7.5", "nobody"]),
