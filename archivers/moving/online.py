@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pymongo import ASCENDING, IndexModel
 from pymongo.client_session import ClientSession
 
-from bucketwise.archivers.records.copies import packed_marks, record_gone
+from bucketwise.archivers.records.copies import CopyReceipts, packed_marks, record_gone
 from bucketwise.archivers.records.deletions import KEPT, RESTORED, facts_of_archived
 from bucketwise.archivers.records.online_heads import OnlineHeads
 from bucketwise.archivers.records.receipts import MERGED, MERGING, Document
@@ -243,7 +243,8 @@ class OnlineRun:
         there need not stay while its original is live again, as where somebody has put it back."""
         ids = piece.main.ids
         is_there = np.array([unit in held for unit in units(self._work.policy, piece)], dtype=np.bool_)
-        missing, back = (piece.take(np.flatnonzero(it)) for it in (~is_there, is_there))
+        missing = piece.take(np.flatnonzero(~is_there))
+        back = self._back(piece.take(np.flatnonzero(is_there)))
         stale = [i for i, raw_id in enumerate(piece.main.raw_ids) if raw_id in self._stale]
         newer = piece.take(stale)
         if stale:
@@ -269,6 +270,16 @@ class OnlineRun:
 
         transaction(self._work.database, self._work.guard, step)
         self._verify_copies(piece)
+
+    def _back(self, there: Batch) -> Batch:
+        """Returns those of these buckets, which the archive has as they are, that had gone from here: not
+        those that wait, or that somebody has copied there."""
+        copied = self._receipts.copied(there.main.ids)
+        found = there.take([i for i, raw_id in enumerate(there.main.raw_ids) if raw_id not in copied])
+        if not len(found):
+            return found
+        unknown = CopyReceipts(self._work.database, self._work.policy, None).unlike(found)
+        return found.take(np.setdiff1d(np.arange(len(found)), list(unknown)))
 
     def _verify_copies(self, piece: Batch, session: ClientSession | None = None) -> None:
         """Raises HaltedError unless each bucket has an equal copy in the archive."""

@@ -293,3 +293,16 @@ def test_the_receipt_that_tells_them_is_found_however_many_tell_none(cycle: Cycl
     cycle.database.command("profile", 0)
     asked = list(cycle.database["system.profile"].find({"command.filter.heads": {"$exists": True}}))
     assert asked and max(it["docsExamined"] for it in asked) <= 2
+
+
+def test_what_somebody_had_copied_there_before_has_to_stay_as_well(
+    database: Database[Document], file_store: Store
+) -> None:
+    cycle = Cycle(database, samples_overflow().online(), file_store).load()
+    assert cycle.policy.overflow is not None
+    sources = {"buckets": cycle.policy.collection, "overflow": cycle.policy.overflow.collection}
+    counts = {what: database[name].count_documents({}) for what, name in sources.items()}
+    for name, into in zip(sources.values(), ("iot_archive", "iot_archive_overflow"), strict=True):
+        database[name].aggregate([{"$out": into}])
+    cycle.run()
+    assert least(cycle) == counts
