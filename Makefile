@@ -26,7 +26,7 @@ test: $(VENV)/dev.done  ## what each part does, in some minutes (ARGS="-k restor
 	@.ci/test-programs
 	@$(BIN)/pytest -n 4 --dist worksteal -m "$(BRIEF)" $(ARGS)
 
-proof: $(VENV)/dev.done  ## what takes long: every fault, races, browsers, images, many more examples of properties
+proof: $(VENV)/dev.done  ## what takes long: faults, races, browsers, images, more examples of properties
 	@.ci/test-programs proof
 	@$(BIN)/pytest -n 4 --dist worksteal -m "(proof or hypothesis) and not soak" --hypothesis-profile=thorough $(ARGS)
 

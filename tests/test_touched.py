@@ -36,10 +36,10 @@ RUN, SUM, PAGES = FILES
         ("bench/cases.py", []),
         ("docs/operations.md", [(0, PAGES)]),
         ("README.md", [(0, PAGES)]),
-        ("pyproject.toml", [(0, PAGES), (0, RUN), (0, SUM)]),
-        ("Makefile", [(0, PAGES), (0, RUN), (0, SUM)]),
-        (".ci/run", [(0, PAGES), (0, RUN), (0, SUM)]),
-        ("tests/data/nab/cpu.csv", [(0, PAGES), (0, RUN), (0, SUM)]),
+        ("pyproject.toml", [(100, PAGES), (100, RUN), (100, SUM)]),
+        ("Makefile", [(100, PAGES), (100, RUN), (100, SUM)]),
+        (".ci/run", [(100, PAGES), (100, RUN), (100, SUM)]),
+        ("tests/data/nab/cpu.csv", [(100, PAGES), (100, RUN), (100, SUM)]),
     ],
 )
 def test_a_change_touches_what_rests_on_it(changed: str, touched: list[tuple[int, str]]) -> None:
@@ -49,6 +49,11 @@ def test_a_change_touches_what_rests_on_it(changed: str, touched: list[tuple[int
 def test_the_nearest_come_first() -> None:
     found = chosen(FILES, ["jobs/cli.py", "rollups/sum.py", "tests/jobs/place.py"], IMPORTS)
     assert found == [Choice(1, RUN, "tests/jobs/place.py"), Choice(1, SUM, "rollups/sum.py")]
+
+
+def test_what_may_touch_all_comes_behind_what_was_touched() -> None:
+    found = chosen(FILES, ["Makefile", "rollups/sum.py"], IMPORTS)
+    assert [it.file for it in found] == [SUM, RUN, PAGES]
 
 
 def test_no_change_touches_nothing() -> None:

@@ -21,6 +21,8 @@ import grimp
 
 #: Files of proofs that share what a call of pytest starts.
 _AT_ONCE = 6
+#: As far as all files of tests are from a file of which imports tell nothing: behind those that were touched.
+_OF_ALL = 100
 _LEFT_OUT = "left out, because the time was up"
 ROOT = Path(__file__).resolve().parents[1]
 Imports = Mapping[str, Set[str]]
@@ -73,7 +75,7 @@ def _distance(file: str, changed: str, steps: Mapping[str, int], imports: Import
     folder = name.rpartition(".")[0]
     if "/" in changed and folder in imports:  # data of the modules beside it
         return min((far for it, far in steps.items() if it.rpartition(".")[0] == folder), default=None)
-    return 0  # of this one, imports tell nothing
+    return _OF_ALL
 
 
 def module_of(path: str) -> str:
@@ -165,7 +167,8 @@ def main() -> int:
     choices = chosen(files, changed, imports_of_all())
     _tell(f"{len(changed)} files differ from {base}. They touch {len(choices)} of {len(files)} with proofs")
     for it in choices:
-        _tell(f"  {it.file}: {it.changed}, {it.distance} imports away")
+        far = "which may touch all" if it.distance == _OF_ALL else f"{it.distance} imports away"
+        _tell(f"  {it.file}: {it.changed}, {far}")
     results: dict[str, str] = {}
     for first in range(0, len(choices), _AT_ONCE):
         together = [it.file for it in choices[first : first + _AT_ONCE]]
