@@ -9,8 +9,6 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 import uuid
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -31,6 +29,7 @@ from bucketwise.jobs.embedded import EmbeddedMongodError, Mongod, embedded_mongo
 from tests.examples import register
 from tests.faults.tally import Table, Tally
 from tests.once import read_s3_once
+from tests.servers import answers, running
 from tests.session import SERVERS, Session
 
 ACCESS_KEY = "bucketwise-test"
@@ -238,35 +237,9 @@ def rclone_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server
 
 def serve(command: Callable[[int], list[str]], path: str, **environment: str) -> Iterator[S3Server]:
     """Run a server on a free port until the fixture ends."""
-    port = free_port()
-    process = subprocess.Popen(
-        command(port),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=os.environ | environment,
-    )
-    try:
-        _await_http(f"http://127.0.0.1:{port}{path}", process)
-        yield S3Server(f"http://127.0.0.1:{port}")
-    finally:
-        process.kill()  # they keep nothing that a test looks at later, and rclone would wait for its clients
-        process.wait()
-
-
-def _await_http(url: str, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            raise RuntimeError(f"the server for {url} ended with code {process.returncode}")
-        try:
-            with urllib.request.urlopen(url, timeout=5):
-                return
-        except urllib.error.HTTPError:
-            return  # it answers; that it wants a signature is right
-        except OSError:
-            time.sleep(0.05)
-    raise RuntimeError(f"no answer from {url} in 60 s")
+    url = f"http://127.0.0.1:{(port := free_port())}"
+    with running(command(port), lambda: answers(url + path), env=os.environ | environment):
+        yield S3Server(url)
 
 
 def use_test_credentials(monkeypatch: pytest.MonkeyPatch) -> None:

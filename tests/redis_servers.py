@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import redis
 
 from tests.conftest import free_port, missing
+from tests.servers import running
 
 
 @dataclass(frozen=True)
@@ -37,20 +37,12 @@ def redis_server(*options: str, password: str | None = None) -> Iterator[RedisSe
     command = [str(found), "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
     command += ["--set-proc-title", "no"]  # a title would lie over its environment, by which it is found
     command += [*options, *(["--requirepass", password] if password else [])]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     client = redis.Redis("127.0.0.1", port, password=password, decode_responses=True, protocol=2)
-    try:
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                client.ping()
-                break
-            except redis.ConnectionError:
-                assert process.poll() is None, "redis-server has ended"
-                assert time.monotonic() < deadline, "no answer from redis-server in 60 s"
-                time.sleep(0.02)
+
+    def is_up() -> bool:
+        with suppress(redis.ConnectionError):
+            return bool(client.ping())
+        return False
+
+    with client, running(command, is_up) as process:
         yield RedisServer(port, process, client)
-    finally:
-        client.close()
-        process.kill()
-        process.wait()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import threading
 import time
 import urllib.parse
@@ -19,6 +18,7 @@ from typing import Any
 from tests.conftest import free_port
 from tests.docs.pages import ROOT
 from tests.ops.debian import program
+from tests.servers import answers, running
 
 ALERTS = ROOT / "ops" / "alerts.yml"
 _CONFIG = """
@@ -92,24 +92,12 @@ def prometheus(folder: Path, file_port: int, service_port: int) -> Iterator[Prom
     port = free_port()
     command = [program("prometheus", "prometheus"), f"--config.file={config}", "--log.level=warn"]
     command += [f"--storage.tsdb.path={folder / 'tsdb'}", f"--web.listen-address=127.0.0.1:{port}"]
-    with (folder / "prometheus.log").open("wb") as log:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-    it = Prometheus(f"http://127.0.0.1:{port}")
-    try:
-        wait(lambda: is_ready(it.url, process), "Prometheus is ready")
-        yield it
-    finally:
-        process.terminate()
-        process.wait(30)
-
-
-def is_ready(url: str, process: subprocess.Popen[bytes]) -> bool:
-    assert process.poll() is None, f"Prometheus ended with {process.returncode}"
-    try:
-        with urllib.request.urlopen(f"{url}/-/ready", timeout=5) as reply:
-            return bool(reply.status == 200)
-    except OSError:
-        return False
+    url = f"http://127.0.0.1:{port}"
+    with (
+        (folder / "prometheus.log").open("wb") as log,
+        running(command, lambda: answers(f"{url}/-/ready"), stdout=log, stderr=log),
+    ):
+        yield Prometheus(url)
 
 
 def names(expression: str) -> set[str]:
