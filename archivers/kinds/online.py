@@ -43,6 +43,7 @@ from bucketwise.archivers.verifying.report import (
     VerifiedRecords,
     VerifyReport,
 )
+from bucketwise.archivers.verifying.unknown import adopt_unknown, unknown
 from bucketwise.archivers.versions.aside import record_all_superseded
 from bucketwise.archivers.writes.online import archive_collections, archived_source
 from bucketwise.buckets.fields.times import DAY_MS, EVER, TimeRange, as_date
@@ -73,9 +74,9 @@ class Online:
         """Does nothing: its collections lie in this database, and `verify` compares their documents."""
 
     def needs_adoption(self) -> bool:
-        """Returns whether the collections are not those that were left."""
+        """Returns whether the collections are not those that were left, or hold what no receipt names."""
         try:
-            return bool(self.heads())
+            return bool(self.heads()) or next(unknown(self.context), None) is not None
         except HaltedError:
             return True
 
@@ -88,12 +89,13 @@ class Online:
         return 0
 
     def adopt(self) -> list[str]:
-        """Records the collections as they are now. Returns no commits."""
+        """Records the collections as they are now, and what no receipt names. Returns no commits."""
         context = self.context
         heads = OnlineHeads(context.database, context.policy)
         if heads.read().receipt is None:
             record_all_superseded(context)
         heads.adopt(context.deletions, context.guard)
+        adopt_unknown(context)
         return []
 
     def run(self, options: ArchiveOptions) -> ArchiveReport:

@@ -34,7 +34,10 @@ REMEDIES = {
     "store-rolled-back": _EXIT_5,
     "copy-missing": "Restore the document from a backup of the collection.",
     "copy-differs": "Restore the document from a backup of the collection. Find out who changed it.",
-    "copy-unknown": "Find out who put it there, and move it away.",
+    "copy-unknown": (
+        "Find out who put it there, and move it away. Where receipts were lost, as by a backup: "
+        "`bucketwise adopt`."
+    ),
     "archive-baseline": "Nothing; it stays on record.",
     "archive-not-ours": "Follow “Whose archive it is” in the operations manual.",
     "archive-missing": (

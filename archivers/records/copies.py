@@ -142,7 +142,10 @@ class CopyReceipts:
             found = said.get(names[i])
             if found is None:
                 what = "no receipt says that it was archived"
-                remedy = "Find out who put it there, and move it away"
+                remedy = (
+                    "Find out who put it there, and move it away. Where receipts were lost, as by a backup: "
+                    "`bucketwise adopt`"
+                )
                 unlike[i] = DamagedError("copy-unknown", self._place(batch.main.legible_id(i)), what, remedy)
             elif not found.allows(mark):
                 what = "it is not as it was archived: its fingerprint is not that of its receipt"

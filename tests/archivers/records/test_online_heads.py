@@ -11,6 +11,7 @@ from pymongo.database import Database
 
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.format.manifest import DamagedError
+from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.proof.audit import audit
 from bucketwise.archivers.records.deletions import COLLECTIONS
 from bucketwise.archivers.records.online_heads import Head, OnlineHeads
@@ -206,6 +207,27 @@ def test_what_comes_back_as_it_was_is_counted_once(cycle: Cycle) -> None:
     assert heads(cycle).read().heads == held
     assert cycle.run().buckets == 0
     assert cycle.verify().bad == []
+
+
+@pytest.mark.parametrize("is_all", [True, False])
+def test_what_no_receipt_names_any_more_is_adopted(cycle: Cycle, is_all: bool) -> None:
+    """As where a database was restored without its newest receipts, or without any."""
+    backup, some = list(records(cycle).find()), cycle.database["iot_archive"].find_one({"_id": "004"})
+    assert some is not None
+    cycle.database[cycle.policy.collection].insert_one({**some, "_id": "later"})
+    cycle.run()
+    before = least(cycle)
+    records(cycle).delete_many({})
+    if not is_all:
+        records(cycle).insert_many(backup)
+    assert "copy-unknown" in {it.code for it in cycle.verify().bad}
+    assert archive_of(cycle.context()).needs_adoption()
+    cycle.adopt()
+    assert cycle.verify().bad == []
+    assert least(cycle) == before
+    cycle.run()
+    cycle.restore(cycle.policy.collection)
+    assert not any(least(cycle).values())
 
 
 def test_what_two_restores_name_is_counted_once(cycle: Cycle) -> None:
