@@ -18,7 +18,7 @@ from pymongo.database import Database
 from bucketwise.archivers.format.keys import UNSIGNED, Keys
 from bucketwise.archivers.format.manifest import DamagedError
 from bucketwise.archivers.records.deletions import COLLECTIONS, Deletions
-from bucketwise.archivers.records.faults import reading, record_fault
+from bucketwise.archivers.records.faults import COLLECTION, REMEDY, reading
 from bucketwise.archivers.records.receipt_checks import sealed_receipt
 from bucketwise.archivers.records.receipts import CODEC, Receipts
 from bucketwise.buckets.bson.cluster import is_sharded, uuid_of
@@ -32,6 +32,11 @@ _KEEP = (
     "archive.collection; `bucketwise verify` then names what is missing. Where it was restored on purpose: "
     "`bucketwise adopt`"
 )
+
+
+def _differs(what: str) -> DamagedError:
+    remedy = f"{REMEDY}. Where an earlier version has run meanwhile: `bucketwise adopt`"
+    return DamagedError("record-differs", f"{COLLECTION}, {COLLECTIONS}", what, remedy)
 
 
 class Head(NamedTuple):
@@ -111,16 +116,16 @@ class OnlineHeads:
         told = self._telling(number, most=2)
         if not number and not told:  # an earlier version has written the heads, or nothing must stay
             is_known = record.receipt is None or not any(it.least for it in record.heads.values())
-            return None if is_known else record_fault(COLLECTIONS, "no receipt tells how many must stay")
+            return None if is_known else _differs("no receipt tells how many must stay")
         if not number or not told or told[0].get("sequence") != number:
-            return record_fault(COLLECTIONS, "it does not name the receipt that tells how many must stay")
+            return _differs("it does not name the receipt that tells how many must stay")
         with reading(told[0]["_id"]["name"]):
             heads = {what: Head(**it) for what, it in told[0]["heads"].items()}
         if heads != record.heads:
-            return record_fault(COLLECTIONS, f"it is not what receipt {number} tells")
+            return _differs(f"it is not what receipt {number} tells")
         if len(told) > 1:
             what = f"it names receipt {number}, and a later one tells how many must stay"
-            return record_fault(COLLECTIONS, what)
+            return _differs(what)
         sealed_receipt(told[0], self._keys)
         return None
 

@@ -279,6 +279,16 @@ def test_heads_that_somebody_changed_are_named(cycle: Cycle, change: Callable[[C
     assert "record-differs" in [it.code for it in audit(cycle.context()).findings]
 
 
+def test_where_an_earlier_version_has_moved_them_they_are_adopted(cycle: Cycle) -> None:
+    """Its receipts tell no heads."""
+    lower(cycle)
+    with pytest.raises(DamagedError, match="Where an earlier version has run meanwhile: `bucketwise adopt`"):
+        cycle.run()
+    cycle.adopt()
+    cycle.run()
+    assert least(cycle)["buckets"] == cycle.database["iot_archive"].count_documents({})
+
+
 def test_with_a_key_a_right_seal_is_not_enough(database: Database[Document], file_store: Store) -> None:
     """Without one, `verify` alone tells a last receipt that was written again."""
     case = samples_overflow().online()
