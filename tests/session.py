@@ -13,6 +13,7 @@ import tempfile
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
+from multiprocessing import util
 from pathlib import Path
 
 from tests import watcher
@@ -51,6 +52,7 @@ class Session:
 
     def end(self) -> None:
         """Waits until all is gone."""
+        util._exit_function()  # type: ignore[attr-defined]  # else it looks for its own folder afterwards
         self._watcher.communicate()
 
     @contextmanager
