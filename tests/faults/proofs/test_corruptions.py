@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -321,13 +322,17 @@ def damage_many(world: World, count: int, seed: int) -> Counts:
         counts.found[kind] += bool(world.cycle.verify().bad)
         if world.next in damaged:
             counts.before_delete[kind] += 1
+            said = "it did not halt"
             try:
                 world.cycle.run(AFTER_GRACE)
-            except HaltedError:
+            except HaltedError as error:
+                said = str(error)
                 kept = {
                     name: files[name] for name in world.now.keys() & files.keys()
                 }  # strays may be cleared
                 counts.halted[kind] += world.books() == before and kept.items() <= world.read().items()
+            if counts.halted[kind] < counts.before_delete[kind]:
+                sys.stdout.write(f"{kind} {damaged}: {said}\n")  # shown where it fails
         world.write(world.now)
     return counts
 
