@@ -380,12 +380,19 @@ def test_every_change_is_named_and_harms_nothing(
     check(world, _changes(world, random.Random(count), count), tally)
 
 
-@pytest.mark.parametrize("is_signed", [True, False], ids=["signed", "unsigned"])
+@pytest.mark.parametrize(
+    ("is_signed", "count"),
+    [
+        pytest.param(True, 24, id="signed"),
+        pytest.param(True, 60, id="signed, many", marks=pytest.mark.proof),
+        pytest.param(False, 60, id="unsigned, many", marks=pytest.mark.proof),
+    ],
+)
 def test_every_change_of_an_online_archive_is(
-    database: Database[Document], file_store: Store, tally: Tally, is_signed: bool
+    database: Database[Document], file_store: Store, tally: Tally, is_signed: bool, count: int
 ) -> None:
     world = World.online(database, file_store, is_signed)
-    check(world, _changes(world, random.Random(60), 60, tuple(CHANGES)), tally)
+    check(world, _changes(world, random.Random(60), count, tuple(CHANGES)), tally)
 
 
 def check(world: World, changes: Iterator[tuple[str, tuple[str, str], Books, Files]], tally: Tally) -> None:
