@@ -155,6 +155,13 @@ class ArchiveContext(RunContext):
         """Returns what the policies of the database said last."""
         return PolicyRecords(self.database, self.store, self.keys)
 
+    def note_deleting(self) -> None:
+        """Records, before originals are deleted into an online archive, that it must have receipts from then
+        on. Asks nothing where the policy's record says so already."""
+        record = self.state.record or PolicyRecord.of(self.policy)
+        if not record.has_deleted:
+            self.state.record = self.policy_records.note(replace(record, has_deleted=True))
+
     @property
     def receipt_files(self) -> ReceiptFiles:
         """Returns the receipts of old deletes, which lie in the store."""

@@ -64,6 +64,8 @@ class ArchiveRun(ArchiveContext):
         `check_present`: raises where the copies are gone. It comes last, since `check` may wait for hours."""
         self.check()
         self.binding.claim()
+        if self.policy.archive_collections is not None:
+            self.note_deleting()
         check_present()
         outcome = guarded_delete(self.database, self.policy, verified, self.guard, record)
         self.report.deleted += len(outcome.deleted)

@@ -64,7 +64,8 @@ class Online:
 
     def heads(self) -> list[Manifest]:
         """Verifies that the collections are those that were left. Returns no manifests."""
-        check_collections(self.context.database, self.context.policy, self.context.keys)
+        context = self.context
+        check_collections(context.database, context.policy, context.keys, context.state.record)
         return []
 
     def check_complete(self) -> None:

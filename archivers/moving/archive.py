@@ -15,6 +15,7 @@ from bucketwise.archivers.moving.limit import delete_limit
 from bucketwise.archivers.moving.sweep import Sweep
 from bucketwise.archivers.records.heads import check_heads
 from bucketwise.archivers.records.online_heads import OnlineHeads
+from bucketwise.archivers.records.policies import PolicyRecord
 from bucketwise.archivers.records.receipts import Receipts
 from bucketwise.archivers.report import ArchiveReport, DeleteLimit
 from bucketwise.archivers.run import Archiver, ArchiveRun, RolledUp, always
@@ -126,10 +127,13 @@ def check_archive(connections: Connections, policy: Policy) -> None:
     check_kind(connections.database, policy)
 
 
-def check_collections(database: Database[Document], policy: Policy, keys: Keys) -> None:
-    """Raises DamagedError where the collections of an online archive are not those that were left."""
+def check_collections(
+    database: Database[Document], policy: Policy, keys: Keys, said: PolicyRecord | None = None
+) -> None:
+    """Raises DamagedError where the collections of an online archive are not those that were left. `said`:
+    see `OnlineHeads.check`."""
     if policy.archive_collections is not None:
-        OnlineHeads(database, policy, keys).check()
+        OnlineHeads(database, policy, keys).check(said)
 
 
 def check_kind(database: Database[Document], policy: Policy) -> None:

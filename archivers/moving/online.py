@@ -72,19 +72,20 @@ class OnlineRun:
         return None
 
     def recover(self) -> None:
-        """Checks, once a run, that the archive is there, and makes what is absent. A crash leaves nothing
-        half done: `settle` deletes what is left to delete."""
+        """Checks, once a run, that the archive is there, and makes what is absent."""
         work = self._work
         work.binding.check()
         if work.state.is_recovered:
             return
-        present, is_sealed, is_recorded = self._heads.check()
-        self._make_collections(present)
+        found = self._heads.check(work.state.record)
+        self._make_collections(found.present)
         self._receipts.prepare()
-        if not is_sealed:
+        if not found.is_sealed:
             record_all_superseded(work)
-        if not is_recorded:
+        if not found.is_recorded:
             self._heads.record(work.deletions, work.guard)
+        if found.must_stay:
+            work.note_deleting()
         work.state.heads, work.state.is_recovered = [], True
 
     def settle(self, start_ms: int, end_ms: int) -> None:

@@ -19,12 +19,14 @@ from bucketwise.archivers.format.keys import UNSIGNED, Keys
 from bucketwise.archivers.format.manifest import DamagedError
 from bucketwise.archivers.records.deletions import COLLECTIONS, Deletions
 from bucketwise.archivers.records.faults import COLLECTION, REMEDY, reading
+from bucketwise.archivers.records.policies import PolicyRecord
 from bucketwise.archivers.records.receipt_checks import sealed_receipt
 from bucketwise.archivers.records.receipts import CODEC, Receipts
 from bucketwise.buckets.bson.cluster import is_sharded, uuid_of
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.config.policies import ArchiveCollections, Policy
 from bucketwise.rollups.guarded import Guard, transaction
+from bucketwise.rollups.progress import COLLECTION as PROGRESS
 
 Document = dict[str, Any]
 _KEEP = (
@@ -36,6 +38,15 @@ _KEEP = (
 
 def _differs(what: str) -> DamagedError:
     remedy = f"{REMEDY}. Where an earlier version has run meanwhile: `bucketwise adopt`"
+    return DamagedError("record-differs", f"{COLLECTION}, {COLLECTIONS}", what, remedy)
+
+
+def _lost() -> DamagedError:
+    what = f"it is gone, and originals were deleted into the archive, as {PROGRESS} says"
+    remedy = (
+        f"Nothing was written. Restore {COLLECTION} from a backup. Where there is none: `bucketwise adopt` "
+        "takes the archive over as it is"
+    )
     return DamagedError("record-differs", f"{COLLECTION}, {COLLECTIONS}", what, remedy)
 
 
@@ -58,12 +69,13 @@ class OnlineRecord(NamedTuple):
 
 
 class OnlineState(NamedTuple):
-    """Which collections of an archive are there; whether a receipt tells its heads; and whether these tell of
-    all."""
+    """Which collections of an archive are there; whether a receipt tells its heads; whether these tell of
+    all; and whether any document must stay."""
 
     present: frozenset[str]
     is_sealed: bool
     is_recorded: bool
+    must_stay: bool
 
 
 class OnlineHeads:
@@ -86,10 +98,13 @@ class OnlineHeads:
             number = None if "receipt" not in found else int(found["receipt"])
         return OnlineRecord(heads, number, found.get("baseline"))
 
-    def check(self) -> OnlineState:
+    def check(self, said: PolicyRecord | None = None) -> OnlineState:
         """Returns what is there. Raises DamagedError where a collection is gone, is another one than was
-        left, or has fewer documents; or as `told` does."""
+        left, or has fewer documents; or as `told` does. `said`: what the policy said last, which may tell
+        that there must be heads."""
         record = self.told()
+        if said is not None and said.has_deleted and not record.heads and record.receipt is None:
+            raise _lost()
         heads, there = record.heads, self._there()
         if not heads:
             self._check_unrecorded(there)
@@ -98,7 +113,9 @@ class OnlineHeads:
         owed = {what: name for what, name in self._collections() if what != "versions" or name in there}
         known = {what: head.name for what, head in heads.items()}
         is_sealed = record.receipt is not None
-        return OnlineState(frozenset(there), is_sealed, is_sealed and owed.items() <= known.items())
+        is_recorded = is_sealed and owed.items() <= known.items()
+        must_stay = any(it.least for it in heads.values())
+        return OnlineState(frozenset(there), is_sealed, is_recorded, must_stay)
 
     def told(self) -> OnlineRecord:
         """Returns what is recorded. Raises DamagedError where it is not what the last receipt tells."""

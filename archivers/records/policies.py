@@ -1,7 +1,8 @@
 """What each policy said last: its text, by which what it has archived can be read when it has left the file.
 
 One document a policy beside its progress, written by runs when it has changed. One that does not match its
-digest, or is not signed where manifests are, counts as none.
+digest, or is not signed where manifests are, counts as none. It also says whether originals were deleted into
+an online archive: a witness of its receipts that lies apart from them.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pymongo.client_session import ClientSession
@@ -39,13 +40,14 @@ _OF_ROLLUP = ("hourly", "daily", "levels", "timezone", "percentiles")
 @dataclass(frozen=True)
 class PolicyRecord:
     """What a policy said last. `identity`: the name under which its archive is kept. `retired`: the receipt
-    that ended it."""
+    that ended it. `has_deleted`: originals were deleted into an online archive."""
 
     identity: str
     collection: str
     model: str
     text: str
     retired: LastReceipt | None = None
+    has_deleted: bool = field(default=False, compare=False)
 
     @classmethod
     def of(cls, policy: Policy) -> PolicyRecord:
@@ -93,9 +95,8 @@ class PolicyRecords:
         records = (it for it in self._records() if not self.is_retired(it))
         yield from (it for record in records if (it := record.policy) is not None)
 
-    def note(self, policy: Policy) -> PolicyRecord:
-        """Records what a policy says now."""
-        record = PolicyRecord.of(policy)
+    def note(self, record: PolicyRecord) -> PolicyRecord:
+        """Records what a policy says, and returns it."""
         self._put(record)
         return record
 
@@ -167,8 +168,7 @@ class PolicyRecords:
         return (record for it in found if (record := self._read(it)) is not None)
 
     def _put(self, record: PolicyRecord, session: ClientSession | None = None) -> None:
-        document = {
-            "_id": {"policy": record.identity},
+        document: Document = {
             "collection": record.collection,
             "model": record.model,
             "text": record.text,
@@ -176,7 +176,10 @@ class PolicyRecords:
             "signature": self._keys.sign(record.seal),
             "retired": record.retired and record.retired.model_dump(),
         }
-        self._collection.replace_one({"_id": document["_id"]}, document, upsert=True, session=session)
+        if record.has_deleted:  # once, and for good
+            document["has_deleted"] = True
+        query = {"_id": {"policy": record.identity}}
+        self._collection.update_one(query, {"$set": document}, upsert=True, session=session)
 
     def _read(self, found: Document | None) -> PolicyRecord | None:
         if found is None:
@@ -184,7 +187,8 @@ class PolicyRecords:
         with reading(found["_id"]["policy"], COLLECTION):
             retired = found["retired"] and LastReceipt(**found["retired"])
             said = {key: found[key] for key in ("collection", "model", "text")}
-        record = PolicyRecord(found["_id"]["policy"], retired=retired, **said)
+        has_deleted = bool(found.get("has_deleted"))
+        record = PolicyRecord(found["_id"]["policy"], retired=retired, has_deleted=has_deleted, **said)
         try:
             if self._keys.first is not None:  # without a key nothing can be said about signatures
                 self._keys.check(record.seal, found["signature"], COLLECTION)

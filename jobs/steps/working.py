@@ -100,9 +100,10 @@ def prepare(turn: Turn, keys: Keys | None = None) -> None:
 
 def note_policy(turn: Turn) -> None:
     """Records what the policy says, where that has changed since the last run."""
-    state = turn.context.state
-    if not turn.dry_run and state.record != PolicyRecord.of(turn.policy):
-        state.record = turn.context.policy_records.note(turn.policy)
+    state, said = turn.context.state, PolicyRecord.of(turn.policy)
+    if not turn.dry_run and state.record != said:
+        has_deleted = state.record is not None and state.record.has_deleted
+        state.record = turn.context.policy_records.note(replace(said, has_deleted=has_deleted))
 
 
 def backfill_step(length: timedelta, *, restart: bool) -> Step:

@@ -154,7 +154,12 @@ STEPS = (
     Step("lease released", "mongo update bucketwise_lease release", _LEASE + "__exit__", _ALL),
     Step("report", "report", "bucketwise.jobs.execute:emit", _ALL),
     Step("others looked for", "mongo distinct bucketwise_receipts", _POLICIES + "departed", ("first run",)),
-    Step("policy noted", "mongo update bucketwise_progress policy", _POLICIES + "note", ("first run",)),
+    Step(
+        "policy noted",
+        "mongo update bucketwise_progress policy",
+        _POLICIES + "note",
+        ("first run", "first run online"),
+    ),
     # Roll-up
     Step("progress read", "mongo find bucketwise_progress", _PROGRESS + "records_of", ("roll-up", "offline")),
     Step(

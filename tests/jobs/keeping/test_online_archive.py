@@ -185,3 +185,24 @@ def test_a_collection_that_was_restored_is_adopted(place: Place) -> None:
     verified = place("verify", "-p", "iot", "--json")
     assert verified.code == 5
     assert {it["code"] for it in verified.policy("iot")["damage"]} == {"copy-missing"}
+
+
+@pytest.mark.parametrize("is_older", [False, True])
+def test_a_run_halts_where_all_receipts_were_dropped(place: Place, is_older: bool) -> None:
+    """What the policy said last tells that there were some; also of an archive that is older than that."""
+    place.write_config(POLICIES)
+    assert place("run", "-p", "iot").code == 0
+    if is_older:
+        place.database.bucketwise_progress.update_one({"_id.policy": "iot"}, {"$unset": {"has_deleted": ""}})
+        assert place("run", "-p", "iot").code == 0
+    place.database.bucketwise_receipts.drop()
+    checked = place("check", "-p", "iot", "--json").policy("iot")["findings"]
+    (found,) = [it for it in checked if it["code"] == "archive-incomplete"]
+    for verb in ("plan", "run"):
+        ran = place(verb, "-p", "iot", "--json")
+        assert (ran.code, ran.policy("iot")["error"]) == (5, found["message"])
+    assert "`bucketwise adopt`" in found["message"]
+    assert place("adopt", "-p", "iot", "--reason", "no backup").code == 0
+    assert place("run", "-p", "iot").code == 0
+    half_empty(place)
+    assert place("run", "-p", "iot").code == 5
