@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from functools import partial
 from itertools import chain
 from typing import NamedTuple
@@ -80,19 +80,24 @@ class CollectionEraser:
         return Source(context.database, context.policy, place.collection, place.overflow, session)
 
     def _pass(self) -> int:
-        deleted = 0
+        deleted, uncounted = 0, set[bytes]()
         for batch, found in held_in(self._source(), self._work.erasure):
             for piece in chunks(batch.take(found.erased)):
                 self._work.context.check()
                 if self._place.name == "online":
                     self._work.forget(piece)
-                names, count = self._work.transaction(partial(self._delete, piece))
+                    uncounted = self._heads.uncounted(piece)
+                names, count = self._work.transaction(partial(self._delete, piece, uncounted))
                 self._work.counted.update(names)
                 self._work.context.progress("erased buckets", count)
                 deleted += count
         return deleted
 
-    def _delete(self, piece: Batch, session: ClientSession) -> tuple[set[int], int]:
+    @property
+    def _heads(self) -> OnlineHeads:
+        return OnlineHeads(self._work.context.database, self._work.context.policy)
+
+    def _delete(self, piece: Batch, uncounted: Set[bytes], session: ClientSession) -> tuple[set[int], int]:
         """Deletes buckets. One that has changed goes as it is now, if it is still of the series."""
         work, place = self._work, self._place
         now = Batch.concat([piece.slice(0, 0), *self._source(session).by_raw_ids(piece.main.raw_ids)])
@@ -110,7 +115,7 @@ class CollectionEraser:
         if place.name == "live":
             work.release(ids, session)
         else:
-            heads = OnlineHeads(database, work.context.policy).subtracted(erased, session)
+            heads = self._heads.subtracted(erased, session, uncounted)
             record_gone(work.context.deletions, place.collection, erased.main.raw_ids, session, heads)
             for state in ("copied", MERGING, MERGED):
                 work.context.receipts.pull(ids, session, state)

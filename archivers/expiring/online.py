@@ -8,7 +8,7 @@ with it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, partial
@@ -95,6 +95,10 @@ class OnlineExpiry:
         return KeptVersions(self.context.database, self.context.policy)
 
     @property
+    def _heads(self) -> OnlineHeads:
+        return OnlineHeads(self.context.database, self.context.policy)
+
+    @property
     def _end(self) -> int:
         """Returns the instant (milliseconds) before which buckets are past their time. Where originals are
         never deleted, it is at most the day of the first live bucket."""
@@ -166,7 +170,7 @@ class OnlineExpiry:
             return self._sort(piece, None)
         self.context.binding.claim()
         note_ended(self.context.database, self.context.policy, (day + 1) * DAY_MS)
-        step = partial(self._delete, day, piece)
+        step = partial(self._delete, day, piece, self._heads.uncounted(piece))
         found = transaction(self.context.database, self.context.guard, step)
         self.context.spend(len(piece), piece.size)
         self.context.progress("expired buckets", len(found.removable))
@@ -195,7 +199,7 @@ class OnlineExpiry:
                     held.setdefault(i, hold)
         return held
 
-    def _delete(self, day: int, piece: Batch, session: ClientSession) -> SortedBuckets:
+    def _delete(self, day: int, piece: Batch, uncounted: Set[bytes], session: ClientSession) -> SortedBuckets:
         """Deletes buckets in the transaction. Nothing goes where the tombstone was lifted, or where the
         archived bucket has changed."""
         identity, nothing = self._identity(day), np.zeros(0, dtype=np.int64)
@@ -209,20 +213,22 @@ class OnlineExpiry:
         check_tombstone(self.context.receipts, identity["name"], tombstone, self.context.keys, session)
         found = self._sort(piece, session)
         if len(found.removable):
-            self._remove(piece.take(found.removable), tombstone["at"], session)
+            self._remove(piece.take(found.removable), tombstone["at"], uncounted, session)
             # This conflicts with a transaction that lifts the tombstone meanwhile.
             counted = {"$inc": {"expired": len(found.removable)}}
             self.context.receipts.collection.update_one({"_id": identity}, counted, session=session)
         return found
 
-    def _remove(self, removable: Batch, placed: datetime, session: ClientSession) -> None:
+    def _remove(
+        self, removable: Batch, placed: datetime, uncounted: Set[bytes], session: ClientSession
+    ) -> None:
         database, ids = self.context.database, removable.main.ids
         target, overflow = archive_collections(self.context.policy)
         for name, documents in ((target, removable.main), (overflow, removable.extra)):
             if name is not None and len(documents):
                 collection = database.get_collection(name, codec_options=LOSSLESS)
                 collection.delete_many(ids_query(documents.raw_ids), session=session)
-        heads = OnlineHeads(database, self.context.policy).subtracted(removable, session)
+        heads = self._heads.subtracted(removable, session, uncounted)
         self._versions.clear(ids, session)
         if self.context.kept:
             self.context.receipts.pull(ids, session)

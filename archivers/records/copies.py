@@ -152,6 +152,10 @@ class CopyReceipts:
                 unlike[i] = DamagedError("copy-differs", self._place(batch.main.legible_id(i)), what, _REMEDY)
         return unlike
 
+    def unknown(self, batch: Batch) -> list[int]:
+        """Returns which archived buckets of a batch no receipt names."""
+        return [i for i, error in self.unlike(batch).items() if error.code == "copy-unknown"]
+
     def _said(self, batch: Batch, names: Collection[bytes], kinds: list[str]) -> dict[bytes, _Said]:
         wanted, said = set(names), dict[bytes, _Said]()
         decoded = decode(batch, self._policy)

@@ -7,7 +7,7 @@ last one does. A collection that is gone, another one, or emptied is noticed bef
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from pymongo.database import Database
 
 from bucketwise.archivers.format.keys import UNSIGNED, Keys
 from bucketwise.archivers.format.manifest import DamagedError
+from bucketwise.archivers.records.copies import CopyReceipts
 from bucketwise.archivers.records.deletions import COLLECTIONS, Deletions
 from bucketwise.archivers.records.faults import COLLECTION, REMEDY, reading
 from bucketwise.archivers.records.policies import PolicyRecord
@@ -24,6 +25,7 @@ from bucketwise.archivers.records.receipt_checks import sealed_receipt
 from bucketwise.archivers.records.receipts import CODEC, Receipts
 from bucketwise.buckets.bson.cluster import is_sharded, uuid_of
 from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.decoding.decode import decode
 from bucketwise.config.policies import ArchiveCollections, Policy
 from bucketwise.rollups.guarded import Guard, transaction
 from bucketwise.rollups.progress import COLLECTION as PROGRESS
@@ -244,12 +246,26 @@ class OnlineHeads:
         they must stay."""
         return self.moved(session, len(deleted), len(deleted.extra))
 
-    def subtracted(self, copies: Batch, session: ClientSession) -> Document:
+    def uncounted(self, copies: Batch) -> set[bytes]:
+        """Returns the `_id`s, as `Docs.raw_ids` gives them, of those of these archived buckets that no
+        receipt names: somebody else has put them there, and they need not stay. A baseline has counted such
+        ones as well, and an adoption those that can't be read. Ask it before the transaction that removes
+        them, since it may read many receipts."""
+        record = self.read()
+        if record.receipt is None or record.baseline is not None:
+            return set()
+        unknown = CopyReceipts(self._database, self._policy, None).unknown(copies)
+        readable = np.intersect1d(unknown, decode(copies, self._policy).units)
+        return {copies.main.raw_id(i) for i in readable.astype(np.int64).tolist()}
+
+    def subtracted(
+        self, copies: Batch, session: ClientSession, uncounted: Set[bytes] = frozenset()
+    ) -> Document:
         """Returns what the receipt tells, in the transaction that removes these copies or makes their
         originals live again: that they need not stay. Call it before receipts say so: those with live
-        originals were never counted."""
-        live = self._receipts.copied(copies.main.ids, session)
-        counted = np.array([raw_id not in live for raw_id in copies.main.raw_ids], dtype=np.bool_)
+        originals were never counted, nor were those that are `uncounted`."""
+        out = uncounted | self._receipts.copied(copies.main.ids, session).keys()
+        counted = np.array([raw_id not in out for raw_id in copies.main.raw_ids], dtype=np.bool_)
         return self.moved(session, -int(counted.sum()), -int(counted[copies.owner].sum()))
 
     def moved(self, session: ClientSession, buckets: int, overflow: int) -> Document:

@@ -24,8 +24,7 @@ def unknown(context: ArchiveContext) -> Iterator[Batch]:
     receipts = CopyReceipts(context.database, context.policy, None)
     for batch in archived_source(context.database, context.policy).ending(FIRST_MS, LAST_MS + 1):
         context.check()
-        unlike = receipts.unlike(batch)
-        if found := [i for i, error in unlike.items() if error.code == "copy-unknown"]:
+        if found := receipts.unknown(batch):
             yield batch.take(found)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,12 +12,14 @@ from pymongo.database import Database
 
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.records.copies import CopyReceipts
+from bucketwise.archivers.records.online_heads import OnlineHeads
 from bucketwise.buckets.fields.times import TimeRange
 from bucketwise.config.errors import HaltedError
+from bucketwise.config.policies import Retain
 from bucketwise.config.tables import Store
 from tests.archivers.builders import LATER, RAW, raw_documents, samples_overflow, timeseries
 from tests.archivers.harness import Cycle
-from tests.archivers.records.test_online_heads import forget_receipts
+from tests.archivers.records.test_online_heads import forget, forget_receipts
 from tests.archivers.states import States, all_archived
 
 Document = dict[str, Any]
@@ -137,3 +141,34 @@ def test_copies_of_what_stays_are_verified_too(database: Database[Document], fil
         assert kept.verify().bad == []
         database[f"{kept.policy.collection}_archive"].update_one({}, {"$set": {field: 99.5}})
         assert [it.code for it in kept.verify().bad] == ["copy-differs"]
+
+
+def erase(cycle: Cycle) -> None:
+    cycle.erase({"deviceid": "1000", "sensorid": "3"})
+
+
+def expire(cycle: Cycle) -> None:
+    retain = Retain(archive=timedelta(days=1), archive_grace=timedelta(days=1))
+    case = replace(cycle.case, policy=cycle.policy.model_copy(update={"retain": retain}))
+    for now in (LATER, LATER + timedelta(days=2)):
+        ending = Cycle(cycle.database, case, cycle.settings, fence=9)
+        archive_of(ending.context(now, fence=9)).expire()
+
+
+@pytest.mark.parametrize("remove", [erase, expire])
+@pytest.mark.parametrize("is_baseline", [False, True])
+def test_what_nobody_archived_goes_without_being_counted(
+    cycle: Cycle, remove: Callable[[Cycle], None], is_baseline: bool
+) -> None:
+    """It was never counted, except by a baseline. Else as many others could go without a run noticing."""
+    add(cycle.database["iot_archive"])
+    if is_baseline:
+        forget(cycle)
+        forget_receipts(cycle)
+        cycle.run()
+    before = cycle.database["iot_archive"].count_documents({})
+    remove(cycle)
+    left = cycle.database["iot_archive"].count_documents({})
+    assert left < before
+    held = OnlineHeads(cycle.database, cycle.policy).read().heads
+    assert held["buckets"].least == left
