@@ -249,7 +249,7 @@ class OnlineRun:
         stale = [i for i, raw_id in enumerate(piece.main.raw_ids) if raw_id in self._stale]
         newer = piece.take(stale)
         if stale:
-            self._merging.kept.make()
+            self._merging.make_collection()
         receipt = {
             "kind": "online",
             "state": "copied",

@@ -52,6 +52,19 @@ class Merging:
         self._target, _ = archive_collections(work.policy)
         self._archived = partial(archived_source, work.database, work.policy)
         self.kept = KeptVersions(work.database, work.policy)
+        self._is_made = False
+
+    def make_collection(self) -> None:
+        """Creates the collection of versions, once a run, and records it among those of the archive: the next
+        run then has nothing to write."""
+        if self._is_made:
+            return
+        work = self._work
+        self.kept.make()
+        heads = OnlineHeads(work.database, work.policy)
+        if "versions" not in heads.read().heads:
+            heads.record(work.deletions, work.guard)
+        self._is_made = True
 
     def sort(self, late: Batch) -> Staying:
         """Decides which late buckets go, and which stay. Changes nothing."""
@@ -120,7 +133,7 @@ class Merging:
         """Copies the archived and the late version to the collection of versions, and removes copies of
         earlier states of the late one."""
         work, ids = self._work, late.main.ids
-        self.kept.make()
+        self.make_collection()
         archived, before = self._of_archive(late), work.receipts.open(ids, MERGING)
         old = {same_id(raw_id): receipt for raw_id, (receipt, _) in before.items()}
         versions = {

@@ -57,6 +57,14 @@ def test_the_archived_document_becomes_the_merged_one(cycle: Cycle) -> None:
     assert (report.buckets, report.deleted, report.left, report.quarantined) == (0, 0, 0, [])
 
 
+def test_a_run_after_one_that_merged_writes_nothing(cycle: Cycle) -> None:
+    """The collection of versions was recorded among those of the archive by the run that made it."""
+    archive(cycle, hours({3: 1.0}), hours({5: 7}))
+    before = everything(cycle)
+    cycle.run()
+    assert everything(cycle) == before
+
+
 def test_restores_of_what_was_merged(cycle: Cycle) -> None:
     raw = archive(cycle, hours({3: 1.0}), hours({1: 1.0}, hour=4), hours({3: 7}))
     merged, other = encode(hours({3: 7})), raw[1]
