@@ -107,10 +107,17 @@ class _Lineage:
             waiting += deeper
             if not deeper:
                 waiting.pop()
-                is_first = not here.previous and self.heads is None
-                leads = is_first or (bool(here.previous) and all(self.holding[it] for it in here.previous))
-                self.holding[here.link] = leads
+                self.holding[here.link] = self._leads(here)
         return self.holding[manifest.link]
+
+    def _leads(self, manifest: Manifest) -> bool:
+        """Returns whether it goes on from what is recorded. An adoption that died may have recorded heads, and
+        not yet their receipts."""
+        if self.heads is not None and manifest.link in self.heads:
+            return True
+        if not manifest.previous:
+            return self.heads is None
+        return all(self.holding[it] for it in manifest.previous)
 
     def _step(self, link: Link) -> Manifest | None:
         """Returns the manifest that has to be looked at before a link can be judged; None once it is."""
