@@ -111,7 +111,7 @@ class _Lineage:
         return self.holding[manifest.link]
 
     def _leads(self, manifest: Manifest) -> bool:
-        """Returns whether it goes on from what is recorded. An adoption that died may have recorded heads, and
+        """Returns whether it goes on from what is recorded. An adoption that died may have recorded heads and
         not yet their receipts."""
         if self.heads is not None and manifest.link in self.heads:
             return True
