@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+import structlog
 from bson import ObjectId
 from pymongo import ASCENDING, DESCENDING, DeleteOne, IndexModel
 from pymongo.client_session import ClientSession
@@ -50,6 +51,7 @@ _STANDING = ("snapshot", "waiting", "standing", "held")
 COMPLETED = (0, 3)  # exit codes of runs after which nothing due was left undone
 REFUSED = 2  # that of a run that did nothing, and would do nothing again
 
+log = structlog.get_logger()
 Document = dict[str, Any]
 
 
@@ -198,9 +200,12 @@ class Ledger:
             return
         verbs = (SCHEDULED, *COVERED) if is_completed and same["verb"] == SCHEDULED else (same["verb"],)
         others = {**same, "verb": {"$in": verbs}, "open": True}
-        # Seldom more than one; see `_mark_died`.
-        while self._runs.update_one(others, {"$unset": {"open": ""}}).modified_count:
-            pass
+        try:
+            # Seldom more than one; see `_mark_died`.
+            while self._runs.update_one(others, {"$unset": {"open": ""}}).modified_count:
+                pass
+        except ConnectionFailure as error:  # this run has ended, and has to say so; the next one closes them
+            log.warning("earlier runs stay open", verb=same["verb"], error=hide_secrets(str(error)))
 
     def _merge_previous(self, entry: ObjectId) -> None:
         """Merges the previous entry into this one, if it is of the same verb and did nothing."""
