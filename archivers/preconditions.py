@@ -173,10 +173,7 @@ def has_all_commits(context: ArchiveContext) -> Iterator[Problem]:
     if has_heads not in context.state.met:
         return
     archive = archive_of(context)
-    try:
-        archive.check_complete()
-    except HaltedError as error:
-        yield Problem("archive-incomplete", archive.place, error)
+    yield from _halting(archive.check_complete, "archive-incomplete", archive.place)
 
 
 def has_no_others(context: ArchiveContext) -> Iterator[Problem]:
@@ -185,10 +182,14 @@ def has_no_others(context: ArchiveContext) -> Iterator[Problem]:
     if has_heads not in context.state.met:
         return
     archive = archive_of(context)
+    yield from _halting(archive.check_own, "archive-foreign", archive.place)
+
+
+def _halting(check: Callable[[], None], code: str, place: str) -> Iterator[Problem]:
     try:
-        archive.check_own()
+        check()
     except HaltedError as error:
-        yield Problem("archive-foreign", archive.place, error)
+        yield Problem(code, place, error)
 
 
 def goes_forward(context: ArchiveContext) -> Iterator[Problem]:
