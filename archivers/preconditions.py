@@ -173,7 +173,7 @@ def has_all_commits(context: ArchiveContext) -> Iterator[Problem]:
     if has_heads not in context.state.met:
         return
     archive = archive_of(context)
-    yield from _halting(archive.check_complete, "archive-incomplete", archive.place)
+    yield from _halting("archive-incomplete", archive.place, archive.check_complete)
 
 
 def has_no_others(context: ArchiveContext) -> Iterator[Problem]:
@@ -182,10 +182,10 @@ def has_no_others(context: ArchiveContext) -> Iterator[Problem]:
     if has_heads not in context.state.met:
         return
     archive = archive_of(context)
-    yield from _halting(archive.check_own, "archive-foreign", archive.place)
+    yield from _halting("archive-foreign", archive.place, archive.check_own)
 
 
-def _halting(check: Callable[[], None], code: str, place: str) -> Iterator[Problem]:
+def _halting(code: str, place: str, check: Callable[[], None]) -> Iterator[Problem]:
     try:
         check()
     except HaltedError as error:

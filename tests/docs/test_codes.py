@@ -22,7 +22,7 @@ EXIT_CODES = ROOT / "docs" / "exit-codes.md"
 OPERATIONS = ROOT / "docs" / "operations.md"
 _OF_CHECK = ("archivers/proof/checks.py", "archivers/proof/misfits.py", "archivers/preconditions.py")
 _OF_BOTH = "jobs/running/pausing.py"
-_MAKERS = {"Finding", "_finding", "Problem", "DamagedError", "Damage"}
+_MAKERS = {"Finding", "_finding", "Problem", "_halting", "DamagedError", "Damage"}
 
 
 def test_every_exit_code_is_explained() -> None:
