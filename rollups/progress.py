@@ -17,8 +17,8 @@ from pymongo.database import Database
 from bucketwise.config.fingerprint import fingerprint, layout_fingerprint
 from bucketwise.config.policies import LevelName, Policy
 from bucketwise.rollups.calendar.levels import Span, base_levels, levels_of
+from bucketwise.rollups.calendar.windows import to_ms
 from bucketwise.rollups.guarded import majority
-from bucketwise.rollups.summaries.documents import milliseconds
 
 Document = dict[str, Any]
 COLLECTION = "bucketwise_progress"
@@ -87,7 +87,7 @@ def _progress(found: Document | None, policy: Policy) -> Progress:
         if found.get(f"{level.name}_through") is not None and known[level.name] == level.collection
     ]
     return Progress(
-        {level: milliseconds(found[f"{level}_through"]) for level in levels}, _bookmark(found.get("stream"))
+        {level: to_ms(found[f"{level}_through"]) for level in levels}, _bookmark(found.get("stream"))
     )
 
 
@@ -97,7 +97,7 @@ def _bookmark(found: Document | None) -> Bookmark | None:
     return Bookmark(
         token=found["token"],
         collections={it["name"]: it["uuid"] for it in found["collections"]},
-        live=[(milliseconds(it["from"]), milliseconds(it["to"])) for it in found["live"]],
+        live=[(to_ms(it["from"]), to_ms(it["to"])) for it in found["live"]],
     )
 
 
@@ -178,7 +178,7 @@ def gone_before(
 def _gone(found: Document | None, policy: Policy) -> dict[LevelName, int]:
     if found is None or found.get("fingerprint") != fingerprint(policy):
         return {}
-    return {level.name: milliseconds(found[level.name]) for level in levels_of(policy) if level.name in found}
+    return {level.name: to_ms(found[level.name]) for level in levels_of(policy) if level.name in found}
 
 
 def note_ended(database: Database[Document], policy: Policy, before: int) -> None:
@@ -191,7 +191,7 @@ def note_ended(database: Database[Document], policy: Policy, before: int) -> Non
 def ended_before(database: Database[Document], policy: Policy) -> int | None:
     """Returns what `note_ended` recorded last; None where no archived reading has gone."""
     found = progress_collection(database).find_one({"_id": {"ended": policy.identity}})
-    return None if found is None else milliseconds(found["before"])
+    return None if found is None else to_ms(found["before"])
 
 
 def is_fit_proven(database: Database[Document], policy: Policy) -> bool:

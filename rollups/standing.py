@@ -14,9 +14,8 @@ from pymongo.database import Database
 
 from bucketwise.config.policies import LevelName, Policy
 from bucketwise.rollups.calendar.levels import Level, Span, levels_of
-from bucketwise.rollups.calendar.windows import LOWEST
+from bucketwise.rollups.calendar.windows import LOWEST, to_ms
 from bucketwise.rollups.progress import Progress, gone_before, progress_collection, progress_of, records_of
-from bucketwise.rollups.summaries.documents import milliseconds
 from bucketwise.rollups.summaries.months import SummaryCount, month_of, span_of
 from bucketwise.rollups.summaries.targets import target
 from bucketwise.rollups.summaries.tombstones import Lift, Tombstone, Tombstones
@@ -120,7 +119,7 @@ def delete_summaries(
     """Deletes the summaries of a level that match, in a transaction. Returns how many went."""
     collection, changes = target(database, level.collection), Counter[str]()
     found = collection.find(query, {"start": 1}, session=session)
-    changes.subtract(month_of(milliseconds(it["start"])) for it in found)
+    changes.subtract(month_of(to_ms(it["start"])) for it in found)
     collection.delete_many(query, session=session)
     count_changes(database, policy, level, changes, session)
     return -changes.total()
@@ -186,8 +185,8 @@ def _tombstones(found: Document | None) -> Tombstones:
         return Tombstones()
     return Tombstones(
         found["keep"],
-        tuple(Tombstone(milliseconds(it["before"]), milliseconds(it["at"])) for it in found["placed"]),
-        tuple(Lift(milliseconds(it["since"]), milliseconds(it["until"])) for it in found["lifts"]),
+        tuple(Tombstone(to_ms(it["before"]), to_ms(it["at"])) for it in found["placed"]),
+        tuple(Lift(to_ms(it["since"]), to_ms(it["until"])) for it in found["lifts"]),
     )
 
 

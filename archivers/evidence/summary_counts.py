@@ -16,7 +16,7 @@ from bucketwise.buckets.fields.selectors import Selector, selects, summary_query
 from bucketwise.buckets.fields.times import DAY_MS
 from bucketwise.rollups import progress
 from bucketwise.rollups.calendar.levels import Level, levels_of
-from bucketwise.rollups.calendar.windows import HIGHEST, LOWEST
+from bucketwise.rollups.calendar.windows import HIGHEST, LOWEST, to_ms
 from bucketwise.rollups.context import RunContext
 from bucketwise.rollups.summaries import documents
 
@@ -76,7 +76,7 @@ class SummaryCounter:
         for level in self._levels:
             for order, key in ((1, "start"), (-1, "end")):
                 found = self._collection(level).find(SUMMARIES, {key: 1}).sort("start", order).limit(1)
-                ends += [documents.milliseconds(it[key]) for it in found]
+                ends += [to_ms(it[key]) for it in found]
         return (min(ends), max(ends)) if ends else None
 
     def _standing(self, level: Level, grid: Grid) -> Flags:
@@ -156,5 +156,5 @@ def _is_named(row: Span) -> bool:
 
 
 def _window(found: Document) -> _Window:
-    start, end = documents.milliseconds(found["start"]), documents.milliseconds(found["end"])
+    start, end = to_ms(found["start"]), to_ms(found["end"])
     return _Window(start, end, int(found["count"]))

@@ -17,6 +17,7 @@ from bucketwise.archivers.format.names import day
 from bucketwise.archivers.records.receipt_files import chained
 from bucketwise.config.policies import Policy
 from bucketwise.rollups.calendar.levels import levels_of
+from bucketwise.rollups.calendar.windows import to_ms
 from bucketwise.rollups.summaries import documents
 
 Document = dict[str, Any]
@@ -99,7 +100,7 @@ def summaries_by_month(database: Database[Document], policy: Policy) -> dict[str
     for level in levels_of(policy):
         collection = database.get_collection(level.collection, codec_options=documents.OPTIONS)
         for it in collection.aggregate(stages):
-            name = day(documents.milliseconds(it["_id"]))[:7]
+            name = day(to_ms(it["_id"]))[:7]
             found.setdefault(name, Volume()).add(it["count"], int(it["bytes"]))
     return found
 

@@ -33,6 +33,8 @@ from bucketwise.buckets.fields.times import TimeRange, as_date
 from bucketwise.buckets.sampling.sample import sample
 from bucketwise.config.errors import BucketwiseError
 from bucketwise.config.policies import CALENDAR_LEVELS, LevelName, Policy
+from bucketwise.rollups.calendar.windows import to_ms
+from bucketwise.rollups.statistics import columns_of, statistics_of
 from bucketwise.rollups.summaries import documents
 from bucketwise.rollups.summaries.coverage import interval_of
 
@@ -137,7 +139,7 @@ class SummariesTable:
         for kind, path in self._paths.values():
             values = [documents.value_at(it, path) for it in found]
             if kind == INSTANT:
-                values = [None if it is None else documents.milliseconds(it) * 1000 for it in values]
+                values = [None if it is None else to_ms(it) * 1000 for it in values]
             columns.append(values)
         arrays = [pa.array(it, field.type) for it, field in zip(columns, self.schema, strict=True)]
         return pa.table(arrays, schema=self.schema)
@@ -197,12 +199,9 @@ def _summary_columns(policy: Policy, level: LevelName) -> dict[str, tuple[pa.Dat
     if interval_of(policy) is not None:
         found += [("expected", whole), ("missing", whole)]
         found += [("longest_hole", number), ("longest_hole_at", instant)]
-    statistics = [("count", whole), *((it, number) for it in ("sum", "min", "max", "avg", "stddev"))]
-    statistics += [("first", number), ("first_at", instant), ("last", number), ("last_at", instant)]
-    percents = policy.rollup.percentiles if policy.rollup else ()
-    statistics += [(documents.percentile_key(it), number) for it in percents]
-    statistics += [("nonfinite", whole), ("nonnumeric", whole)]
-    found += [(f"{name}.{key}", kind) for name in policy.value_names for key, kind in statistics]
+    types = {"whole": whole, "number": number, "instant": instant}
+    fields = statistics_of(policy).items()
+    found += [(f"{name}.{it.key}", types[it.kind]) for name, kinds in fields for it in columns_of(kinds)]
     return {column_name(path): (kind, path) for path, kind in found}
 
 

@@ -17,7 +17,7 @@ from bucketwise.buckets.fields.times import as_date
 from bucketwise.config.durations import format_duration
 from bucketwise.config.policies import Policy
 from bucketwise.rollups.calendar.levels import Span, aligned_levels
-from bucketwise.rollups.calendar.windows import HOUR, LOWEST, span_ms
+from bucketwise.rollups.calendar.windows import HOUR, LOWEST, span_ms, to_ms
 from bucketwise.rollups.summaries import coverage, documents
 
 Document = dict[str, Any]
@@ -77,7 +77,7 @@ def _holes(database: Database[Document], policy: Policy, shortest: int) -> Itera
     for collection, summary in _summaries(database, policy):
         series = summary["_id"]["series"]
         key = bson.encode(series, codec_options=documents.OPTIONS)
-        window = documents.milliseconds(summary["start"]), documents.milliseconds(summary["end"])
+        window = to_ms(summary["start"]), to_ms(summary["end"])
         spans = _spans(summary, window, interval)
         reached, end = covered.get(key, _Covered(spans[0][0], window[1]))
         for start, stop in spans:
@@ -114,7 +114,7 @@ def _summaries(database: Database[Document], policy: Policy) -> Iterator[tuple[s
         # An hour that reaches over the last day's end is in both.
         wanted = {"start": {"$gt": DatetimeMS(after - HOUR)}, "_id.series": {"$exists": True}}
         for summary in collection.find(wanted, {"start": 1, "end": 1, "coverage": 1}).sort("start", 1):
-            after = max(after, documents.milliseconds(summary["end"]))
+            after = max(after, to_ms(summary["end"]))
             yield level.collection, summary
 
 

@@ -29,6 +29,7 @@ from bucketwise.rollups.calendar.levels import Level, Span, aligned_levels
 from bucketwise.rollups.calendar.tiling import Tiling, TilingPiece, existing_windows, instant, tile
 from bucketwise.rollups.calendar.windows import HIGHEST, LOWEST, to_ms
 from bucketwise.rollups.standing import Removed, removed_summaries
+from bucketwise.rollups.statistics import statistics_of
 from bucketwise.rollups.summaries import coverage, documents
 from bucketwise.rollups.summaries.summary import State, merge
 
@@ -94,7 +95,7 @@ class Answer:
         completeness = None
         if interval is not None and self.is_complete:
             completeness = coverage.measure(state.occupied, self.since, self.until, interval)
-        return documents.statistics(state, self.percentiles, completeness)
+        return documents.statistics(state, statistics_of(self.policy, self.percentiles), completeness)
 
 
 def summarize(
@@ -120,14 +121,14 @@ def summarize(
     levels = {level.name: level for level in aligned_levels(policy)}
     available = [existing_windows(it, loaded.through, loaded.gone) for it in levels.values()]
     tiling = tile(available, start, end)
-    merged: dict[bytes, tuple[Series, State]] = {}
+    fields, merged = statistics_of(policy, percents), dict[bytes, tuple[Series, State]]()
     count = 0
     for piece in tiling.pieces:
         level, selector = levels[piece.level], question.series
-        for found, state in _states(database, policy, level, piece, selector, bool(percents)):
+        for found, state in _states(database, policy, level, piece, selector, percents):
             name = found if question.by_series else ()
             key = series_key(name)
-            merged[key] = (name, merge(merged[key][1], state) if key in merged else state)
+            merged[key] = (name, merge(fields, merged[key][1], state) if key in merged else state)
             count += 1
             if count % _BATCH_SIZE == 0:
                 check()
@@ -171,7 +172,7 @@ def _states(
     level: Level,
     piece: TilingPiece,
     selector: Selector,
-    binned: bool,
+    percents: Sequence[float],
 ) -> Iterator[tuple[Series, State]]:
     collection: Collection[Document] = database.get_collection(
         level.collection, codec_options=documents.OPTIONS
@@ -186,22 +187,20 @@ def _states(
         series = documents.series_of(policy, found)
         if not selects(series, policy, selector):
             continue
-        start, end = documents.milliseconds(found["start"]), documents.milliseconds(found["end"])
+        start, end = to_ms(found["start"]), to_ms(found["end"])
         if window != (start, end):
             window = start, end
             if level.edges(start, start + 1) != [start, end]:
                 raise _unusable(collection, found, "its window is not one of this policy's")
         try:
-            state = documents.state_of(found, policy)
+            state = documents.state_of(found, policy, percents)
         except ValueError as error:
             raise _unusable(collection, found, str(error)) from error
-        if binned and any(sum(it.bins.values()) != it.count for it in state.values.values()):
-            raise _unusable(collection, found, "it keeps no percentiles")
         yield series, state
 
 
 def _unusable(collection: Collection[Document], found: Mapping[str, Any], why: str) -> BucketwiseError:
-    start, end = (instant(documents.milliseconds(found[key])) for key in ("start", "end"))
+    start, end = (instant(to_ms(found[key])) for key in ("start", "end"))
     series = extended_json(found["_id"]["series"])
     return BucketwiseError(
         f"a summary in {collection.name}, of {series} from {start} to {end}, can't be used: "

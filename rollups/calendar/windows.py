@@ -12,6 +12,7 @@ from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 import numpy as np
+from bson.datetime_ms import DatetimeMS
 from numpy.typing import NDArray
 
 HOUR = 3_600_000
@@ -23,9 +24,12 @@ LOWEST = (datetime(1, 1, 8) - _EPOCH) // _MILLISECOND  # noqa: DTZ001
 HIGHEST = (datetime(9999, 12, 24) - _EPOCH) // _MILLISECOND  # noqa: DTZ001
 
 
-def to_ms(instant: datetime) -> int:
-    """Returns an aware datetime in milliseconds, rounded down."""
-    return (instant - datetime(1970, 1, 1, tzinfo=UTC)) // _MILLISECOND
+def to_ms(instant: datetime | DatetimeMS) -> int:
+    """Returns a date in milliseconds, rounded down, in whatever type pymongo gave it: a naive one is UTC."""
+    if isinstance(instant, DatetimeMS):
+        return int(instant)
+    aware = instant if instant.tzinfo else instant.replace(tzinfo=UTC)
+    return (aware - datetime(1970, 1, 1, tzinfo=UTC)) // _MILLISECOND
 
 
 def span_ms(length: timedelta) -> int:

@@ -14,7 +14,8 @@ from bson.datetime_ms import DatetimeMS
 from bucketwise.buckets.fields.selectors import EXTENDED_JSON
 from bucketwise.config.policies import Policy
 from bucketwise.rollups.calendar.tiling import instant
-from bucketwise.rollups.summaries.documents import milliseconds, series_of, value_at
+from bucketwise.rollups.calendar.windows import to_ms
+from bucketwise.rollups.summaries.documents import series_of, value_at
 
 Document = dict[str, Any]
 #: Fields of a summary that are published beside series and values.
@@ -56,8 +57,8 @@ def _text(value: Any) -> str:
 def _instants(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for key, value in document.items():
         if isinstance(value, datetime | DatetimeMS):
-            yield key, instant(milliseconds(value))
-            yield f"{key}_ms", milliseconds(value)
+            yield key, instant(to_ms(value))
+            yield f"{key}_ms", to_ms(value)
         elif key not in ("state", "coverage"):
             yield key, _plain(value)
 
@@ -69,5 +70,5 @@ def _plain(value: Any) -> Any:
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, datetime):
-        return instant(milliseconds(value))
+        return instant(to_ms(value))
     return json.loads(json_util.dumps(value, json_options=EXTENDED_JSON))

@@ -19,6 +19,7 @@ from pymongo.database import Database
 from bucketwise.buckets.columns import Series
 from bucketwise.buckets.models.series import series_key
 from bucketwise.config.policies import Policy
+from bucketwise.rollups.calendar.windows import to_ms
 from bucketwise.rollups.progress import progress_collection
 from bucketwise.rollups.summaries import documents
 
@@ -120,6 +121,4 @@ class ChangedSummaries:
         if self._count > _MAX_REMEMBERED:
             self.is_all = True
             self.series.clear()
-        return self.series.setdefault(series_key(series), ChangedSeries(series)), documents.milliseconds(
-            name["start"]
-        )
+        return self.series.setdefault(series_key(series), ChangedSeries(series)), to_ms(name["start"])

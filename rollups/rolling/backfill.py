@@ -9,9 +9,9 @@ from pymongo.database import Database
 from bucketwise.config.fingerprint import fingerprint
 from bucketwise.config.policies import Policy
 from bucketwise.rollups.calendar.levels import Span
+from bucketwise.rollups.calendar.windows import to_ms
 from bucketwise.rollups.context import Document
 from bucketwise.rollups.progress import progress_collection
-from bucketwise.rollups.summaries.documents import milliseconds
 
 
 class Backfill:
@@ -34,7 +34,7 @@ class Backfill:
         }
         self._span, self._length = span, length
         found = self._collection.find_one({"_id": self._id, **self._request})
-        reached = span[0] if found is None else milliseconds(found["reached"])
+        reached = span[0] if found is None else to_ms(found["reached"])
         self.begins = reached if reached < span[1] else span[0]
         self.total = self._slices(span[1] - 1) + 1
         self.before = self._slices(self.begins)

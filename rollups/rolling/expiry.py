@@ -26,7 +26,6 @@ from bucketwise.rollups.guarded import transaction
 from bucketwise.rollups.holds import Holds, without_held
 from bucketwise.rollups.progress import load, note_gone
 from bucketwise.rollups.standing import delete_summaries, load_standing, store_tombstones
-from bucketwise.rollups.summaries.documents import milliseconds
 from bucketwise.rollups.summaries.targets import target
 from bucketwise.rollups.summaries.tombstones import NEVER, Retention, Tombstones
 
@@ -214,7 +213,7 @@ class _Expiry:
         context = self._context
         while page := self._due(level, before):
             context.check()
-            reached = milliseconds(page[-1]["end"]) + 1
+            reached = to_ms(page[-1]["end"]) + 1
             step = partial(self._delete_page, level, [it["_id"] for it in page], reached)
             gone = transaction(context.database, context.guard, step)
             if gone is None:

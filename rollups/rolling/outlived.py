@@ -16,7 +16,8 @@ from bucketwise.buckets.source import Source
 from bucketwise.config.policies import Policy
 from bucketwise.rollups.calendar.due import Spans
 from bucketwise.rollups.calendar.levels import Span
-from bucketwise.rollups.summaries.documents import OPTIONS, milliseconds
+from bucketwise.rollups.calendar.windows import to_ms
+from bucketwise.rollups.summaries.documents import OPTIONS
 
 
 @dataclass
@@ -105,7 +106,7 @@ class OutlivedSummaries:
             return True
         for name in (f"{value}.first_at" for value in self.policy.value_names):
             old, new = value_at(before, name), value_at(after, name)
-            if old is not None and (new is None or milliseconds(old) < milliseconds(new)):
+            if old is not None and (new is None or to_ms(old) < to_ms(new)):
                 return True
         return False
 

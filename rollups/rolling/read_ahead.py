@@ -17,7 +17,7 @@ from bucketwise.config.policies import LevelName
 from bucketwise.rollups.calendar.due import Calendar, Spans
 from bucketwise.rollups.calendar.levels import Span, base_levels
 from bucketwise.rollups.calendar.parts import ExistingSummaries, Partition, Slice
-from bucketwise.rollups.calendar.windows import LOWEST
+from bucketwise.rollups.calendar.windows import LOWEST, to_ms
 from bucketwise.rollups.context import Spend
 from bucketwise.rollups.rolling.slices import SliceReader, SliceRequest, SliceStates, shares
 from bucketwise.rollups.summaries import documents
@@ -67,7 +67,7 @@ class SliceFinder:
         for level in self.calendar.levels:
             later = {"start": {"$gte": DatetimeMS(at)}}
             first = target(self.database, level.collection).find_one(later, {"start": 1}, sort=[("start", 1)])
-            found.append(documents.milliseconds(first["start"]) if first else None)
+            found.append(to_ms(first["start"]) if first else None)
         return min((instant for instant in found if instant is not None), default=None)
 
 

@@ -25,13 +25,14 @@ from bucketwise.buckets.source import Source
 from bucketwise.config.policies import Policy
 from bucketwise.rollups.calendar.levels import Span
 from bucketwise.rollups.rolling.portions import ALL_PORTIONS, SpillFile, portion_of
+from bucketwise.rollups.statistics import FieldStatistics, statistics_of
 from bucketwise.rollups.summaries.coverage import interval_of
-from bucketwise.rollups.summaries.summary import State, aggregate, merge, plain, state_of
+from bucketwise.rollups.summaries.summary import State, aggregate, merge
 
 Document = dict[str, Any]
 ArchivedBatches = Callable[[int, int], Iterable[Batch]]
-#: Approximate bytes of a state of one value field, and of a bin of it, as Python objects.
-STATE_BYTES, _BIN_BYTES = 1000, 100
+#: Approximate bytes of a value field's state without percentiles, and of each part of one, as Python objects.
+STATE_BYTES, _PART_BYTES = 1000, 100
 #: Buckets that are decoded at once.
 _BUCKETS_AT_ONCE = 10_000
 #: States of a slice take one in so many bytes of a run's memory: documents are made of them, and compared.
@@ -84,6 +85,7 @@ class CellStates:
     """The states of one slice of time: of each series in each cell, cells being what windows are made of."""
 
     edges: Sequence[int]  # of the cells
+    fields: FieldStatistics
     series: dict[bytes, Series] = field(default_factory=dict)
     states: dict[tuple[bytes, int], State] = field(default_factory=dict)
     size: int = 0  # bytes that the states take in memory, about
@@ -94,7 +96,7 @@ class CellStates:
         existing = self.states.get((key, cell))
         if existing is not None:
             self.size -= _size(existing)
-            state = merge(existing, state)
+            state = merge(self.fields, existing, state)
         self.size += _size(state)
         self.states[key, cell] = state
 
@@ -116,12 +118,12 @@ class CellStates:
             window = window_of.get(cell)
             if window is not None:
                 existing = merged.get((key, window))
-                merged[key, window] = state if existing is None else merge(existing, state)
+                merged[key, window] = state if existing is None else merge(self.fields, existing, state)
         return merged
 
 
 def _size(state: State) -> int:
-    return sum(STATE_BYTES + _BIN_BYTES * len(value.bins) for value in state.values.values())
+    return _PART_BYTES * sum(1 + sum(map(len, value)) for value in state.values.values())
 
 
 @dataclass(frozen=True)
@@ -187,21 +189,22 @@ class SliceStates:
         spilled, start, cells = self._spill(), 0, self._empty()
         for portion in ALL_PORTIONS:
             for record in spilled.get(portion):
-                local, key, series, cell, state = pickle.loads(record)
-                cells[local].add(key, series, cell, state_of(state))
+                local, key, series, cell, *state = pickle.loads(record)
+                cells[local].add(key, series, cell, State(*state))
             if portion == ALL_PORTIONS[-1] or sum(it.size for it in cells.values()) >= self.memory:
                 yield Portion(range(start, portion + 1), cells, self.filled)
                 start, cells = portion + 1, self._empty()
 
     def _empty(self) -> dict[bool, CellStates]:
-        return {local: CellStates(it.edges) for local, it in self.cells.items()}
+        return {local: CellStates(it.edges, it.fields) for local, it in self.cells.items()}
 
     def _spill(self) -> SpillFile:
         spilled = self.spilled = self.spilled or SpillFile()
         for local, cells in self.cells.items():
             filled = self.filled.setdefault(local, set())
             for key, series, cell, state in cells.entries():
-                spilled.put(portion_of(key), pickle.dumps((local, key, series, cell, plain(state))))
+                plain = state.count, state.values, state.occupied  # pickled in a third of the time
+                spilled.put(portion_of(key), pickle.dumps((local, key, series, cell, *plain)))
                 filled.add(cells.edges[cell])
         self.cells = self._empty()
         return spilled
@@ -236,7 +239,9 @@ def read(
     """Reads a slice of live and archived buckets into states; of a bucket that reaches over its edge, what is
     inside. `archived(start_ms, end_ms)` gives archived buckets that may hold a reading in the range and are
     not live."""
-    states = SliceStates({local: CellStates(edges) for local, edges in request.edges.items()}, request.memory)
+    fields = statistics_of(policy)
+    cells = {local: CellStates(edges, fields) for local, edges in request.edges.items()}
+    states = SliceStates(cells, request.memory)
     start = min(edges[0] - local * LARGEST_MS for local, edges in request.edges.items())
     end = max(edges[-1] + local * LARGEST_MS for local, edges in request.edges.items())
     live = (source.rough if request.is_plain else source).batches(start, end, request.share.query(policy))
@@ -248,12 +253,11 @@ def read(
 def _aggregate(decoded: Decoded, policy: Policy, target: SliceStates) -> None:
     """Adds what a batch holds."""
     target.quarantined += decoded.quarantined
-    binned = bool(policy.rollup and policy.rollup.percentiles)
     interval, columns = interval_of(policy), decoded.columns
     keys = [series_key(series) for series in columns.series]
     for local, cells in target.cells.items():
         edges = np.array(cells.edges, dtype=np.int64)
-        states = aggregate(columns, edges, binned=binned, interval=interval, local=local)
+        states = aggregate(columns, edges, cells.fields, interval=interval, local=local)
         target.take(local, ((keys[i], columns.series[i], cell, state) for i, cell, state in states))
 
 

@@ -18,9 +18,11 @@ from bucketwise.buckets.models.series import series_key
 from bucketwise.config.policies import Policy
 from bucketwise.rollups.calendar.levels import Level, Span
 from bucketwise.rollups.calendar.parts import Part
+from bucketwise.rollups.calendar.windows import to_ms
 from bucketwise.rollups.context import RunContext
 from bucketwise.rollups.rolling.portions import SpilledRecords, portion_of
 from bucketwise.rollups.rolling.slices import CellStates
+from bucketwise.rollups.statistics import FieldStatistics
 from bucketwise.rollups.summaries import documents
 from bucketwise.rollups.summaries.summary import State, merge
 from bucketwise.rollups.summaries.targets import identity_of, target
@@ -33,6 +35,7 @@ Cell = tuple[bytes, Span]
 class Tally:
     """Windows of one level, and what is known of them so far."""
 
+    fields: FieldStatistics
     windows: dict[Span, int | None] = field(default_factory=dict)  # up to where it is made of readings
     merged: set[Span] = field(default_factory=set)  # windows that finer summaries have a part in
     series: dict[bytes, Series] = field(default_factory=dict)
@@ -62,7 +65,7 @@ class Tally:
     def add(self, cell: Cell, state: State) -> None:
         """Merges a state into that of its cell."""
         existing = self.states.get(cell)
-        self.states[cell] = state if existing is None else merge(existing, state)
+        self.states[cell] = state if existing is None else merge(self.fields, existing, state)
 
     def filled(self) -> set[Span]:
         """Returns the windows that hold a reading of any series."""
@@ -119,18 +122,12 @@ def portion_of_summary(policy: Policy, raw: bytes) -> int:
 
 def window_of(summary: Mapping[str, Any]) -> Span:
     """Returns the window that a summary document is of, milliseconds."""
-    return documents.milliseconds(summary["start"]), documents.milliseconds(summary["end"])
+    return to_ms(summary["start"]), to_ms(summary["end"])
 
 
 def sound_state(policy: Policy, summary: Mapping[str, Any]) -> State | None:
     """Returns a summary's mergeable state; None where it was made with other settings."""
     try:
-        state = documents.state_of(summary, policy)
+        return documents.state_of(summary, policy)
     except (KeyError, TypeError, ValueError):
         return None
-    if not (policy.rollup and policy.rollup.percentiles):
-        for value in state.values.values():
-            value.bins = {}
-    elif any(sum(value.bins.values()) != value.count for value in state.values.values()):
-        return None
-    return state

@@ -33,6 +33,7 @@ from bucketwise.rollups.rolling.tally import (
     sound_state,
     window_of,
 )
+from bucketwise.rollups.statistics import finite_count, statistics_of
 from bucketwise.rollups.summaries import documents
 from bucketwise.rollups.summaries.summary import State
 from bucketwise.rollups.summaries.targets import SummaryDiff
@@ -105,7 +106,8 @@ class SummaryWriter:
         self._made.clear()
 
     def _gather(self, level: Level, piece: Slice, portion: Portion) -> None:
-        tally = self._tallies.setdefault(level.name, Tally()) if level.is_long else Tally()
+        fields = statistics_of(self.context.policy)
+        tally = self._tallies.setdefault(level.name, Tally(fields)) if level.is_long else Tally(fields)
         tally.open(piece.parts[level.name])
         read = piece.read(level)
         if portion.cells and read:
@@ -140,7 +142,9 @@ class SummaryWriter:
 
     def _merge(self, source: Level, inner: Mapping[Span, Span], tally: Tally) -> None:
         """Adds finer summaries of this slice as it made them. `inner`: the window that each is in."""
-        finer = self._made.get(source.name, Tally())
+        finer = self._made.get(source.name)
+        if finer is None:
+            return
         tally.series |= finer.series
         for (key, window), state in finer.states.items():
             if window in inner:
@@ -166,7 +170,7 @@ class SummaryWriter:
         readings = sum(state.count for state in states)
         self.report.readings += readings
         for name in self.context.policy.numeric_names:
-            self.report.finite[name] += sum(state.values[name].count for state in states)
+            self.report.finite[name] += sum(finite_count(state.values[name]) for state in states)
         self.context.progress("rolled-up readings", readings, self._done)
 
     def _write(self, level: Level, tally: Tally, portions: range = ALL_PORTIONS) -> Tally:

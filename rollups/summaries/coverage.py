@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bucketwise.config.policies import Policy
 from bucketwise.rollups.calendar.windows import span_ms
-from bucketwise.rollups.summaries.codec import VarintReader, VarintWriter
+from bucketwise.rollups.statistics.base import VarintReader, VarintWriter
 
 Integers = NDArray[np.int64]
 #: start, end, start, end, …: indices of intervals, ascending; runs are half-open and do not touch.

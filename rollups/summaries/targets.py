@@ -22,8 +22,8 @@ from bucketwise.buckets.bson.raw import LOSSLESS
 from bucketwise.config.errors import BucketwiseError
 from bucketwise.config.policies import Policy
 from bucketwise.rollups.calendar.levels import Level, Span
+from bucketwise.rollups.calendar.windows import to_ms
 from bucketwise.rollups.guarded import Guard, majority, transaction
-from bucketwise.rollups.summaries.documents import milliseconds
 
 Document = dict[str, Any]
 _BATCH_SIZE = 1000
@@ -109,8 +109,8 @@ class SummaryDiff:
             found = RawBSONDocument(raw, LOSSLESS)
             if not isinstance(found["_id"], RawBSONDocument) or "series" not in found["_id"]:
                 continue  # it is no summary
-            at = bisect_right(starts, milliseconds(found["start"])) - 1
-            if at < 0 or milliseconds(found["start"]) >= windows[at][1]:
+            at = bisect_right(starts, to_ms(found["start"])) - 1
+            if at < 0 or to_ms(found["start"]) >= windows[at][1]:
                 continue  # of a window that is not due
             identity = found["_id"]
             wanted = waiting.pop(bytes(identity.raw), None)
@@ -168,7 +168,7 @@ def _write(
 
 
 def _start(identity: RawBSONDocument) -> int:
-    return milliseconds(identity["start"])
+    return to_ms(identity["start"])
 
 
 def stored_fields(policy: Policy) -> list[str]:

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -16,7 +17,8 @@ from hypothesis import strategies as st
 from bucketwise.buckets.columns import Columns, Series, ValueKind
 from bucketwise.config.policies import Policy, Rollup
 from bucketwise.rollups.calendar.levels import Level
-from bucketwise.rollups.summaries import documents
+from bucketwise.rollups.statistics import statistics_of
+from bucketwise.rollups.summaries import documents, summary
 from bucketwise.rollups.summaries.summary import State
 
 HOUR = 3_600_000
@@ -30,6 +32,9 @@ POLICY = Policy(
     value_fields=FIELDS,
     rollup=Rollup(hourly="h", daily="d", percentiles=(50, 99.9)),
 )
+#: Of the value fields.
+STATISTICS = statistics_of(POLICY)
+merge = partial(summary.merge, STATISTICS)
 
 
 def hour_summary(policy: Policy, series: Series, start_ms: int, state: State) -> bytes:

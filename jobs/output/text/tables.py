@@ -24,7 +24,7 @@ from bucketwise.jobs.output.text.cells import (
 )
 from bucketwise.jobs.output.text.working import archive_expiry_lines
 from bucketwise.rollups.calendar.levels import LEVEL_RULES
-from bucketwise.rollups.summaries.documents import percentile_key
+from bucketwise.rollups.statistics import table_keys
 
 _STYLES = {"ok": "green", "warning": "yellow", "error": "bold red"}
 _MOST_QUARANTINED = 20
@@ -211,8 +211,7 @@ def summarize_tables(results: Sequence[Result]) -> list[RenderableType]:
     """Returns a row for each series and value field; below, what the answer rests on and what it lacks."""
     tables: list[RenderableType] = []
     for body in (result.body for result in results if result.body):
-        percents = [percentile_key(percent) for percent in body["percentiles"]]
-        keys = ("count", "min", "avg", "max", "stddev", *percents, "first", "last")
+        keys = table_keys(body["percentiles"])
         table = plain_table("Summary", "series", "field", *keys, right=keys)
         for one in body["series"]:
             series = " ".join(f"{name}={value}" for name, value in one["series"].items()) or "all"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import tracemalloc
 from collections import defaultdict
@@ -17,10 +18,12 @@ from bucketwise.rollups.rolling import slices
 from bucketwise.rollups.rolling.options import RollupReport
 from bucketwise.rollups.rolling.portions import ALL_PORTIONS, PORTIONS, SpillFile, portion_of
 from bucketwise.rollups.rolling.slices import CellStates, Portion, SliceStates
-from bucketwise.rollups.summaries.summary import EdgeValue, State, ValueState, plain, state_of
+from bucketwise.rollups.statistics import FieldState
+from bucketwise.rollups.summaries.summary import State
 from tests.examples import examples
 from tests.rollups.conftest import Bench
 from tests.rollups.rolling.test_rollup import NOW, policy_of, tick
+from tests.rollups.samples import STATISTICS
 
 Document = dict[str, Any]
 FIRST = datetime(2021, 3, 20, tzinfo=UTC)
@@ -48,9 +51,10 @@ def test_a_shelf_gives_each_portion_what_was_put_there(
 
 
 def state(count: int) -> State:
-    first, last = EdgeValue(count, b"a", -0.0), EdgeValue(count + 1, b"b", 2.5)
-    full = ValueState(count, 1, 2, 1 << 1080, 1 << 2200, -0.0, 2.5, first, last, {-3: 1, 9000: count})
-    return State(count, {"p": full, "q.r": ValueState()}, (3, 4))
+    first, last = (count, b"a", -0.0), (count + 1, b"b", 2.5)
+    full = (count, 1 << 1080, 1 << 2200, -0.0, 2.5), (first, last), {-3: 1, 9000: count}, (1, 2)
+    none: FieldState = (0, 0, 0, math.inf, -math.inf), (), {}, (0, 0)
+    return State(count, {"p": full, "q.r": none}, (3, 4))
 
 
 @given(
@@ -61,8 +65,8 @@ def test_found_in_portions_is_what_was_found(given_: list[tuple[int, int, int]],
     """Of two readers, each with some of it, as they come from other processes."""
     edges = [0, 10, 20, 30, 40]
     whole, parts = (
-        CellStates(edges),
-        [SliceStates({False: CellStates(edges)}, memory * 3000) for _ in range(2)],
+        CellStates(edges, STATISTICS),
+        [SliceStates({False: CellStates(edges, STATISTICS)}, memory * 3000) for _ in range(2)],
     )
     for at, (series, cell, count) in enumerate(given_):
         entry = f"S{series}".encode(), (f"S{series}",), cell, state(count)
@@ -82,8 +86,11 @@ def test_found_in_portions_is_what_was_found(given_: list[tuple[int, int, int]],
 
 
 def test_a_state_survives_being_put_aside_to_the_bit() -> None:
-    found = state_of(pickle.loads(pickle.dumps(plain(state(5)))))
-    assert repr(found) == repr(state(5))
+    found = SliceStates({False: CellStates([0, 10], STATISTICS)}, memory=1)
+    found.take(False, [(b"S", ("S",), 0, state(5))])
+    assert found.spilled is not None
+    (kept,) = (it for portion in found.portions() for it in portion.cells[False].states.values())
+    assert repr(kept) == repr(state(5))
 
 
 def counts(report: RollupReport) -> Any:

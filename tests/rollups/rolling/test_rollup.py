@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
-from functools import reduce
+from functools import partial, reduce
 from math import fsum
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -18,6 +18,7 @@ from bucketwise.config.policies import Policy, Retain, Rollup
 from bucketwise.rollups.calendar.windows import to_ms
 from bucketwise.rollups.progress import NO_GATE, rolled_up_through
 from bucketwise.rollups.rolling.options import RollupReport
+from bucketwise.rollups.statistics import statistics_of
 from bucketwise.rollups.summaries import documents
 from bucketwise.rollups.summaries.summary import merge
 from tests.rollups.conftest import Bench, stopped_at
@@ -144,7 +145,7 @@ def test_a_days_summary_is_the_merge_of_its_hours(bench: Bench) -> None:
     assert len(days) == len(hours)
     for raw in days.values():
         day = bson.decode(raw, documents.OPTIONS)
-        merged = reduce(merge, hours[day["symbol"], day["start"].date()])
+        merged = reduce(partial(merge, statistics_of(policy)), hours[day["symbol"], day["start"].date()])
         start, end = to_ms(day["start"]), to_ms(day["end"])
         assert day_summary(policy, (day["symbol"],), start, end, "UTC", merged) == raw
 

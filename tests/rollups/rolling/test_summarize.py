@@ -26,6 +26,7 @@ from bucketwise.rollups.answers.summarize import Answer, Question, summarize
 from bucketwise.rollups.calendar.tiling import NOT_ROLLED_UP, PAST_RETENTION
 from bucketwise.rollups.calendar.windows import to_ms
 from bucketwise.rollups.rolling.expiry import expire_summaries
+from bucketwise.rollups.statistics import statistics_of
 from bucketwise.rollups.summaries.documents import OPTIONS
 from bucketwise.rollups.summaries.summary import State, aggregate
 from tests.examples import examples
@@ -104,7 +105,8 @@ def recomputed(bench: Bench, policy: Policy, start: datetime, end: datetime) -> 
         return []
     columns = decode(Batch.concat(batches), policy).columns
     return sorted(
-        (columns.series[series], state) for series, _, state in aggregate(columns, edges, binned=True)
+        (columns.series[series], state)
+        for series, _, state in aggregate(columns, edges, statistics_of(policy))
     )
 
 
@@ -256,9 +258,7 @@ def test_days_by_the_readings_own_clocks_do_not_meet_hours(bench: Bench, daily: 
     assert (answer.tiling.windows("hourly"), answer.tiling.windows("daily")) == ((24, 0) if daily else (0, 1))
     shift = timedelta(0) if daily else timedelta(minutes=330)
     assert state.count == sum(FIRST + DAY <= one["d"] + shift < FIRST + 2 * DAY for one in documents)
-    first = state.values["p"].first
-    assert first is not None
-    assert first.at == to_ms(FIRST + (24 if daily else 19) * HOUR)
+    assert answer.statistics(state)["values"]["p"]["first_at"] == FIRST + (24 if daily else 19) * HOUR
 
 
 def test_what_is_missing_is_told_where_an_interval_is_expected(bench: Bench) -> None:

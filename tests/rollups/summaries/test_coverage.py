@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketwise.rollups.summaries import coverage, documents
-from bucketwise.rollups.summaries.summary import State, aggregate, merge
-from tests.rollups.samples import POLICY, Reading, columns_of, day_summary, hour_summary
+from bucketwise.rollups.summaries.summary import State, aggregate
+from tests.rollups.samples import POLICY, STATISTICS, Reading, columns_of, day_summary, hour_summary, merge
 
 AWARE: CodecOptions[Mapping[str, Any]] = CodecOptions(tz_aware=True)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -44,7 +44,7 @@ def states(found: list[int], edges: list[int]) -> dict[int, State]:
     """One series, by window."""
     columns = columns_of([Reading(0, 0, time, (1.0, None)) for time in found])
     bounds = np.array(edges, dtype=np.int64)
-    return {window: state for _, window, state in aggregate(columns, bounds, binned=True, interval=MINUTE)}
+    return {window: state for _, window, state in aggregate(columns, bounds, STATISTICS, interval=MINUTE)}
 
 
 def told(state: State, start: int, end: int) -> Mapping[str, Any]:
@@ -130,7 +130,7 @@ def test_a_full_hour_of_seconds_takes_seven_bytes() -> None:
 
 def test_where_nothing_is_expected_nothing_is_told() -> None:
     columns = columns_of([Reading(0, 0, 0, (1.0, None))])
-    ((_, _, state),) = aggregate(columns, np.array([0, HOUR]), binned=True)
+    ((_, _, state),) = aggregate(columns, np.array([0, HOUR]), STATISTICS)
     document = bson.decode(hour_summary(POLICY, ("MDB", 1), 0, state))
     assert not {"expected", "missing", "longest_hole", "longest_hole_at", "coverage"} & document.keys()
     with pytest.raises(ValueError, match="no coverage"):
@@ -174,7 +174,7 @@ def test_windows_of_own_clocks_merge_to_the_same_bytes(found: list[tuple[int, in
             columns, local=np.array(own, dtype=np.int64), bucket_series=columns.bucket_series * 0
         )
         bounds = np.array(edges, dtype=np.int64)
-        found = aggregate(columns, bounds, binned=True, interval=MINUTE, local=True)
+        found = aggregate(columns, bounds, STATISTICS, interval=MINUTE, local=True)
         return {window: state for _, window, state in found}
 
     parts = [of([one for one in found if one[2] == part]) for part in {part for *_, part in found}]
@@ -184,6 +184,9 @@ def test_windows_of_own_clocks_merge_to_the_same_bytes(found: list[tuple[int, in
         assert state.count == len(inside)
         assert state.occupied == runs_of({at - offset for at, offset, _ in inside})
         ordered = sorted((at, part) for at, _, part in inside)
-        marks = state.values["p"].first, state.values["p"].last
-        assert [mark and mark.at for mark in marks] == [ordered[0][0] * MINUTE, ordered[-1][0] * MINUTE]
+        shown = documents.statistics(state, STATISTICS, None)["values"]["p"]
+        assert [shown[key].timestamp() for key in ("first_at", "last_at")] == [
+            ordered[0][0] * 60,
+            ordered[-1][0] * 60,
+        ]
         assert reduce(merge, [part[window] for part in parts if window in part]) == state

@@ -16,16 +16,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketwise.config.policies import Policy
+from bucketwise.rollups.statistics import statistics_of
+from bucketwise.rollups.statistics.base import VarintReader, VarintWriter
+from bucketwise.rollups.statistics.quantiles import percentile_key
 from bucketwise.rollups.summaries import documents
-from bucketwise.rollups.summaries.codec import VarintReader, VarintWriter
 from bucketwise.rollups.summaries.summary import State, aggregate
-from tests.rollups.samples import HOUR, POLICY, Reading, columns_of, day_summary, hour_summary, readings
+from tests.rollups.samples import (
+    HOUR,
+    POLICY,
+    STATISTICS,
+    Reading,
+    columns_of,
+    day_summary,
+    hour_summary,
+    readings,
+)
 
 AWARE: CodecOptions[dict[str, Any]] = CodecOptions(tz_aware=True)
 
 
 def only_state(found: list[Reading]) -> State:
-    ((_, _, state),) = aggregate(columns_of(found), np.array([0, HOUR]), binned=True)
+    ((_, _, state),) = aggregate(columns_of(found), np.array([0, HOUR]), STATISTICS)
     return state
 
 
@@ -67,12 +78,12 @@ def test_a_days_document_tells_its_zone_and_length(hours: float, kind: type) -> 
     [(50.0, "p50"), (99.9, "p99_9"), (99.99999, "p99_99999"), (100.0, "p100"), (0.5, "p0_5")],
 )
 def test_percentile_keys_have_no_dot(percent: float, key: str) -> None:
-    assert documents.percentile_key(percent) == key
+    assert percentile_key(percent) == key
 
 
 @given(readings.filter(lambda found: any(one.time < HOUR for one in found)), st.booleans())
 def test_the_state_reads_back_to_the_same_bytes(found: list[Reading], aware: bool) -> None:
-    state = aggregate(columns_of(found), np.array([0, HOUR]), binned=True)[0][2]
+    state = aggregate(columns_of(found), np.array([0, HOUR]), STATISTICS)[0][2]
     encoded = hour_summary(POLICY, ("MDB", 7), 0, state)
     read = documents.state_of(bson.decode(encoded, CodecOptions(tz_aware=aware)), POLICY)
     assert hour_summary(POLICY, ("MDB", 7), 0, read) == encoded
@@ -152,8 +163,7 @@ def test_percentiles_take_a_few_bytes_a_bin() -> None:
     for name, (values, most) in hours.items():
         found = [Reading(0, 0, second * 1000, (value, None)) for second, value in enumerate(values)]
         sizes = []
-        for binned in (False, True):
-            ((_, _, state),) = aggregate(columns_of(found), np.array([0, HOUR]), binned=binned)
-            policy = POLICY if binned else POLICY.model_copy(update={"rollup": None})
+        for policy in (POLICY.model_copy(update={"rollup": None}), POLICY):
+            ((_, _, state),) = aggregate(columns_of(found), np.array([0, HOUR]), statistics_of(policy))
             sizes.append(len(bson.decode(hour_summary(policy, ("MDB", 7), 0, state))["p"]["state"]))
         assert 0 < sizes[1] - sizes[0] <= most, (name, sizes)

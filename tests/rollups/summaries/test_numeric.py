@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,9 +14,10 @@ from bucketwise.buckets.fields.times import DAY_MS
 from bucketwise.buckets.models.series import series_key
 from bucketwise.config.policies import Policy, Rollup
 from bucketwise.rollups.calendar.windows import HOUR
+from bucketwise.rollups.statistics import FieldState
 from bucketwise.rollups.summaries import documents
 from bucketwise.rollups.summaries.numeric import NumericHistory
-from bucketwise.rollups.summaries.summary import EdgeValue, State, ValueState
+from bucketwise.rollups.summaries.summary import State
 from tests.rollups.samples import day_summary, hour_summary
 
 Db = Database[dict[str, Any]]
@@ -37,11 +39,10 @@ def policy(rollup: Rollup, **more: Any) -> Policy:
 
 
 def state(*finite: bool) -> State:
-    mark = EdgeValue(0, b"", 1.0)
-    some = ValueState(1, 0, 0, 1, 1, 1.0, 1.0, mark, mark)
-    return State(
-        1, {name: some if it else ValueState() for name, it in zip(("p", "q.x"), finite, strict=True)}
-    )
+    first = (0, b"", 1.0)
+    some: FieldState = (1, 1, 1, 1.0, 1.0), (first, first), {}, (0, 0)
+    none: FieldState = (0, 0, 0, math.inf, -math.inf), (), {}, (0, 0)
+    return State(1, {name: some if it else none for name, it in zip(("p", "q.x"), finite, strict=True)})
 
 
 def had(number: int, day: int) -> tuple[bool, bool]:

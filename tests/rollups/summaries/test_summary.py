@@ -13,15 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bucketwise.rollups.summaries import exact, runs
-from bucketwise.rollups.summaries.summary import State, aggregate, merge
+from bucketwise.rollups.statistics import moments
+from bucketwise.rollups.summaries import runs
+from bucketwise.rollups.summaries.summary import State, aggregate
 from tests.rollups.samples import (
     HOUR,
     POLICY,
+    STATISTICS,
     Reading,
     columns_of,
     day_summary,
     hour_summary,
+    merge,
     plain_deviation,
     plain_summary,
 )
@@ -33,7 +36,7 @@ DAY = np.array([0, 3 * HOUR], dtype=np.int64)
 
 def states(found: list[Reading], edges: Any = HOURS) -> dict[tuple[int, int], State]:
     return {
-        (series, window): state for series, window, state in aggregate(columns_of(found), edges, binned=True)
+        (series, window): state for series, window, state in aggregate(columns_of(found), edges, STATISTICS)
     }
 
 
@@ -54,7 +57,7 @@ def test_summaries_equal_plain_python(found: list[Reading], at_once: int, long: 
     inside = [one for one in found if one.time < 3 * HOUR]
     keyed = sorted(inside, key=lambda one: (one.series, one.time // HOUR))
     expected = {key: list(group) for key, group in groupby(keyed, lambda one: (one.series, one.time // HOUR))}
-    with patch.object(exact, "AT_ONCE", at_once), patch.object(runs, "LONG", long):
+    with patch.object(moments, "AT_ONCE", at_once), patch.object(runs, "LONG", long):
         aggregated = states(found)
     assert list(aggregated) == list(expected)
     for key, group in expected.items():
@@ -79,13 +82,10 @@ def test_a_bucket_lies_in_several_windows_and_beyond() -> None:
     found += [Reading(1, 1, minute * 60_000, (1.0, None)) for minute in range(70, 100)]
     columns = columns_of(found)
     assert runs._by_buckets(columns, HOURS) is not None  # nothing is sorted
-    counts = {
-        key: (state.count, state.values["p"].first, state.values["p"].last)
-        for key, state in states(found).items()
-    }
     told = {
-        key: (count, first and first.value, last and last.value)
-        for key, (count, first, last) in counts.items()
+        key: (state.count, *(document["p"][name] for name in ("first", "last")))
+        for key, state in states(found).items()
+        if (document := bson.decode(to_bytes(state)))
     }
     assert told == {
         (0, 0): (60, 0.0, 59.0), (0, 1): (60, 60.0, 119.0), (0, 2): (60, 120.0, 179.0), (1, 1): (30, 1.0, 1.0)

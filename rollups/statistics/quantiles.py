@@ -11,16 +11,27 @@ A bin's code is signed and sorts as the values do: 0 is zero, code -c mirrors co
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from math import ldexp
+from typing import Any, ClassVar
 
 import numpy as np
 
 from bucketwise.buckets.layouts.layout import positions_in
-from bucketwise.rollups.summaries.numbers import Doubles, Integers, Numbers
+from bucketwise.rollups.statistics.base import (
+    Column,
+    Doubles,
+    FieldReadings,
+    Integers,
+    MomentsState,
+    Numbers,
+    Statistic,
+    VarintReader,
+    VarintWriter,
+)
 
 Bins = dict[int, int]  # code -> count
 
@@ -51,6 +62,61 @@ _CENTRES = [
     float(2 * low * high / (low + high) / (1 << 52))
     for low, high in zip(_EDGES.tolist()[:-1], _EDGES.tolist()[1:], strict=True)
 ]
+
+
+class Quantiles(Statistic[Bins]):
+    """Percentiles: those that a policy names, or a question. Without any, nothing is kept."""
+
+    table_place = 1
+    empty: ClassVar[Bins] = {}
+
+    def __init__(self, percents: Sequence[float]) -> None:
+        self._percents = tuple(percents)
+        self.table = tuple(map(percentile_key, percents))
+        self.columns = [Column(key, "number", is_derived=True) for key in self.table]
+
+    def build(self, readings: FieldReadings, numbers: Numbers) -> list[Bins]:  # noqa: ARG002
+        """Returns the bins of each group of finite numbers."""
+        return build(numbers) if self._percents else [self.empty] * numbers.groups
+
+    def merge(self, one: Bins, other: Bins) -> Bins:
+        """Returns the bins of both together."""
+        return merge(one, other)
+
+    def shown(self, state: Bins, moments: MomentsState) -> Mapping[str, Any]:
+        """Returns the value of each key, within the extremes."""
+        count, _, _, low, high = moments
+        if not (count and self._percents):
+            return dict.fromkeys(self.table)
+        return dict(zip(self.table, percentiles(state, self._percents, low, high), strict=True))
+
+    def pack(self, state: Bins, writer: VarintWriter) -> None:
+        """Writes ascending codes, each as its distance from the one before: two or three bytes a bin."""
+        writer.number(len(state))
+        before = 0
+        for code, count in sorted(state.items()):
+            writer.signed(code - before)
+            writer.number(count)
+            before = code
+
+    def unpack(self, reader: VarintReader, document: Mapping[str, Any]) -> Bins:
+        """Returns the bins of a summary's value field, if percentiles are asked for. Raises ValueError where
+        it keeps none."""
+        found: Bins = {}
+        code = 0
+        for _ in range(reader.number()):
+            code += reader.signed()
+            found[code] = reader.number()
+        if not self._percents:
+            return self.empty
+        if sum(found.values()) != document["count"]:
+            raise ValueError("it keeps no percentiles")
+        return found
+
+
+def percentile_key(percent: float) -> str:
+    """Returns the key of a percentile: 50.0 → p50, 99.9 → p99_9 (MongoDB takes a dot in a key for a path)."""
+    return "p" + (str(int(percent)) if float(percent).is_integer() else str(percent).replace(".", "_"))
 
 
 def codes(values: Doubles) -> Integers:

@@ -1,4 +1,4 @@
-"""Exact sums of doubles: integers that add up in any order to the same bits.
+"""Count, sum, mean, deviation and extremes. Sums are exact integers, the same in any order of the values.
 
 Every finite double is a whole multiple of 2**-1074, and its square of 2**-2148. So a sum is kept as a Python
 integer in those units. It is rounded once, when a person reads it.
@@ -6,15 +6,26 @@ integer in those units. It is rounded once, when a person reads it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from math import inf, isqrt
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bucketwise.buckets.layouts.layout import positions_in
-from bucketwise.rollups.summaries.numbers import Doubles, Integers, Numbers
+from bucketwise.rollups.statistics.base import (
+    Column,
+    Doubles,
+    FieldReadings,
+    Integers,
+    MomentsState,
+    Numbers,
+    Statistic,
+    VarintReader,
+    VarintWriter,
+)
 
 UNIT = 1074  # a sum counts in 2**-UNIT, a sum of squares in 2**-(2 * UNIT)
 
@@ -30,6 +41,64 @@ _USUAL_PIECES, _MANTISSA_BITS, _UNBOUNDED = 3, 53, 10_000  # three hold a mantis
 #: Values.
 AT_ONCE = 1 << 16
 _MAX_EXPONENT = 300  # products of pieces stay far inside what doubles can hold
+
+
+class Moments(Statistic[MomentsState]):
+    """Count, sum, extremes, mean and deviation. Each value field has them, and they come first. Extremes that
+    are -0.0 are 0.0."""
+
+    columns = (
+        Column("count", "whole"),
+        Column("sum", "number", is_derived=True),
+        Column("min", "number"),
+        Column("max", "number"),
+        Column("avg", "number", is_derived=True),
+        Column("stddev", "number", is_derived=True),
+    )
+    table = ("count", "min", "avg", "max", "stddev")
+    table_place = 0
+    empty = (0, 0, 0, inf, -inf)
+
+    def build(self, readings: FieldReadings, numbers: Numbers) -> list[MomentsState]:  # noqa: ARG002
+        """Returns the state of each group of finite numbers."""
+        low, high = np.full(numbers.groups, inf), np.full(numbers.groups, -inf)
+        np.minimum.at(low, numbers.group, numbers.low)
+        np.maximum.at(high, numbers.group, numbers.high)
+        counts = np.bincount(numbers.group, numbers.lengths).astype(np.int64).tolist()
+        extremes = (low + 0.0).tolist(), (high + 0.0).tolist()
+        return list(zip(counts, *sums_and_squares(numbers), *extremes, strict=True))
+
+    def merge(self, one: MomentsState, other: MomentsState) -> MomentsState:
+        """Returns the state of both together."""
+        count, total, squares, low, high = one
+        count_, total_, squares_, low_, high_ = other
+        return count + count_, total + total_, squares + squares_, min(low, low_), max(high, high_)
+
+    def shown(self, state: MomentsState, moments: MomentsState) -> Mapping[str, Any]:  # noqa: ARG002
+        """Returns the value of each key."""
+        count, added, squared, low, high = state
+        if not count:
+            return {"count": 0, "sum": 0.0, "min": None, "max": None, "avg": None, "stddev": None}
+        return {
+            "count": count,
+            "sum": total(added),
+            "min": low,
+            "max": high,
+            "avg": mean(added, count),
+            "stddev": deviation(added, squared, count),
+        }
+
+    def pack(self, state: MomentsState, writer: VarintWriter) -> None:
+        """Writes the exact sums."""
+        writer.wide(state[1])
+        writer.wide(state[2])
+
+    def unpack(self, reader: VarintReader, document: Mapping[str, Any]) -> MomentsState:
+        """Returns the state of a summary's value field."""
+        sums = reader.wide(), reader.wide()
+        if not document["count"]:
+            return self.empty
+        return document["count"], *sums, document["min"], document["max"]
 
 
 def sums(values: Doubles, starts: Integers) -> list[int]:

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bucketwise.rollups.summaries import exact
-from bucketwise.rollups.summaries.numbers import Numbers
+from bucketwise.rollups.statistics import moments
+from bucketwise.rollups.statistics.base import Numbers
 
 pytestmark = pytest.mark.filterwarnings("error")
 TINIEST, LARGEST = 5e-324, 1.7976931348623157e308
@@ -34,7 +34,7 @@ def lay_out(groups: list[list[float]]) -> tuple[Any, Any]:
 @given(runs)
 def test_sums_are_exact(groups: list[list[float]]) -> None:
     values, starts = lay_out(groups)
-    for found, group in zip(exact.sums(values, starts), groups, strict=True):
+    for found, group in zip(moments.sums(values, starts), groups, strict=True):
         assert Fraction(found, 2**1074) == sum(map(Fraction, group))
 
 
@@ -42,7 +42,7 @@ def test_sums_are_exact(groups: list[list[float]]) -> None:
 @given(runs)
 def test_sums_of_squares_are_exact(groups: list[list[float]]) -> None:
     values, starts = lay_out(groups)
-    for found, group in zip(exact.squares(values, starts), groups, strict=True):
+    for found, group in zip(moments.squares(values, starts), groups, strict=True):
         assert Fraction(found, 2**2148) == sum(Fraction(value) ** 2 for value in group)
 
 
@@ -59,7 +59,7 @@ alike = st.lists(st.lists(near, min_size=1, max_size=20), min_size=1, max_size=5
 def test_sums_and_squares_taken_together_are_exact(groups: list[list[float]]) -> None:
     values, starts = lay_out(groups)
     for total, squares, group in zip(
-        *exact.sums_and_squares(Numbers.of(values, starts)), groups, strict=True
+        *moments.sums_and_squares(Numbers.of(values, starts)), groups, strict=True
     ):
         assert Fraction(total, 2**1074) == sum(map(Fraction, group))
         assert Fraction(squares, 2**2148) == sum(Fraction(value) ** 2 for value in group)
@@ -68,7 +68,7 @@ def test_sums_and_squares_taken_together_are_exact(groups: list[list[float]]) ->
 @pytest.mark.parametrize("bits", range(5, 12))
 def test_magnitudes_that_three_pieces_just_hold_and_just_do_not(bits: int) -> None:
     held = [math.nextafter(2.0**bits, 0), math.nextafter(1, 2)]
-    (total,), (square,) = exact.sums_and_squares(Numbers.of(np.array(held), np.array([0])))
+    (total,), (square,) = moments.sums_and_squares(Numbers.of(np.array(held), np.array([0])))
     assert Fraction(total, 2**1074) == sum(map(Fraction, held))
     assert Fraction(square, 2**2148) == sum(Fraction(value) ** 2 for value in held)
 
@@ -79,7 +79,7 @@ def test_runs_of_one_group_are_added_up(groups: list[list[float]], data: st.Data
     values, starts = lay_out(groups)
     drawn = data.draw(st.lists(st.integers(0, 2), min_size=len(groups), max_size=len(groups)))
     of = [sorted(set(drawn)).index(it) for it in drawn]
-    totals, squares = exact.sums_and_squares(Numbers(values, starts, np.array(of)))
+    totals, squares = moments.sums_and_squares(Numbers(values, starts, np.array(of)))
     for group in range(max(of) + 1):
         held = [Fraction(value) for it, run in zip(of, groups, strict=True) if it == group for value in run]
         assert Fraction(totals[group], 2**1074) == sum(held)
@@ -90,7 +90,7 @@ def test_runs_of_one_group_are_added_up(groups: list[list[float]], data: st.Data
 @pytest.mark.parametrize("length", [4095, 4096, 4097, 500_000])
 def test_long_runs_taken_together_are_exact(value: float, length: int) -> None:
     starts, lengths = np.array([0, 5]), (5, length - 5)
-    totals, squares = exact.sums_and_squares(Numbers.of(np.full(length, value), starts))
+    totals, squares = moments.sums_and_squares(Numbers.of(np.full(length, value), starts))
     assert totals == [int(count * Fraction(value) * 2**1074) for count in lengths]
     assert squares == [int(count * Fraction(value) ** 2 * 2**2148) for count in lengths]
 
@@ -101,7 +101,7 @@ def test_long_runs_of_large_mantissas_are_exact(bits: int, length: int) -> None:
     """Just below 2, each with its last bit set: products of pieces are as long as they can be."""
     source = random.Random(bits)
     whole = [(2 << bits) - source.randrange(1, 64, 2) for _ in range(length)]
-    (total,), (squares,) = exact.sums_and_squares(
+    (total,), (squares,) = moments.sums_and_squares(
         Numbers.of(np.ldexp(np.array(whole, float), -bits), np.array([0]))
     )
     assert Fraction(total, 2**1074) == Fraction(sum(whole), 2**bits)
@@ -110,8 +110,8 @@ def test_long_runs_of_large_mantissas_are_exact(bits: int, length: int) -> None:
 
 @given(st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=50))
 def test_the_total_is_fsum(values: list[float]) -> None:
-    (found,) = exact.sums(np.array(values), np.array([0]))
-    assert exact.total(found) == math.fsum(values)
+    (found,) = moments.sums(np.array(values), np.array([0]))
+    assert moments.total(found) == math.fsum(values)
 
 
 def test_many_readings_of_all_magnitudes_cancel_to_the_bit() -> None:
@@ -119,27 +119,27 @@ def test_many_readings_of_all_magnitudes_cancel_to_the_bit() -> None:
     values = [source.uniform(-1, 1) * 2.0 ** source.randint(-1000, 1000) for _ in range(3000)]
     values += [-value for value in values] + [0.1]
     source.shuffle(values)
-    (found,) = exact.sums(np.array(values), np.array([0]))
-    assert exact.total(found) == 0.1
+    (found,) = moments.sums(np.array(values), np.array([0]))
+    assert moments.total(found) == 0.1
 
 
 def test_two_million_of_the_largest_mantissa_do_not_overflow_the_limbs() -> None:
     value = math.nextafter(2.0, 1.0)
     values = np.full(2_000_000, -value)
-    assert exact.sums(values, np.array([0])) == [int(-2_000_000 * Fraction(value) * 2**1074)]
-    assert exact.squares(values, np.array([0])) == [int(2_000_000 * Fraction(value) ** 2 * 2**2148)]
+    assert moments.sums(values, np.array([0])) == [int(-2_000_000 * Fraction(value) * 2**1074)]
+    assert moments.squares(values, np.array([0])) == [int(2_000_000 * Fraction(value) ** 2 * 2**2148)]
 
 
 def test_a_sum_beyond_doubles_is_infinite_and_its_mean_is_not() -> None:
-    (found,) = exact.sums(np.array([-LARGEST, -LARGEST]), np.array([0]))
-    assert exact.total(found) == -math.inf
-    assert exact.mean(found, 2) == -LARGEST
+    (found,) = moments.sums(np.array([-LARGEST, -LARGEST]), np.array([0]))
+    assert moments.total(found) == -math.inf
+    assert moments.mean(found, 2) == -LARGEST
 
 
 @given(st.lists(numbers, min_size=1, max_size=30))
 def test_the_mean_is_correctly_rounded(values: list[float]) -> None:
-    (found,) = exact.sums(np.array(values), np.array([0]))
-    mean = exact.mean(found, len(values))
+    (found,) = moments.sums(np.array(values), np.array([0]))
+    mean = moments.mean(found, len(values))
     assert mean == float(sum(map(Fraction, values)) / len(values))
     assert math.copysign(1, mean) == 1 or mean < 0
 
@@ -159,15 +159,15 @@ def rounded_root(square: Fraction) -> float:
 @given(st.lists(numbers, min_size=1, max_size=30))
 def test_the_deviation_is_correctly_rounded(values: list[float]) -> None:
     array, starts = np.array(values), np.array([0])
-    (total,), (squared) = exact.sums(array, starts), exact.squares(array, starts)
+    (total,), (squared) = moments.sums(array, starts), moments.squares(array, starts)
     fractions = list(map(Fraction, values))
     mean = sum(fractions, Fraction(0)) / len(values)
     variance = sum(((value - mean) ** 2 for value in fractions), Fraction(0)) / len(values)
-    assert exact.deviation(total, squared[0], len(values)) == rounded_root(variance)
+    assert moments.deviation(total, squared[0], len(values)) == rounded_root(variance)
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=50))
 def test_the_deviation_is_the_populations(values: list[float]) -> None:
     array, starts = np.array(values), np.array([0])
-    found = exact.deviation(exact.sums(array, starts)[0], exact.squares(array, starts)[0], len(values))
+    found = moments.deviation(moments.sums(array, starts)[0], moments.squares(array, starts)[0], len(values))
     assert found == pytest.approx(statistics.pstdev(values), rel=1e-12, abs=1e-300)
