@@ -29,8 +29,7 @@ from bucketwise.archivers.records.receipt_files import ReceiptFiles
 from bucketwise.archivers.records.receipts import Receipts
 from bucketwise.archivers.records.registry import Registry
 from bucketwise.archivers.report import ArchiveReport
-from bucketwise.archivers.stores.base import ObjectStore
-from bucketwise.archivers.stores.claiming import ClaimingStore
+from bucketwise.archivers.stores.base import ClaimingStore, ObjectStore
 from bucketwise.archivers.tasks import Connections, Executor
 from bucketwise.archivers.writes.held import covered
 from bucketwise.buckets.bson.raw import Batch

@@ -24,6 +24,7 @@ from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
 from bucketwise.buckets.bson import rows
+from bucketwise.config.checks.stores import KINDS
 from bucketwise.config.tables import Store
 from bucketwise.jobs.embedded import EmbeddedMongodError, Mongod, embedded_mongod, find_mongod
 from tests.examples import register
@@ -275,7 +276,16 @@ def rclone_store(rclone_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> St
     return Store(url=url, endpoint_url=rclone_server.endpoint_url, region=REGION)
 
 
-@pytest.fixture(params=["file", *(pytest.param(it, marks=pytest.mark.process) for it in ("moto", "rclone"))])
+#: The servers of each kind of store; a directory needs none.
+STORE_SERVERS = {"file": [], "s3": ["moto", "rclone"]}
+STORES = [
+    pytest.param(it, marks=pytest.mark.process) if it in STORE_SERVERS[scheme] else it
+    for scheme in sorted(KINDS)
+    for it in STORE_SERVERS[scheme] or [scheme]
+]
+
+
+@pytest.fixture(params=STORES)
 def store_settings(request: pytest.FixtureRequest) -> Store:
     """Settings of an empty store, once for each kind."""
     settings: Store = request.getfixturevalue(f"{request.param}_store")

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from threading import Lock
 from typing import Protocol
 from uuid import uuid4
 
-from bucketwise.archivers.stores.requests import Requests
 from bucketwise.config.errors import BucketwiseError
 
 PROBE_PREFIX = ".bucketwise-probe/"
@@ -87,6 +88,32 @@ class Denied(StoreError):
 
 class OutcomeUnknown(StoreError):
     """The reply was lost, and it could not be found out whether the operation took effect."""
+
+
+class Requests:
+    """Counts requests by operation, and how many of them were retries. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._sent = Counter[str]()
+        self._retries = 0
+
+    def count(self, operation: str) -> None:
+        """Counts a request as it is sent."""
+        with self._lock:
+            self._sent[operation] += 1
+
+    def count_retry(self) -> None:
+        """Counts one of the requests as a retry, as well."""
+        with self._lock:
+            self._retries += 1
+
+    def take(self) -> tuple[dict[str, int], int]:
+        """Returns the requests by operation, and the retries among them, since this was last asked."""
+        with self._lock:
+            taken = dict(self._sent), self._retries
+            self._sent, self._retries = Counter(), 0
+        return taken
 
 
 class ObjectStore(Protocol):
@@ -232,3 +259,84 @@ def probe_class(store: ObjectStore, storage_class: str) -> None:
     key = f"{PROBE_PREFIX}{uuid4().hex}"
     store.put_bytes(key, b"bucketwise probe", storage_class=storage_class)
     store.delete([key])
+
+
+class ClaimingStore:
+    """The store behind it, whose objects are written and removed only once `claim` has returned."""
+
+    def __init__(self, store: ObjectStore, claim: Callable[[], None]) -> None:
+        """`claim` is called before each write, and raises where there must be none."""
+        self._store = store
+        self._claim = claim
+
+    @property
+    def url(self) -> str:
+        """Returns the store's URL."""
+        return self._store.url
+
+    @property
+    def requests(self) -> Requests:
+        """Returns the requests so far."""
+        return self._store.requests
+
+    def check_there(self) -> None:
+        """Raises Missing where the store is not there."""
+        self._store.check_there()
+
+    def put_bytes(
+        self,
+        key: str,
+        data: bytes,
+        *,
+        if_absent: bool = False,
+        storage_class: str | None = None,
+        locked_from: datetime | None = None,
+    ) -> None:
+        """Writes an object."""
+        self._claim()
+        self._store.put_bytes(
+            key, data, if_absent=if_absent, storage_class=storage_class, locked_from=locked_from
+        )
+
+    def get_bytes(self, key: str, size: int | None = None) -> bytes:
+        """Returns the bytes of an object."""
+        return self._store.get_bytes(key, size)
+
+    def head(self, key: str) -> StoreObject | None:
+        """Returns what is known of an object; None where there is none."""
+        return self._store.head(key)
+
+    def check(self, key: str, size: int | None, sha256: str) -> None:
+        """Raises where the store does not hold an object of this size and digest, as far as it tells."""
+        self._store.check(key, size, sha256)
+
+    def list(self, prefix: str = "", after: str = "") -> Iterator[StoreObject]:
+        """Yields objects, sorted by key."""
+        return self._store.list(prefix, after)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Removes objects; claims nothing where there are none."""
+        if named := list(keys):
+            self._claim()
+            self._store.delete(named)
+
+    def older_versions(self, prefix: str) -> OlderVersions:
+        """Returns what the store keeps of objects that are gone."""
+        return self._store.older_versions(prefix)
+
+    def versioning(self) -> Versioning:
+        """Returns what the store does with objects that go."""
+        return self._store.versioning()
+
+    def clean_temporaries(self, before: datetime | None, folder: str | None = None) -> int:
+        """Removes what writes have left unfinished."""
+        self._claim()
+        return self._store.clean_temporaries(before, folder)
+
+    def unfinished(self, folder: str) -> Sequence[str]:
+        """Returns the places of unfinished writes."""
+        return self._store.unfinished(folder)
+
+    def probe(self) -> bool:
+        """Tries every right."""
+        return self._store.probe()

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
 from bucketwise.archivers.stores.base import (
@@ -23,7 +24,9 @@ from bucketwise.archivers.stores.base import (
     Denied,
     Missing,
     NotFound,
+    ObjectStore,
     OlderVersions,
+    Requests,
     Rights,
     StoreError,
     StoreObject,
@@ -33,12 +36,17 @@ from bucketwise.archivers.stores.base import (
     checked_key,
     probe_store,
 )
-from bucketwise.archivers.stores.requests import Requests
+from bucketwise.config.tables import Store
 
 _TEMPORARY = ".tmp"
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 _ABSENT = (FileNotFoundError, NotADirectoryError)
 _PUT_TRIES = 5
+
+
+def open_store(settings: Store) -> ObjectStore:
+    """Returns the directory at the URL of the settings."""
+    return FileStore(Path(unquote(urlsplit(settings.url).path)))
 
 
 class FileStore:

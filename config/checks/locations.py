@@ -1,27 +1,19 @@
-"""Checks where data lies, and how the store keeps it. Connects to nothing."""
+"""Checks where data lies. Connects to nothing."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from urllib.parse import SplitResult, urlsplit
 
 from pymongo.errors import PyMongoError
 from pymongo.uri_parser import parse_uri
 
 from bucketwise.config.checks.names import database_fault
-from bucketwise.config.policies import Policy
-from bucketwise.config.problems import Fault, Key, ProblemReport, nearest
+from bucketwise.config.checks.stores import CREDENTIALS, url_faults
+from bucketwise.config.problems import Fault, ProblemReport
 from bucketwise.config.tables import MongoDB, Store
 
-_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
-_ADDRESS = re.compile(r"[0-9]+(\.[0-9]+){3}")
 SHORTEST_KEY = 32
-_CREDENTIALS = Fault(
-    "credentials do not belong in this URL",
-    "remove them; they come from boto3's own chain: environment, profile or role",
-)
-
 #: URL schemes of clusters, and the schemes of their client.
 SCHEMES = {"dask": "tcp", "tls": "tls"}
 EXECUTOR_REMEDY = 'write the scheduler\'s address: "dask://host:8786", or "tls://host:8786" for TLS'
@@ -38,7 +30,7 @@ def check_mongodb(mongodb: MongoDB, report: ProblemReport) -> None:
 
 def check_store(store: Store, report: ProblemReport) -> None:
     """Reports a store URL, endpoint or signing key that is not valid. Connects to nothing."""
-    for fault in _url_faults(store.url):
+    for fault in url_faults(store.url):
         report.add(("store", "url"), fault)
     if store.endpoint_url is not None and (misplaced := _endpoint_fault(store.endpoint_url)):
         report.add(("store", "endpoint_url"), misplaced)
@@ -83,42 +75,6 @@ def _refused_option(options: str) -> str:
     return "options"
 
 
-def _url_faults(url: str) -> Iterator[Fault]:
-    scheme, separator, rest = url.partition("://")
-    place, slash, prefix = rest.partition("/")
-    if not separator or scheme not in ("s3", "file"):
-        yield Fault("not a supported store URL", 'use "s3://bucket/prefix" or "file:///directory"')
-        return
-    if "@" in place or (":" in place and "@" in rest):
-        yield _CREDENTIALS
-    elif scheme == "file" and (place or not slash):
-        yield Fault("a file:// URL must be absolute", 'write three slashes: "file:///var/lib/bucketwise"')
-    elif scheme == "s3" and not _is_bucket(place):
-        remedy = "a bucket name has 3 to 63 lower-case letters, digits, dots and hyphens"
-        yield Fault("not a valid S3 bucket name", remedy)
-    if re.search(r"[?#%\\\x00-\x1f\x7f]", rest):
-        yield Fault("contains ?, #, %, \\ or a control character", "leave them out")
-    if scheme == "file" and slash and not prefix:
-        yield Fault("is the root directory", "use a directory of its own")
-    elif prefix:
-        yield from _prefix_faults(prefix.removesuffix("/").split("/"))
-
-
-def _is_bucket(name: str) -> bool:
-    return bool(_BUCKET.fullmatch(name)) and ".." not in name and not _ADDRESS.fullmatch(name)
-
-
-def _prefix_faults(parts: list[str]) -> Iterator[Fault]:
-    if not all(parts):
-        yield Fault("a part of the path is empty", "write one slash between the parts")
-    if any(part in (".", "..") for part in parts):
-        yield Fault("the path contains `.` or `..`", "write the full path")
-    if any(part.startswith("~") for part in parts):
-        yield Fault("`~` is not expanded to a home directory", "write the full path")
-    if any(part.startswith("$") for part in parts):
-        yield Fault("a part of the path starts with `$`", "write an environment variable as `${NAME}`")
-
-
 def url_parts(url: str) -> SplitResult | str:
     """Returns the parts of a URL; or what is wrong with it, where no client could take it."""
     if re.search(r"[^\x21-\x7e]", url):
@@ -138,7 +94,7 @@ def _endpoint_fault(url: str) -> Fault | None:
     except ValueError:
         return Fault("not a valid URL", remedy)
     if parts.username is not None or "@" in url:
-        return _CREDENTIALS
+        return CREDENTIALS
     if parts.scheme not in ("http", "https") or not host:
         return Fault("not an http:// or https:// URL", remedy)
     if parts.query or parts.fragment or re.search(r"\s", url):
@@ -160,48 +116,3 @@ def executor_fault(url: str) -> str | None:
     if not host or port is None or parts.path or parts.query or parts.fragment:
         return "it has to be a host and a port, and nothing else"
     return None
-
-
-#: What can be read at once, whatever it costs.
-CLASSES = ("STANDARD", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER_IR")
-_INSTEAD = 'write "GLACIER_IR", whose objects can be read immediately'
-_THAW = (
-    "its objects must be restored before a read, and each copy is read back before the original is deleted"
-)
-#: What an archive can't rest on, and why.
-_REFUSED = {
-    "GLACIER": Fault(_THAW, _INSTEAD),
-    "DEEP_ARCHIVE": Fault(_THAW, _INSTEAD),
-    "REDUCED_REDUNDANCY": Fault(
-        "it loses one object in ten thousand a year, and an archive is the only copy",
-        'write "STANDARD_IA", or leave it out',
-    ),
-}
-
-
-def check_object_lock(store: Store, report: ProblemReport) -> None:
-    """Reports an object lock for a store that can't lock files."""
-    if store.object_lock is not None and store.url.startswith("file:"):
-        fault = Fault("a directory can't lock its files", "remove it, or archive to an s3:// store")
-        report.add(("store", "object_lock"), fault, rests_on=[("store", "url")])
-
-
-def check_storage_class(policy: Policy, store: Store | None, report: ProblemReport) -> None:
-    """Reports a storage class that parts can't have: unknown, unsuitable, or without an S3 store."""
-    if policy.archive is None or policy.archive.storage_class is None:
-        return
-    at: Key = ("policies", policy.name, "archive")
-    key, named = (*at, "storage_class"), policy.archive.storage_class
-    if not policy.has_parts:
-        fault = Fault("it is for parts in S3, and only an offline archive has any", "remove it")
-        report.add(key, fault, rests_on=[(*at, "to")])
-    elif store is not None and store.url.startswith("file:"):
-        fault = Fault("a directory has no storage classes", "remove it, or archive to an s3:// store")
-        report.add(key, fault, rests_on=[("store", "url")])
-    if named in _REFUSED:
-        report.add(key, _REFUSED[named])
-    elif named not in CLASSES:
-        near = nearest(named, CLASSES)
-        choices = " or ".join(f'"{it}"' for it in CLASSES)
-        remedy = f'did you mean "{near}"? It may be {choices}' if near else f"write {choices}"
-        report.add(key, Fault("it is not a storage class", remedy))

@@ -11,8 +11,6 @@ from typing import Any
 
 from bucketwise.config.checks.locations import (
     check_mongodb,
-    check_object_lock,
-    check_storage_class,
     check_store,
 )
 from bucketwise.config.checks.policy import check_policy
@@ -24,6 +22,7 @@ from bucketwise.config.checks.settings import (
     check_notify,
     check_work,
 )
+from bucketwise.config.checks.stores import check_object_lock, check_storage_class
 from bucketwise.config.checks.targets import check_identities, check_targets
 from bucketwise.config.loading.environment import UNEXPANDED, expand, override
 from bucketwise.config.loading.tables import known_keys, read_table, table_in

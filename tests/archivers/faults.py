@@ -17,8 +17,7 @@ from bucketwise.archivers.moving import online, selection
 from bucketwise.archivers.records.receipts import Receipts
 from bucketwise.archivers.recovering import commits
 from bucketwise.archivers.restoring import put, settle, unpin
-from bucketwise.archivers.stores.base import ObjectStore, OlderVersions, StoreObject
-from bucketwise.archivers.stores.requests import Requests
+from bucketwise.archivers.stores.base import ObjectStore, OlderVersions, Requests, StoreObject
 from bucketwise.archivers.versions import merging
 from bucketwise.archivers.writes import delete
 from bucketwise.rollups import guarded

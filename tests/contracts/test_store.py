@@ -22,7 +22,7 @@ from bucketwise.archivers.stores.base import (
     StoreError,
 )
 from bucketwise.archivers.stores.file import FileStore
-from bucketwise.config.checks.locations import CLASSES
+from bucketwise.config.checks.stores import S3
 from bucketwise.config.tables import Store
 from tests.conftest import s3_client
 from tests.examples import examples
@@ -142,7 +142,7 @@ def test_a_storage_class_changes_no_byte(
         assert {class_of(store_settings, key) for key in ("k", "m")} <= {named, None}
 
 
-@pytest.mark.parametrize("named", CLASSES)
+@pytest.mark.parametrize("named", S3.classes)
 def test_each_class_that_a_policy_may_name_is_one_of_s3(moto_store: Store, named: str) -> None:
     open_store(moto_store).put_bytes("k", b"1", storage_class=named)
     assert class_of(moto_store, "k") == (None if named == "STANDARD" else named)

@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 
 from bucketwise.config.amounts import format_size
 from bucketwise.config.checks import fields
-from bucketwise.config.checks.locations import CLASSES
+from bucketwise.config.checks.stores import S3
 from bucketwise.config.durations import format_duration
 from bucketwise.config.loading.environment import OVERRIDES
 from bucketwise.config.loading.load import PATH_VARIABLE, load
@@ -145,7 +145,7 @@ def test_what_goes_with_which_model() -> None:
 def test_every_storage_class_is_named(name: str) -> None:
     """In the line that explains the key."""
     explained = re.search(r"(?m)^(\| `|# )storage_class\b.*", (ROOT / name).read_text(encoding="utf-8"))
-    assert explained and set(CLASSES) <= set(re.findall(r"[A-Z_]{5,}", explained[0].upper()))
+    assert explained and set(S3.classes) <= set(re.findall(r"[A-Z_]{5,}", explained[0].upper()))
 
 
 def _codes(cell: str) -> set[str]:

@@ -374,7 +374,7 @@ def test_a_password_in_the_endpoint_is_hidden(direct: Store) -> None:
     "url", ["", "/tmp/x", "file://host/x", "file:///", "s3://", "http://x/y", "s3://b/p?q=1"]
 )
 def test_a_url_that_is_no_store_is_a_usage_error(url: str) -> None:
-    with pytest.raises(UsageError, match=r"store\.url = .*Use s3://bucket/prefix or file:///"):
+    with pytest.raises(UsageError, match=r"store\.url = .*; (use|write|leave|a bucket name)"):
         open_store(Store(url=url))
 
 
