@@ -150,6 +150,16 @@ class Overflow(Table):
     samples_field: str
 
 
+class ValueField(Table):
+    """The table `values.FIELD` of a policy: how a value field is read, and its name in summaries."""
+
+    text: bool = False  # numbers are written as text
+    decimal: Literal[".", ","] = "."  # of such a number
+    unit: str | None = None  # behind such a number
+    map: dict[str, float] = Field(default={})  # what texts, and `true` and `false`, count as
+    name: str | None = Field(default=None, alias="as")  # in summaries and columns; None: that of the field
+
+
 class Audit(Table):
     """The table `audit` of a policy: how much of it one audit reads."""
 
@@ -198,6 +208,7 @@ class Policy(Table):
     throttle: Throttle = Throttle()  # with the file's own, once that is loaded
     retain: Retain | None = None
     overflow: Overflow | None = None
+    values: dict[str, ValueField] = Field(default={})  # by value field
     publish: PolicyPublish | None = None
 
     def __hash__(self) -> int:  # a dict has none
@@ -229,13 +240,20 @@ class Policy(Table):
 
     @property
     def value_names(self) -> tuple[str, ...]:
-        """Returns the names of the value fields in summaries and columns, in their order: "p" for "v.*.p"."""
-        return _value_names(self.value_fields)
+        """Returns the names of the value fields in summaries and columns, in their order: "p" for "v.*.p", or
+        what `values.FIELD.as` says."""
+        named = tuple((path, it.name) for path, it in self.values.items() if it.name is not None)
+        return _value_names(self.value_fields, named)
 
     @property
     def named_values(self) -> list[tuple[str, str]]:
         """Returns the name and the path of each value field."""
         return list(zip(self.value_names, self.value_fields, strict=True))
+
+    @property
+    def named_sums(self) -> dict[str, str]:
+        """Returns the bucket's field that holds the sum of a value field, by the name of that."""
+        return {name: self.sum_fields[path] for name, path in self.named_values if path in self.sum_fields}
 
     @property
     def numeric_names(self) -> tuple[str, ...]:
@@ -273,7 +291,7 @@ class Policy(Table):
 LAYOUT_KEYS = {
     "model", "time_field", "series_fields", "value_fields", "slot", "samples_field", "sample_time_field",
     "start_field", "end_field", "count_field", "sum_fields", "overflow", "time_unit", "sample_time_unit",
-    "slot_levels", "span", "samples_as", "attributes_field", "attribute_key", "attribute_value",
+    "slot_levels", "span", "samples_as", "attributes_field", "attribute_key", "attribute_value", "values",
 }  # fmt: skip
 
 
@@ -285,8 +303,9 @@ def _series_names(paths: tuple[str, ...]) -> tuple[str, ...]:
 
 
 @lru_cache
-def _value_names(paths: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(path.rpartition("*.")[2] for path in paths)
+def _value_names(paths: tuple[str, ...], named: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+    names = dict(named)
+    return tuple(names.get(path, path.rpartition("*.")[2]) for path in paths)
 
 
 class Settings(Table):

@@ -58,11 +58,16 @@ def toml_value(value: Any) -> str:
     if isinstance(value, float):  # a share is the only one that stands alone
         return _text(f"{value * 100:.9g}%")
     if isinstance(value, tuple):
-        return f"[{', '.join(str(it) if isinstance(it, float) else toml_value(it) for it in value)}]"
+        return f"[{', '.join(map(_inner_value, value))}]"
     if isinstance(value, Table | dict):
         said = _set_keys(value) if isinstance(value, Table) else value
-        return f"{{{', '.join(f'{_key(key)} = {toml_value(inner)}' for key, inner in said.items())}}}"
+        pairs = (f"{_key(key)} = {_inner_value(inner)}" for key, inner in said.items())
+        return f"{{{', '.join(pairs)}}}"
     return _text(value) if isinstance(value, str) else str(value)
+
+
+def _inner_value(value: Any) -> str:
+    return str(value) if isinstance(value, float) else toml_value(value)
 
 
 def _duration(span: timedelta | None) -> str:

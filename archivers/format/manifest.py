@@ -274,7 +274,7 @@ _OF_SERIES = ("model", "series_fields", "samples_field", "overflow")
 
 def layout_of(policy: Policy) -> dict[str, Any]:
     """Returns the keys of a policy that say how readings lie in its buckets."""
-    return policy.model_dump(mode="json", include=LAYOUT_KEYS, exclude_none=True)
+    return policy.model_dump(mode="json", include=LAYOUT_KEYS, exclude_none=True, by_alias=True)
 
 
 def read_manifest(store: ObjectStore, policy: str, commit: Commit) -> Manifest:

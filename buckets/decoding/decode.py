@@ -24,7 +24,7 @@ from bucketwise.buckets.decoding.soundness import (
 )
 from bucketwise.buckets.fields.ids import sort_keys, unnameable
 from bucketwise.buckets.fields.times import NO_TIME
-from bucketwise.buckets.fields.values import read_values
+from bucketwise.buckets.fields.values import read_values, wordings
 from bucketwise.buckets.layouts.groups import Unions, group_by_layout
 from bucketwise.buckets.layouts.layout import Group
 from bucketwise.buckets.models.model import OVERFLOW_SHAPES, SHAPES, overflow_union_rules, union_rules
@@ -228,7 +228,8 @@ def _piece(
     *,
     overflow: bool,
 ) -> ReadingGroup:
-    values = {name: read_values(group, shape.values[name]) for name in policy.value_names}
+    worded = wordings(policy)
+    values = {name: read_values(group, shape.values[name], worded.get(name)) for name in policy.value_names}
     return ReadingGroup(group, shape, units, overflow, times, values, shape.present(group))
 
 

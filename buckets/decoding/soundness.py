@@ -194,7 +194,7 @@ def check_totals(pieces: list[ReadingGroup], policy: Policy, faults: Faults) -> 
     for piece in pieces:
         if piece.shape.count is not None:
             _compare(piece, piece.shape.count, counts, np.zeros(size), "the array holds {} samples", faults)
-    for name in policy.sum_fields:
+    for name in policy.named_sums:
         values = [piece.values[name] for piece in pieces]
         finite = [np.where(kinds == ValueKind.FINITE, numbers, 0.0) for numbers, kinds in values]
         numeric = [

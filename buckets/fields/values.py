@@ -1,23 +1,90 @@
-"""Values of readings, of any type, as doubles and kinds."""
+"""Values of readings, of any type, as doubles and kinds.
+
+Numbers are numbers. What a text, or `true` and `false`, counts as is told by the policy (`values.FIELD`); a
+text of another form is no number.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bucketwise.buckets.bson.types import DECIMAL128, DOUBLE, INT32, INT64, decode_value
+from bucketwise.buckets.bson.types import (
+    BOOL,
+    DECIMAL128,
+    DOUBLE,
+    INT32,
+    INT64,
+    STRING,
+    SYMBOL,
+    decode_value,
+)
 from bucketwise.buckets.columns import ValueKind
-from bucketwise.buckets.layouts.layout import Cell, Element, Group, by_type
+from bucketwise.buckets.fields.distinct import distinct_rows
+from bucketwise.buckets.layouts.layout import Cell, Element, Group, by_size, by_type, read_bytes
+from bucketwise.config.policies import Policy, ValueField
 
 #: The types that are numbers.
 NUMBERS = (DOUBLE, INT32, INT64, DECIMAL128)
+_TEXTS = (STRING, SYMBOL)
 _DTYPES = {DOUBLE: "<f8", INT32: "<i4", INT64: "<i8"}
+#: A number that is text: ASCII digits without separators of thousands, or what is not finite.
+_NUMBER = re.compile(
+    r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?inf(inity)?|nan", re.ASCII | re.IGNORECASE
+)
+#: A longer text is no number.
+_LONGEST = 256
 
 
-def read_values(group: Group, cells: Sequence[Cell]) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
+class Wording:
+    """What texts and booleans of a value field count as."""
+
+    def __init__(self, field: ValueField) -> None:
+        self._field = field
+        self._words = {text.encode(): number for text, number in field.map.items()}
+        self._unit = (field.unit or "").strip()
+
+    @property
+    def has_booleans(self) -> bool:
+        """Returns whether `true` or `false` count as a number."""
+        return not self._words.keys().isdisjoint((b"true", b"false"))
+
+    def word(self, text: bytes) -> float | None:
+        """Returns what a word counts as; None where it counts as nothing."""
+        return self._words.get(text)
+
+    def number(self, text: bytes) -> float | None:
+        """Returns the number that a text is; None for a text that is none."""
+        if (found := self.word(text)) is not None or not self._field.text:
+            return found
+        try:
+            shown = text.decode().strip()
+        except UnicodeDecodeError:
+            return None
+        if self._unit:
+            shown = shown.removesuffix(self._unit).rstrip()
+        if self._field.decimal != ".":
+            if "." in shown:
+                return None
+            shown = shown.replace(self._field.decimal, ".", 1)
+        return float(shown) if _NUMBER.fullmatch(shown) else None
+
+
+@lru_cache(8)
+def wordings(policy: Policy) -> dict[str, Wording]:
+    """Returns what texts and booleans count as, by the name of the value field: of those where they do."""
+    tables = {name: policy.values[path] for name, path in policy.named_values if path in policy.values}
+    return {name: Wording(it) for name, it in tables.items() if it.text or it.map}
+
+
+def read_values(
+    group: Group, cells: Sequence[Cell], wording: Wording | None = None
+) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
     """Returns values as doubles, (n, k), NaN where there is no number, and their kinds. Longs beyond 2**53
     and decimals become the nearest double."""
     if (alike := group.of_one_type(cells)) and alike[0] in NUMBERS:
@@ -27,10 +94,15 @@ def read_values(group: Group, cells: Sequence[Cell]) -> tuple[NDArray[np.float64
     for kind, at, elements in by_type(cells):
         if kind in NUMBERS:
             read, found = _numbers(group, kind, elements)
-            group.put(values, at, read, elements)
-            group.put(kinds, at, found, elements)
+        elif wording is not None and kind in _TEXTS:
+            read, found = _texts(group, elements, wording)
+        elif wording is not None and kind == BOOL and wording.has_booleans:
+            read, found = _booleans(group, elements, wording)
         else:
             group.put(kinds, at, np.array(ValueKind.NONNUMERIC, dtype=np.uint8), elements)
+            continue
+        group.put(values, at, read, elements)
+        group.put(kinds, at, found, elements)
     return values, kinds
 
 
@@ -53,6 +125,36 @@ def _decimals(group: Group, element: Element) -> NDArray[np.float64]:
         if not decimal.is_nan():  # no float is an sNaN
             found[row] = float(decimal)
     return found
+
+
+def _texts(
+    group: Group, elements: Sequence[Element], wording: Wording
+) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
+    shape = (len(group.matrix), len(elements))
+    values, kinds = np.full(shape, np.nan), np.full(shape, ValueKind.NONNUMERIC, dtype=np.uint8)
+    for size, at in by_size(elements).items():
+        if size <= _LONGEST:
+            texts, which = distinct_rows(read_bytes(group.matrix, [elements[i].start for i in at], size))
+            numbers = [wording.number(raw[4 : 3 + int.from_bytes(raw[:4], "little")]) for raw in texts]
+            values[:, at], kinds[:, at] = _counted(numbers, which)
+    return values, kinds
+
+
+def _booleans(
+    group: Group, elements: Sequence[Element], wording: Wording
+) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
+    which = (group.read(elements, "u1") != 0).astype(np.int64)
+    return _counted([wording.word(b"false"), wording.word(b"true")], which)
+
+
+def _counted(
+    numbers: list[float | None], which: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
+    """Returns the values and kinds of distinct numbers where they stand; None: no number."""
+    values = np.array([math.nan if it is None else it for it in numbers])
+    kinds = np.where(np.isfinite(values), ValueKind.FINITE, ValueKind.NONFINITE).astype(np.uint8)
+    kinds[[it is None for it in numbers]] = ValueKind.NONNUMERIC
+    return values[which], kinds[which]
 
 
 def rounded_sum(values: Iterable[float]) -> float:

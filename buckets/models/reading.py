@@ -23,7 +23,7 @@ def shape(layout: Layout, policy: Policy) -> Shape:
         values = {name: [find_all(layout, split(path))] for name, path in policy.named_values}
     else:
         found = _attributes(layout, split(policy.attributes_field), policy)
-        values = {name: [found.get(name, ())] for name in policy.value_names}
+        values = {name: [found.get(path, ())] for name, path in policy.named_values}
     return Shape(times=[time], form=form, values=values)
 
 
@@ -44,7 +44,7 @@ def _attributes(layout: Layout, array: Path, policy: Policy) -> dict[str, Cell]:
         key = need(layout, (*attribute.path, *split(policy.attribute_key)), (STRING,), "attribute's name")
         name = layout.text(key)
         value = find_all(layout, (*attribute.path, *split(policy.attribute_value)))
-        if name in found and name in policy.value_names:
+        if name in found and name in policy.value_fields:
             raise Breach(".".join(attribute.path), f'the attribute "{name}" appears twice')
         found[name] = value
     return found

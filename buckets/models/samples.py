@@ -34,7 +34,7 @@ def shape(layout: Layout, policy: Policy) -> Shape:
     if policy.count_field:
         count = need(layout, split(policy.count_field), COUNT_TYPES, "count")
     sums = {
-        name: need(layout, split(sum_field), NUMBERS, "sum") for name, sum_field in policy.sum_fields.items()
+        name: need(layout, split(sum_field), NUMBERS, "sum") for name, sum_field in policy.named_sums.items()
     }
     return replace(inner, bounds=(first, last), own_form=own, count=count, sums=sums)
 

@@ -189,7 +189,7 @@ class _Merger:
         if policy.count_field is not None:
             is_own = self._counts_own(index)
             main = _with_number(main, policy.count_field, float(found.count(index, is_own=is_own)))
-        for name, field in policy.sum_fields.items():
+        for name, field in policy.named_sums.items():
             is_own = self._sums_own(index, name, field)
             main = _with_number(main, field, found.sum(index, name, is_own=is_own))
         return main

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 
 from bucketwise.config.checks.names import field_fault
 from bucketwise.config.checks.shapes import check_shape
+from bucketwise.config.checks.values import check_values
 from bucketwise.config.policies import Policy
-from bucketwise.config.problems import Fault, Key, ProblemReport, nearest
+from bucketwise.config.problems import Fault, Key, ProblemReport, dotted, nearest
 
 _ATTRIBUTES = ("attributes_field", "attribute_key", "attribute_value")
 _REQUIRED = {
@@ -54,6 +55,7 @@ def check_fields(policy: Policy, report: ProblemReport) -> None:
         if name not in policy.value_fields:
             fault = Fault(f"{report.quote(name)} is not in value_fields", "give sums of value fields only")
             report.add((*at, "sum_fields", name), fault, rests_on=[(*at, "value_fields")])
+    check_values(policy, report)
     _check_nonnumeric(policy, at, report)
     _check_overlaps(policy, at, report)
     _check_summary(policy, at, report)
@@ -188,9 +190,15 @@ def _check_summary(policy: Policy, at: Key, report: ProblemReport) -> None:
             message = (
                 f"every summary has its own {', '.join(own)}, and this field would overwrite one of them"
             )
-            report.add(
-                key, Fault(message, "roll up another field, or rename this one in the collection"), value=path
-            )
+            report.add(key, Fault(message, _other_name(policy, key, path)), value=path)
+
+
+def _other_name(policy: Policy, key: Key, name: str) -> str:
+    """Returns how a field gets another name in summaries."""
+    if key[-1] == "series_fields":
+        return "roll up by another field, or rename this one in the collection"
+    path = dict(policy.named_values)[name]
+    return f'give it another name there: [{dotted((*key[:-1], "values", path))}] with `as = "…"`'
 
 
 def _check_columns(policy: Policy, at: Key, report: ProblemReport) -> None:

@@ -44,7 +44,7 @@ def read_table(model: type[T], table: dict[str, Any], key: Key, report: ProblemR
     for name, field in fields.items():
         inner = table_in(field.annotation)
         if inner is not None and name in values:
-            _read_inner(inner, values, (*key, name), report, is_list=get_origin(field.annotation) is tuple)
+            _read_inner(inner, values, (*key, name), report, get_origin(field.annotation))
     try:
         return model(**given, **values)
     except ValidationError as error:
@@ -58,11 +58,15 @@ def read_table(model: type[T], table: dict[str, Any], key: Key, report: ProblemR
 
 
 def _read_inner(
-    model: type[Table], values: dict[str, Any], at: Key, report: ProblemReport, *, is_list: bool
+    model: type[Table], values: dict[str, Any], at: Key, report: ProblemReport, kind: Any
 ) -> None:
-    """Reads a table inside a table, or a list of them, each at its number from 1."""
+    """Reads a table inside a table, or several: a list of them, each at its number from 1, or a table of
+    them."""
     name, value = at[-1], values[at[-1]]
-    if not is_list:
+    if kind is dict and isinstance(value, dict):
+        found = {key: _read_named(model, value, (*at, key), report) for key in value}
+        values[name] = {key: table for key, table in found.items() if table is not None}
+    elif kind is not tuple:
         if isinstance(value, dict):
             values[name] = read_table(model, value, at, report)
     elif isinstance(value, list) and all(isinstance(item, dict) for item in value):
@@ -72,6 +76,14 @@ def _read_inner(
         remedy = f"write [[{dotted(at)}]], and the keys of each below"
         report.broken(at, Fault("it has to be a list of tables", remedy))
         del values[name]
+
+
+def _read_named(model: type[Table], tables: dict[str, Any], at: Key, report: ProblemReport) -> Table | None:
+    if isinstance(value := tables[at[-1]], dict):
+        return read_table(model, value, at, report)
+    fault = Fault("it has to be a table", f"write [{dotted(at)}], and its keys below")
+    report.broken(at, None if value is UNEXPANDED else fault)
+    return None
 
 
 def known_keys(

@@ -11,7 +11,17 @@ from pydantic import ValidationError
 import bucketwise.config
 from bucketwise.config.amounts import format_size, parse_size
 from bucketwise.config.loading.load import load
-from bucketwise.config.policies import Archive, Audit, Compact, Overflow, Policy, Retain, Rollup, RollupLevel
+from bucketwise.config.policies import (
+    Archive,
+    Audit,
+    Compact,
+    Overflow,
+    Policy,
+    Retain,
+    Rollup,
+    RollupLevel,
+    ValueField,
+)
 from bucketwise.config.problems import ConfigError
 from bucketwise.config.tables import MongoDB, PolicyRedis, Redis, RunLedger, Store, Workers
 from tests.config.bad_configs import GOOD, changed
@@ -69,11 +79,11 @@ def test_example_explains_every_key() -> None:
     text = EXAMPLE.read_text()
     models = (
         MongoDB, Store, Workers, RunLedger, Redis, PolicyRedis, Policy, Rollup, RollupLevel, Archive, Compact,
-        Audit, Retain, Overflow,
+        Audit, Retain, Overflow, ValueField,
     )  # fmt: skip
     for model in models:
         for key in {it.alias or name for name, it in model.model_fields.items()} - {"name"}:
-            assert f"{key} = " in text or f".{key}]" in text, key
+            assert f"{key} = " in text or f".{key}]" in text or f".{key}." in text, key
 
 
 def test_a_policy_needs_no_more_than_its_fields(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from bucketwise.config.policies import (
     Retain,
     Rollup,
     RollupLevel,
+    ValueField,
 )
 from bucketwise.config.tables import (
     Drill,
@@ -75,6 +76,7 @@ TABLES: dict[str, type[Table]] = {
     "`[policies.NAME.throttle]`": Throttle,
     "`[policies.NAME.retain]`": Retain,
     "`[policies.NAME.overflow]`": Overflow,
+    "`[policies.NAME.values.FIELD]`": ValueField,
     "`[policies.NAME.publish.redis]`": PolicyRedis,
 }
 
@@ -93,7 +95,7 @@ def test_every_key_is_explained(heading: str) -> None:
     found = list(rows(section(PAGE, heading)))
     said = {code(key): default for key, default, _ in found}
     fields = {it.alias or name: it for name, it in model.model_fields.items()}
-    keys = [name for name in fields if name != "name" or model is RollupLevel]
+    keys = [name for name in fields if name != "name" or model is not Policy]
     assert list(said) == keys, "the keys of the page are those of the model, in its order"
     assert all(meaning for *_, meaning in found)
     for key in keys:
@@ -138,7 +140,9 @@ def test_what_goes_with_which_model() -> None:
         assert _codes(needs) == set(fields._REQUIRED[model])
         assert _codes(may_have) == set(fields._OPTIONAL[model])
     keys = {key for _, *cells in table for cell in cells for key in _codes(cell)}
-    assert keys | {"model", "series_fields", "value_fields"} == LAYOUT_KEYS, "manifests record all of them"
+    assert keys | {"model", "series_fields", "value_fields", "values"} == LAYOUT_KEYS, (
+        "manifests record all of them"
+    )
 
 
 @pytest.mark.parametrize("name", ["docs/policies.md", "config/example.toml"])

@@ -1,0 +1,1 @@
+"""Documents as people write them, with policies and the summaries that must come of them."""
