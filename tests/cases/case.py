@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -19,8 +18,17 @@ from pymongo.database import Database
 from tests.jobs.command import CommandLine, Ran
 
 CASES = Path(__file__).resolve().parents[3] / "shared" / "cases"
-#: Keys of what is not built yet.
-_LATER = ("kind", "time_weighted", "max_gap")
+#: Of what is not built yet.
+_LATER = {
+    "bson-timestamp", "clock-ahead", "clock-keys-colon", "clock-keys-compact-local",
+    "clock-keys-doubled-hour", "complex-datetime", "counter-resets", "date-and-time", "fiveminutes-hour-array", "german-text",
+    "halfhours-array", "halfhours-keys", "halfhours-one-day", "history-without-start", "hours-from-1",
+    "local-days-by-place", "local-text", "month-days", "objectid-only", "parallel-arrays-ms", "parts",
+    "preaggregated-running-keys", "quarters-keys-from-1", "relative-milliseconds", "rules-two",
+    "samples-hour", "samples-minute-second", "seconds-among-milliseconds", "settlement-periods",
+    "sparse-on-purpose", "state-edges", "state-seconds", "tag-added-later", "time-average-days-previous",
+    "time-average-edges", "time-average-linear", "uploaded-twice", "wrong-minutes-for-halfhours",
+}  # fmt: skip
 _AS_WRITTEN = JSONOptions(
     json_mode=CANONICAL_JSON_OPTIONS.json_mode, datetime_representation=DatetimeRepresentation.NUMBERLONG
 )
@@ -54,13 +62,6 @@ class Case:
     def now(self) -> str:
         return str(self.expected["now"])
 
-    @property
-    def is_built(self) -> bool:
-        """Whether its policy has only keys that there are."""
-        policy = tomllib.loads(self.policy)["policies"]["c"]
-        values = [key for it in policy.get("values", {}).values() for key in it]
-        return "rules" not in policy and not set(values).intersection(_LATER)
-
     def documents(self, name: str = "documents") -> list[bytes]:
         """The documents of a file, as BSON; none where there is no such file."""
         path = self.folder / f"{name}.jsonl"
@@ -69,9 +70,9 @@ class Case:
 
 
 def cases() -> list[Case]:
-    """Those whose policies have only keys that there are."""
+    """Those that are built."""
     found = [Case(it.parent) for it in sorted(CASES.glob("*/case.json"))]
-    return [it for it in found if it.is_built]
+    return [it for it in found if str(it) not in _LATER]
 
 
 class Stage:

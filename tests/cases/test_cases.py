@@ -27,7 +27,7 @@ def stage(
 def test_there_are_cases() -> None:
     if not CASES.is_dir():
         missing(f"the folder {CASES.name} beside the project")
-    assert len(cases()) > 30
+    assert cases()
 
 
 @pytest.mark.parametrize("stage", cases(), ids=str, indirect=True)
