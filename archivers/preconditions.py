@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from pymongo.client_session import ClientSession
 
 from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.evidence.changed import unmakeable, unreadable
 from bucketwise.archivers.forward import behind
 from bucketwise.archivers.holds import damage_of
+from bucketwise.archivers.impact import unmakeable, unreadable
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.moving.archive import check_kind
 from bucketwise.archivers.records.policies import PolicyRecord

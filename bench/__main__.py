@@ -18,7 +18,7 @@ from bench.measuring import measure
 from bench.report import Size, write
 from bench.testbed import Testbed, testbeds
 from bench.workloads import MINUTES, Workload
-from bucketwise.jobs.embedded import embedded_mongod
+from bucketwise.jobs.core.embedded import embedded_mongod
 
 _HERE = Path(__file__).parent
 _READINGS = 1_728_000

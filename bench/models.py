@@ -14,9 +14,9 @@ from bucketwise.buckets.bson.types import DOUBLE
 from bucketwise.buckets.writing.exact import ExactReadings, Losses
 from bucketwise.config.policies import Policy
 from bucketwise.config.tables import MongoDB
-from bucketwise.jobs import connect
-from bucketwise.jobs.advising.candidates import SPANS, Measured, measured
-from bucketwise.jobs.advising.extract import Extract
+from bucketwise.jobs.advise.candidates import SPANS, Measured, measured
+from bucketwise.jobs.advise.extract import Extract
+from bucketwise.jobs.core import connect
 
 #: Four weeks of weekdays, 9:30 to 16:00 in New York in summer.
 _OPENING, _WEEKS = datetime(2018, 6, 4, 13, 30, tzinfo=UTC), 4

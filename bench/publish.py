@@ -21,10 +21,10 @@ import redis
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from bucketwise.jobs.call import Call
-from bucketwise.jobs.embedded import embedded_mongod
-from bucketwise.jobs.stopping import Stop
-from bucketwise.jobs.verbs.working.run import rollup
+from bucketwise.jobs.core.call import Call
+from bucketwise.jobs.core.embedded import embedded_mongod
+from bucketwise.jobs.core.stopping import Stop
+from bucketwise.jobs.rollup import rollup
 
 SERIES, HOURS, LATEST, EXCHANGES = 2_000, 48, 24, 20
 _READS = 2_000

@@ -18,7 +18,7 @@ from bench.cases import JOBS, SERVER_JOBS, Case, Comparison, Job
 from bench.measuring import Measured, medians
 from bench.testbed import Testbed
 from bench.workloads import Workload
-from bucketwise.jobs.embedded import find_mongod
+from bucketwise.jobs.core.embedded import find_mongod
 
 _PACKAGES = ("pymongo", "pyarrow", "numpy", "pymongoarrow")
 _MAX_BYTES = 1.2  # of Parquet, a reading of the minute buckets

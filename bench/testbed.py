@@ -20,12 +20,13 @@ from pymongo.database import Database
 
 from bench.workloads import FIRST_DAY, Workload
 from bucketwise.config.policies import Policy
-from bucketwise.jobs.call import Call
-from bucketwise.jobs.embedded import embedded_mongod
+from bucketwise.jobs.archive import archive
+from bucketwise.jobs.core.call import Call
+from bucketwise.jobs.core.embedded import embedded_mongod
+from bucketwise.jobs.core.stopping import Stop
 from bucketwise.jobs.output.report import Report
-from bucketwise.jobs.stopping import Stop
-from bucketwise.jobs.verbs.returning.restore import restore
-from bucketwise.jobs.verbs.working.run import archive, rollup
+from bucketwise.jobs.restore.verb import restore
+from bucketwise.jobs.rollup import rollup
 
 Document = dict[str, Any]
 _DATABASE = "bench"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import atexit
 
-from bucketwise.jobs import stopping
+from bucketwise.jobs.core import stopping
 
 
 def main() -> None:

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from bucketwise.archivers.format.keys import Keys
-from bucketwise.archivers.querying.tables import readings_reader
-from bucketwise.archivers.querying.views import read_context
 from bucketwise.archivers.stores import open_store
 from bucketwise.archivers.tasks import Connections
 from bucketwise.buckets.fields.selectors import series_text
 from bucketwise.config.errors import UsageError
 from bucketwise.config.loading.load import load
 from bucketwise.config.policies import Policy, Settings
-from bucketwise.jobs import connect as mongodb
+from bucketwise.jobs.core import connect as mongodb
+from bucketwise.jobs.query.tables import readings_reader
+from bucketwise.jobs.query.views import read_context
 
 if TYPE_CHECKING:
     import duckdb
@@ -35,7 +35,7 @@ def connect(
     `config`: the policy file; None: that of BUCKETWISE_CONFIG, or ./bucketwise.toml. The connection reads no
     files, and its settings are locked. Raises ConfigError, UsageError where there is no such policy, and what
     MongoDB raises; ImportError without DuckDB."""
-    from bucketwise.archivers.querying.engine import Engine
+    from bucketwise.jobs.query.engine import Engine
 
     settings, connections = _open(config)
     contexts = [read_context(connections, it, datetime.now(UTC)) for it in _chosen(settings, policies)]

@@ -15,13 +15,24 @@ import typer
 
 from bucketwise import __version__
 from bucketwise.config.errors import UsageError
-from bucketwise.jobs import clock, logs
-from bucketwise.jobs.execute import emit, failed
-from bucketwise.jobs.failures import log_thread_error
-from bucketwise.jobs.options import Config, Json, Logs, Names, Now, Quiet, Yes, command, common
+from bucketwise.jobs.core import clock, logs
+from bucketwise.jobs.core.command import (
+    Config,
+    Json,
+    Logs,
+    Names,
+    Now,
+    Quiet,
+    Yes,
+    command,
+    common,
+    emit,
+    failed,
+)
+from bucketwise.jobs.core.failures import log_thread_error
+from bucketwise.jobs.core.stopping import fix_exit_code
 from bucketwise.jobs.output import streams
-from bucketwise.jobs.stopping import fix_exit_code
-from bucketwise.jobs.verbs import VERBS, load
+from bucketwise.jobs.suite import VERBS, load
 
 NAME = "bucketwise"
 

@@ -26,7 +26,7 @@ from pymongo.errors import PyMongoError
 from bucketwise.buckets.bson import rows
 from bucketwise.config.checks.stores import KINDS
 from bucketwise.config.tables import Store
-from bucketwise.jobs.embedded import EmbeddedMongodError, Mongod, embedded_mongod, find_mongod
+from bucketwise.jobs.core.embedded import EmbeddedMongodError, Mongod, embedded_mongod, find_mongod
 from tests.examples import register
 from tests.faults.tally import Table, Tally
 from tests.once import read_s3_once

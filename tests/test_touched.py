@@ -77,7 +77,7 @@ def test_it_passes_where_some_were_tried_and_none_has_failed(results: list[str],
 @pytest.mark.parametrize(
     ("path", "module"),
     [
-        ("jobs/verbs/__init__.py", "bucketwise.jobs.verbs"),
+        ("jobs/suite.py", "bucketwise.jobs.suite"),
         ("bucketwise/api.py", "bucketwise.api"),
         ("tests/conftest.py", "tests.conftest"),
     ],
@@ -89,6 +89,6 @@ def test_modules_are_named_as_they_are_imported(path: str, module: str) -> None:
 def test_what_is_imported_by_its_name_is_known() -> None:
     """Verbs by the command line, and the modules that a test has another process import."""
     imports = imports_of_all()
-    assert "bucketwise.jobs.verbs.proving.drill" in imports["bucketwise.jobs.verbs"]
+    assert "bucketwise.jobs.drill" in imports["bucketwise.jobs.suite"]
     assert "bucketwise.jobs.cli" in imports["tests.jobs.command"]
     assert "tests.jobs.losing" in imports["tests.jobs.keeping.test_store_that_loses"]

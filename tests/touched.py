@@ -116,14 +116,14 @@ def imports_of_all() -> dict[str, set[str]]:
 
 
 def _named(module: str, modules: Set[str]) -> Iterator[str]:
-    """Yields the modules that a module's texts name: whole, with an attribute or, in a package's own module,
-    within the package."""
+    """Yields the modules that a module's texts name: whole, with an attribute, or within its package."""
     path = ROOT.joinpath(*module.split("."))
     is_package = path.is_dir()
+    package = module if is_package else module.rpartition(".")[0]
     source = path / "__init__.py" if is_package else path.with_suffix(".py")
     for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            inside = f"{module}.{node.value}" if is_package else ""
+            inside = f"{package}.{node.value}"
             yield from {node.value, node.value.rpartition(".")[0], inside} & modules
 
 

@@ -1,1 +1,1 @@
-"""Erases one series from everything that a policy keeps."""
+"""One series removed from an archive: what each kind of archive owes an erasure."""

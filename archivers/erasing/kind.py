@@ -2,14 +2,115 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Set
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
+
+import bson
 
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.erasing.erasure import Erasure
-from bucketwise.archivers.erasing.report import Remaining
-from bucketwise.archivers.erasing.texts import TextSearch
 from bucketwise.archivers.erasing.work import ErasureWork
+from bucketwise.buckets.bson.cursor import find_raw
+from bucketwise.buckets.bson.raw import TOLERANT, Docs
+from bucketwise.config.policies import Policy
+
+#: The counts. `buckets`: each once, wherever copies of it lay.
+COUNTS = (
+    "buckets", "live", "online", "archived", "versions", "set_aside", "commits_rewritten", "summaries",
+    "pins", "quarantine",
+)  # fmt: skip
+
+
+class Remaining(NamedTuple):
+    """A place that the erasure leaves. `found`: the series was found there; else nothing can tell."""
+
+    place: str
+    why: str
+    found: bool
+
+
+@dataclass
+class ErasureReport:
+    """What was erased, or would be in a dry run."""
+
+    counts: Mapping[str, int]
+    remaining: list[Remaining]
+
+    @property
+    def is_found(self) -> bool:
+        """Returns whether something of the series is still there."""
+        return any(it.found for it in self.remaining)
+
+
+def counted(place: str, what: str, count: int) -> Iterator[Remaining]:
+    """Yields a line for a place where something was found, unless the count is 0."""
+    if count:
+        yield Remaining(place, f"{count:,} {what}", True)
+
+
+_WHAT = "documents contain a value of the series"
+
+
+class TextSearch:
+    """The search of one erasure."""
+
+    def __init__(self, context: ArchiveContext, erasure: Erasure) -> None:
+        self._context = context
+        self._policy = erasure.policy
+        self._matcher = erasure.matcher
+
+    def collections(self, names: Iterable[str | None]) -> Iterator[Remaining]:
+        """Yields those of these collections (None: there is none) in which a value stands."""
+        for name in sorted({it for it in names if it is not None}):
+            yield from self.documents(name, self._all_of(name))
+
+    def own(self) -> Iterator[Remaining]:
+        """Yields the collections of bucketwise in which a value stands, where it is not another policy's."""
+        for name in self._context.database.list_collection_names(filter={"name": {"$regex": "^bucketwise_"}}):
+            own = (unpacked(it) for some in self._all_of(name) for it in decoded_from(some))
+            yield from self.entries(name, (it for it in own if not _is_of_another(it, self._policy)))
+
+    def documents(self, place: str, found: Iterable[Docs]) -> Iterator[Remaining]:
+        """Yields the place if a value stands in these documents."""
+        self._context.check()
+        yield from counted(place, _WHAT, sum(map(self._count, found)))
+
+    def entries(self, place: str, found: Iterable[object]) -> Iterator[Remaining]:
+        """Yields the place if a value stands in these decoded documents."""
+        self._context.check()
+        yield from counted(place, _WHAT, sum(map(self._matcher.is_in, found)))
+
+    def _all_of(self, name: str) -> Iterator[Docs]:
+        return find_raw(self._context.database[name], {})
+
+    def _count(self, documents: Docs) -> int:
+        if not self._matcher.may_be_in(documents.data):
+            return 0
+        return sum(map(self._matcher.is_in, decoded_from(documents)))
+
+
+def decoded_from(documents: Iterable[bytes]) -> Iterator[dict[str, object]]:
+    """Yields documents, decoded."""
+    return (bson.decode(it, codec_options=TOLERANT) for it in documents)
+
+
+def unpacked(document: dict[str, object]) -> dict[str, object]:
+    """Returns the document with the `_id`s that receipts hold compressed."""
+    packed = document.get("ids")
+    if not isinstance(packed, bytes) or packed[:1] != b"\x78":
+        return document
+    return {**document, "ids": bson.decode(zlib.decompress(packed), codec_options=TOLERANT)}
+
+
+def _is_of_another(document: dict[str, object], policy: Policy) -> bool:
+    """Returns whether a document of the suite's own is another policy's."""
+    named = document.get("policy")
+    identity = document.get("_id")
+    if named is None and hasattr(identity, "get"):
+        named = identity.get("policy")
+    return named not in (None, policy.identity)
 
 
 class PlaceHolding(NamedTuple):

@@ -4,37 +4,196 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 import bson
+import numpy as np
+from pymongo.client_session import ClientSession
 
-from bucketwise.archivers.erasing.commits import (
-    CommitEraser,
-    commits_of,
-    erase_removed,
-    erase_versions,
-    removed_files_of,
-    superseded_files_of,
-)
-from bucketwise.archivers.erasing.erasure import Erasure
-from bucketwise.archivers.erasing.kind import PlaceHolding
-from bucketwise.archivers.erasing.report import Remaining
-from bucketwise.archivers.erasing.texts import TextSearch, decoded_from, unpacked
-from bucketwise.archivers.erasing.work import ErasureWork
+from bucketwise.archivers.erasing.erasure import Erasure, Selected
+from bucketwise.archivers.erasing.kind import PlaceHolding, Remaining, TextSearch, decoded_from, unpacked
+from bucketwise.archivers.erasing.work import ErasureWork, names_of
 from bucketwise.archivers.format.archive import OfflineArchive
+from bucketwise.archivers.format.manifest import Manifest
+from bucketwise.archivers.format.names import commit_of_superseded, superseded_prefix
+from bucketwise.archivers.format.writing import Maker
+from bucketwise.archivers.moving.known import KnownCopies
+from bucketwise.archivers.records.dropped import record_rekept
 from bucketwise.archivers.records.receipt_files import decoded
-from bucketwise.archivers.stores.base import StoreError
-from bucketwise.archivers.versions.superseded import Superseded
-from bucketwise.buckets.bson.raw import Docs
+from bucketwise.archivers.recovering.commits import CommitRegistry
+from bucketwise.archivers.run import ArchiveRun
+from bucketwise.archivers.stores.base import ObjectStore, StoreError
+from bucketwise.archivers.versions.superseded import RemovedBuckets, Superseded, SupersededFile
+from bucketwise.archivers.writes.delete import same_id
+from bucketwise.buckets.bson.raw import Batch, Docs
+from bucketwise.buckets.bson.types import first_at
 from bucketwise.buckets.fields.times import as_text
+from bucketwise.buckets.models.shape import split
+
+
+class AffectedCommit(NamedTuple):
+    """A commit that holds something of the series."""
+
+    manifest: Manifest
+    found: Selected  # by positions in the commit
+    names: set[int]  # of those that go, see `names_of`
+
+
+def commits_of(
+    archive: OfflineArchive, erasure: Erasure, visit: Callable[[Batch], None] = lambda _to_erase: None
+) -> Iterator[AffectedCommit]:
+    """Yields the commits that hold something of the series in the range, or across its edges. `visit` is
+    called with the buckets that go, section by section, since they may not fit into memory together."""
+    within = erasure.within
+    for manifest in archive.manifests(within.start_ms, within.end_ms):
+        which = manifest.sections_with(erasure.policy, [erasure.series])
+        if any(which):
+            erased, across, names = list[int](), list[int](), set[int]()
+            for held in archive.sections(manifest, which):
+                found = erasure.sort(held.batch)
+                erased += held.positions[found.erased].tolist()
+                across += held.positions[found.across].tolist()
+                leaving = held.batch.take(found.erased)
+                names |= names_of(leaving)
+                visit(leaving)
+            if erased or across:
+                found = Selected(*(np.array(it, dtype=np.int64) for it in (erased, across)))
+                yield AffectedCommit(manifest, found, names)
+
+
+class CommitEraser:
+    """Rewrites commits, one after the other."""
+
+    def __init__(self, work: ErasureWork, archive: OfflineArchive) -> None:
+        self._work = work
+        self._archive = archive
+        self._run = ArchiveRun.of(work.context)
+
+    def run(self) -> None:
+        """Rewrites all commits that hold something of the series; drops those that hold nothing else."""
+        for held in commits_of(self._archive, self._work.erasure, self._forget):
+            if len(held.found.erased):
+                self._rewrite(held)
+
+    def _forget(self, erased: Batch) -> None:
+        self._work.context.check()
+        if len(erased):
+            self._work.check_not_held()  # and in the transactions again: one may be placed meanwhile
+            self._work.forget(erased)
+
+    def _rewrite(self, held: AffectedCommit) -> None:
+        work, manifest, count = self._work, held.manifest, len(held.found.erased)
+        noted = set[int]()
+
+        def record(session: ClientSession) -> None:
+            nonlocal noted
+            noted = work.take(held.names, count, "archived", session)
+            work.erasures.count({"commits_rewritten": 1}, session)
+
+        maker = Maker(manifest.database, work.context.fence, work.context.now, manifest.timeseries)
+        registry = CommitRegistry(self._run, self._archive, maker)
+        successor = registry.erase(manifest, held.found.erased.tolist(), record)
+        if successor is not None:
+            KnownCopies(self._run).note_merged(self._archive, successor)
+        work.counted.update(noted)
+        work.context.progress("erased archived buckets", count)
+
+
+def superseded_files_of(
+    kept: Superseded, erasure: Erasure
+) -> Iterator[tuple[SupersededFile, RemovedBuckets, Selected]]:
+    """Yields the files of superseded versions in the range, with what is in them."""
+    within = erasure.within
+    for file in kept.files():
+        if file.commit.may_hold(within.start_ms, within.end_ms):
+            left = kept.read(file)
+            yield file, left, erasure.sort(left.batch)
+
+
+def erase_versions(work: ErasureWork, archive: OfflineArchive) -> None:
+    """Rewrites the files of superseded versions. The new file is written before the old one is deleted. One
+    that somebody has planted stays, and the search reports it."""
+    kept = Superseded(archive)
+    for file, left, found in list(superseded_files_of(kept, work.erasure)):
+        if len(found.erased) and kept.may_change(file):
+            work.context.check()
+            work.check_not_held()
+            staying = np.setdiff1d(np.arange(len(left.batch)), found.erased)
+            added = list[str]()
+            if len(staying):
+                places = [left.positions[i] for i in staying]
+                added.append(kept.put(file.commit.name, left.batch.take(staying), places))
+            facts = file.commit.name, file.sha256, added
+            work.transaction(partial(record_rekept, work.context.deletions, *facts))
+            archive.store.delete([file.key])
+            work.count(versions=len(found.erased))
+
+
+class RemovedFile(NamedTuple):
+    """A file of what was taken out of a commit: the documents in it, and which of them go. None: it can't be
+    read."""
+
+    key: str
+    documents: Docs | None
+    erased: list[int]
+
+
+def removed_files_of(store: ObjectStore, erasure: Erasure) -> Iterator[RemovedFile]:
+    """Yields the files under `superseded/` of commits in the range that hold something of the series.
+    Overflow goes with the bucket that it refers to."""
+    prefix, within = superseded_prefix(erasure.policy.identity), erasure.within
+    for found in store.list(prefix):
+        commit = commit_of_superseded(erasure.policy.identity, found.key)
+        if commit is None or not commit.may_hold(within.start_ms, within.end_ms):
+            continue
+        try:
+            documents = Docs.split(store.get_bytes(found.key))
+        except ValueError:
+            yield RemovedFile(found.key, None, [])
+            continue
+        if erased := _to_erase(documents, erasure):
+            yield RemovedFile(found.key, documents, erased)
+
+
+def _to_erase(documents: Docs, erasure: Erasure) -> list[int]:
+    erased: list[int] = erasure.sort(Batch.of(documents)).erased.tolist()
+    overflow = erasure.policy.overflow
+    if overflow is not None:
+        names = {same_id(documents.raw_id(i)) for i in erased}
+        refers_to = [same_id(first_at(it, split(overflow.ref_field))) for it in documents]
+        erased = sorted({*erased, *(i for i, name in enumerate(refers_to) if name and name in names)})
+    return erased
+
+
+def erase_removed(work: ErasureWork, archive: OfflineArchive) -> None:
+    """Rewrites the files under `superseded/`, or deletes them where nothing stays."""
+    for file in list(removed_files_of(archive.store, work.erasure)):
+        if file.documents is not None:
+            work.context.check()
+            work.check_not_held()
+            staying = np.setdiff1d(np.arange(len(file.documents)), file.erased)
+            if len(staying):
+                archive.chain.put(file.key, file.documents.take(staying).data)
+            else:
+                archive.store.delete([file.key])
+            work.count(set_aside=len(file.erased))
+
 
 _NO_COMMIT = "the file belongs to no commit, and may hold the series: look at it, and delete it"
+
+
 _UNFINISHED = (
     "a write was broken off there, and may hold the series: a run removes it once it is a day old; or delete "
     "it, if no run is at work"
 )
+
+
 _UNREADABLE = "the file can't be read, so whether it holds a value of the series is unknown"
+
+
 _DIGESTS = (
     "manifests and receipts keep digests of what was erased, and filters that tell which series a commit "
     "held: whoever knows nearly all of a document can find the rest by trial"

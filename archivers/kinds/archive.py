@@ -8,12 +8,12 @@ from typing import Protocol
 
 from bucketwise.archivers.compacting.compact import CompactOptions, CompactReport
 from bucketwise.archivers.erasing.kind import ArchivedSeries
-from bucketwise.archivers.evidence.drill import DrilledDay
-from bucketwise.archivers.evidence.kind import Evidence
 from bucketwise.archivers.expiring.report import ExpiryReport
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.format.manifest import Manifest
-from bucketwise.archivers.lake.report import LakeDifference, LakeReport
+from bucketwise.archivers.kinds.drill import DrilledDay
+from bucketwise.archivers.kinds.evidence import Evidence
+from bucketwise.archivers.lake.records import LakeDifference, LakeReport
 from bucketwise.archivers.moving.archive import ArchiveOptions
 from bucketwise.archivers.report import ArchiveReport
 from bucketwise.archivers.restoring.options import RestoreOptions

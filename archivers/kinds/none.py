@@ -9,12 +9,12 @@ from datetime import datetime
 from bucketwise.archivers.compacting.compact import CompactOptions, CompactReport
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.erasing.kind import NoSeries
-from bucketwise.archivers.evidence.drill import DrilledDay
-from bucketwise.archivers.evidence.kind import NoEvidence
 from bucketwise.archivers.expiring.report import ExpiryReport
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.format.manifest import Manifest
-from bucketwise.archivers.lake.report import LakeDifference, LakeReport
+from bucketwise.archivers.kinds.drill import DrilledDay
+from bucketwise.archivers.kinds.evidence import NoEvidence
+from bucketwise.archivers.lake.records import LakeDifference, LakeReport
 from bucketwise.archivers.moving.archive import ArchiveOptions, check_kind
 from bucketwise.archivers.report import ArchiveReport
 from bucketwise.archivers.restoring.options import RestoreOptions, check_request

@@ -10,8 +10,6 @@ from functools import cached_property
 from bucketwise.archivers.compacting.compact import CompactOptions, CompactReport, compact, plan_compaction
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.erasing.offline import OfflineSeries
-from bucketwise.archivers.evidence.drill import DrilledDay, drill
-from bucketwise.archivers.evidence.offline import OfflineEvidence
 from bucketwise.archivers.expiring.offline import OfflineExpiry
 from bucketwise.archivers.expiring.report import ExpiryReport
 from bucketwise.archivers.expiring.rule import RetentionRule
@@ -19,7 +17,9 @@ from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.format.manifest import Manifest
 from bucketwise.archivers.format.names import Commit
-from bucketwise.archivers.lake.report import LakeDifference, LakeReport
+from bucketwise.archivers.kinds.drill import DrilledDay, drill
+from bucketwise.archivers.kinds.offline_evidence import OfflineEvidence
+from bucketwise.archivers.lake.records import LakeDifference, LakeReport
 from bucketwise.archivers.moving.archive import ArchiveOptions, archive, plan_archive, recover
 from bucketwise.archivers.moving.dry_run import OfflineDryRun
 from bucketwise.archivers.moving.offline import OfflineRun
@@ -159,7 +159,7 @@ class Offline:
 
     def lake_differences(self, lake: Lake) -> list[LakeDifference]:
         """Compares the table's files with parts. Raises ImportError without pyiceberg."""
-        from bucketwise.archivers.lake.differences import differences
+        from bucketwise.archivers.lake.sync import differences
 
         return list(differences(self.context, self._readable, lake))
 

@@ -9,16 +9,15 @@ from datetime import datetime
 from bucketwise.archivers.compacting.compact import CompactOptions, CompactReport
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.erasing.online import OnlineSeries
-from bucketwise.archivers.evidence.drill import DrilledDay
-from bucketwise.archivers.evidence.drill_online import drill
-from bucketwise.archivers.evidence.online import OnlineEvidence
 from bucketwise.archivers.expiring.online import OnlineExpiry
 from bucketwise.archivers.expiring.report import ExpiryReport
 from bucketwise.archivers.expiring.rule import RetentionRule
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.format.manifest import Manifest
 from bucketwise.archivers.format.names import day, day_number
-from bucketwise.archivers.lake.report import LakeDifference, LakeReport
+from bucketwise.archivers.kinds.drill import DrilledDay, drill_online
+from bucketwise.archivers.kinds.online_evidence import OnlineEvidence
+from bucketwise.archivers.lake.records import LakeDifference, LakeReport
 from bucketwise.archivers.moving.archive import (
     ArchiveOptions,
     archive,
@@ -176,7 +175,7 @@ class Online:
 
     def drill(self, days: int, seed: int) -> list[DrilledDay]:
         """Restores the documents that end on some days."""
-        return drill(self.context, days, seed)
+        return drill_online(self.context, days, seed)
 
     @property
     def evidence(self) -> OnlineEvidence:

@@ -11,26 +11,54 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import AVAILABLE_CATALOGS, Catalog, CatalogType, load_catalog
+from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update.snapshot import ExpireSnapshots
+from requests import PreparedRequest, Response, Session
+from requests.adapters import HTTPAdapter
 
 from bucketwise.archivers.format.manifest import Manifest
 from bucketwise.archivers.format.names import lake_prefix
-from bucketwise.archivers.lake import rest, shape
+from bucketwise.archivers.lake import shape
 from bucketwise.archivers.lake.files import ANOTHER, STORE, StoreFiles, location
-from bucketwise.archivers.lake.records import LakeState
-from bucketwise.archivers.lake.report import LakeError
+from bucketwise.archivers.lake.records import LakeError, LakeState
 from bucketwise.archivers.stores.base import NotFound, ObjectStore
 from bucketwise.config.errors import BucketwiseError
 from bucketwise.config.secrets import hide_secrets
 from bucketwise.config.tables import OWN_CATALOG, Lake
 
+#: Seconds to wait for a connection, and for each piece of an answer.
+SECONDS = 15.0
+
+
+class _WithTimeout(HTTPAdapter):
+    def send(self, request: PreparedRequest, *_: Any, **options: Any) -> Response:
+        return super().send(request, **{**options, "timeout": SECONDS})
+
+
+class TimeoutCatalog(RestCatalog):
+    """Raises `requests.Timeout` where the catalog does not answer in time."""
+
+    def _config_headers(self, session: Session) -> None:
+        """Sees each session before it asks for anything, tokens among it."""
+        super()._config_headers(session)
+        for scheme in ("http://", "https://"):
+            session.mount(scheme, _WithTimeout())
+
+
+def install() -> None:
+    """Makes pyiceberg load these for `type = "rest"`, and for URIs from which it infers that."""
+    AVAILABLE_CATALOGS[CatalogType.REST] = lambda name, properties: TimeoutCatalog(name, **properties)
+
+
 #: Snapshots that are kept for readers under way: each lists the parts that stood then.
 SNAPSHOTS = 20
+
+
 _PROPERTIES = {
     "format-version": "2",
     "gc.enabled": "false",  # no other engine may delete parts
@@ -41,7 +69,11 @@ _PROPERTIES = {
     "commit.manifest-merge.enabled": "true",
     "commit.manifest.min-count-to-merge": "25",
 }
+
+
 _REMEDY = "The archive is whole without it. Once this is fixed, the next run registers what is missing"
+
+
 #: Properties of catalogs that may be shown.
 _PLAIN = ("type", "uri", "warehouse")
 
@@ -101,7 +133,7 @@ class LakeTable:
         of_store: dict[str, Any] = {"py-io-impl": f"{StoreFiles.__module__}.{StoreFiles.__name__}"}
         of_store[STORE] = self.store
         if self._lake.catalog != OWN_CATALOG:
-            rest.install()
+            install()
             return load_catalog(self._lake.catalog, **self._lake.plain_properties, **of_store)
         catalog = load_catalog(OWN_CATALOG, type="sql", uri="sqlite:///:memory:", **of_store)
         if state is not None:

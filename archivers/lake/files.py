@@ -9,11 +9,13 @@ from urllib.parse import unquote
 
 from pyiceberg.io import FileIO, InputFile, OutputFile
 
-from bucketwise.archivers.lake.report import LakeError
+from bucketwise.archivers.lake.records import LakeError
 from bucketwise.archivers.stores.base import AlreadyExists, NotFound, ObjectStore
 
 #: How to fix a table that is not of this archive.
 ANOTHER = "The table is another archive's: give [lake] another namespace or catalog"
+
+
 #: The property that passes the store to pyiceberg.
 STORE = "bucketwise.store"
 

@@ -22,8 +22,9 @@ from bucketwise.archivers.records.receipts import facts_of
 from bucketwise.archivers.tasks import Connections, LocalExecutor
 from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.buckets.decoding.decode import BucketSet
-from bucketwise.jobs.running.lease import fence_of
-from bucketwise.jobs.steps.working import ROLLUP, RUN
+from bucketwise.jobs.core.lease import fence_of
+from bucketwise.jobs.rollup import ROLLUP
+from bucketwise.jobs.run.verb import RUN
 from bucketwise.rollups.guarded import transaction
 
 Document = dict[str, Any]

@@ -16,9 +16,13 @@ import duckdb
 from bench.age.commits import commit_hourly
 from bench.age.history import START, Cost, History, histories
 from bucketwise.buckets.fields.times import TimeRange
-from bucketwise.jobs.running.turn import Step
-from bucketwise.jobs.steps.status import STATUS
-from bucketwise.jobs.steps.working import AUDIT, CHECK, COMPACT_ALL, RUN, VERIFY
+from bucketwise.jobs.audit.verb import AUDIT
+from bucketwise.jobs.check.verb import CHECK
+from bucketwise.jobs.compact import COMPACT_ALL
+from bucketwise.jobs.core.turn import Step
+from bucketwise.jobs.run.verb import RUN
+from bucketwise.jobs.status import STATUS
+from bucketwise.jobs.verify import VERIFY
 
 DAY = timedelta(days=1)
 #: Commands that change nothing, in the order of the tables.

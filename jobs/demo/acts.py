@@ -14,17 +14,16 @@ from bson.raw_bson import RawBSONDocument
 from rich.filesize import decimal
 
 from bucketwise.buckets.models.covered import first_and_last
+from bucketwise.jobs.audit.verb import audit
+from bucketwise.jobs.coverage import coverage, strip
 from bucketwise.jobs.demo.invent import DAY, HOUR, SECOND, Integers, days, difference_of, hours, windows
 from bucketwise.jobs.demo.stage import NONE, Case, Document, Size, Stage, measurement
+from bucketwise.jobs.drill import drill
+from bucketwise.jobs.erase.verb import erase
+from bucketwise.jobs.hold.verb import hold
 from bucketwise.jobs.output.report import Result
-from bucketwise.jobs.output.text.coverage import strip
-from bucketwise.jobs.verbs.asking.coverage import coverage
-from bucketwise.jobs.verbs.keeping.hold import hold
-from bucketwise.jobs.verbs.proving.audit import audit
-from bucketwise.jobs.verbs.proving.drill import drill
-from bucketwise.jobs.verbs.returning.restore import restore
-from bucketwise.jobs.verbs.working.erase import erase
-from bucketwise.jobs.verbs.working.run import run
+from bucketwise.jobs.restore.verb import restore
+from bucketwise.jobs.run.verb import run
 
 _A_DOCUMENT_IS = {
     "ticks": "a minute, its seconds as keys",

@@ -25,10 +25,10 @@ from rich.text import Text
 from bucketwise.buckets.bson.raw import Docs
 from bucketwise.buckets.fields.times import as_ms
 from bucketwise.config.policies import Archive, Policy, Rollup
-from bucketwise.jobs import clock
-from bucketwise.jobs.call import Call
+from bucketwise.jobs.core import clock
+from bucketwise.jobs.core.call import Call
+from bucketwise.jobs.core.embedded import Mongod, start_mongod
 from bucketwise.jobs.demo.invent import Flags, Invented, invent
-from bucketwise.jobs.embedded import Mongod, start_mongod
 from bucketwise.jobs.output.report import Report, Result
 
 Document = dict[str, Any]

@@ -1,1 +1,1 @@
-"""A first policy file, from what the collections hold."""
+"""`bucketwise init`: a first policy file, from what the collections hold."""

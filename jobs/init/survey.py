@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ from urllib.parse import unquote
 from pydantic import SecretStr
 from pymongo.database import Database
 from pymongo.errors import PyMongoError
+from rich.console import RenderableType
+from rich.text import Text
 
-from bucketwise.archivers.proof.checks import check, check_server
 from bucketwise.buckets.inferring.guess import Guess
 from bucketwise.config.checks.locations import check_mongodb
 from bucketwise.config.errors import UsageError
@@ -21,18 +23,69 @@ from bucketwise.config.loading.load import DEFAULT_PATH, settings_in
 from bucketwise.config.policies import Settings
 from bucketwise.config.problems import ProblemReport
 from bucketwise.config.tables import MongoDB
-from bucketwise.jobs import connect
-from bucketwise.jobs.call import Call
-from bucketwise.jobs.clock import iso
-from bucketwise.jobs.init.draft import draft_policy, policy_names, without_overflows
-from bucketwise.jobs.init.inspector import Inspector
-from bucketwise.jobs.init.report import guess_body, init_tables
-from bucketwise.jobs.init.text import config_text
+from bucketwise.jobs.check.checks import check_policy, check_server
+from bucketwise.jobs.check.verb import OWN_COLLECTIONS
+from bucketwise.jobs.core import connect
+from bucketwise.jobs.core.call import Call
+from bucketwise.jobs.core.clock import iso
+from bucketwise.jobs.core.drafts import draft_policy, policy_names, without_overflows
+from bucketwise.jobs.core.findings import finding_body
+from bucketwise.jobs.core.fit import fit_body
+from bucketwise.jobs.core.inspector import Inspector
+from bucketwise.jobs.core.policy_text import config_text
+from bucketwise.jobs.core.turn import LEFT_SOMETHING
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.steps.fit import fit_body
-from bucketwise.jobs.steps.working import LEFT_SOMETHING, OWN_COLLECTIONS, finding_body
+from bucketwise.jobs.output.tables import findings_table, fit_lines, plain_table, printable
 
+Body = dict[str, Any]
 Document = dict[str, Any]
+
+
+def guess_body(guess: Guess) -> Body:
+    """Returns the JSON of a collection."""
+    return {
+        "collection": guess.collection,
+        "model": guess.policy and guess.policy.model,
+        "evidence": guess.evidence,
+        "questions": _questions(guess),
+    }
+
+
+def init_tables(
+    guesses: Sequence[Guess], results: Sequence[Result], general: list[Body], text: str, output: Path | None
+) -> list[RenderableType]:
+    """Returns what `init` prints: with a file, what is in it and what comes next; without one, only its
+    text."""
+    if output is None:
+        return [Text(text.rstrip("\n"))]
+    heads = ("collection", "model", "questions", "evidence")
+    table = plain_table("Collections", *heads, right=["questions"])
+    for guess in guesses:
+        model = Text(guess.policy.model if guess.policy else "none", style="" if guess.policy else "yellow")
+        seen = printable(guess.evidence[0])
+        table.add_row(Text(printable(guess.collection)), model, str(len(_questions(guess))), Text(seen))
+    findings = [*general, *(it for result in results for it in result.body["findings"])]
+    count = sum(it.policy is not None for it in guesses)
+    named = "" if str(output) == "bucketwise.toml" else f" --config {shlex.quote(str(output))}"
+    policies = "1 policy" if count == 1 else f"{count:,} policies"
+    lines = (
+        f"{output}: {policies}. Answer the lines that begin with `# ?`, and look at the others.",
+        "The URI is not in the file: it may hold a password. Set it in the environment: export MONGODB_URI=…",
+        "Make the directory that store.url names (mkdir), or name another place.",
+        f"Then: bucketwise check{named}, and bucketwise plan{named}",
+    )
+    return [
+        table,
+        findings_table("Check", findings),
+        *fit_lines(results),
+        *(Text(printable(it)) for it in lines),
+    ]
+
+
+def _questions(guess: Guess) -> list[str]:
+    return [f"{key}: {text}" for key, texts in guess.notes.questions.items() for text in texts]
+
+
 _FORM = "write mongodb://host/DATABASE?replicaSet=rs0"
 
 
@@ -139,7 +192,7 @@ def _settings(text: str, path: Path, mongodb: MongoDB) -> Settings:
 def _checked(database: Database[Document], settings: Settings, name: str) -> Result:
     """Returns what `check` says of a policy."""
     policy = settings.policies[name]
-    found = check(database, policy, OWN_COLLECTIONS)
+    found = check_policy(database, policy, OWN_COLLECTIONS)
     fit = None if found.fit is None else fit_body(found.fit, policy, found.misfits)
     return Result(name, body={"findings": [finding_body(it) for it in found.findings], "fit": fit})
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
-from bucketwise.jobs import clock, logs
+from bucketwise.jobs.core import clock, logs
 
 _SECONDS_BETWEEN_LINES = 10.0
 #: An estimate from less would be a guess.

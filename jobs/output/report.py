@@ -16,9 +16,9 @@ from rich.console import RenderableType
 
 from bucketwise.buckets.fields.selectors import EXTENDED_JSON
 from bucketwise.config.secrets import hide_secrets
-from bucketwise.jobs import clock
-from bucketwise.jobs.clock import iso
-from bucketwise.jobs.failures import OUTCOMES
+from bucketwise.jobs.core import clock
+from bucketwise.jobs.core.clock import iso
+from bucketwise.jobs.core.failures import OUTCOMES
 
 SCHEMA = 1
 

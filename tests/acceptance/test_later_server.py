@@ -24,7 +24,7 @@ TESTS = (
 )
 _ASK = """
 from pymongo import MongoClient
-from bucketwise.jobs.embedded import embedded_mongod
+from bucketwise.jobs.core.embedded import embedded_mongod
 with embedded_mongod() as mongod, MongoClient(mongod.uri) as client:
     print(client.server_info()["version"])
 """

@@ -16,10 +16,11 @@ from bucketwise.archivers.lake import sync as lake
 from bucketwise.archivers.moving import online, selection
 from bucketwise.archivers.records.receipts import Receipts
 from bucketwise.archivers.recovering import commits
-from bucketwise.archivers.restoring import put, settle, unpin
+from bucketwise.archivers.restoring import put, settle
 from bucketwise.archivers.stores.base import ObjectStore, OlderVersions, Requests, StoreObject
 from bucketwise.archivers.versions import merging
 from bucketwise.archivers.writes import delete
+from bucketwise.jobs.restore import unpin
 from bucketwise.rollups import guarded
 
 T = TypeVar("T")

@@ -19,9 +19,8 @@ from pymongo.database import Database
 
 from bucketwise.archivers.compacting.compact import CompactOptions, CompactReport
 from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.erasing.erase import ErasureFacts, erase
 from bucketwise.archivers.erasing.erasure import Erasure
-from bucketwise.archivers.erasing.report import ErasureReport
+from bucketwise.archivers.erasing.kind import ErasureReport
 from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.chain import Chain
 from bucketwise.archivers.format.keys import UNSIGNED, Keys
@@ -29,11 +28,9 @@ from bucketwise.archivers.format.manifest import Manifest
 from bucketwise.archivers.format.names import Commit, commits
 from bucketwise.archivers.kinds import archive_of, series_of
 from bucketwise.archivers.moving.archive import ArchiveOptions
-from bucketwise.archivers.proof.sign import SignReport, sign
 from bucketwise.archivers.report import ArchiveReport
 from bucketwise.archivers.restoring.options import RestoreOptions
 from bucketwise.archivers.restoring.settle import RestoreReport
-from bucketwise.archivers.restoring.unpin import unpin
 from bucketwise.archivers.run import RolledUp, always
 from bucketwise.archivers.stores import open_store
 from bucketwise.archivers.stores.base import ObjectStore
@@ -44,6 +41,9 @@ from bucketwise.buckets.fields.selectors import Selector
 from bucketwise.buckets.fields.times import EVER, TimeRange
 from bucketwise.config.policies import Policy
 from bucketwise.config.tables import USUAL_MEMORY, Store
+from bucketwise.jobs.erase.everywhere import ErasureFacts, erase_series
+from bucketwise.jobs.restore.unpin import release_pins
+from bucketwise.jobs.sign import SignReport, sign_archive
 from bucketwise.rollups.guarded import transaction
 from tests.archivers.builders import LATER, RAW, Case, raw_documents
 
@@ -194,7 +194,9 @@ class Cycle:
         self.runs.add((self.fence, now))
         context = self.context(now, fence=self.fence, **given)
         archive_of(context).recover()
-        return erase(context, series_of, Erasure(self.policy, series, within, "case 17"), ErasureFacts())
+        return erase_series(
+            context, series_of, Erasure(self.policy, series, within, "case 17"), ErasureFacts()
+        )
 
     def restore(
         self,
@@ -217,7 +219,7 @@ class Cycle:
         until: datetime | None = None,
         guard: Callable[..., None] = nothing,
     ) -> int:
-        return unpin(self.context(now, guard=guard), TimeRange(since, until))
+        return release_pins(self.context(now, guard=guard), TimeRange(since, until))
 
     def live(self) -> list[bytes]:
         return raw_documents(self.database, self.policy.collection)
@@ -230,7 +232,7 @@ class Cycle:
         return archive_of(self.context(check=check)).verify()
 
     def sign(self) -> SignReport:
-        return sign(self.context())
+        return sign_archive(self.context())
 
     def archived(self) -> list[bytes]:
         """The buckets that the archive holds, without their overflow, by way of a restore."""

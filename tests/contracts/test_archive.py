@@ -14,13 +14,12 @@ from pymongo.database import Database
 
 from bucketwise.archivers.compacting.compact import CompactOptions
 from bucketwise.archivers.erasing.erasure import Erasure
-from bucketwise.archivers.erasing.texts import TextSearch
+from bucketwise.archivers.erasing.kind import TextSearch
 from bucketwise.archivers.erasing.work import ErasureWork
-from bucketwise.archivers.evidence.grid import Grid
-from bucketwise.archivers.evidence.kind import Located
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.kinds.archive import Archive
+from bucketwise.archivers.kinds.evidence import Grid, Located
 from bucketwise.archivers.moving.archive import ArchiveOptions
 from bucketwise.archivers.reading.instant import at_one_instant
 from bucketwise.archivers.restoring.options import RestoreOptions

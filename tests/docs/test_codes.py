@@ -7,21 +7,22 @@ import re
 from datetime import UTC, datetime
 from typing import get_args
 
-from bucketwise.archivers.proof.findings import Severity
-from bucketwise.archivers.proof.remedies import REMEDIES
 from bucketwise.config.errors import BucketwiseError
-from bucketwise.jobs.failures import OUTCOMES
+from bucketwise.jobs.audit.remedies import REMEDIES
+from bucketwise.jobs.check.verb import OWN_COLLECTIONS
+from bucketwise.jobs.core.failures import OUTCOMES
+from bucketwise.jobs.core.findings import Severity
+from bucketwise.jobs.core.gauges import GAUGES
+from bucketwise.jobs.core.metrics import Metrics
+from bucketwise.jobs.core.turn import FAILED, LEFT_SOMETHING, NOT_KEPT
 from bucketwise.jobs.output.report import PRECEDENCE, Measures, Report, Result
-from bucketwise.jobs.output.text.keeping import EVENTS, event
-from bucketwise.jobs.running.gauges import GAUGES
-from bucketwise.jobs.service.metrics import Metrics
-from bucketwise.jobs.steps.working import FAILED, LEFT_SOMETHING, NOT_KEPT, OWN_COLLECTIONS
+from bucketwise.jobs.receipts import EVENTS, event
 from tests.docs.pages import ROOT, code, prose, rows, section
 
 EXIT_CODES = ROOT / "docs" / "exit-codes.md"
 OPERATIONS = ROOT / "docs" / "operations.md"
-_OF_CHECK = ("archivers/proof/checks.py", "archivers/proof/misfits.py", "archivers/preconditions.py")
-_OF_BOTH = "jobs/running/pausing.py"
+_OF_CHECK = ("jobs/check/checks.py", "jobs/core/fit.py", "archivers/preconditions.py")
+_OF_BOTH = "jobs/core/lease.py"
 _MAKERS = {"Finding", "_finding", "Problem", "_halting", "DamagedError", "Damage"}
 
 
@@ -81,13 +82,13 @@ def _said(heading: str) -> dict[str, set[str]]:
 
 
 def findings_of_check() -> dict[str, set[str]]:
-    steps = ("jobs/verbs/proving/check.py", "jobs/running/lag.py", "jobs/steps/late.py")
+    steps = ("jobs/check/verb.py", "jobs/core/throttle.py")
     return _findings_in(*_OF_CHECK, *steps, _OF_BOTH)
 
 
 def findings_of_audit() -> dict[str, set[str]]:
     files = {path.relative_to(ROOT).as_posix() for path in (ROOT / "archivers").rglob("*.py")} - {*_OF_CHECK}
-    steps = ("jobs/steps/lake.py", "jobs/steps/publish.py")
+    steps = ("jobs/audit/audit.py", "jobs/lake.py", "jobs/publish/verb.py")
     return _findings_in(*sorted(files), _OF_BOTH, *steps)
 
 

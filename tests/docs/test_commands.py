@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bucketwise.jobs.cli import program
-from bucketwise.jobs.verbs import VERBS
+from bucketwise.jobs.suite import VERBS
 from tests.docs.pages import PAGES, ROOT, blocks, name, prose, section
 
 _SHELLS = {"console", "sh", "crontab", "yaml", "dockerfile"}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bucketwise.jobs.verbs import VERBS
+from bucketwise.jobs.suite import VERBS
 from tests.docs.pages import ROOT, anchor, prose
 from tests.docs.test_codes import findings_of_audit, findings_of_check
 from tests.docs.test_policies import TABLES

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
-from bucketwise.jobs.embedded import EmbeddedMongodError, find_mongod
+from bucketwise.jobs.core.embedded import EmbeddedMongodError, find_mongod
 from tests.conftest import missing
 
 Document = dict[str, Any]

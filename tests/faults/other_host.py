@@ -19,8 +19,7 @@ from bucketwise.archivers.stores.file import FileStore
 from bucketwise.archivers.stores.s3 import S3Store
 from bucketwise.archivers.writes import delete
 from bucketwise.buckets.bson import cursor as raw_cursor
-from bucketwise.jobs import clock
-from bucketwise.jobs.running import machine
+from bucketwise.jobs.core import clock, machine
 
 #: Whose transactions: the module, and what it uses them for.
 _TRANSACTIONS = {

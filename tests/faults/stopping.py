@@ -16,7 +16,7 @@ from typing import Any
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from bucketwise.jobs.running.lease import COLLECTION as LEASES
+from bucketwise.jobs.core.lease import COLLECTION as LEASES
 from tests.faults.scene import Scene
 from tests.jobs.command import Ran
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from pymongo.collection import Collection
 
-from bucketwise.jobs import clock
+from bucketwise.jobs.core import clock
 
 
 def install(at: int, database: str, command: list[str]) -> None:

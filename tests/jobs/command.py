@@ -144,7 +144,7 @@ _ON_THE_WAY = (
 
 def _serve() -> None:
     from bucketwise.jobs.cli import main, program
-    from bucketwise.jobs.verbs import VERBS
+    from bucketwise.jobs.suite import VERBS
 
     read_s3_once()
     for name in _ON_THE_WAY:

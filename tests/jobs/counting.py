@@ -19,11 +19,11 @@ from pymongo.monitoring import (
 
 from bucketwise.archivers.stores.base import ObjectStore, StoreObject
 from bucketwise.config.policies import Policy
+from bucketwise.jobs.core.runner import Runner, RunOptions
+from bucketwise.jobs.core.stopping import Stop
+from bucketwise.jobs.core.turn import Step
 from bucketwise.jobs.output.progress import ProgressDisplay
 from bucketwise.jobs.output.report import Result
-from bucketwise.jobs.running.runner import Runner, RunOptions
-from bucketwise.jobs.running.turn import Step
-from bucketwise.jobs.stopping import Stop
 
 Document = dict[str, Any]
 

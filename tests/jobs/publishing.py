@@ -17,10 +17,10 @@ from pymongo.database import Database
 
 from bucketwise.config.policies import Policy, Rollup, Settings
 from bucketwise.config.tables import MongoDB, Publish, Redis, Throttle
+from bucketwise.jobs.core.turn import Step, StepResult
 from bucketwise.jobs.output.report import Result
-from bucketwise.jobs.running.turn import Step, StepResult
-from bucketwise.jobs.steps.publish import Publishing
-from bucketwise.jobs.steps.working import ROLLUP
+from bucketwise.jobs.publish.verb import Publishing
+from bucketwise.jobs.rollup import ROLLUP
 from tests.jobs.counting import Counts, run_counted
 
 Document = dict[str, Any]

@@ -13,7 +13,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from bucketwise.jobs import cli
-from bucketwise.jobs.verbs import VERBS
+from bucketwise.jobs.suite import VERBS
 from tests.docs.pages import ROOT
 from tests.docs.played.test_container import image_environment, last
 from tests.ops.debian import program

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from bucketwise.archivers.proof.checks import check_store
 from bucketwise.archivers.stores import open_store
 from bucketwise.archivers.stores.base import StoreError
 from bucketwise.archivers.tasks import Connections, LocalExecutor
 from bucketwise.config.tables import Store
+from bucketwise.jobs.check.checks import check_store
 from tests.archivers.builders import LATER, Case, slots
 from tests.archivers.harness import Cycle, in_turn
 from tests.conftest import s3_client

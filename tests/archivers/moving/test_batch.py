@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from pymongo.database import Database
 
 from bucketwise.archivers.moving import filling
-from bucketwise.archivers.proof.audit import audit
 from bucketwise.buckets.fields.times import as_ms
 from bucketwise.config.policies import Policy
 from bucketwise.config.tables import Store
+from bucketwise.jobs.audit.audit import audit_policy
 from tests.archivers.builders import DAY0, Case, encode, offline
 from tests.archivers.harness import EPOCH, Cycle
 
@@ -135,4 +135,4 @@ def test_an_audit_complains_of_no_batch_that_is_not_whole(
 
 
 def codes(cycle: Cycle, now: datetime) -> set[str]:
-    return {it.code for it in audit(cycle.context(now)).findings}
+    return {it.code for it in audit_policy(cycle.context(now)).findings}

@@ -19,7 +19,7 @@ from pymongo.database import Database
 
 from bucketwise.config.loading.load import load
 from bucketwise.config.tables import Store
-from bucketwise.jobs.embedded import Mongod
+from bucketwise.jobs.core.embedded import Mongod
 from tests.archivers.builders import DAY0, MINUTE, SECOND, Case, Reading, encode, insert
 from tests.archivers.harness import Cycle, expected_rows, whole
 from tests.faults.stopping import set_parameter

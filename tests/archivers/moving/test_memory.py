@@ -10,7 +10,6 @@ from pymongo.database import Database
 
 from bucketwise.archivers.format import archive as reading
 from bucketwise.archivers.format import writing
-from bucketwise.archivers.proof.audit import audit
 from bucketwise.archivers.tasks import Connections, LocalExecutor
 from bucketwise.archivers.upkeep import roll_up_all
 from bucketwise.buckets.bson.raw import Batch
@@ -18,6 +17,7 @@ from bucketwise.buckets.decoding.decode import BucketSet
 from bucketwise.buckets.packing.pack import Packed, PackedGroup, pack
 from bucketwise.buckets.packing.unpack import Readings, unpacks_to
 from bucketwise.config.tables import Store
+from bucketwise.jobs.audit.audit import audit_policy
 from bucketwise.rollups.rolling import slices
 from bucketwise.rollups.rolling.slices import CellStates
 from tests.archivers.builders import DAY0, HOUR, Case, encode, slots
@@ -80,7 +80,7 @@ def test_an_audit_holds_no_more_states_than_a_roll_up(
     monkeypatch.setattr(CellStates, "add", adding)
     connections = Connections(database, cycle.store)
     memory = 4 * at_once * slices.STATE_BYTES  # a quarter of it is for the states of a slice
-    report = audit(cycle.context(executor=LocalExecutor(connections, memory=memory)))
+    report = audit_policy(cycle.context(executor=LocalExecutor(connections, memory=memory)))
     assert (report.findings, report.parts_read) == ([], 1)
     assert len(held) == 2 * series * hours  # read, and loaded again
     assert max(held) <= at_once + hours * 3  # of a portion more: few series share one

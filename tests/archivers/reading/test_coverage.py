@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymongo.database import Database
 
-from bucketwise.archivers.evidence.coverage import CoverageQuery, Row, coverage
-from bucketwise.archivers.evidence.weighing import Day
+from bucketwise.archivers.coverage import CoverageQuery, Day, Row, coverage_of
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.stores import open_store
 from bucketwise.buckets.fields.times import as_date
@@ -41,7 +40,7 @@ def days_of(case: Case) -> Counter[str]:
 
 def covered(cycle: Cycle, **given: Any) -> list[Row]:
     context = cycle.context(**given)
-    return coverage(context, archive_of(context).evidence, CoverageQuery())
+    return coverage_of(context, archive_of(context).evidence, CoverageQuery())
 
 
 def told(cycle: Cycle, *what: str) -> list[dict[str, int | None]]:

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymongo.database import Database
 
-from bucketwise.archivers.evidence.coverage import CoverageQuery, coverage
-from bucketwise.archivers.evidence.drill import sample
+from bucketwise.archivers.coverage import CoverageQuery, coverage_of
 from bucketwise.archivers.kinds import archive_of
+from bucketwise.archivers.kinds.drill import sample
 from bucketwise.archivers.records.days import CommitDays
 from bucketwise.archivers.restoring.put import existing_in
 from bucketwise.config.errors import HaltedError
@@ -45,7 +45,7 @@ def test_every_bucket_comes_back_as_it_was(cycle: Cycle) -> None:
     assert set(cycle.database.list_collection_names()) == before
     assert archive_of(cycle.context(NOW)).drill(1000, 0)[0].drilled_before == NOW
     context = cycle.context(NOW)
-    rows = coverage(context, archive_of(context).evidence, CoverageQuery())
+    rows = coverage_of(context, archive_of(context).evidence, CoverageQuery())
     assert {it.drilled for row in rows for it in row.commits} == {NOW}
 
 
@@ -66,7 +66,7 @@ def test_a_damaged_part_halts_and_is_not_noted(one: Cycle) -> None:
 def test_what_comes_back_otherwise_is_told(one: Cycle, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that gives other bytes than it was given: nothing real does."""
     monkeypatch.setattr(
-        "bucketwise.archivers.evidence.drill.existing_in", lambda *them: [b"other", *existing_in(*them)[1:]]
+        "bucketwise.archivers.kinds.drill.existing_in", lambda *them: [b"other", *existing_in(*them)[1:]]
     )
     found = archive_of(one.context(NOW)).drill(1000, 0)
     assert sum(it.equal for it in found) < sum(it.buckets for it in found)

@@ -11,12 +11,12 @@ from bson.codec_options import CodecOptions
 from bson.objectid import ObjectId
 from pymongo.database import Database
 
-from bucketwise.archivers.evidence import offline
-from bucketwise.archivers.evidence.explain import ExplainedBucket, ExplainQuery, ExplainResult, explain
-from bucketwise.archivers.evidence.kind import Searched
 from bucketwise.archivers.kinds import archive_of
+from bucketwise.archivers.kinds import offline_evidence as offline
+from bucketwise.archivers.kinds.evidence import Searched
 from bucketwise.buckets.fields.times import DAY_MS, as_ms
 from bucketwise.config.tables import Store
+from bucketwise.jobs.explain.buckets import ExplainedBucket, ExplainQuery, ExplainResult, explained_buckets
 from tests.archivers.builders import CODEC, DAY0, Case, deletable, encode, reading, samples, timeseries
 from tests.archivers.harness import Cycle, in_turn
 
@@ -31,7 +31,7 @@ def asked(cycle: Cycle, identity: Any, at: datetime | None = None) -> ExplainRes
 
 def answer_to(cycle: Cycle, question: ExplainQuery) -> ExplainResult:
     context = cycle.context()
-    return explain(context, archive_of(context).evidence, question, None)
+    return explained_buckets(context, archive_of(context).evidence, question, None)
 
 
 def found(cycle: Cycle, identity: Any, at: datetime | None = None) -> ExplainedBucket:

@@ -21,9 +21,10 @@ from pyiceberg.transforms import DayTransform
 from pymongo.database import Database
 
 from bucketwise.archivers.kinds import archive_of
-from bucketwise.archivers.lake import catalog, rest
+from bucketwise.archivers.lake import catalog
+from bucketwise.archivers.lake import catalog as rest
 from bucketwise.archivers.lake.catalog import LakeTable
-from bucketwise.archivers.lake.report import LakeDifference, LakeError, LakeReport
+from bucketwise.archivers.lake.records import LakeDifference, LakeError, LakeReport
 from bucketwise.config.policies import Policy
 from bucketwise.config.tables import Lake, Store
 from tests.archivers.builders import (

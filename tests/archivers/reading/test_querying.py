@@ -16,14 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pymongo import MongoClient
 
-from bucketwise.archivers.querying.engine import Engine
-from bucketwise.archivers.querying.explaining import explain
-from bucketwise.archivers.querying.served import ScanLog, ServedTable
-from bucketwise.archivers.querying.tables import Misfit
-from bucketwise.archivers.querying.views import read_context
 from bucketwise.archivers.tasks import Connections
 from bucketwise.config.policies import Policy
 from bucketwise.config.tables import Store
+from bucketwise.jobs.query.engine import Engine, explained_query
+from bucketwise.jobs.query.tables import Misfit
+from bucketwise.jobs.query.views import ScanLog, ServedTable, read_context
 from tests.archivers import builders
 from tests.archivers.builders import DAY0, Case, encode, offline
 from tests.archivers.harness import Cycle, in_turn
@@ -249,7 +247,7 @@ def test_series_narrow_what_mongodb_reads(world: World) -> None:
     world.counts.documents = 0
     assert world.ask(sql) == expected
     assert world.counts.documents < len(world.cycle.live()) / 2
-    read = explain(world.engine, sql).reads[0].scan.narrowed
+    read = explained_query(world.engine, sql).reads[0].scan.narrowed
     assert [dict(it) for it in read.selectors] == [{"s": "A", "n": "2"}, {"s": "b", "n": "2"}]
 
 

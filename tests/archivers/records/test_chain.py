@@ -15,11 +15,11 @@ from bucketwise.archivers.context import ArchiveState
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.moving import filling
 from bucketwise.archivers.moving.archive import check_archive
-from bucketwise.archivers.proof.audit import audit
 from bucketwise.archivers.report import ArchiveReport
 from bucketwise.archivers.tasks import Connections
 from bucketwise.config.errors import HaltedError, LeaseLostError
 from bucketwise.config.tables import Store
+from bucketwise.jobs.audit.audit import audit_policy
 from tests.archivers.builders import CODEC, Case, insert, slots
 from tests.archivers.harness import Cycle
 from tests.jobs.counting import CountingStore
@@ -89,7 +89,7 @@ def put_back(cycle: Cycle, documents: list[Document]) -> None:
 
 
 def codes(cycle: Cycle) -> set[tuple[str, str]]:
-    return {(it.code, it.severity) for it in audit(cycle.context()).findings}
+    return {(it.code, it.severity) for it in audit_policy(cycle.context()).findings}
 
 
 def test_each_manifest_names_the_one_before(cycle: Cycle) -> None:

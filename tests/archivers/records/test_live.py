@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from pymongo.database import Database
 
-from bucketwise.archivers.proof.audit import audit
 from bucketwise.config.tables import Store
+from bucketwise.jobs.audit.audit import audit_policy
 from tests.archivers.builders import LATER, insert, slots
 from tests.archivers.harness import Cycle
 
@@ -40,7 +40,7 @@ def clear(cycle: Cycle, position: int) -> None:
 
 def named(cycle: Cycle) -> set[str]:
     found = {it.code for it in cycle.verify().bad}
-    assert found == {it.code for it in audit(cycle.context()).findings if it.code != "overdue"}
+    assert found == {it.code for it in audit_policy(cycle.context()).findings if it.code != "overdue"}
     return found
 
 

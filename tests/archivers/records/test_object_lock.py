@@ -10,10 +10,10 @@ import pytest
 from botocore.exceptions import ClientError
 from pymongo.database import Database
 
-from bucketwise.archivers.proof.checks import check_store
 from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
 from bucketwise.archivers.stores import open_store
 from bucketwise.config.tables import ObjectLock, Store
+from bucketwise.jobs.check.checks import check_store
 from tests.archivers.builders import LATER, slots
 from tests.archivers.harness import Cycle
 from tests.archivers.rewriting.test_compacting import often

@@ -12,11 +12,11 @@ from pymongo.database import Database
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.format.manifest import DamagedError
 from bucketwise.archivers.kinds import archive_of
-from bucketwise.archivers.proof.audit import audit
 from bucketwise.archivers.records.deletions import COLLECTIONS
 from bucketwise.archivers.records.online_heads import Head, OnlineHeads
 from bucketwise.archivers.records.receipt_files import seal_of
 from bucketwise.config.tables import Store
+from bucketwise.jobs.audit.audit import audit_policy
 from tests.archivers.builders import CODEC, LATER, samples_overflow
 from tests.archivers.harness import Cycle, nothing
 from tests.archivers.states import States, all_archived
@@ -154,7 +154,9 @@ def check_baseline(cycle: Cycle, before: dict[str, Head]) -> None:
         record = heads(cycle).read()
         assert (record.heads, record.baseline) == (before, LATER)
         assert record.receipt is not None
-    assert [it.code for it in audit(cycle.context(LATER.replace(year=2031))).findings] == ["archive-baseline"]
+    assert [it.code for it in audit_policy(cycle.context(LATER.replace(year=2031))).findings] == [
+        "archive-baseline"
+    ]
 
 
 @pytest.mark.parametrize("fault", [drop, rename])
@@ -276,7 +278,7 @@ def test_heads_that_somebody_changed_are_named(cycle: Cycle, change: Callable[[C
             attempt()
         assert raised.value.code == "record-differs"
     assert "record-differs" in [it.code for it in cycle.verify().bad]
-    assert "record-differs" in [it.code for it in audit(cycle.context()).findings]
+    assert "record-differs" in [it.code for it in audit_policy(cycle.context()).findings]
 
 
 def test_where_an_earlier_version_has_moved_them_they_are_adopted(cycle: Cycle) -> None:

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketwise.archivers.format.names import Commit, day_number
-from bucketwise.archivers.proof.rotation import ALL, rotation_of, sample
 from bucketwise.archivers.verifying.report import Piece
 from bucketwise.buckets.fields.times import DAY_MS
+from bucketwise.jobs.audit.audit import ALL, rotation_of, sample
 
 TODAY = datetime(2026, 11, 25, 3, 30, tzinfo=UTC)
 FIRST = datetime(2021, 3, 20, tzinfo=UTC)

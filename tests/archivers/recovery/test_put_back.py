@@ -10,10 +10,10 @@ from pymongo.database import Database
 
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.moving.archive import check_archive
-from bucketwise.archivers.proof.audit import audit
 from bucketwise.archivers.tasks import Connections
 from bucketwise.config.errors import HaltedError
 from bucketwise.config.tables import Store
+from bucketwise.jobs.audit.audit import audit_policy
 from tests.archivers.builders import CODEC, Case, insert, slots
 from tests.archivers.harness import Backup, Cycle, whole
 
@@ -55,7 +55,7 @@ def held(cycle: Cycle) -> list[tuple[int, str]]:
 
 
 def codes(cycle: Cycle) -> set[tuple[str, str]]:
-    return {(it.code, it.severity) for it in audit(cycle.context()).findings}
+    return {(it.code, it.severity) for it in audit_policy(cycle.context()).findings}
 
 
 @pytest.mark.parametrize("failed", (0, 2))

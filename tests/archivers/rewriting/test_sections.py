@@ -22,8 +22,8 @@ from bucketwise.archivers.compacting.plan import (
     groups,
     section_limit,
 )
-from bucketwise.archivers.erasing.commits import commits_of
 from bucketwise.archivers.erasing.erasure import Erasure
+from bucketwise.archivers.erasing.offline import commits_of
 from bucketwise.archivers.format.names import Commit
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.moving import filling

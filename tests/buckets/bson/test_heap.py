@@ -75,7 +75,7 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import Pipe
 from bucketwise.jobs.execution import processes as workers
-from bucketwise.jobs.execution.worker import become_worker
+from bucketwise.jobs.core.workers import become_worker
 ends = Pipe()
 starts = {"initializer": become_worker, "initargs": ends[:1]}
 with ProcessPoolExecutor(1, mp_context=workers._CONTEXT, **starts) as pool:
@@ -108,7 +108,7 @@ with suppress(SystemExit), redirect_stdout(sys.stderr):
 """
 _WORKER = """
 from multiprocessing import Pipe
-from bucketwise.jobs.execution.worker import become_worker
+from bucketwise.jobs.core.workers import become_worker
 ends = Pipe()
 become_worker(ends[0])
 """

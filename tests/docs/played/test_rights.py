@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bucketwise.jobs.steps.working import OWN_COLLECTIONS
+from bucketwise.jobs.check.verb import OWN_COLLECTIONS
 from tests.docs.pages import ROOT, blocks
 from tests.docs.rights import (
     DATABASE,

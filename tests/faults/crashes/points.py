@@ -77,7 +77,7 @@ _PURPOSES = {
 }
 #: Work between the edges: module, attribute, label.
 _FUNCTIONS = (
-    ("bucketwise.jobs.call", "load", "read config"),
+    ("bucketwise.jobs.core.call", "load", "read config"),
     ("bucketwise.buckets.decoding.decode", "decode", "sort into what goes"),
     ("bucketwise.archivers.format.writing", "pack", "encode"),
     ("bucketwise.archivers.format.parquet", "write_part", "make part"),
@@ -85,7 +85,7 @@ _FUNCTIONS = (
     ("bucketwise.archivers.format.archive", "unpack", "rebuild documents"),
     ("bucketwise.archivers.format.archive", "unpacks_to", "rebuild documents"),
     ("bucketwise.rollups.summaries.documents", "summary", "make summary"),
-    ("bucketwise.jobs.execute", "emit", "report"),
+    ("bucketwise.jobs.core.command", "emit", "report"),
 )
 
 
@@ -190,7 +190,7 @@ def install(
     if registers:
         alter({"bucketwise.archivers.lake.catalog.SNAPSHOTS": 2})
     if abandons:
-        alter({"bucketwise.jobs.steps.working.ABANDONED": timedelta(days=-1)})
+        alter({"bucketwise.jobs.core.turn.ABANDONED": timedelta(days=-1)})
 
 
 def _change(uri: str, database: str, document: bytes) -> None:
@@ -213,7 +213,7 @@ def _make_small() -> None:
             "bucketwise.rollups.rolling.rollup.MANY_WRITTEN": 1,
             "bucketwise.archivers.writes.delete.MAX_BUCKETS": 5,
             "bucketwise.archivers.moving.online.MAX_BUCKETS": 5,
-            "bucketwise.archivers.expiring.lifting.AT_ONCE": 1,
+            "bucketwise.jobs.undelete.AT_ONCE": 1,
             "bucketwise.buckets.writing.targets.AT_ONCE": 40,
             "bucketwise.rollups.changes.drain.REPLY": 1,
             "bucketwise.rollups.changes.drain.MANY_DROPPED": 3,
@@ -224,14 +224,14 @@ def _make_small() -> None:
 
 
 def _renew_at_once() -> None:
-    lease = import_module("bucketwise.jobs.running.lease").Lease
+    lease = import_module("bucketwise.jobs.core.lease").Lease
     keep = lease._keep
 
     def renew_and_keep(self: Any) -> None:
         self._renew_once()
         keep(self)
 
-    alter({"bucketwise.jobs.running.lease.Lease._keep": renew_and_keep})
+    alter({"bucketwise.jobs.core.lease.Lease._keep": renew_and_keep})
 
 
 def _hook_functions(points: Points) -> None:

@@ -53,10 +53,10 @@ _COMPACTS = (*_MERGES, "nothing to do")
 
 _REMODELS, _RESUMES = ("remodelled", "remodelled natively"), ("remodelled further",)
 _MARK, _REMODEL = (
-    "bucketwise.jobs.remodelling.bookmark:RemodelRecord.",
-    "bucketwise.jobs.remodelling.remodel:Remodel.",
+    "bucketwise.jobs.remodel.remodel:RemodelRecord.",
+    "bucketwise.jobs.remodel.remodel:Remodel.",
 )
-_LOOKS = "bucketwise.jobs.init.inspector:Inspector."
+_LOOKS = "bucketwise.jobs.core.inspector:Inspector."
 _HOLD, _HELD = ("hold",), ("held",)
 _BURIES, _LIFTS = ("tombstones", "tombstones online"), ("undelete", "undelete online")
 _BURIES_SUMMARIES = ("tombstones of summaries",)
@@ -74,9 +74,10 @@ _TABLES, _TABLE, _SYNC = (
     "bucketwise.archivers.lake.catalog:LakeTable.",
     "bucketwise.archivers.lake.sync:",
 )
-_ERASING, _ERASER = (
+_ERASING, _EVERYWHERE, _ERASER = (
     "bucketwise.archivers.erasing.",
-    "bucketwise.archivers.erasing.collections:CollectionEraser.",
+    "bucketwise.jobs.erase.everywhere:",
+    "bucketwise.archivers.erasing.online:CollectionEraser.",
 )
 _ERASURES = "bucketwise.archivers.records.erasures:Erasures."
 _ASK = ("expiry", "offline", "online", *_HOLD, *_HELD, *_DROPS)
@@ -89,7 +90,7 @@ _EXPIRY = "bucketwise.rollups.rolling.expiry:expire_summaries"
 _MOVED = "bucketwise.archivers.records.receipt_files:"
 _DAYS = "bucketwise.archivers.records.days:CommitDays."
 _CHECKPOINTING = "bucketwise.archivers.recovering.checkpointing:"
-_LEASE, _LEDGER = "bucketwise.jobs.running.lease:Lease.", "bucketwise.jobs.running.ledger:Ledger."
+_LEASE, _LEDGER = "bucketwise.jobs.core.lease:Lease.", "bucketwise.jobs.core.ledger:Ledger."
 _REGISTRY, _OFFLINE = (
     "bucketwise.archivers.recovering.commits:CommitRegistry.",
     "bucketwise.archivers.format.archive:OfflineArchive.",
@@ -152,7 +153,7 @@ STEPS = (
     Step("old entries looked for", "mongo find bucketwise_runs", _LEDGER + "remove_old", _IDLE),
     Step("old entries removed", "mongo delete bucketwise_runs", _LEDGER + "remove_old", _IDLE),
     Step("lease released", "mongo update bucketwise_lease release", _LEASE + "__exit__", _ALL),
-    Step("report", "report", "bucketwise.jobs.execute:emit", _ALL),
+    Step("report", "report", "bucketwise.jobs.core.command:emit", _ALL),
     Step("others looked for", "mongo distinct bucketwise_receipts", _POLICIES + "departed", ("first run",)),
     Step(
         "policy noted",
@@ -294,20 +295,20 @@ STEPS = (
     Step(
         "paused",
         "mongo findAndModify bucketwise_lease pause",
-        "bucketwise.jobs.running.pausing:pause_step",
+        "bucketwise.jobs.pause:pause_step",
         _PAUSE,
     ),
     Step(
         "resumed",
         "mongo update bucketwise_lease resume",
-        "bucketwise.jobs.running.pausing:resume_step",
+        "bucketwise.jobs.pause:resume_step",
         _RESUME,
     ),
     # A hold is placed; what a compaction has replaced stays
     Step(
         "lease made for a hold",
         "mongo update bucketwise_lease made",
-        "bucketwise.jobs.running.lease:touching",
+        "bucketwise.jobs.core.lease:touching",
         _HOLD,
     ),
     Step("files of holds listed", "file list holds", _HOLD_FILES + "standing", (*_HOLD, *_HELD)),
@@ -385,13 +386,13 @@ STEPS = (
     Step(
         "tombstones lifted",
         "mongo update bucketwise_receipts lifted in transaction",
-        "bucketwise.archivers.expiring.lifting:undelete",
+        "bucketwise.jobs.undelete:lift_archived",
         _LIFTS,
     ),
     Step(
         "lifted ones committed",
         "mongo commit lifted tombstones",
-        "bucketwise.archivers.expiring.lifting:undelete",
+        "bucketwise.jobs.undelete:lift_archived",
         _LIFTS,
     ),
     # A series is erased
@@ -401,13 +402,13 @@ STEPS = (
         _ERASURES + "begin",
         _ERASES,
     ),
-    Step("erasure begun", "mongo commit erasure begun", _ERASING + "erase:erase", _ERASES),
+    Step("erasure begun", "mongo commit erasure begun", _EVERYWHERE + "erase_series", _ERASES),
     Step("bucket to erase found", "mongo find it", _ERASER + "_pass", _ERASES),
     Step("bucket to erase looked at", "mongo find it in transaction", _ERASER + "_delete", _ERASES),
     Step(
         "holds on it asked for",
         "mongo find bucketwise_holds in transaction",
-        _ERASING + "limits:holds_on",
+        _ERASING + "work:holds_on",
         _ERASES,
     ),
     Step("bucket erased", "mongo delete it in transaction", _ERASER + "_delete", _ERASES),
@@ -468,7 +469,7 @@ STEPS = (
     Step("files of versions listed", "file list versions", _SUPERSEDED + "files", _ERASES_FILES),
     Step("files of versions listed, S3", "s3 ListObjectsV2 versions", _SUPERSEDED + "files", _ERASES_S3),
     Step(
-        "file of versions removed", "file remove versions", _ERASING + "commits:erase_versions", ("erased",)
+        "file of versions removed", "file remove versions", _ERASING + "offline:erase_versions", ("erased",)
     ),
     Step(
         "folder of versions removed",
@@ -476,14 +477,14 @@ STEPS = (
         _FILES + "FileStore._remove_empty",
         ("erased",),
     ),
-    Step("what left listed", "file list superseded", _ERASING + "commits:removed_files_of", _ERASES_FILES),
+    Step("what left listed", "file list superseded", _ERASING + "offline:removed_files_of", _ERASES_FILES),
     Step(
         "what left listed, S3",
         "s3 ListObjectsV2 superseded",
-        _ERASING + "commits:removed_files_of",
+        _ERASING + "offline:removed_files_of",
         _ERASES_S3,
     ),
-    Step("what left removed", "file remove superseded", _ERASING + "commits:erase_removed", ("erased",)),
+    Step("what left removed", "file remove superseded", _ERASING + "offline:erase_removed", ("erased",)),
     Step(
         "erased files counted",
         "mongo commit erased files counted",
@@ -494,20 +495,20 @@ STEPS = (
     Step(
         "daily summary erased",
         "mongo delete it_daily in transaction",
-        _ERASING + "summaries:erase_summaries",
+        _EVERYWHERE + "erase_summaries",
         _ERASES,
     ),
     Step(
         "hourly summary erased",
         "mongo delete it_hourly in transaction",
-        _ERASING + "summaries:erase_summaries",
+        _EVERYWHERE + "erase_summaries",
         _ERASES,
     ),
-    Step("hourly erased", "mongo commit expired summaries", _ERASING + "summaries:erase_summaries", _ERASES),
-    Step("daily erased", "mongo commit erased summaries", _ERASING + "summaries:erase_summaries", _ERASES),
-    Step("own collections searched", "mongo find bucketwise_lease", _ERASING + "search:remaining", _ERASES),
-    Step("files beside listed", "file list other", _ERASING + "search:remaining", _ERASES_FILES),
-    Step("files beside listed, S3", "s3 ListObjectsV2 other", _ERASING + "search:remaining", _ERASES_S3),
+    Step("hourly erased", "mongo commit expired summaries", _EVERYWHERE + "erase_summaries", _ERASES),
+    Step("daily erased", "mongo commit erased summaries", _EVERYWHERE + "erase_summaries", _ERASES),
+    Step("own collections searched", "mongo find bucketwise_lease", _EVERYWHERE + "remaining", _ERASES),
+    Step("files beside listed", "file list other", _EVERYWHERE + "remaining", _ERASES_FILES),
+    Step("files beside listed, S3", "s3 ListObjectsV2 other", _EVERYWHERE + "remaining", _ERASES_S3),
     Step(
         "older versions asked for",
         "s3 GetBucketVersioning other",
@@ -520,7 +521,7 @@ STEPS = (
         _ERASURES + "end",
         _ERASES,
     ),
-    Step("erasure ended", "mongo commit erasure ended", _ERASING + "erase:erase", _ERASES),
+    Step("erasure ended", "mongo commit erasure ended", _EVERYWHERE + "erase_series", _ERASES),
     # Clean-up and recovery
     Step("temporary removed", "file remove .tmp", _FILES + "FileStore.put_bytes", _FILE),
     Step("receipts' index", "mongo createIndexes bucketwise_receipts", _RECEIPTS + "prepare", _RECOVERS),
@@ -1036,8 +1037,8 @@ STEPS = (
     Step(
         "unpinned",
         "mongo delete bucketwise_pins in transaction",
-        "bucketwise.archivers.restoring.unpin:unpin",
+        "bucketwise.jobs.restore.unpin:release_pins",
         ("unpin",),
     ),
-    Step("unpin committed", "mongo commit unpin", "bucketwise.archivers.restoring.unpin:unpin", ("unpin",)),
+    Step("unpin committed", "mongo commit unpin", "bucketwise.jobs.restore.unpin:release_pins", ("unpin",)),
 )

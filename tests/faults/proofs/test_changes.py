@@ -17,12 +17,12 @@ from pymongo.database import Database
 
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.holds import hold_files
-from bucketwise.archivers.proof.audit import audit
 from bucketwise.archivers.reading.readings import Readings
 from bucketwise.archivers.records.holding import HoldWriter
 from bucketwise.buckets.fields.times import EVER
 from bucketwise.config.errors import BucketwiseError
 from bucketwise.config.tables import Store
+from bucketwise.jobs.audit.audit import audit_policy
 from bucketwise.rollups.holds import Hold
 from tests.archivers.builders import CODEC, LATER, Case, insert, slots
 from tests.archivers.harness import Cycle, nothing
@@ -204,7 +204,7 @@ class World:
 
     def named(self) -> set[tuple[str, str]]:
         try:
-            return {(it.code, it.place) for it in audit(self.cycle.context(LATER), full=True).findings}
+            return {(it.code, it.place) for it in audit_policy(self.cycle.context(LATER), full=True).findings}
         except BucketwiseError as error:
             return {("halted", str(error))}
 

@@ -25,7 +25,7 @@ import pytest
 from pymongo import MongoClient
 
 from bucketwise.config.tables import Store
-from bucketwise.jobs.running.ledger import Ledger, Run
+from bucketwise.jobs.core.ledger import Ledger, Run
 from tests.faults.crashes.jobs import CHANGED, ENDING, JOBS, RETAIN, Job, changed
 from tests.faults.crashes.points import Moment, counts, read_log
 from tests.faults.crashes.steps import STEPS, Step

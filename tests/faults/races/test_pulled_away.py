@@ -14,7 +14,7 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from bucketwise.config.tables import Store
-from bucketwise.jobs.running.ledger import COLLECTION as RUNS
+from bucketwise.jobs.core.ledger import COLLECTION as RUNS
 from tests.faults.scene import OFFLINE, ONLINE, RAW, ROLLUP, SAMPLES, SLOTS, Scene
 from tests.faults.stopping import set_parameter, stopped
 from tests.faults.tally import Tally

@@ -13,7 +13,7 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from bucketwise.config.tables import Store
-from bucketwise.jobs.running.ledger import COLLECTION as RUNS
+from bucketwise.jobs.core.ledger import COLLECTION as RUNS
 from tests.faults.crashes.jobs import compacted, in_small_commits
 from tests.faults.scene import OFFLINE, ONLINE, ROLLUP, SAMPLES, SLOTS, Scene
 from tests.faults.stopping import expire_the_lease, set_parameter, stopped

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from bucketwise.jobs.running.lease import COLLECTION as LEASES
+from bucketwise.jobs.core.lease import COLLECTION as LEASES
 from tests.faults.scene import NOW, OFFLINE, ONLINE, READING, ROLLUP, SAMPLES, SLOTS, MakeScene, Scene
 from tests.faults.stopping import stopped
 from tests.faults.tally import Tally

@@ -14,12 +14,12 @@ from pymongo import MongoClient
 
 from bucketwise.archivers.stores import open_store
 from bucketwise.config.tables import Store, Throttle
+from bucketwise.jobs.core.runner import Runner
+from bucketwise.jobs.core.stopping import Stop
+from bucketwise.jobs.core.throttle import Members
 from bucketwise.jobs.output.progress import ProgressDisplay
 from bucketwise.jobs.output.report import Result
-from bucketwise.jobs.running.lag import Members
-from bucketwise.jobs.running.runner import Runner
-from bucketwise.jobs.steps.working import RUN
-from bucketwise.jobs.stopping import Stop
+from bucketwise.jobs.run.verb import RUN
 from tests.faults.mongods import Servers, await_, no_failures_after, servers
 from tests.jobs.counting import ticks_policy
 from tests.jobs.place import START

@@ -11,7 +11,7 @@ import pytest
 from bson import json_util
 from bson.binary import Binary
 
-from bucketwise.jobs.clock import iso
+from bucketwise.jobs.core.clock import iso
 from tests.jobs.place import NOW, POLICIES, START, Place
 from tests.jobs.states import after
 

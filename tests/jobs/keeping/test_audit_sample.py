@@ -13,15 +13,16 @@ from pymongo.database import Database
 
 from bucketwise.archivers.format.names import day_number
 from bucketwise.archivers.moving import filling
-from bucketwise.archivers.proof.rotation import rotation_of
 from bucketwise.archivers.stores import open_store
 from bucketwise.archivers.stores.base import ObjectStore
 from bucketwise.buckets.fields.times import DAY_MS, as_ms
 from bucketwise.config.amounts import Share
 from bucketwise.config.policies import Audit, Compact, Policy, Rollup
 from bucketwise.config.tables import Store
+from bucketwise.jobs.audit.audit import rotation_of
+from bucketwise.jobs.audit.verb import audit_step
 from bucketwise.jobs.output.report import Result
-from bucketwise.jobs.steps.working import RUN, audit_step
+from bucketwise.jobs.run.verb import RUN
 from tests.jobs.counting import CountingStore, run_counted, ticks_policy
 from tests.jobs.place import POLICIES, START, Place
 

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from pymongo import MongoClient
 
-from bucketwise.archivers.proof.privileges import granted_actions
 from bucketwise.archivers.stores.base import StoreError
 from bucketwise.archivers.stores.s3 import S3Store
 from bucketwise.config.tables import Store
-from bucketwise.jobs import clock
-from bucketwise.jobs.call import Call
-from bucketwise.jobs.embedded import find_mongod
-from bucketwise.jobs.stopping import Stop
-from bucketwise.jobs.verbs.proving.check import check
+from bucketwise.jobs.check.checks import granted_actions
+from bucketwise.jobs.check.verb import check
+from bucketwise.jobs.core import clock
+from bucketwise.jobs.core.call import Call
+from bucketwise.jobs.core.embedded import find_mongod
+from bucketwise.jobs.core.stopping import Stop
 from tests.conftest import await_primary
 from tests.jobs.place import POLICIES, Place
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bucketwise.jobs.clock import iso
+from bucketwise.jobs.core.clock import iso
 from tests.jobs.place import POLICIES, START, Place
 from tests.jobs.states import States
 

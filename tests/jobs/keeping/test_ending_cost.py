@@ -19,11 +19,12 @@ from bucketwise.archivers.stores import open_store
 from bucketwise.buckets.fields.times import TimeRange
 from bucketwise.config.policies import Policy, Retain
 from bucketwise.config.tables import Store
+from bucketwise.jobs.audit.verb import AUDIT
+from bucketwise.jobs.core.turn import Step
+from bucketwise.jobs.hold.holds import place_step, release_step
 from bucketwise.jobs.output.report import Result
-from bucketwise.jobs.running.turn import Step
-from bucketwise.jobs.steps.expiring import UNDELETE
-from bucketwise.jobs.steps.holds import place_step, release_step
-from bucketwise.jobs.steps.working import AUDIT, RUN
+from bucketwise.jobs.run.verb import RUN
+from bucketwise.jobs.undelete import UNDELETE
 from bucketwise.rollups.holds import Hold
 from tests.examples import examples
 from tests.jobs.counting import Counts, run_counted, ticks_policy

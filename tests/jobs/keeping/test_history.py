@@ -11,11 +11,11 @@ from bucketwise.archivers.recovering.commits import CommitRegistry
 from bucketwise.archivers.stores import open_store
 from bucketwise.config.errors import BucketwiseError
 from bucketwise.config.loading.load import load
+from bucketwise.jobs.core import lease, ledger
+from bucketwise.jobs.core.runner import Runner
+from bucketwise.jobs.core.stopping import Stop
 from bucketwise.jobs.output.progress import ProgressDisplay
-from bucketwise.jobs.running import lease, ledger
-from bucketwise.jobs.running.runner import Runner
-from bucketwise.jobs.steps.working import RUN
-from bucketwise.jobs.stopping import Stop
+from bucketwise.jobs.run.verb import RUN
 from tests.jobs.place import MINUTES, NOW, Db, Place
 from tests.jobs.states import after
 
@@ -60,7 +60,7 @@ def test_an_old_run_is_known_until_its_commit_is_registered(
     place.database.ticks.update_one({"d": {"$lt": datetime(2018, 6, 30, 0, 1, tzinfo=UTC)}}, changed)
     place.database[lease.COLLECTION].update_one({"_id": "ticks"}, {"$set": {"fence": 10}})
     with monkeypatch.context() as patch:  # one that fails removes nothing
-        patch.setattr("bucketwise.jobs.steps.working.prepare", fail)
+        patch.setattr("bucketwise.jobs.core.turn.prepare", fail)
         assert _run(place, mongodb_uri) == 1
     assert place.database[ledger.COLLECTION].count_documents({}) == 2
     place.database[lease.COLLECTION].update_one({"_id": "ticks"}, {"$set": {"fence": 21}})

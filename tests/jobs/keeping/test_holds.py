@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pymongo.errors import OperationFailure
 
-from bucketwise.jobs.clock import iso
-from bucketwise.jobs.running.lease import Lease, touching
+from bucketwise.jobs.core.clock import iso
+from bucketwise.jobs.core.lease import Lease, touching
 from bucketwise.rollups.guarded import transaction
 from tests.jobs.place import AT_ONCE, MINUTES, NOW, POLICIES, START, Place
 from tests.jobs.states import after

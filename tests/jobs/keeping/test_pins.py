@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bucketwise.archivers.records import pins
-from bucketwise.jobs.running.lease import Lease
+from bucketwise.jobs.core.lease import Lease
 from tests.jobs.place import MINUTES, NOW, POLICIES, START, Place
 
 COUNTS = {"ticks": MINUTES, "iot": MINUTES // 10}

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from bucketwise.jobs.running.lease import COLLECTION as LEASE
-from bucketwise.jobs.running.ledger import COLLECTION as RUNS
+from bucketwise.jobs.core.lease import COLLECTION as LEASE
+from bucketwise.jobs.core.ledger import COLLECTION as RUNS
 from tests.jobs.place import NOW, POLICIES, Place
 from tests.jobs.states import after
 

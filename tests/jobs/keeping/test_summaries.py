@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from bucketwise.jobs.clock import iso
+from bucketwise.jobs.core.clock import iso
 from tests.jobs.place import NOW, POLICIES, START, Place
 from tests.jobs.states import after
 

@@ -13,7 +13,7 @@ import pytest
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 
-from bucketwise.jobs.embedded import embedded_mongod
+from bucketwise.jobs.core.embedded import embedded_mongod
 from tests.jobs.place import NOW, POLICIES, START, Place
 from tests.jobs.states import after
 

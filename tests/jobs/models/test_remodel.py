@@ -13,8 +13,8 @@ from bson import encode
 from bson.decimal128 import Decimal128
 
 from bucketwise.config.loading.load import settings_in
-from bucketwise.jobs.remodelling.bookmark import RemodelRecord, RemodelState
-from bucketwise.jobs.running.lease import Lease
+from bucketwise.jobs.core.lease import Lease
+from bucketwise.jobs.remodel.remodel import RemodelRecord, RemodelState
 from tests.archivers import builders
 from tests.jobs.command import Ran, started
 from tests.jobs.place import MINUTES, START, Place

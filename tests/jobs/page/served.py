@@ -14,19 +14,18 @@ from pymongo.database import Database
 from bucketwise.config.cron import parse_cron
 from bucketwise.config.loading.load import load
 from bucketwise.config.policies import Policy
-from bucketwise.jobs import clock
+from bucketwise.jobs.core import clock
+from bucketwise.jobs.core.ledger import Ledger
+from bucketwise.jobs.core.metrics import Metrics
+from bucketwise.jobs.core.runner import Runner, RunOptions
+from bucketwise.jobs.core.stopping import Stop
 from bucketwise.jobs.output.progress import ProgressDisplay
 from bucketwise.jobs.output.report import Result
-from bucketwise.jobs.running.ledger import Ledger
-from bucketwise.jobs.running.runner import Runner, RunOptions
-from bucketwise.jobs.service.board import Board, pages
-from bucketwise.jobs.service.hosts import Hosts
-from bucketwise.jobs.service.metrics import Metrics
-from bucketwise.jobs.service.scheduler import Service, Task
-from bucketwise.jobs.service.server import served
-from bucketwise.jobs.steps.status import PLACE
-from bucketwise.jobs.steps.working import RUN
-from bucketwise.jobs.stopping import Stop
+from bucketwise.jobs.run.verb import RUN
+from bucketwise.jobs.schedule.board import Board, pages
+from bucketwise.jobs.schedule.scheduler import Service, Task
+from bucketwise.jobs.schedule.server import Hosts, served
+from bucketwise.jobs.status import PLACE
 from tests.jobs.place import Place
 
 Document = dict[str, Any]

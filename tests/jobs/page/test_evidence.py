@@ -14,8 +14,8 @@ from bson.raw_bson import RawBSONDocument
 from bucketwise.archivers.stores import open_store
 from bucketwise.config.loading.load import load
 from bucketwise.config.policies import Policy
-from bucketwise.jobs.running.turn import Step, StepResult
-from bucketwise.jobs.steps.audit_evidence import evidence_body
+from bucketwise.jobs.audit.evidence import evidence_body
+from bucketwise.jobs.core.turn import Step, StepResult
 from tests.acceptance.readings import NAB, as_slots
 from tests.jobs.asking.test_coverage import POLICY
 from tests.jobs.counting import CountingStore, run_counted

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from bucketwise.jobs.output.page.render import audit_page
+from bucketwise.jobs.audit.page import audit_page
 from tests.jobs.page.browser import Browser
 from tests.jobs.page.reports import HOSTILE, days, mixed, policy_of, report_of
 from tests.jobs.place import POLICIES, START, Place

@@ -18,14 +18,14 @@ from pymongo import MongoClient
 from selenium.webdriver.common.keys import Keys
 
 from bucketwise.config.tables import Throttle
-from bucketwise.jobs import clock
-from bucketwise.jobs.output.page.service import EVERY, service_page
+from bucketwise.jobs.core import clock
+from bucketwise.jobs.core.ledger import COLLECTION, Run
+from bucketwise.jobs.core.metrics import Metrics
 from bucketwise.jobs.output.progress import ProgressDisplay
 from bucketwise.jobs.output.report import Result
-from bucketwise.jobs.running.ledger import COLLECTION, Run
-from bucketwise.jobs.service.metrics import Metrics
-from bucketwise.jobs.service.scheduler import TaskRun
-from bucketwise.jobs.service.troubles import PolicyState, troubles
+from bucketwise.jobs.schedule.board import EVERY, service_page
+from bucketwise.jobs.schedule.scheduler import TaskRun
+from bucketwise.jobs.schedule.troubles import PolicyState, troubles
 from tests.jobs.counting import Counts, ticks_policy
 from tests.jobs.page.browser import Browser
 from tests.jobs.page.reports import HOSTILE, text_of
@@ -329,8 +329,8 @@ class Deaf:
 
 def test_a_server_that_does_not_answer(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page comes all the same, with what is known and since when."""
-    monkeypatch.setattr("bucketwise.jobs.service.board.WAIT", 0.1)
-    monkeypatch.setattr("bucketwise.jobs.service.board.PATIENCE", 0.3)
+    monkeypatch.setattr("bucketwise.jobs.schedule.board.WAIT", 0.1)
+    monkeypatch.setattr("bucketwise.jobs.schedule.board.PATIENCE", 0.3)
     place("run", now=None)
     with (
         Deaf() as uri,
@@ -351,7 +351,7 @@ def test_a_server_that_does_not_answer(place: Place, monkeypatch: pytest.MonkeyP
 
 
 def test_nothing_is_known_yet(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bucketwise.jobs.service.board.PATIENCE", 0.3)
+    monkeypatch.setattr("bucketwise.jobs.schedule.board.PATIENCE", 0.3)
     with (
         Deaf() as uri,
         MongoClient[Document](uri, tz_aware=True) as client,
@@ -480,8 +480,8 @@ def test_keys_and_a_screen_reader_lead_through_it(browser: Browser) -> None:
 
 @pytest.mark.proof
 def test_it_loads_itself_anew(place: Place, browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bucketwise.jobs.output.page.service.EVERY", 1)
-    monkeypatch.setattr("bucketwise.jobs.service.board.FRESH", 0.0)
+    monkeypatch.setattr("bucketwise.jobs.schedule.board.EVERY", 1)
+    monkeypatch.setattr("bucketwise.jobs.schedule.board.FRESH", 0.0)
     place("run", now=None)
     text = "document.body ? document.body.innerText : ''"
     with serving(place.database, policies_of(place)) as it:

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bucketwise.jobs.output.page.bars import HEIGHT, KINDS, bars
-from bucketwise.jobs.output.page.render import by_year
-from bucketwise.jobs.output.page.strip import Row, Strip, strip
+from bucketwise.jobs.audit.bars import HEIGHT, KINDS, bars
+from bucketwise.jobs.audit.page import by_year
+from bucketwise.jobs.audit.strip import Row, Strip, strip
 from tests.jobs.page.reports import month_of, runs_of
 
 STATES = ["live", "archived", "both", "online", "summarised", "expired", "gap"]

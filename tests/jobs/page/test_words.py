@@ -14,7 +14,7 @@ from bucketwise.config.durations import parse_duration
 from bucketwise.config.loading.load import load
 from bucketwise.config.policies import Policy
 from bucketwise.config.written import policy_toml
-from bucketwise.jobs.output.page.words import spelled, words
+from bucketwise.jobs.audit.words import spelled, words
 from tests.docs.pages import ROOT
 from tests.jobs.place import POLICIES
 

@@ -13,9 +13,9 @@ from pymongo.database import Database
 from bucketwise.archivers.stores import open_store
 from bucketwise.config.policies import Compact, Policy
 from bucketwise.config.tables import Store
-from bucketwise.jobs.running.turn import Step
-from bucketwise.jobs.steps.status import STATUS
-from bucketwise.jobs.steps.working import RUN
+from bucketwise.jobs.core.turn import Step
+from bucketwise.jobs.run.verb import RUN
+from bucketwise.jobs.status import STATUS
 from tests.jobs.counting import CountingStore, run_counted, ticks_policy
 from tests.jobs.place import START
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from bucketwise.jobs.running import ledger
-from bucketwise.jobs.running.lease import Lease
-from bucketwise.jobs.running.ledger import Ledger
-from bucketwise.jobs.running.machine import this_run
+from bucketwise.jobs.core import ledger
+from bucketwise.jobs.core.lease import Lease
+from bucketwise.jobs.core.ledger import Ledger
+from bucketwise.jobs.core.machine import this_run
 from tests.jobs.place import NOW, START, Place
 from tests.jobs.states import after
 

@@ -13,11 +13,11 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from bucketwise.config.policies import Archive, Policy, Rollup
+from bucketwise.jobs.core.gauges import archive_lag, rollup_lag
+from bucketwise.jobs.core.runner import Runner
+from bucketwise.jobs.core.stopping import Stop
 from bucketwise.jobs.output.progress import ProgressDisplay
-from bucketwise.jobs.running.gauges import archive_lag, rollup_lag
-from bucketwise.jobs.running.runner import Runner
-from bucketwise.jobs.steps.working import RUN
-from bucketwise.jobs.stopping import Stop
+from bucketwise.jobs.run.verb import RUN
 from bucketwise.rollups.calendar.due import Calendar
 from tests.jobs.counting import Counts, ticks_policy
 from tests.jobs.place import START

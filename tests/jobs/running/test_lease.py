@@ -16,15 +16,15 @@ from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
 from bucketwise.config.errors import LeaseHeldError, LeaseLostError
-from bucketwise.jobs.running import lease, machine
-from bucketwise.jobs.running.lease import Lease
+from bucketwise.jobs.core import lease, machine
+from bucketwise.jobs.core.lease import Lease
 
 Db = Database[dict[str, Any]]
 
 HOLD_FOREVER = """
 import sys, time
 from pymongo import MongoClient
-from bucketwise.jobs.running.lease import Lease
+from bucketwise.jobs.core.lease import Lease
 with Lease(MongoClient(sys.argv[1])[sys.argv[2]], "ticks"):
     print("held", flush=True)
     time.sleep(600)
@@ -123,7 +123,7 @@ def test_the_server_s_clock_decides(database: Db, monkeypatch: pytest.MonkeyPatc
     """A machine whose clock is years ahead or behind neither takes a held lease nor writes its own time."""
     server_time = database.client.admin.command("hello")["localTime"].replace(tzinfo=UTC)
     for wrong in (datetime(2001, 1, 1, tzinfo=UTC), datetime(2099, 1, 1, tzinfo=UTC)):
-        monkeypatch.setattr("bucketwise.jobs.clock.current", lambda wrong=wrong: wrong)
+        monkeypatch.setattr("bucketwise.jobs.core.clock.current", lambda wrong=wrong: wrong)
         monkeypatch.setattr("time.time", lambda wrong=wrong: wrong.timestamp())
         with Lease(database, "ticks"):
             assert abs(stored(database)["taken_at"] - server_time) < timedelta(minutes=10)
@@ -170,7 +170,7 @@ def test_a_lease_not_renewed_in_time_is_asked_for_once_more(
     """A run that slept finds its lease as it was, or finds another holder."""
     with Lease(database, "ticks") as held:
         wake = held._good_until + 1
-        monkeypatch.setattr("bucketwise.jobs.clock.steady", lambda: wake)
+        monkeypatch.setattr("bucketwise.jobs.core.clock.steady", lambda: wake)
         held.check()
         steal(database)
         wake = held._good_until + 1
@@ -184,7 +184,7 @@ def test_a_lease_that_no_server_renews_is_lost(
     with Lease(database, "ticks", ttl=timedelta(seconds=4)) as held:
         kept, held._leases = held._leases, unreachable[lease.COLLECTION]
         late = held._good_until + 1
-        monkeypatch.setattr("bucketwise.jobs.clock.steady", lambda: late)
+        monkeypatch.setattr("bucketwise.jobs.core.clock.steady", lambda: late)
         with pytest.raises(LeaseLostError, match="could not be renewed in time"):
             held.check()
         held._leases = kept

@@ -20,10 +20,10 @@ from pymongo.database import Database
 from pymongo.errors import AutoReconnect
 from pymongo.monitoring import CommandListener, CommandStartedEvent
 
-from bucketwise.jobs.running import lease, ledger, machine
-from bucketwise.jobs.running.lease import Lease
-from bucketwise.jobs.running.ledger import Ledger
-from bucketwise.jobs.running.machine import this_run
+from bucketwise.jobs.core import lease, ledger, machine
+from bucketwise.jobs.core.lease import Lease
+from bucketwise.jobs.core.ledger import Ledger
+from bucketwise.jobs.core.machine import this_run
 from tests.examples import examples
 
 Db = Database[dict[str, Any]]
@@ -303,7 +303,7 @@ def test_a_clock_that_is_ahead_removes_nothing(database: Db, monkeypatch: pytest
     fill(database, 3)
     age(database, -99)
     now = datetime.now(UTC)
-    monkeypatch.setattr("bucketwise.jobs.clock.current", lambda: now + timedelta(days=3650))
+    monkeypatch.setattr("bucketwise.jobs.core.clock.current", lambda: now + timedelta(days=3650))
     next_fence(database, 1111)
     run_once(database)
     assert len(ages(database)) == 3

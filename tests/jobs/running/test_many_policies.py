@@ -13,8 +13,9 @@ from pymongo.database import Database
 from bucketwise.archivers.stores import open_store
 from bucketwise.config.policies import Policy
 from bucketwise.config.tables import Store
-from bucketwise.jobs.running.turn import Step
-from bucketwise.jobs.steps.working import CHECK, RUN
+from bucketwise.jobs.check.verb import CHECK
+from bucketwise.jobs.core.turn import Step
+from bucketwise.jobs.run.verb import RUN
 from tests.jobs.counting import Counts, run_counted
 from tests.jobs.place import START
 

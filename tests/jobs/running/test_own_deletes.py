@@ -12,7 +12,7 @@ from bucketwise.archivers.stores import open_store
 from bucketwise.archivers.writes import delete
 from bucketwise.config.policies import Policy
 from bucketwise.config.tables import Store
-from bucketwise.jobs.steps.working import RUN
+from bucketwise.jobs.run.verb import RUN
 from bucketwise.rollups.changes import drain
 from tests.jobs.counting import Counts, run_counted, ticks_policy
 from tests.jobs.place import START

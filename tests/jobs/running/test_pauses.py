@@ -10,18 +10,19 @@ import pytest
 from bucketwise.archivers.stores import open_store
 from bucketwise.config.cron import parse_cron
 from bucketwise.config.loading.load import load
-from bucketwise.jobs import clock
+from bucketwise.jobs.core import clock
+from bucketwise.jobs.core.lease import Lease
+from bucketwise.jobs.core.ledger import COLLECTION as RUNS
+from bucketwise.jobs.core.ledger import Ledger
+from bucketwise.jobs.core.runner import Runner
+from bucketwise.jobs.core.stopping import Stop
+from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.output.progress import ProgressDisplay
 from bucketwise.jobs.output.report import Result
-from bucketwise.jobs.running.lease import Lease
-from bucketwise.jobs.running.ledger import COLLECTION as RUNS
-from bucketwise.jobs.running.ledger import Ledger
-from bucketwise.jobs.running.runner import Runner
-from bucketwise.jobs.running.turn import Step, StepResult, Turn
-from bucketwise.jobs.service import scheduler
-from bucketwise.jobs.service.scheduler import Service, Task
-from bucketwise.jobs.steps.working import ROLLUP, RUN
-from bucketwise.jobs.stopping import Stop
+from bucketwise.jobs.rollup import ROLLUP
+from bucketwise.jobs.run.verb import RUN
+from bucketwise.jobs.schedule import scheduler
+from bucketwise.jobs.schedule.scheduler import Service, Task
 from tests.jobs.place import MINUTES, NOW, Place
 from tests.jobs.states import after
 
@@ -153,7 +154,7 @@ def _ticks(place: Place) -> Any:
 def _renew(monkeypatch: pytest.MonkeyPatch) -> None:
     """The time goes by after which the next check renews the lease."""
     later = clock.steady() + 90
-    monkeypatch.setattr("bucketwise.jobs.clock.steady", lambda: later)
+    monkeypatch.setattr("bucketwise.jobs.core.clock.steady", lambda: later)
 
 
 def _meanwhile(place: Place, monkeypatch: pytest.MonkeyPatch) -> Step:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from bson import ObjectId
 
-from bucketwise.jobs.running import ledger
+from bucketwise.jobs.core import ledger
 from tests.jobs.command import ROOT, started
 from tests.jobs.place import NOW, START, Place
 from tests.jobs.processes import wait_until
@@ -23,7 +23,7 @@ from tests.jobs.processes import wait_until
 DAYS = 75
 STUBBORN = """
 import sys, time
-from bucketwise.jobs.stopping import Stop, signals_to
+from bucketwise.jobs.core.stopping import Stop, signals_to
 stop = Stop()
 with signals_to(stop):
     print("ready", flush=True)
@@ -35,7 +35,7 @@ with signals_to(stop):
 #: Sends itself the signal at each line of its wait in turn, those of what it calls as well; tells how many.
 AT_EACH_LINE = """
 import signal, sys, threading
-from bucketwise.jobs.stopping import Stop, signals_to
+from bucketwise.jobs.core.stopping import Stop, signals_to
 
 def trace(frame, event, argument):
     global left, sent
@@ -206,7 +206,7 @@ def at_both_ends(moment: str, number: signal.Signals, *arguments: str) -> tuple[
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    ("library", "number"), in_turn("bucketwise.jobs.cli", "pyarrow", "pymongo", "bucketwise.jobs.verbs")
+    ("library", "number"), in_turn("bucketwise.jobs.cli", "pyarrow", "pymongo", "bucketwise.jobs.suite")
 )
 def test_a_signal_before_the_command_is_read_ends_it_with_130(library: str, number: signal.Signals) -> None:
     assert at_both_ends(library, number, "--version") == (130, "", "")

@@ -11,11 +11,11 @@ from pymongo.database import Database
 from bucketwise.archivers.stores import open_store
 from bucketwise.archivers.writes.delete import MAX_BUCKETS
 from bucketwise.config.tables import Store
+from bucketwise.jobs.core.metrics import Metrics
+from bucketwise.jobs.core.runner import Runner
+from bucketwise.jobs.core.stopping import Stop
 from bucketwise.jobs.output.progress import ProgressDisplay
-from bucketwise.jobs.running.runner import Runner
-from bucketwise.jobs.service.metrics import Metrics
-from bucketwise.jobs.steps.working import RUN
-from bucketwise.jobs.stopping import Stop
+from bucketwise.jobs.run.verb import RUN
 from tests.jobs.counting import ticks_policy
 from tests.jobs.place import START
 

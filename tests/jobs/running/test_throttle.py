@@ -16,18 +16,18 @@ from bucketwise.config.errors import BucketwiseError, WindowOverError
 from bucketwise.config.loading.load import load
 from bucketwise.config.policies import Policy
 from bucketwise.config.tables import Throttle
-from bucketwise.jobs import clock
+from bucketwise.jobs.core import clock
+from bucketwise.jobs.core.ledger import COLLECTION as RUNS
+from bucketwise.jobs.core.ledger import Ledger
+from bucketwise.jobs.core.runner import Runner
+from bucketwise.jobs.core.stopping import Stop
+from bucketwise.jobs.core.throttle import LONGEST_WAIT, Lag, Throttler, furthest
+from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.output.progress import ProgressDisplay
 from bucketwise.jobs.output.report import Result
-from bucketwise.jobs.running.lag import Lag, furthest
-from bucketwise.jobs.running.ledger import COLLECTION as RUNS
-from bucketwise.jobs.running.ledger import Ledger
-from bucketwise.jobs.running.runner import Runner
-from bucketwise.jobs.running.throttle import LONGEST_WAIT, Throttler
-from bucketwise.jobs.running.turn import Step, StepResult, Turn
-from bucketwise.jobs.service.scheduler import Service, Task
-from bucketwise.jobs.steps.working import ROLLUP, RUN
-from bucketwise.jobs.stopping import Stop
+from bucketwise.jobs.rollup import ROLLUP
+from bucketwise.jobs.run.verb import RUN
+from bucketwise.jobs.schedule.scheduler import Service, Task
 from tests.jobs.counting import run_counted
 from tests.jobs.place import MINUTES, NOW, POLICIES, Place
 
@@ -209,7 +209,7 @@ def test_a_run_at_work_ends_with_the_window(place: Place, monkeypatch: pytest.Mo
 
     def do(turn: Turn) -> StepResult:
         later = clock.steady() + 3700
-        monkeypatch.setattr("bucketwise.jobs.clock.steady", lambda: later)
+        monkeypatch.setattr("bucketwise.jobs.core.clock.steady", lambda: later)
         turn.context.check()
         raise AssertionError("the run went on")
 
@@ -257,8 +257,8 @@ def test_what_it_reads_and_deletes_is_paid_for_by_time(place: Place, monkeypatch
             reasons.append(reason)
             super().wait(reason)
 
-    monkeypatch.setattr("bucketwise.jobs.running.throttle.sleep", sleep)
-    monkeypatch.setattr("bucketwise.jobs.clock.steady", lambda: steady + sum(slept))
+    monkeypatch.setattr("bucketwise.jobs.core.throttle.sleep", sleep)
+    monkeypatch.setattr("bucketwise.jobs.core.clock.steady", lambda: steady + sum(slept))
     result = _runner(place, *RUN, progress=Told(quiet=True)).run_one(_ticks(place))
     monkeypatch.undo()
     assert (result.exit_code, result.body["archive"]["deleted"]) == (0, MINUTES)
@@ -280,9 +280,9 @@ def test_a_wait_is_interrupted(place: Place, monkeypatch: pytest.MonkeyPatch, as
             return
         assert place("pause", "-p", "ticks", "--reason", "Enough").code == 0
         later = clock.steady() + 90  # the lease is renewed by then, and tells of it
-        monkeypatch.setattr("bucketwise.jobs.clock.steady", lambda: later)
+        monkeypatch.setattr("bucketwise.jobs.core.clock.steady", lambda: later)
 
-    monkeypatch.setattr("bucketwise.jobs.running.throttle.sleep", sleep)
+    monkeypatch.setattr("bucketwise.jobs.core.throttle.sleep", sleep)
     result = runner.run_one(_ticks(place))
     monkeypatch.undo()
     assert result.exit_code == 130

@@ -28,7 +28,6 @@ from bson import encode
 from pymongo.errors import OperationFailure, ServerSelectionTimeoutError
 
 from bucketwise.archivers.format.manifest import DamagedError
-from bucketwise.archivers.querying.views import read_context
 from bucketwise.archivers.reading.archived import archived_reader
 from bucketwise.archivers.reading.slices import slice_reader
 from bucketwise.archivers.stores import open_store
@@ -39,9 +38,9 @@ from bucketwise.config.errors import BucketwiseError, HaltedError, InterruptedRu
 from bucketwise.config.loading.load import load
 from bucketwise.config.policies import Settings
 from bucketwise.config.problems import ConfigError, Problem
-from bucketwise.jobs.execution.processes import ProcessExecutor
-from bucketwise.jobs.execution.worker import Outcome, WorkerSettings, do
-from bucketwise.jobs.failures import explain
+from bucketwise.jobs.core.failures import failure_of
+from bucketwise.jobs.core.workers import Outcome, ProcessExecutor, WorkerSettings, do
+from bucketwise.jobs.query.views import read_context
 from bucketwise.rollups.rolling.slices import SliceRequest
 from bucketwise.rollups.tasks import result_of, run_now
 from tests.jobs.command import CommandLine, started
@@ -399,7 +398,7 @@ def test_workers_are_closed_while_tasks_are_handed_to_them(empty: Place) -> None
 
 
 def test_a_worker_that_does_not_leave_is_killed(empty: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bucketwise.jobs.execution.processes.SECONDS_TO_LEAVE", 0.2)
+    monkeypatch.setattr("bucketwise.jobs.core.workers.SECONDS_TO_LEAVE", 0.2)
     executor = ProcessExecutor(1, 0, WorkerSettings.of(_settings(empty)))
     pid = result_of(executor.submit(_pid), _nothing)
     stuck = executor.submit(_wait)
@@ -428,7 +427,7 @@ def test_threads_that_a_machine_does_not_give(empty: Place) -> None:
             executor.submit(_pid)
     finally:
         threading.stack_size(size)
-    assert "no more memory or threads" in explain(found.value).message
+    assert "no more memory or threads" in failure_of(found.value).message
     executor.close()
 
 
@@ -500,7 +499,7 @@ def test_errors_travel(error: BucketwiseError) -> None:
     found = pickle.loads(pickle.dumps(error))
     assert type(found) is type(error)
     assert (str(found), found.args, vars(found)) == (str(error), error.args, vars(error))
-    assert explain(found) == explain(error)
+    assert failure_of(found) == failure_of(error)
 
 
 @pytest.mark.parametrize(
@@ -525,15 +524,13 @@ def test_what_fails_in_a_worker_is_told_as_in_one_process(error: Exception, empt
     told: Outcome[None] = pickle.loads(pickle.dumps(do(where, fail)))
     assert told.error is not None
     host = empty.uri.partition("://")[2].partition("/")[0]
-    assert explain(told.error) == explain(error, host)
+    assert failure_of(told.error) == failure_of(error, host)
 
 
 @pytest.mark.process
 def test_arrow_takes_memory_from_the_system_in_a_worker_too() -> None:
     """A cluster's worker imports the task before anything else of the suite."""
-    code = (
-        "import bucketwise.jobs.execution.worker, pyarrow; print(pyarrow.default_memory_pool().backend_name)"
-    )
+    code = "import bucketwise.jobs.core.workers, pyarrow; print(pyarrow.default_memory_pool().backend_name)"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ARROW_")}
     assert subprocess.check_output([sys.executable, "-c", code], env=environment, text=True) == "system\n"
 

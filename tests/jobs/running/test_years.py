@@ -19,9 +19,12 @@ from bucketwise.archivers.stores import open_store
 from bucketwise.archivers.stores.base import ObjectStore
 from bucketwise.config.policies import Compact, Policy
 from bucketwise.config.tables import Store
+from bucketwise.jobs.audit.verb import AUDIT
+from bucketwise.jobs.core.turn import Step
 from bucketwise.jobs.output.report import Result
-from bucketwise.jobs.running.turn import Step
-from bucketwise.jobs.steps.working import AUDIT, RUN, VERIFY, restore_step
+from bucketwise.jobs.restore.verb import restore_step
+from bucketwise.jobs.run.verb import RUN
+from bucketwise.jobs.verify import VERIFY
 from tests.archivers.harness import parquet_rows, plain_row
 from tests.jobs.counting import CountingStore, run_counted, ticks_policy
 from tests.jobs.place import START

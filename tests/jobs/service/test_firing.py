@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketwise.config.cron import parse_cron
-from bucketwise.jobs.service.scheduler import CronTrigger
+from bucketwise.jobs.schedule.scheduler import CronTrigger
 from tests.config.test_cron import instants
 
 

@@ -8,7 +8,7 @@ import urllib.request
 import pytest
 
 from bucketwise.config.errors import UsageError
-from bucketwise.jobs.service.hosts import Hosts
+from bucketwise.jobs.schedule.server import Hosts
 from tests.jobs.place import Place
 from tests.jobs.service.test_schedule import service
 

@@ -17,11 +17,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bucketwise.jobs.failures import OUTCOMES
-from bucketwise.jobs.options import MEASURED
+from bucketwise.jobs.core.command import MEASURED
+from bucketwise.jobs.core.failures import OUTCOMES
+from bucketwise.jobs.core.metrics import Metrics
+from bucketwise.jobs.core.metrics_file import add
 from bucketwise.jobs.output.report import Measures, Result
-from bucketwise.jobs.service.metrics import Metrics
-from bucketwise.jobs.service.metrics_file import add
 from tests.jobs.command import Ran
 from tests.jobs.place import MINUTES, Place
 from tests.jobs.service.test_schedule import service

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketwise.config.cron import missed_since, parse_cron
-from bucketwise.jobs.running.lease import Lease
-from bucketwise.jobs.running.ledger import COLLECTION as RUNS
+from bucketwise.jobs.core.lease import Lease
+from bucketwise.jobs.core.ledger import COLLECTION as RUNS
 from tests.conftest import free_port
 from tests.jobs.command import Ran, started
 from tests.jobs.place import NOW, Place
@@ -249,7 +249,7 @@ def test_what_a_receiver_answers_changes_nothing_else(
 
 def test_one_that_never_answers_is_told(place: Place, receiver: Receiver) -> None:
     notified(place, ping_start=receiver.url("hang"), ping_success=receiver.url("hang"))
-    soon = ("tests.jobs.altered", {"values": {"bucketwise.jobs.service.notify._SECONDS": 1.0}})
+    soon = ("tests.jobs.altered", {"values": {"bucketwise.jobs.core.notify._SECONDS": 1.0}})
     given = ("run", "-q", "-p", "ticks", "--now", NOW)
     ran = place.command.meddled(soon, *given, cwd=place.folder, MONGODB_URI=place.uri)
     assert (ran.code, ran.err.count("no answer within 1 seconds"), "Zq7" in ran.err) == (0, 2, False)

@@ -19,17 +19,16 @@ from bucketwise.buckets import heap
 from bucketwise.config.cron import Cron, parse_cron
 from bucketwise.config.loading.load import load
 from bucketwise.config.policies import Policy
-from bucketwise.jobs import clock
+from bucketwise.jobs.core import clock, ledger
+from bucketwise.jobs.core.lease import Lease
+from bucketwise.jobs.core.ledger import Ledger
+from bucketwise.jobs.core.runner import Runner
+from bucketwise.jobs.core.stopping import Stop
 from bucketwise.jobs.output.progress import ProgressDisplay
 from bucketwise.jobs.output.report import Result
-from bucketwise.jobs.running import ledger
-from bucketwise.jobs.running.lease import Lease
-from bucketwise.jobs.running.ledger import Ledger
-from bucketwise.jobs.running.runner import Runner
-from bucketwise.jobs.service import scheduler
-from bucketwise.jobs.service.scheduler import Service, Task
-from bucketwise.jobs.steps.working import RUN
-from bucketwise.jobs.stopping import Stop
+from bucketwise.jobs.run.verb import RUN
+from bucketwise.jobs.schedule import scheduler
+from bucketwise.jobs.schedule.scheduler import Service, Task
 from tests.jobs.command import started
 from tests.jobs.place import MINUTES, POLICIES, Place
 from tests.jobs.processes import wait_until

@@ -14,12 +14,12 @@ from bucketwise.archivers.moving import filling
 from bucketwise.archivers.stores import open_store
 from bucketwise.buckets.bson import cursor
 from bucketwise.config.loading.load import load
-from bucketwise.jobs import clock
+from bucketwise.jobs.core import clock
+from bucketwise.jobs.core.runner import Runner, RunOptions
+from bucketwise.jobs.core.stopping import Stop
+from bucketwise.jobs.lake import registering
 from bucketwise.jobs.output.progress import ProgressDisplay
-from bucketwise.jobs.running.runner import Runner, RunOptions
-from bucketwise.jobs.steps.lake import registering
-from bucketwise.jobs.steps.working import RUN
-from bucketwise.jobs.stopping import Stop
+from bucketwise.jobs.run.verb import RUN
 from tests.jobs.place import MINUTES, NOW, POLICIES, Place
 
 LAKE = "[lake]\n"
@@ -95,7 +95,7 @@ def test_a_run_that_its_window_ends_registers_what_it_archived(
         return commit(archive, *given)
 
     monkeypatch.setattr(OfflineArchive, "commit", committed)
-    monkeypatch.setattr("bucketwise.jobs.clock.steady", lambda: steady() + late[0])
+    monkeypatch.setattr("bucketwise.jobs.core.clock.steady", lambda: steady() + late[0])
     settings = load(place.config, {"MONGODB_URI": place.uri})
     assert settings.store is not None
     now = clock.parse_instant("2018-09-01T01:00:00Z", "--now")

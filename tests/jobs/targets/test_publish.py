@@ -12,10 +12,10 @@ import pytest
 import redis
 
 from bucketwise.config.errors import InterruptedRun
-from bucketwise.jobs import clock
-from bucketwise.jobs.running.turn import Step, StepResult, Turn
-from bucketwise.jobs.steps.redis_link import Link
-from bucketwise.jobs.steps.working import ROLLUP
+from bucketwise.jobs.core import clock
+from bucketwise.jobs.core.turn import Step, StepResult, Turn
+from bucketwise.jobs.publish.redis import Link
+from bucketwise.jobs.rollup import ROLLUP
 from bucketwise.rollups.publishing import publish as publishing
 from tests.conftest import free_port
 from tests.jobs.place import Db
@@ -84,7 +84,7 @@ def test_a_run_that_its_window_ends_publishes_what_it_wrote(
     """And the next one what has changed since; one that takes too long goes on in the next."""
     stage.well()
     late, steady = [0.0], clock.steady
-    monkeypatch.setattr("bucketwise.jobs.clock.steady", lambda: steady() + late[0])
+    monkeypatch.setattr("bucketwise.jobs.core.clock.steady", lambda: steady() + late[0])
 
     def end(turn: Turn) -> StepResult:
         late[0] += 3600

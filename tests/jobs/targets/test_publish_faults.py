@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from bucketwise.jobs.steps.redis_link import Link
+from bucketwise.jobs.publish.redis import Link
 from bucketwise.rollups.publishing.publish import PublishError
 from tests.conftest import free_port
 from tests.jobs.command import ROOT, CommandLine, Ran
@@ -98,7 +98,7 @@ class Impatient(CommandLine):
     """The command line, whose processes wait for Redis for a second."""
 
     def __call__(self, *arguments: str, cwd: Path, **environment: str) -> Ran:
-        seconds = {"bucketwise.jobs.steps.redis_link._SECONDS": 1}
+        seconds = {"bucketwise.jobs.publish.redis._SECONDS": 1}
         return self.meddled(("tests.jobs.altered", {"values": seconds}), *arguments, cwd=cwd, **environment)
 
 

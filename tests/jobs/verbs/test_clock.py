@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketwise.config.errors import UsageError
-from bucketwise.jobs import clock
+from bucketwise.jobs.core import clock
 
 MIDNIGHT = datetime(2018, 6, 30, tzinfo=UTC)
 

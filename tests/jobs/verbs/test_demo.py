@@ -19,11 +19,12 @@ import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from bucketwise.jobs.call import Call
-from bucketwise.jobs.demo import acts, demo
+from bucketwise.jobs.core.call import Call
+from bucketwise.jobs.core.stopping import Stop
+from bucketwise.jobs.demo import acts
+from bucketwise.jobs.demo import verb as demo
 from bucketwise.jobs.demo.invent import Expected, Invented, days, difference_of, invent
 from bucketwise.jobs.demo.stage import Show, Stage, stage
-from bucketwise.jobs.stopping import Stop
 from tests.jobs.command import started
 
 Act = Callable[[Stage], None]

@@ -9,8 +9,8 @@ import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from bucketwise.jobs import embedded
-from bucketwise.jobs.embedded import EmbeddedMongodError, embedded_mongod
+from bucketwise.jobs.core import embedded
+from bucketwise.jobs.core.embedded import EmbeddedMongodError, embedded_mongod
 
 
 def test_a_transaction_and_a_change_stream_work(database: Database[dict[str, Any]]) -> None:

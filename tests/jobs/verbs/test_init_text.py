@@ -13,8 +13,8 @@ from bucketwise.buckets.inferring.guess import Guess
 from bucketwise.buckets.inferring.notes import Notes
 from bucketwise.config.loading.load import settings_in
 from bucketwise.config.policies import Policy
-from bucketwise.jobs.init.draft import draft_policy, policy_names
-from bucketwise.jobs.init.text import config_text
+from bucketwise.jobs.core.drafts import draft_policy, policy_names
+from bucketwise.jobs.core.policy_text import config_text
 from tests.jobs.place import NOW
 
 paths = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=12)

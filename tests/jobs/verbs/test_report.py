@@ -25,9 +25,9 @@ from pymongo.errors import (
 
 from bucketwise.config.errors import HaltedError, InterruptedRun, LeaseHeldError, UsageError
 from bucketwise.config.tables import MongoDB
-from bucketwise.jobs import connect
-from bucketwise.jobs.failures import OUTCOMES, explain
-from bucketwise.jobs.output.page.render import audit_page
+from bucketwise.jobs.audit.page import audit_page
+from bucketwise.jobs.core import connect
+from bucketwise.jobs.core.failures import OUTCOMES, failure_of
 from bucketwise.jobs.output.report import Report, Result, worst_exit_code
 
 NOW = datetime(2018, 9, 1, tzinfo=UTC)
@@ -133,7 +133,7 @@ def test_json_holds_what_json_has_no_word_for() -> None:
     ids=lambda it: type(it).__name__ if isinstance(it, BaseException) else "",
 )
 def test_failures_are_told_in_plain_words(error: BaseException, code: int, fragments: list[str]) -> None:
-    failure = explain(error, "h1:1,h2:2")
+    failure = failure_of(error, "h1:1,h2:2")
     assert failure.exit_code == code
     for fragment in fragments:
         assert fragment in failure.message
@@ -146,7 +146,7 @@ def test_no_secret_passes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     try:
         raise ValueError("mongodb://me:hunter2@h/db")
     except ValueError as error:
-        message = explain(error).message
+        message = failure_of(error).message
     shown = capsys.readouterr().err
     assert "Traceback" in shown
     assert "hunter2" not in message + shown

@@ -10,7 +10,7 @@ import sys
 import pytest
 import structlog
 
-from bucketwise.jobs import logs
+from bucketwise.jobs.core import logs
 from bucketwise.jobs.output.progress import Estimate, ProgressDisplay
 from tests.jobs.command import ROOT
 
@@ -45,7 +45,7 @@ def test_it_is_told_which_policy_it_is_and_why_it_waits(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     at = 1000.0
-    monkeypatch.setattr("bucketwise.jobs.clock.steady", lambda: at)
+    monkeypatch.setattr("bucketwise.jobs.core.clock.steady", lambda: at)
     progress = ProgressDisplay(quiet=False)
     progress.among = 2, 3
     with progress.step("archive", "ticks"):
@@ -67,7 +67,7 @@ def test_long_work_is_told_of_now_and_then(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     at = 1000.0
-    monkeypatch.setattr("bucketwise.jobs.clock.steady", lambda: at)
+    monkeypatch.setattr("bucketwise.jobs.core.clock.steady", lambda: at)
     progress = ProgressDisplay(quiet=False)
     with progress.step("x"):
         for _ in range(25):
@@ -81,7 +81,7 @@ def test_it_is_told_how_long_the_rest_will_take(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     at = 1000.0
-    monkeypatch.setattr("bucketwise.jobs.clock.steady", lambda: at)
+    monkeypatch.setattr("bucketwise.jobs.core.clock.steady", lambda: at)
     progress = ProgressDisplay(quiet=False)
     with progress.step("x"):
         for done in range(1, 31):

@@ -210,12 +210,12 @@ def test_the_module_is_the_program_and_imports_what_is_named(before: list[str], 
     assert ran.returncode == 2
     assert json.loads(ran.stdout)["exit_code"] == 2
     imported = {line.rpartition("|")[2].strip() for line in ran.stderr.splitlines()}
-    assert "bucketwise.jobs.steps.working" in imported
+    assert "bucketwise.jobs.rollup" in imported
     assert not imported & {
         "boto3",
         "apscheduler",
-        "bucketwise.jobs.steps.erasing",
-        "bucketwise.jobs.steps.status",
+        "bucketwise.jobs.erase.verb",
+        "bucketwise.jobs.status",
     }
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from bucketwise.jobs.running import lease, ledger
-from bucketwise.jobs.running.lease import Lease
+from bucketwise.jobs.core import lease, ledger
+from bucketwise.jobs.core.lease import Lease
 from bucketwise.rollups import progress
 from tests.jobs.place import AT_ONCE, MINUTES, POLICIES, START, Place
 from tests.jobs.states import after

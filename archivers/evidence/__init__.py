@@ -1,1 +1,0 @@
-"""Evidence: where each day is, and why."""

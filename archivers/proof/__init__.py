@@ -1,1 +1,0 @@
-"""Proves that archives and policies are kept: verify, sign, check, audit."""

@@ -1,0 +1,91 @@
+"""`bucketwise adopt`: takes archives over on purpose, after a backup was restored or a database moved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from pymongo.client_session import ClientSession
+from rich.console import RenderableType
+
+from bucketwise.archivers.binding.binding import Adoption
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.kinds import archive_of
+from bucketwise.archivers.preconditions import OF_READERS
+from bucketwise.config.errors import UsageError
+from bucketwise.jobs.core.call import Call
+from bucketwise.jobs.core.runner import perform
+from bucketwise.jobs.core.turn import Step, StepResult, Turn
+from bucketwise.jobs.output.report import Report, Result
+from bucketwise.jobs.output.tables import instant, number, outcome, outcome_table, printable
+from bucketwise.rollups.guarded import transaction
+
+EXAMPLES = [
+    'bucketwise adopt --reason "The cluster has moved to Frankfurt"',
+    'bucketwise adopt -p ticks --reason "Restored from the backup of Monday"',
+]
+
+
+Reason = Annotated[
+    str | None,
+    typer.Option("--reason", metavar="TEXT", help="Reason for taking it over. Receipts keep it forever."),
+]
+
+
+def adopt(call: Call, reason: Reason = None) -> Report:
+    """Take archives over that belong to another database or lineage.
+
+    Needed once where a database was restored from a backup or moved to another cluster, or a store was put
+    back. What is taken over is verified first. The former owner of the archive halts from then on.
+    """
+    if not (why := printable(" ".join((reason or "").split()))):
+        raise UsageError("adopt: say why with --reason TEXT; receipts keep it")
+    results = perform(call, [adopt_step(why)])
+    return Report(call.command, call.now, results, [adopted_table(results)])
+
+
+def adopt_step(reason: str) -> Step:
+    """Returns the step that takes the policy's archive over, where it belongs to another deployment."""
+
+    def do(turn: Turn) -> StepResult:
+        adopted = take_over(turn.context, reason)
+        if adopted is None:
+            return StepResult({"adopted": None})
+        told = {"from": adopted.taken_from, "at": adopted.at, "lineage": adopted.lineage}
+        return StepResult({"adopted": told})
+
+    return Step("adopt", do, preconditions=OF_READERS)
+
+
+def take_over(context: ArchiveContext, reason: str) -> Adoption | None:
+    """Takes the policy's archive over for this deployment, so that its former one halts. Returns what was
+    recorded; None, and changes nothing, where there is no need. Raises HaltedError, and changes nothing,
+    where what would be taken over is damaged."""
+    archive = archive_of(context)
+    if context.policy.archiving is None:
+        return None
+    if context.binding.reason_to_adopt() is None and not archive.needs_adoption():
+        return None
+    archive.check_adoptable()
+    adoption = context.binding.adopt(reason)
+    archive.adopt()  # what the database has forgotten, or has otherwise
+
+    def record(session: ClientSession) -> None:
+        facts = {"from": adoption.taken_from, "lineage": adoption.lineage, "reason": reason}
+        context.deletions.record_event("adopt", facts, session)
+        context.binding.settle_adoption(session)
+
+    transaction(context.database, context.guard, record)
+    return adoption
+
+
+def adopted_table(results: Sequence[Result]) -> RenderableType:
+    """Returns what `adopt` prints: which archives were taken over, and from whom."""
+    table = outcome_table("Adopt", "policy", "taken over from", "at", "lineage")
+    for result in results:
+        it = result.body.get("adopted") or {}
+        idle = "nobody: there was no need" if "adopted" in result.body and not it else "–"
+        where = printable(it.get("from") or ("an unknown database" if it else idle))
+        table.add_row(result.policy, where, instant(it.get("at")), number(it.get("lineage")), outcome(result))
+    return table

@@ -1,0 +1,264 @@
+"""The same readings in each model: written into a scratch database, and measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import islice
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from pymongo import DESCENDING
+from pymongo.database import Database
+from pymongo.errors import OperationFailure
+
+from bucketwise.archivers.format.parquet import column_name, series_types, write_part
+from bucketwise.archivers.format.rows import RowFilter, read_rows
+from bucketwise.buckets.bson.cursor import find_raw
+from bucketwise.buckets.bson.types import DOUBLE
+from bucketwise.buckets.fields.selectors import series_text
+from bucketwise.buckets.fields.times import DAY_MS, as_date
+from bucketwise.buckets.packing.pack import Rows
+from bucketwise.buckets.source import Source
+from bucketwise.buckets.writing.documents import DocumentWriter, updates
+from bucketwise.buckets.writing.exact import CARRIED, ExactReadings
+from bucketwise.buckets.writing.targets import MODELS, Target, misfits, target_of
+from bucketwise.config.policies import Rollup
+from bucketwise.jobs.advise.extract import Extract
+from bucketwise.jobs.advise.scratch import DAILY, HOURLY, ROLLED, SUMMARIES, TRY
+from bucketwise.jobs.core.runner import Runner
+from bucketwise.jobs.core.stopping import Stop
+from bucketwise.jobs.output.progress import ProgressDisplay
+from bucketwise.jobs.rollup import ROLLUP
+from bucketwise.rollups.answers.summarize import Question
+from bucketwise.rollups.answers.summarize import summarize as summarize_range
+
+Document = dict[str, Any]
+Body = dict[str, Any]
+
+#: Spans of the queries for one series, up to its last reading: milliseconds.
+SPANS = {"hour": 3_600_000, "day": DAY_MS, "month": 30 * DAY_MS}
+
+
+#: What is told of each model, for the collection as a whole.
+SIZES = ("documents", "data_bytes", "index_bytes", "storage_bytes")
+
+
+_INSERTED, _UPDATED, _ROUNDS = 1_000, 3_000, 3
+
+
+@dataclass
+class Measured:
+    """Measurements of some readings in one model. Bytes; readings a second; milliseconds a query."""
+
+    model: str
+    documents: int = 0
+    data_bytes: int = 0
+    index_bytes: int = 0
+    storage_bytes: int | None = None
+    inserts: float | None = None  # readings a second, as whole documents
+    updates: float | None = None  # as they come in, one by one
+    queries: dict[str, float] = field(default_factory=dict)
+    unfit: str | None = None  # why the model has no place for them
+
+
+def measured(
+    database: Database[Document], extract: Extract, check: Callable[[], None], models: Iterable[str] = MODELS
+) -> Iterator[Measured]:
+    """Yields each model that the readings fit into, and Parquet; of others why they don't. What is written is
+    dropped again."""
+    for model in models:
+        check()
+        whole = extract.is_whole_minutes
+        target = target_of(model, extract.policy, TRY + model, is_whole_minutes=whole)
+        wrong = [f"{count:,} {what}" for what, count in misfits(target, extract.exact) if count]
+        if wrong:
+            yield Measured(model, unfit="; ".join(wrong))
+            continue
+        found = Measured(model)
+        documents = list(_documents(target, extract))
+        _insert(database, target, documents, found, len(extract.exact))
+        _sizes(database, target, found)
+        found.queries = dict(_queries(database, target, extract))
+        database.drop_collection(target.policy.collection)
+        check()
+        _update(database, target, extract, found)
+        yield found
+    yield _parquet(extract)
+
+
+def _documents(target: Target, extract: Extract) -> Iterator[Document]:
+    return DocumentWriter(target, extract.series).add(extract.exact, None)
+
+
+def made(database: Database[Document], target: Target) -> None:
+    """Makes the collection of a target, with its indexes."""
+    database.create_collection(target.policy.collection, **target.options)
+    for keys in target.indexes:
+        database[target.policy.collection].create_index(keys)
+
+
+def _insert(
+    database: Database[Document], target: Target, documents: list[Document], found: Measured, readings: int
+) -> None:
+    made(database, target)
+    collection, left = database[target.policy.collection], iter(documents)
+    start = perf_counter()
+    while some := list(islice(left, _INSERTED)):
+        collection.insert_many(some, ordered=False)
+    found.inserts = readings / (perf_counter() - start)
+    found.documents = len(documents)
+
+
+def _sizes(database: Database[Document], target: Target, found: Measured) -> None:
+    name = target.policy.collection
+    held = f"system.buckets.{name}" if target.policy.model == "timeseries" else name
+    try:
+        database.client.admin.command("fsync")  # sizes on disk are those of the last checkpoint
+    except OperationFailure:
+        pass
+    else:
+        found.storage_bytes = database.command("collStats", held)["storageSize"]
+    stats = database.command("collStats", held)
+    found.data_bytes, found.index_bytes = stats["size"], stats["totalIndexSize"]
+    if target.policy.model == "timeseries":
+        found.documents = stats["timeseries"]["bucketCount"]
+
+
+def _update(database: Database[Document], target: Target, extract: Extract, found: Measured) -> None:
+    first = np.sort(np.argsort(extract.exact.time, kind="stable")[:_UPDATED])
+    operations = list(updates(target, extract.series, extract.exact.take(first)))
+    made(database, target)
+    start = perf_counter()
+    database[target.policy.collection].bulk_write(operations)
+    found.updates = len(operations) / (perf_counter() - start)
+    database.drop_collection(target.policy.collection)
+
+
+def _queries(database: Database[Document], target: Target, extract: Extract) -> Iterator[tuple[str, float]]:
+    """Yields how long each query takes. Documents are fetched, and not decoded."""
+    source = Source(database, target.policy)
+    of_one = extract.exact.series_index == extract.busiest
+    last = int(extract.exact.time[of_one].max())
+    names = target.policy.stored_series.values()
+    series = dict(zip(names, extract.series[extract.busiest], strict=True))
+    order = [(source.last_field, DESCENDING)]
+
+    def last_value() -> None:
+        list(find_raw(source.collection, series, sort=order, limit=1, reads_ahead=False))
+
+    yield "last", timed(last_value)
+    for name, span in SPANS.items():
+        yield name, timed(partial(_drain, source, last + 1 - span, last + 1, series))
+
+
+def _drain(source: Source, start: int, end: int, series: Document) -> None:
+    for _ in source.batches(start, end, series):
+        pass
+
+
+def timed(action: Callable[[], object]) -> float:
+    """Returns milliseconds: the best of some rounds."""
+    found = math.inf
+    for _ in range(_ROUNDS):
+        start = perf_counter()
+        action()
+        found = min(found, (perf_counter() - start) * 1000)
+    return found
+
+
+def _parquet(extract: Extract) -> Measured:
+    """Returns the size of the extract as Parquet, a part a day, as an archive has them."""
+    exact, names = extract.exact, extract.policy.series_names
+    columns = ["time", *map(column_name, (*names, *exact.bits))]
+    if len(set(columns)) < len(columns):
+        return Measured("parquet", unfit=f"two columns of one name, among {', '.join(columns)}")
+    types = series_types(extract.series, names)
+    days = exact.time // DAY_MS
+    start, parts = perf_counter(), {}
+    for day in np.unique(days).tolist():
+        rows = rows_of(exact.take(np.flatnonzero(days == day)), extract)
+        parts[day * DAY_MS] = write_part(rows, slice(None), types)
+    found = Measured("parquet", len(parts), sum(map(len, parts.values())), 0)
+    found.storage_bytes = found.data_bytes
+    found.inserts = len(exact) / (perf_counter() - start)
+    last = int(exact.time[exact.series_index == extract.busiest].max())
+    for name, span in {"last": 1, **SPANS}.items():
+        row_filter = RowFilter(last + 1 - span, last + 1)
+        held = [
+            data for day, data in parts.items() if day < row_filter.end and day + DAY_MS > row_filter.start
+        ]
+
+        def read(row_filter: RowFilter = row_filter, held: list[bytes] = held) -> None:
+            for data in held:
+                list(read_rows(data, types, extract.policy.value_names, row_filter))
+
+        found.queries[name] = timed(read)
+    return found
+
+
+def rows_of(exact: ExactReadings, extract: Extract) -> Rows:
+    """Returns readings as rows of a part."""
+    values = {
+        name: np.where(exact.types[name] == DOUBLE, exact.bits[name].view(np.float64), exact.bits[name])
+        for name in exact.bits
+    }
+    present = {name: np.isin(types, CARRIED) for name, types in exact.types.items()}
+    return Rows(extract.series, exact.series_index, exact.time, values, present)
+
+
+def scaled(found: Measured, factor: float) -> Body:
+    """Returns the JSON of a candidate: sizes as they would be for the whole collection."""
+    return {
+        "model": found.model,
+        **{size: _times(getattr(found, size), factor) for size in SIZES},
+        "readings_per_second": {speed: _times(getattr(found, speed), 1) for speed in ("inserts", "updates")},
+        "query_ms": {name: round(it, 3) for name, it in found.queries.items()},
+        "unfit": found.unfit,
+    }
+
+
+def _times(number: float | None, factor: float) -> int | None:
+    return None if number is None else round(number * factor)
+
+
+def from_summaries(database: Database[Document], extract: Extract, stop: Stop) -> Document:
+    """Returns the milliseconds that an hour, a day and a month of one series take, and the bytes of all
+    summaries of the readings."""
+    rollup = Rollup(hourly=HOURLY, daily=DAILY)
+    # A document a reading: buckets of sparse readings would be long, and be read for each of their days.
+    target = target_of("reading", extract.policy, ROLLED, is_whole_minutes=False)
+    policy = target.policy.model_copy(update={"name": SUMMARIES, "rollup": rollup})
+    made(database, target)
+    written = DocumentWriter(target, extract.series).add(extract.exact, None)
+    while some := list(islice(written, 10_000)):
+        database[ROLLED].insert_many(some, ordered=False)
+    last = as_date(int(extract.exact.time[extract.exact.series_index == extract.busiest].max()))
+    now = last + timedelta(days=2)
+    quiet = ProgressDisplay(quiet=True)
+    runner = Runner("rollup", [ROLLUP], database, None, now, stop, quiet, is_now_given=True)
+    (result,) = runner.run_all([policy])
+    if result.error is not None:
+        return {"error": result.error}
+    series = extract.series[extract.busiest]
+    selector = {name: series_text(it) for name, it in zip(policy.series_names, series, strict=True)}
+    found: Document = {}
+    for name in SPANS:
+        since, until = _window(last, name)
+        answer = partial(summarize_range, database, policy, Question(since, until, selector), stop.check)
+        found[name] = round(timed(answer), 3)
+    sizes = [database.command("collStats", it)["size"] for it in rollup.targets.values()]
+    return {"query_ms": found, "data_bytes": sum(sizes)}
+
+
+def _window(last: datetime, name: str) -> tuple[datetime, datetime]:
+    """Returns whole hours or days up to the one with the last reading."""
+    if name == "hour":
+        since = last.replace(minute=0, second=0, microsecond=0)
+        return since, since + timedelta(hours=1)
+    until = last.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+    return until - timedelta(milliseconds=SPANS[name]), until

@@ -1,0 +1,136 @@
+"""Extracts readings that lie together, as many as requested, to try models with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from pymongo import DESCENDING
+
+from bucketwise.buckets.bson.cursor import find_raw
+from bucketwise.buckets.bson.raw import Batch, Docs
+from bucketwise.buckets.columns import Series
+from bucketwise.buckets.models.series import SeriesTable
+from bucketwise.buckets.sampling.sample import has_index
+from bucketwise.buckets.source import Source
+from bucketwise.buckets.writing.documents import in_order
+from bucketwise.buckets.writing.exact import ExactReadings, Losses, exact_of, joined
+from bucketwise.buckets.writing.stretches import readings_in
+from bucketwise.config.policies import Policy
+
+Document = dict[str, Any]
+
+#: Of so many series, where an index finds them.
+_SERIES = 20
+
+
+_HOUR_MS, _WIDER = 3_600_000, 4
+
+
+_BYTES = 64_000_000
+
+
+@dataclass(frozen=True)
+class Extract:
+    """Some readings by series, then time; and how they were chosen."""
+
+    policy: Policy
+    exact: ExactReadings
+    series: list[Series]
+    losses: Losses
+    how: str
+
+    @property
+    def is_whole_minutes(self) -> bool:
+        """Returns whether all are on whole minutes."""
+        return not (self.exact.time % 60_000).any()
+
+    @property
+    def busiest(self) -> int:
+        """Returns the index of the series with most readings."""
+        return int(np.bincount(self.exact.series_index).argmax())
+
+
+def extract(
+    source: Source, series: Sequence[Series], readings: int, a_bucket: float, check: Callable[[], None]
+) -> Extract:
+    """Returns about so many of the last readings, of some series where an index finds these. `a_bucket`:
+    readings in a bucket of the sample; `series`: those in the sample. It takes a few commands, and none reads
+    more than a few times what it returns."""
+    table, losses = SeriesTable(), Losses()
+    chosen = series[:: math.ceil(len(series) / _SERIES)] if series else []
+    if chosen and _finds_series(source):
+        each = math.ceil(readings / len(chosen) / max(1.0, a_bucket))
+        parts = [_of_series(source, one, each, table, losses) for one in chosen]
+        how = f"the last readings of {len(chosen):,} series"
+    elif source.policy.model == "timeseries" or has_index(source.indexes, source.last_field):
+        parts, how = [_last(source, readings, table, losses, check)], "the last readings of all series"
+    else:
+        count = math.ceil(readings / max(1.0, a_bucket))
+        parts, how = (
+            [_found(source, {}, ("$natural", DESCENDING), count, table, losses)],
+            "what was written last",
+        )
+    return Extract(source.policy, in_order(joined(parts)), table.series, losses, how)
+
+
+def _finds_series(source: Source) -> bool:
+    """Returns whether an index finds the last buckets of one series."""
+    if source.policy.model == "timeseries" or source.policy.sample_series:
+        return False
+    wanted = {*source.policy.stored_series.values()}
+    for index in source.indexes:
+        keys = list(index["key"])
+        if set(keys[: len(wanted)]) == wanted and keys[len(wanted) : len(wanted) + 1] == [source.last_field]:
+            return "partialFilterExpression" not in index and not index.get("hidden")
+    return False
+
+
+def _of_series(
+    source: Source, series: Series, count: int, table: SeriesTable, losses: Losses
+) -> ExactReadings:
+    query = dict(zip(source.policy.stored_series.values(), series, strict=True))
+    return _found(source, query, (source.last_field, DESCENDING), count, table, losses)
+
+
+def _found(
+    source: Source, query: Document, order: tuple[str, int], count: int, table: SeriesTable, losses: Losses
+) -> ExactReadings:
+    parts, size = [ExactReadings.none(source.policy.value_names)], 0
+    for docs in islice(
+        find_raw(source.collection, query, sort=[order], limit=count, reads_ahead=False), 1000
+    ):
+        batch: Batch = source.with_overflow(Docs.of(list(docs)))
+        parts.append(exact_of(batch, source.policy, table, losses)[0])
+        size += docs.size
+        if size > _BYTES:
+            break
+    return joined(parts)
+
+
+def _last(
+    source: Source, readings: int, table: SeriesTable, losses: Losses, check: Callable[[], None]
+) -> ExactReadings:
+    """Returns the readings before the last time, as far back as it takes."""
+    rough = source.rough
+    latest, earliest = rough.latest(), rough.earliest()
+    best = ExactReadings.none(source.policy.value_names)
+    if latest is None or earliest is None:
+        return best
+    width, before = _HOUR_MS, 0
+    while True:
+        check()
+        found = readings_in(rough, latest + 1 - width, latest + 1 + _HOUR_MS, table, losses, 2 * readings)
+        if found is None and not before and width > 1:  # more than enough in the first hour
+            width = max(1, width // _WIDER**2)
+            continue
+        if found is None:
+            return best
+        best, before = found, width
+        if len(found) >= readings or latest - width < earliest:
+            return best
+        width *= _WIDER

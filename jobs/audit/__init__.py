@@ -1,0 +1,1 @@
+"""`bucketwise audit`: is every policy kept?"""

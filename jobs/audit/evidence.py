@@ -1,0 +1,272 @@
+"""Evidence in an audit, as JSON: where each day is, how much data there is, and how it is proven."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from itertools import groupby
+from typing import Any, NamedTuple, TypeVar
+
+from pymongo.database import Database
+
+from bucketwise.archivers.binding.deployment import Deployment
+from bucketwise.archivers.binding.records import OWNER
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.coverage import CoverageQuery, Row, State, coverage_of
+from bucketwise.archivers.format.checkpoint import CheckpointRecord
+from bucketwise.archivers.format.manifest import LastReceipt, Link
+from bucketwise.archivers.format.names import day
+from bucketwise.archivers.kinds import archive_of
+from bucketwise.archivers.records.days import CommitDays
+from bucketwise.archivers.records.deletions import last_receipt
+from bucketwise.archivers.records.faults import reading
+from bucketwise.archivers.records.heads import read_heads
+from bucketwise.archivers.records.receipt_files import chained
+from bucketwise.archivers.records.receipts import CODEC, Receipts
+from bucketwise.archivers.records.recorded import TIME
+from bucketwise.archivers.summary_counts import SUMMARIES
+from bucketwise.config.errors import HaltedError, UsageError
+from bucketwise.config.policies import Policy
+from bucketwise.jobs.core.bodies import hold_body
+from bucketwise.rollups.calendar.levels import levels_of
+from bucketwise.rollups.calendar.windows import to_ms
+from bucketwise.rollups.holds import Holds
+from bucketwise.rollups.summaries import documents
+
+Document = dict[str, Any]
+Body = dict[str, Any]
+T = TypeVar("T")
+
+
+class Run(NamedTuple):
+    """UTC days from first to last. `readings`: None where their number is not known exactly."""
+
+    first: str
+    last: str
+    days: int
+    state: State
+    readings: int | None
+
+
+@dataclass
+class Volume:
+    """Readings or summaries, and bytes. None: the number is not known exactly."""
+
+    count: int | None = 0
+    bytes: int = 0
+
+    def add(self, count: int | None, size: int) -> None:
+        """Adds a count and bytes. From a count of None on, the sum is None."""
+        self.count = None if self.count is None or count is None else self.count + count
+        self.bytes += size
+
+
+@dataclass
+class Month:
+    """What there is of a month of readings, in UTC. `summaries`: of windows that begin in it."""
+
+    month: str  # 2018-06
+    live: Volume = field(default_factory=Volume)
+    archived: Volume = field(default_factory=Volume)
+    online: Volume = field(default_factory=Volume)
+    summaries: Volume = field(default_factory=Volume)
+
+
+@dataclass
+class Deleted:
+    """What was deleted in a month, by its receipts: how many, and the first and last of their numbers."""
+
+    month: str
+    receipts: int
+    buckets: int
+    first: int
+    last: int
+
+
+def runs(rows: Iterable[Row]) -> list[Run]:
+    """Returns the runs of a coverage's days, which follow one another."""
+    found = []
+    for state, same in groupby(rows, lambda it: it.state):
+        those = list(same)
+        counts = [it.readings for it in those]
+        known = [it for it in counts if it is not None]
+        readings = sum(known) if len(known) == len(counts) else None
+        found.append(Run(day(those[0].start), day(those[-1].start), len(those), state, readings))
+    return found
+
+
+def by_month(rows: Iterable[Row], summaries: Mapping[str, Volume]) -> list[Month]:
+    """Returns the months in which there is anything."""
+    found = {month: Month(month, summaries=volume) for month, volume in summaries.items()}
+    for row in rows:
+        month = found.setdefault(day(row.start)[:7], Month(day(row.start)[:7]))
+        month.live.add(row.live, row.live_bytes)
+        month.archived.add(row.archived, row.archived_bytes)
+        month.online.add(row.online, row.online_bytes)
+    return [it for _, it in sorted(found.items()) if it != Month(it.month)]
+
+
+def summaries_by_month(database: Database[Document], policy: Policy) -> dict[str, Volume]:
+    """Returns how many summaries of all levels there are. The server counts them."""
+    found: dict[str, Volume] = {}
+    month = {"$dateTrunc": {"date": "$start", "unit": "month"}}
+    counted = {"count": {"$sum": 1}, "bytes": {"$sum": {"$bsonSize": "$$ROOT"}}}
+    stages = [{"$match": {**SUMMARIES, "start": {"$type": "date"}}}, {"$group": {"_id": month, **counted}}]
+    for level in levels_of(policy):
+        collection = database.get_collection(level.collection, codec_options=documents.OPTIONS)
+        for it in collection.aggregate(stages):
+            name = day(to_ms(it["_id"]))[:7]
+            found.setdefault(name, Volume()).add(it["count"], int(it["bytes"]))
+    return found
+
+
+def deleted_by_month(context: ArchiveContext) -> list[Deleted]:
+    """Returns the months in which anything was deleted. Raises DamagedError where a file of old receipts is
+    not as it was written."""
+    found: dict[str, Deleted] = {}
+    for receipt, _ in chained(context.receipts, context.receipt_files):
+        number, at = receipt.get("sequence"), receipt.get("at")
+        if receipt.get("kind") != "delete" or not isinstance(number, int) or not isinstance(at, datetime):
+            continue
+        month = found.setdefault(f"{at:%Y-%m}", Deleted(f"{at:%Y-%m}", 0, 0, number, number))
+        month.receipts += 1
+        month.buckets += int(receipt["buckets"])
+        month.first, month.last = min(month.first, number), max(month.last, number)
+    return [found[name] for name in sorted(found)]
+
+
+#: Kinds of the receipts of what people decided about an archive, each with a reason.
+EVENTS = (TIME, "adopt", "retire")
+
+
+class Ownership(NamedTuple):
+    """Whose archive it is, as the database records it. `baseline`: it was there before that was
+    recorded."""
+
+    owner: str
+    since: datetime
+    baseline: bool
+    lineage: int
+
+
+class Attestation(NamedTuple):
+    """What proves an archive. `heads`, `checkpoint` and `receipt` as MongoDB records them. `last`: the last
+    receipt itself; None where it lies in the store. `events`: receipts of what people decided about the
+    archive. `key`: the id of the key that signs."""
+
+    heads: tuple[Link, ...]
+    checkpoint: CheckpointRecord | None
+    receipt: LastReceipt | None
+    last: Document | None
+    events: list[Document]
+    key: str | None
+    days: int  # UTC days on which commits begin
+    drilled: int  # days of which all commits were drilled
+    oldest_drill: datetime | None  # of the drilled days
+    last_drill: datetime | None
+    ownership: Ownership | None  # None: nothing was archived yet
+
+
+def attestation(context: ArchiveContext) -> Attestation:
+    """Returns what MongoDB records of the archive. Reads nothing of the store."""
+    heads = read_heads(context.receipts)
+    drilled, last = CommitDays(context.receipts).drilled(), last_receipt(context.receipts)
+    times = [it for it in drilled.values() if it is not None]
+    return Attestation(
+        heads.links if heads else (),
+        heads.checkpoint if heads else None,
+        last,
+        next(context.receipts.numbered(last.sequence - 1, most=1), None) if last else None,
+        _events(context.receipts),
+        context.keys.first,
+        len(drilled),
+        len(times),
+        min(times, default=None),
+        max(times, default=None),
+        _ownership(context),
+    )
+
+
+def _events(receipts: Receipts) -> list[Document]:
+    query = {"_id.policy": receipts.policy, "kind": {"$in": list(EVENTS)}}
+    return list(receipts.collection.with_options(codec_options=CODEC).find(query).sort("sequence"))
+
+
+def _ownership(context: ArchiveContext) -> Ownership | None:
+    receipts = context.receipts
+    found = receipts.collection.with_options(codec_options=CODEC).find_one({"_id": receipts.identity(OWNER)})
+    if found is None or "deployment" not in found:
+        return None
+    with reading(OWNER):
+        return Ownership(
+            Deployment.of(found["deployment"]).name,
+            found["since"],
+            found["baseline"],
+            found.get("lineage", {}).get("done", 0),
+        )
+
+
+_VOLUMES = {"live": "readings", "archived": "readings", "online": "readings", "summaries": "count"}
+
+
+def evidence_body(context: ArchiveContext) -> Body:
+    """Returns the evidence of one policy as JSON. Values that can't be told, because the archive is not all
+    there or the range is too long, are null; `untold` says why."""
+    untold: list[str] = []
+
+    def known(make: Callable[[], T]) -> T | None:
+        try:
+            return make()
+        except (HaltedError, UsageError) as error:  # damage is a finding already
+            untold.append(str(error))
+            return None
+
+    rows = known(lambda: coverage_of(context, archive_of(context).evidence, CoverageQuery()))
+    deleted = known(lambda: deleted_by_month(context))
+    summaries = summaries_by_month(context.database, context.policy)
+    return {
+        "coverage": None if rows is None else _coverage_body(rows),
+        "months": None if rows is None else [_month_body(it) for it in by_month(rows, summaries)],
+        "deleted_by_month": None if deleted is None else [asdict(it) for it in deleted],
+        "holds": [hold_body(it) for it in Holds(context.database, context.policy.identity).active()],
+        "proof": _proof_body(context),
+        "untold": untold,
+    }
+
+
+def _coverage_body(rows: list[Row]) -> Body:
+    states = Counter(row.state for row in rows)
+    return {"states": dict(states), "runs": [it._asdict() for it in runs(rows)]}
+
+
+def _month_body(month: Month) -> Body:
+    return {"month": month.month, **{it: _volume_body(getattr(month, it), _VOLUMES[it]) for it in _VOLUMES}}
+
+
+def _volume_body(volume: Volume, what: str) -> Body:
+    return {what: volume.count, "bytes": volume.bytes}
+
+
+def _proof_body(context: ArchiveContext) -> Body:
+    found = attestation(context)
+    return {
+        "heads": [it.model_dump() for it in found.heads],
+        "checkpoint": found.checkpoint and found.checkpoint._asdict(),
+        "receipt": found.receipt and found.receipt.model_dump() | _told(found.last or {}),
+        "events": [{"kind": it["kind"], **_told(it), "reason": it.get("reason")} for it in found.events],
+        "key": found.key,
+        "ownership": found.ownership and found.ownership._asdict(),
+        "drills": {
+            "days": found.days,
+            "drilled": found.drilled,
+            "oldest": found.oldest_drill,
+            "last": found.last_drill,
+        },
+    }
+
+
+def _told(receipt: Body) -> Body:
+    """Returns when a receipt was written, by both clocks, and by whom; null where it does not say."""
+    return {key: receipt.get(key) for key in ("at", "done_at", "host", "user")}

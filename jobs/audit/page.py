@@ -1,0 +1,109 @@
+"""The audit's JSON as an HTML page: one file, no script, nothing from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from bucketwise.jobs.audit import bars, strip
+from bucketwise.jobs.output.page import render
+from bucketwise.jobs.output.tables import printable, size
+
+Body = dict[str, Any]
+
+#: With more runs of days than these on one page, details come by month.
+MOST_RUNS = 4_000
+
+
+#: With more months than these on one page, tables have a row a year.
+MOST_MONTHS = 8_000
+
+
+def audit_page(report: Body) -> str:
+    """Returns the page of a report, made of its JSON."""
+    found = report["policies"]
+    is_brief = sum(len(_runs(it)) for it in found) > MOST_RUNS
+    is_yearly = sum(len(it.get(key) or ()) for it in found for key in _BY_MONTH) > MOST_MONTHS
+    page, _ = render(
+        "page.html",
+        {"size": size, "coded": _coded},
+        report=report,
+        policies=[_shown(it, is_brief, is_yearly) for it in found],
+        broken=sum(it["exit_code"] != 0 for it in found),
+        heights={"strip": strip.HEIGHT, "bars": bars.HEIGHT},
+    )
+    return page
+
+
+_BY_MONTH = ("months", "deleted_by_month")
+
+
+def _runs(policy: Body) -> Sequence[Body]:
+    found: Sequence[Body] = (policy.get("coverage") or {}).get("runs", ())
+    return found
+
+
+def _shown(policy: Body, is_brief: bool, is_yearly: bool) -> Body:
+    """Returns what the template shows of a policy; None for what is not known."""
+    runs, months = _runs(policy), policy.get("months")
+    deleted = policy.get("deleted_by_month")
+    kinds = [it for it in bars.KINDS if any(any(month[it].values()) for month in months or ())]
+    return {
+        **dict.fromkeys(("error", "words", "settings", "policy_sha256", "proof", "coverage")),
+        "findings": [],
+        "holds": [],
+        "untold": [],
+        **policy,
+        "kept": policy["exit_code"] == 0,
+        "read": parts_read(policy),
+        "span": (runs[0]["first"], runs[-1]["last"]) if runs else None,
+        "strip": strip.strip(runs, is_brief=is_brief) if runs else None,
+        "kinds": kinds,
+        "bars": bars.bars(months or ()),
+        "period": "year" if is_yearly else "month",
+        "months": by_year(months or ()) if is_yearly else months,
+        "deleted": by_year(deleted or ()) if is_yearly else deleted,
+    }
+
+
+def _coded(text: str) -> Markup:
+    """Returns the text with code where it has backticks."""
+    parts = printable(text).split("`")
+    if len(parts) % 2 == 0:  # one has no other end
+        return Markup.escape(printable(text))
+    shown = (Markup("<code>{}</code>" if i % 2 else "{}").format(it) for i, it in enumerate(parts))
+    return Markup("").join(shown)
+
+
+def by_year(months: Sequence[Body]) -> list[Body]:
+    """Returns months with a row a year. A count of None, which can't be told, makes the sum None."""
+    found: dict[str, Body] = {}
+    for it in months:
+        row = {**it, "month": it["month"][:4]}
+        year = row["month"]
+        found[year] = _merged(found[year], row) if year in found else row
+    return list(found.values())
+
+
+def _merged(one: Body, other: Body) -> Body:
+    return {key: _sum_values(key, value, other[key]) for key, value in one.items()}
+
+
+def _sum_values(key: str, one: Any, other: Any) -> Any:
+    if isinstance(one, dict):
+        return _merged(one, other)
+    if one is None or other is None:
+        return None
+    if key in ("first", "last"):  # numbers of receipts
+        return min(one, other) if key == "first" else max(one, other)
+    return one if key == "month" else one + other
+
+
+def parts_read(body: Body) -> str:
+    """Returns how many parts an audit has read, as text; empty where there are none."""
+    if not body.get("parts"):
+        return ""
+    all_in = f"; all within {body['days']:,} days" if body["days"] > 1 else ""
+    return f"read {body['parts_read']:,} of {body['parts']:,} parts{all_in}"

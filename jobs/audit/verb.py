@@ -1,0 +1,133 @@
+"""`bucketwise audit`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import RenderableType
+from rich.text import Text
+
+from bucketwise import __version__
+from bucketwise.archivers.preconditions import is_known
+from bucketwise.archivers.records.deletions import policy_digest
+from bucketwise.config.errors import HaltedError, UsageError
+from bucketwise.config.written import policy_toml
+from bucketwise.jobs.audit.audit import audit_policy
+from bucketwise.jobs.audit.evidence import evidence_body
+from bucketwise.jobs.audit.page import audit_page, parts_read
+from bucketwise.jobs.audit.remedies import REMEDIES
+from bucketwise.jobs.audit.words import words
+from bucketwise.jobs.core.call import Call
+from bucketwise.jobs.core.command import Executor, WorkerCount
+from bucketwise.jobs.core.findings import Finding, findings_result
+from bucketwise.jobs.core.lease import pause_findings
+from bucketwise.jobs.core.machine import this_user
+from bucketwise.jobs.core.runner import RunOptions, perform
+from bucketwise.jobs.core.turn import NOT_KEPT, Step, StepResult, Turn
+from bucketwise.jobs.lake import lake_findings
+from bucketwise.jobs.output.report import Report, Result
+from bucketwise.jobs.output.streams import write_atomically
+from bucketwise.jobs.output.tables import findings_table
+from bucketwise.jobs.publish.verb import publishing
+
+EXAMPLES = [
+    "bucketwise audit",
+    "bucketwise audit --full",
+    "bucketwise audit --html audit.html",
+    "bucketwise audit -p ticks --json",
+]
+
+
+Full = Annotated[bool, typer.Option("--full", help="Read the whole archive, whatever `audit.sample` says.")]
+
+
+Html = Annotated[
+    Path | None,
+    typer.Option("--html", metavar="FILE", help="Also write findings and evidence as an HTML page."),
+]
+
+
+def audit(
+    call: Call,
+    full: Full = False,
+    html: Html = None,
+    workers: WorkerCount = None,
+    executor: Executor = None,
+) -> Report:
+    """Check that every policy is kept.
+
+    Tells what is overdue, missing, not as recorded, or about to be lost. Ends with exit code 4 where a
+    policy is not kept. Warnings alone end with 0.
+    """
+    if html is not None and not html.parent.is_dir():
+        raise UsageError(f"--html {html}: there is no folder {html.parent}")
+    policies, open_executor = call.policies, call.open_executor(workers, executor)
+    options = RunOptions(dry_run=True, open_executor=open_executor)
+    found = publishing(call.settings)
+    step = audit_step(
+        full=full,
+        evidence=call.json or html is not None,
+        drilled_every=call.settings.drill.every,
+        finders=[*([found.findings] if found else []), partial(lake_findings, call.settings.lake)],
+    )
+    results = perform(call, [step], options, policies=policies)
+    for policy, result in zip(policies, results, strict=False):  # an interruption leaves some out
+        url = None if call.settings.store is None else call.settings.store.url
+        text = {"settings": policy_toml(policy), "policy_sha256": policy_digest(policy)}
+        result.body = {"words": words(policy, url), **text, **result.body}
+    findings = [it for result in results for it in result.body.get("findings", [])]
+    tables = [findings_table("Audit", findings), *parts_lines(results)]
+    report = Report(call.command, call.now, results, tables, extra=_circumstances(call))
+    if html is not None:
+        with write_atomically(html) as file:
+            file.write(audit_page(report.plain()).encode())
+    return report
+
+
+def _circumstances(call: Call) -> dict[str, str]:
+    """Who audits what, with what."""
+    settings = call.settings
+    place = {"hosts": call.hosts, "database": settings.mongodb.database, "config": str(settings.path)}
+    return {"by": this_user(), "version": __version__, **place}
+
+
+def audit_step(
+    *,
+    full: bool = False,
+    evidence: bool = False,
+    drilled_every: timedelta | None = None,
+    finders: Sequence[Callable[[Turn], list[Finding]]] = (),
+) -> Step:
+    """Returns the step that audits.
+
+    `full`: reads all parts, whatever the policy says. `evidence`: also reports where each day is, how much
+    there is, and how it is proven. `drilled_every`: how long a day may go without a drill; None: forever.
+    `finders`: return further findings.
+    """
+
+    def do(turn: Turn) -> StepResult:
+        report = audit_policy(turn.context, turn.readers, full=full, drilled_every=drilled_every)
+        further = (it for find in finders for it in find(turn))
+        done = findings_result([*pause_findings(turn), *report.findings, *further], NOT_KEPT)
+        read = {"parts": report.parts, "parts_read": report.parts_read, "days": report.days}
+        for it in done.body["findings"]:
+            it["remedy"] = REMEDIES[it["code"]]
+        proof = evidence_body(turn.context) if evidence else {}
+        code = HaltedError.exit_code if report.halted else done.exit_code
+        return StepResult({**done.body, **read, **proof}, code)
+
+    return Step("audit", do, by_present=True, preconditions=[is_known])
+
+
+AUDIT = audit_step()
+
+
+def parts_lines(results: Iterable[Result]) -> list[RenderableType]:
+    """Returns how much of each offline archive an audit has read."""
+    read = ((it.policy, parts_read(it.body)) for it in results)
+    return [Text(f"{policy}: {text}") for policy, text in read if text]

@@ -1,0 +1,1 @@
+"""`bucketwise check`: would a run work, and would it be safe?"""

@@ -1,0 +1,369 @@
+"""Check: would a run work here, and would anything put data at risk? Changes nothing in MongoDB."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pymongo.database import Database
+
+from bucketwise.archivers.stores.base import ObjectStore, StoreError, probe_class
+from bucketwise.buckets.bson.cluster import is_sharded, keeps_ids_unique, shard_key
+from bucketwise.buckets.models import timeseries
+from bucketwise.buckets.models.covered import first_and_last
+from bucketwise.buckets.sampling.fit import Fit, fit_of
+from bucketwise.buckets.sampling.sample import has_index, sample
+from bucketwise.buckets.source import Source
+from bucketwise.config.policies import Policy
+from bucketwise.jobs.core.findings import Finding, Severity
+from bucketwise.jobs.core.fit import misfits
+from bucketwise.rollups import ttl
+from bucketwise.rollups.calendar.levels import levels_of
+from bucketwise.rollups.changes.reach import may_stream
+
+Document = dict[str, Any]
+
+OLDEST = (6, 0)
+
+
+_LOOKS = ("listCollections", "listIndexes")
+
+
+def check_server(database: Database[Document]) -> list[Finding]:
+    """Is the server new enough, and one that can do what a guarded delete needs? Raises PyMongoError."""
+    hello = database.client.admin.command("hello")
+    version = database.client.server_info()["version"]
+    place = hello.get("me") or "MongoDB"
+    findings = []
+    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
+        message = f"MongoDB {version} is too old: bucketwise needs 6.0 or later"
+        findings.append(Finding("server-version", None, place, "error", message))
+    else:
+        findings.append(Finding("server-version", None, place, "ok", f"MongoDB {version}"))
+    if "setName" in hello:
+        findings.append(Finding("replica-set", None, place, "ok", f"replica set {hello['setName']}"))
+    elif hello.get("msg") == "isdbgrid":
+        message = "a sharded cluster: bucketwise is tested on replica sets only (see docs/compatibility.md)"
+        findings.append(Finding("replica-set", None, place, "warning", message))
+    else:
+        message = (
+            "a standalone server has no transactions, and nothing is deleted without: start mongod with "
+            "--replSet and run rs.initiate() once; a set of a single node will do"
+        )
+        findings.append(Finding("replica-set", None, place, "error", message))
+    return findings
+
+
+def check_store(store: ObjectStore, storage_classes: Iterable[str] = ()) -> list[Finding]:
+    """Tries on small objects of its own whether the store can be written, read, listed and cleaned, and has
+    these storage classes. Returns what fails."""
+    try:
+        is_conditional = store.probe()
+        for named in storage_classes:
+            probe_class(store, named)
+    except StoreError as error:
+        return [Finding("store", None, store.url, "error", str(error))]
+    extra = "" if is_conditional else "; it ignores conditional writes, on which bucketwise does not rely"
+    works = Finding("store", None, store.url, "ok", f"write, read, list and delete work{extra}")
+    return [works, *_versions(store)]
+
+
+def _versions(store: ObjectStore) -> Iterator[Finding]:
+    """Yields what the store keeps of objects that are deleted."""
+    found = store.versioning()
+    if found.lock is not None and found.has_locks is None:
+        message = (
+            "whether the bucket has Object Lock can't be asked: grant s3:GetBucketObjectLockConfiguration"
+        )
+        yield Finding("object-lock", None, store.url, "warning", message)
+    elif found.lock is not None and not found.has_locks:
+        message = "store.object_lock is set, and the bucket has no Object Lock: it is given at its creation"
+        yield Finding("object-lock", None, store.url, "error", message)
+    elif found.lock is not None:
+        message = (
+            f"files of commits are locked ({found.lock}): what is merged, erased or past its end in that "
+            "time stays as older versions until its lock ends"
+        )
+        yield Finding("object-lock", None, store.url, "ok", message)
+    elif found.keeps_versions:
+        message = (
+            "the bucket keeps versions: what is deleted stays as older versions until a lifecycle rule of "
+            "the bucket removes them"
+        )
+        yield Finding("store-versioned", None, store.url, "ok", message)
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """The result of the check of one policy."""
+
+    findings: list[Finding]
+    fit: Fit | None  # None: the documents can't be looked at
+    misfits: list[Finding]
+
+
+def check_policy(
+    database: Database[Document],
+    policy: Policy,
+    own_collections: Mapping[str, tuple[str, ...]],
+    unmet: Callable[[], Iterable[Finding]] = tuple,
+) -> CheckResult:
+    """Returns what is found of one policy. `own_collections`: where the suite keeps its records, and what it
+    does there. `unmet` finds what would keep a run from going on; it is called where the user may look.
+
+    Raises PyMongoError where the server can't be asked."""
+    checker = _Check(database, policy)
+    rights = list(checker.rights(own_collections))
+    if any(action in it.message for it in rights for action in _LOOKS):
+        return CheckResult(rights, None, [])  # the rest can't be looked at
+    kind = list(checker.source())
+    may_look = not any("find" in it.message and it.place in policy.sources for it in rights)
+    fit = None
+    if may_look and policy.collection in checker.here and all(it.severity != "error" for it in kind):
+        fit = fit_of(sample(checker.buckets), policy)
+    unfit = misfits(fit, policy) if fit else []
+    findings = [
+        *kind,
+        *unfit,
+        *(unmet() if all(it.place in policy.sources for it in rights) else ()),
+        *checker.sharding(),
+        *checker.indexes(),
+        *checker.expiry(),
+        *checker.targets(),
+        *rights,
+    ]
+    if all(finding.severity == "ok" for finding in findings):
+        findings = [
+            Finding("policy", policy.name, policy.collection, "ok", "everything is as a run needs it")
+        ]
+    return CheckResult(findings, fit, unfit)
+
+
+@dataclass(frozen=True)
+class _Check:
+    database: Database[Document]
+    policy: Policy
+
+    @cached_property
+    def buckets(self) -> Source:
+        return Source(self.database, self.policy)
+
+    @cached_property
+    def here(self) -> dict[str, Document]:
+        """Returns what MongoDB lists of the policy's collections, by name, and of no others: many policies
+        may share the database."""
+        named = {"name": {"$in": [*self.policy.sources, *self._kept()]}}
+        return {info["name"]: dict(info) for info in self.database.list_collections(filter=named)}
+
+    @cached_property
+    def _privileges(self) -> Privileges:
+        return Privileges.of(self.database)
+
+    def source(self) -> Iterator[Finding]:
+        policy, info = self.policy, self.here.get(self.policy.collection)
+        if info is None:
+            return
+        kind, options = info["type"], info.get("options", {})
+        wanted = "timeseries" if policy.model == "timeseries" else "collection"
+        if kind != wanted:
+            message = f"it is a {kind}, and the policy's model is {policy.model}: "
+            if kind == "timeseries":
+                message += 'write model = "timeseries"'
+            elif kind == "view":
+                message += "name the collection behind the view"
+            else:
+                message += "write the model that its documents have"
+            yield self._finding("source-kind", policy.collection, "error", message)
+            return
+        if policy.model == "timeseries":
+            actual = options["timeseries"]["timeField"]
+            if actual != policy.time_field:
+                message = f"its timeField is {actual}, and the policy says time_field = {policy.time_field}"
+                yield self._finding("source-kind", policy.collection, "error", message)
+            if self._deletes:
+                yield self._finding("deletes-impossible", policy.collection, "warning", timeseries.KEPT)
+        elif options.get("capped") and self._deletes:
+            message = "it is capped, so nothing can be deleted from it: write archive.delete = false"
+            yield self._finding("source-kind", policy.collection, "error", message)
+
+    def sharding(self) -> Iterator[Finding]:
+        """Yields findings on each collection whose documents are identified by `_id`."""
+        if not is_sharded(self.database) or self.policy.model == "timeseries":
+            return
+        for name in self.policy.sources:
+            key = shard_key(self.database, name)
+            if key is not None and not keeps_ids_unique(key):
+                message = (
+                    f"it is sharded by {', '.join(key)}, so that two shards may each have a document "
+                    "with the same _id: a run that meets two halts, and deletes nothing. Let drivers make "
+                    "ObjectIds"
+                )
+                yield self._finding("sharded-id", name, "warning", message)
+
+    def indexes(self) -> Iterator[Finding]:
+        policy = self.policy
+        if policy.model != "timeseries" and self.here.get(policy.collection, {}).get("type") == "collection":
+            for field in dict.fromkeys(first_and_last(policy)):
+                yield from self._index(
+                    policy.collection, self.buckets.indexes, field, "reading a range of time"
+                )
+        if policy.overflow is not None:
+            place = policy.overflow.collection
+            kind = self.here[place]["type"] if place in self.here else None
+            if kind == "collection":
+                indexes = self.database[place].list_indexes()
+                yield from self._index(
+                    place, indexes, policy.overflow.ref_field, "finding a bucket's overflow"
+                )
+            elif kind is None:
+                message = "there is no such collection: no bucket may have overflow until it is there"
+                yield self._finding("overflow-missing", place, "warning", message)
+            else:
+                message = f"it is a {kind}: overflow has to lie in an ordinary collection"
+                yield self._finding("overflow-kind", place, "error", message)
+
+    def _index(
+        self, collection: str, indexes: Iterable[Mapping[str, Any]], field: str, purpose: str
+    ) -> Iterator[Finding]:
+        if has_index(indexes, field):
+            return
+        message = (
+            f"{purpose} has no index and reads the whole collection: "
+            f"db.getCollection({collection!r}).createIndex({{{field!r}: 1}})"
+        )
+        yield self._finding("index-missing", f"{collection}, {field}", "warning", message)
+
+    def expiry(self) -> Iterator[Finding]:
+        for expiry in ttl.conflicts(self.buckets):
+            message = (
+                f"MongoDB deletes after {expiry.after} what is archived after {self._after}: drop the index "
+                "or the option, or make it longer"
+            )
+            yield self._finding("ttl-conflict", expiry.place, "error", message)
+        for name, kept in self._kept().items():
+            if name in self.here:
+                for expiry in ttl.rules(self.database, [self.here[name]]):
+                    if kept is None or expiry.after < kept:
+                        message = (
+                            f"MongoDB deletes after {expiry.after} what is to be kept {kept or 'forever'}"
+                        )
+                        yield self._finding("ttl-conflict", expiry.place, "error", message)
+
+    def _kept(self) -> dict[str, Any]:
+        """Returns how long the suite keeps what it writes, by collection; None: forever."""
+        kept: dict[str, Any] = {level.collection: level.retain for level in levels_of(self.policy)}
+        return kept | dict.fromkeys(filter(None, self.policy.archive_collections or ()))
+
+    def targets(self) -> Iterator[Finding]:
+        for name in self._kept():
+            kind = self.here.get(name, {"type": "collection"})["type"]
+            if kind != "collection":
+                message = f"it is a {kind}: the policy writes there, and needs an ordinary collection"
+                yield self._finding("target-kind", name, "error", message)
+
+    def rights(self, own_collections: Mapping[str, tuple[str, ...]]) -> Iterator[Finding]:
+        needs = needs_of(self.policy, own_collections, deletes=self._deletes)
+        for missing in self._privileges.missing(needs):
+            where = "there" if missing.collection else "in the database as a whole"
+            message = f"the user lacks {', '.join(missing.actions)} {where}: grant that, or readWrite"
+            place = missing.collection or self.database.name
+            yield self._finding("privilege-missing", place, "error", message)
+        yield from self._stream()
+
+    def _stream(self) -> Iterator[Finding]:
+        """Yields findings on the database's change stream, which tells late readings."""
+        policy = self.policy
+        if policy.rollup is None or not may_stream(policy):
+            return
+        for missing in self._privileges.missing([Needs("", ("find", "changeStream"))]):
+            message = f"the user lacks {', '.join(missing.actions)} in the database as a whole: "
+            if policy.rollup.late_data == "stream":
+                message += 'late readings are not noticed; grant it, or write rollup.late_data = "auto"'
+                yield self._finding("stream-unreadable", self.database.name, "error", message)
+            else:
+                message += "late readings are looked for within `recheck` only; grant it"
+                yield self._finding("stream-unreadable", self.database.name, "warning", message)
+
+    @property
+    def _deletes(self) -> bool:
+        archive = self.policy.archiving
+        return archive is not None and archive.delete
+
+    @property
+    def _after(self) -> str:
+        after = self.policy.archive.after if self.policy.archive else None
+        return "never" if after is None else str(after)
+
+    def _finding(self, code: str, place: str, severity: Severity, message: str) -> Finding:
+        return Finding(code, self.policy.name, place, severity, message)
+
+
+_READ = ("find", "listIndexes")
+
+
+_SUMMARIES = (*_READ, "insert", "update", "remove", "createIndex")
+
+
+_COPIES = (*_READ, "insert", "remove", "createIndex")
+
+
+_VERSIONS = ("find", "insert", "remove", "createIndex")
+
+
+@dataclass(frozen=True)
+class Needs:
+    """The actions that a run takes in one collection; "" is the database as a whole."""
+
+    collection: str
+    actions: tuple[str, ...]
+
+
+def needs_of(policy: Policy, own: Mapping[str, tuple[str, ...]], *, deletes: bool) -> Iterator[Needs]:
+    """Yields all rights that a run of the policy needs, as docs/security.md grants them. `own`: what it does
+    in its own collections."""
+    yield Needs("", ("listCollections",))
+    for source in policy.sources:
+        yield Needs(source, (*_READ, "remove") if deletes else _READ)
+    for summaries in policy.rollup.targets.values() if policy.rollup else ():
+        yield Needs(summaries, _SUMMARIES)
+    if (archived := policy.archive_collections) is not None:
+        yield from (Needs(copies, _COPIES) for copies in archived.copies)
+        yield Needs(archived.versions, _VERSIONS)
+    for name, actions in own.items():
+        yield Needs(name, actions)
+
+
+@dataclass(frozen=True)
+class Privileges:
+    """What the user may do. `granted` is None where the server has no access control."""
+
+    database: str
+    granted: Sequence[Document] | None
+
+    @classmethod
+    def of(cls, database: Database[Document]) -> Privileges:
+        """Returns the privileges of the connection's user."""
+        status = database.client.admin.command("connectionStatus", showPrivileges=True)["authInfo"]
+        is_asked = bool(status["authenticatedUsers"])
+        return cls(database.name, status["authenticatedUserPrivileges"] if is_asked else None)
+
+    def missing(self, needs: Iterable[Needs]) -> Iterator[Needs]:
+        """Yields the needs that the privileges do not grant."""
+        for need in needs if self.granted is not None else ():
+            granted = granted_actions(self.granted or (), self.database, need.collection)
+            lacking = tuple(action for action in need.actions if action not in granted)
+            if lacking:
+                yield Needs(need.collection, lacking)
+
+
+def granted_actions(privileges: Iterable[Document], database: str, collection: str) -> set[str]:
+    """Returns all actions that the privileges grant in that collection."""
+    granted: set[str] = set()
+    for privilege in privileges:
+        resource = privilege["resource"]
+        named = resource.get("db") in ("", database) and resource.get("collection") in ("", collection)
+        if named or resource.get("anyResource"):
+            granted.update(privilege["actions"])
+    return granted

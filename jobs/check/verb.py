@@ -1,0 +1,130 @@
+"""`bucketwise check`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any
+
+from pymongo.database import Database
+from pymongo.errors import PyMongoError
+
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.preconditions import OF_CHECKS, problems
+from bucketwise.archivers.records.pins import COLLECTION as PINS
+from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
+from bucketwise.archivers.stores.base import StoreError
+from bucketwise.config.errors import BucketwiseError
+from bucketwise.config.policies import Policy
+from bucketwise.jobs.check.checks import check_policy, check_server, check_store
+from bucketwise.jobs.core import clock, lease, ledger
+from bucketwise.jobs.core.call import Call
+from bucketwise.jobs.core.failures import failure_of
+from bucketwise.jobs.core.findings import Finding, finding_body, findings_result
+from bucketwise.jobs.core.fit import fit_body
+from bucketwise.jobs.core.lease import pause_findings
+from bucketwise.jobs.core.runner import Runner, RunOptions
+from bucketwise.jobs.core.throttle import lag_findings
+from bucketwise.jobs.core.turn import FAILED, Step, StepResult, Turn
+from bucketwise.jobs.output.report import Report, Result
+from bucketwise.jobs.output.tables import findings_table, fit_lines
+from bucketwise.rollups import progress as rollup_progress
+from bucketwise.rollups.calendar.levels import levels_of
+from bucketwise.rollups.holds import COLLECTION as HOLDS
+from bucketwise.rollups.rolling import quarantine
+
+EXAMPLES = ["bucketwise check", "bucketwise check -c /etc/bucketwise.toml --json"]
+
+
+def check(call: Call) -> Report:
+    """Check that a run would work, and would be safe.
+
+    Validates config, connections, clocks, privileges, indexes, TTL conflicts, and what the store can do. Ends
+    with exit code 1 where an error would keep a run from working or put data at risk, and with 0 where
+    there are warnings at most. It writes nothing but a small object to the store, which it removes.
+    """
+    policies = call.policies
+    results: list[Result] = []
+    with call.database() as database:
+        try:
+            general = [finding_body(it) for it in (*check_server(database), _clock(database))]
+            results = Runner.of(call, database, [CHECK], RunOptions(dry_run=True)).run_all(policies)
+        except PyMongoError as error:
+            reason = failure_of(error, call.hosts).message
+            general = [finding_body(Finding("server-unreachable", None, call.hosts, "error", reason))]
+    if call.store is not None:
+        general += [finding_body(it) for it in check_store(call.store, _storage_classes(policies))]
+    findings = [*general, *(it for result in results for it in result.body.get("findings", []))]
+    failed = any(it["severity"] == "error" for it in general)
+    return Report(
+        call.command,
+        call.now,
+        results,
+        [findings_table("Check", findings), *fit_lines(results)],
+        error_code=FAILED if failed else 0,
+        extra={"findings": general},
+    )
+
+
+def _storage_classes(policies: Iterable[Policy]) -> list[str]:
+    """Those that parts are to have."""
+    named = (it.archive.storage_class for it in policies if it.archive is not None)
+    return sorted({it for it in named if it is not None})
+
+
+def _clock(database: Database[dict[str, Any]]) -> Finding:
+    """Checks that this machine's clock agrees with the server's. Raises PyMongoError."""
+    try:
+        clock.check_skew(clock.current(), clock.of_server(database))
+    except BucketwiseError as error:
+        return Finding("clock", None, "clock", "error", str(error))
+    return Finding("clock", None, "clock", "ok", "this machine's clock and MongoDB's agree")
+
+
+#: What a run does in the suite's own collections. Only a restore puts pins.
+OWN_COLLECTIONS = {
+    lease.COLLECTION: ("find", "insert", "update"),
+    ledger.COLLECTION: ("find", "insert", "update", "remove", "createIndex"),
+    rollup_progress.COLLECTION: ("find", "insert", "update"),
+    quarantine.COLLECTION: ("find", "insert", "update", "remove"),
+    RECEIPTS: ("find", "insert", "update", "remove", "createIndex"),
+    PINS: ("find", "update", "remove"),
+    HOLDS: ("find",),
+}
+
+
+def _check(turn: Turn) -> StepResult:
+    context = turn.context
+    checked = check_policy(context.database, turn.policy, OWN_COLLECTIONS, partial(_unmet, context))
+    may_look = all(it.place != lease.COLLECTION for it in checked.findings)  # else a right is missing there
+    paused = pause_findings(turn) if may_look else []
+    done = findings_result([*paused, *lag_findings(turn), *unfollowed(turn), *checked.findings], FAILED)
+    fit = None if checked.fit is None else fit_body(checked.fit, turn.policy, checked.misfits)
+    return StepResult({**done.body, "fit": fit}, done.exit_code)
+
+
+def _unmet(context: ArchiveContext) -> Iterator[Finding]:
+    """Yields what would keep a run from going on."""
+    name = context.policy.name
+    try:
+        for it in problems(context, OF_CHECKS):
+            yield Finding(it.code, name, it.place, "error", str(it.error))
+    except StoreError as error:  # the rest can't be asked
+        yield Finding("store", name, context.store.url if context.store else "", "error", str(error))
+
+
+CHECK = Step("check", _check)
+
+
+def unfollowed(turn: Turn) -> list[Finding]:
+    """Returns a finding if the policy only rolls up what another one archives."""
+    policy, archivers = turn.policy, turn.archivers
+    if policy.archiving is not None or not archivers or not levels_of(policy):
+        return []
+    name = archivers[0].name
+    message = (
+        f"policy {name} archives {policy.collection}, and this one only rolls it up: readings that come late "
+        "for what is archived are not in its summaries; runs count such summaries as `missed`. If that "
+        f"matters, let policy {name} make these summaries"
+    )
+    return [Finding("late-missed", policy.name, policy.collection, "warning", message)]

@@ -1,0 +1,66 @@
+"""`bucketwise compact`: merges small commits."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Annotated
+
+import typer
+
+from bucketwise.archivers.compacting.compact import CompactOptions, CompactReport
+from bucketwise.archivers.kinds import archive_of
+from bucketwise.archivers.preconditions import OF_REWRITERS
+from bucketwise.jobs.core.call import Call
+from bucketwise.jobs.core.clock import parse_range
+from bucketwise.jobs.core.command import Since, Until
+from bucketwise.jobs.core.runner import RunOptions, perform
+from bucketwise.jobs.core.turn import Step, StepResult, Turn
+from bucketwise.jobs.lake import registering
+from bucketwise.jobs.output.report import Report
+from bucketwise.jobs.output.tables import notes, table_of_verb
+
+EXAMPLES = [
+    "bucketwise compact --dry-run",
+    "bucketwise compact -p ticks --since 2018-06-01 --until 2018-07-01",
+]
+
+
+DryMerge = Annotated[bool, typer.Option("--dry-run", help="Show what would be merged, and change nothing.")]
+
+
+def compact(call: Call, since: Since = None, until: Until = None, dry_run: DryMerge = False) -> Report:
+    """Merge small commits of offline archives.
+
+    The commits that begin on the same UTC day become one, as far as one commit may hold them. `bucketwise
+    run` does this as well, once a day has come to rest.
+    """
+    within = parse_range(since, until)
+    options = RunOptions(within, dry_run, followers=registering(call.settings.lake))
+    results = perform(call, [COMPACT_ALL], options)
+    return Report(call.command, call.now, results, [table_of_verb("compact", results), *notes(results)])
+
+
+def _compact(turn: Turn) -> StepResult:
+    """Merges small commits of finished days, within the budget: the step of a run."""
+    archive, now = turn.policy.archive, turn.context.now
+    if archive is None or archive.compact.after is None:
+        return StepResult(asdict(CompactReport()))
+    options = CompactOptions(turn.within, now - archive.compact.after, archive.compact.budget)
+    return _compact_as_asked(turn, options)
+
+
+def _compact_all(turn: Turn) -> StepResult:
+    """Merges all small commits in the range: the step of the verb."""
+    return _compact_as_asked(turn, CompactOptions(turn.within))
+
+
+def _compact_as_asked(turn: Turn, options: CompactOptions) -> StepResult:
+    archive = archive_of(turn.context)
+    act = archive.plan_compaction if turn.dry_run else archive.compact
+    return StepResult(asdict(act(options)))
+
+
+COMPACT = Step("compact", _compact, by_present=True, preconditions=OF_REWRITERS)
+
+
+COMPACT_ALL = replace(COMPACT, do=_compact_all, by_present=False)

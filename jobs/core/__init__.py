@@ -1,0 +1,1 @@
+"""What jobs share: their records, a call of the command line, the run of a policy."""

@@ -1,0 +1,151 @@
+"""One call of the command line: what every verb is given."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property, partial
+from pathlib import Path
+
+from pymongo.database import Database
+
+from bucketwise.archivers.format.keys import Keys
+from bucketwise.archivers.records.policies import PolicyRecords
+from bucketwise.archivers.stores import open_store
+from bucketwise.archivers.stores.base import ObjectStore
+from bucketwise.archivers.tasks import Connections, Executor, LocalExecutor
+from bucketwise.config.checks.locations import BOTH, EXECUTOR_REMEDY, executor_fault
+from bucketwise.config.errors import UsageError
+from bucketwise.config.loading.load import load
+from bucketwise.config.policies import Policy, Settings
+from bucketwise.jobs.core import connect
+from bucketwise.jobs.core.cluster import check_client, cluster
+from bucketwise.jobs.core.connect import Document
+from bucketwise.jobs.core.stopping import Stop
+from bucketwise.jobs.core.workers import ProcessExecutor, WorkerSettings
+from bucketwise.jobs.output.progress import ProgressDisplay
+
+#: Verbs that also work on a policy that has left the file.
+AFTER_ITS_END = (
+    "summarize", "readings", "query", "coverage", "explain", "verify", "drill", "restore", "unpin", "hold",
+    "undelete", "erase", "receipts", "audit", "status",
+)  # fmt: skip
+
+
+@dataclass
+class Call:
+    """The common options, and what follows from them. Reads the config when it is first asked for."""
+
+    command: str
+    config: Path | None
+    names: tuple[str, ...]  # --policy
+    now: datetime
+    is_now_given: bool
+    json: bool
+    quiet: bool
+    yes: bool
+    stop: Stop
+    metrics_option: Path | None = None  # --metrics-file
+    no_throttle: bool = False  # --no-throttle
+    arguments: tuple[str, ...] | None = ()  # what stood behind the verb, but common options; None: series
+    is_measured: bool = False  # it runs policies, and changes what it finds due
+    needs_policies: bool = True  # a policy file without any is refused
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    hosts: str = ""  # where MongoDB is, once that is known
+
+    @cached_property
+    def settings(self) -> Settings:
+        """Returns the settings of the policy file. Raises ConfigError."""
+        settings = load(self.config, self.environ, needs_policies=self.needs_policies)
+        self.hosts = connect.hosts(settings.mongodb)
+        return settings
+
+    @cached_property
+    def policies(self) -> list[Policy]:
+        """Returns the policies named by --policy, else all, in the order of the file. Raises UsageError."""
+        return self.chosen(self.settings.policies, f"{self.settings.path} has")
+
+    def chosen(self, known: Mapping[str, Policy], where: str) -> list[Policy]:
+        """Returns those of `known` that --policy names, else all. Raises UsageError, which says `where` there
+        is none."""
+        known = {**known, **self._recorded([it for it in self.names if it not in known], known.values())}
+        for name in self.names:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+                hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(known)}"
+                raise UsageError(f"--policy {name}: {where} no such policy. {hint}")
+        return [policy for name, policy in known.items() if not self.names or name in self.names]
+
+    def _recorded(self, names: Sequence[str], policies: Iterable[Policy]) -> dict[str, Policy]:
+        """Returns those of these policies that have left the file, for a verb that may still work on what
+        they have archived: as one that has their `id`, or as they were last."""
+        if not names or self.command not in AFTER_ITS_END:
+            return {}
+        found = {it.identity: it for it in policies if it.identity in names}
+        with self.database() as database:
+            records = PolicyRecords(database, self.store, self.keys)
+            last = {name: records.last(name) for name in names if name not in found}
+        return found | {name: it for name, it in last.items() if it is not None}
+
+    @cached_property
+    def store(self) -> ObjectStore | None:
+        """Returns the configured store; None without one."""
+        return None if self.settings.store is None else open_store(self.settings.store)
+
+    @cached_property
+    def keys(self) -> Keys:
+        """Returns the signing keys of the configured store."""
+        return Keys.of(self.settings.store)
+
+    @property
+    def metrics_file(self) -> Path | None:
+        """Returns where the metrics of this run go; None where they go nowhere, and for a dry run."""
+        return (self.metrics_option or self.settings.metrics_file) if self.is_measured else None
+
+    @property
+    def progress(self) -> ProgressDisplay:
+        """Returns a new display of progress on stderr."""
+        return ProgressDisplay(quiet=self.quiet)
+
+    def open_executor(
+        self, count: int | None, executor: str | None
+    ) -> Callable[[Connections], AbstractContextManager[Executor]]:
+        """Returns what executes tasks: as the options --workers and --executor say, else the settings. Raises
+        UsageError."""
+        work = self.settings.work
+        if count is not None and executor is not None:
+            raise UsageError(f"--workers {count} and --executor {executor}: {BOTH}")
+        if executor is not None:
+            if fault := executor_fault(executor):
+                raise UsageError(f"--executor {executor}: {fault}; {EXECUTOR_REMEDY}")
+            work = work.model_copy(update={"executor": executor, "workers": 1})
+        elif count is not None:
+            work = work.model_copy(update={"executor": None, "workers": count})
+        if work.executor is not None:
+            check_client(work.executor)
+        return partial(_executor_for, self.settings.model_copy(update={"work": work}))
+
+    @contextmanager
+    def database(self) -> Iterator[Database[Document]]:
+        """Yields the configured database, connected while the context lasts."""
+        with connect.connect(self.settings.mongodb) as client:
+            yield client[self.settings.mongodb.database]
+
+
+@contextmanager
+def _executor_for(settings: Settings, connections: Connections) -> Iterator[Executor]:
+    """Yields an executor for one run of one policy, as its settings say. Raises BucketwiseError where the
+    cluster can't be reached."""
+    work = settings.work
+    if work.executor is not None:
+        with cluster(work.executor, WorkerSettings.of(settings), work.memory) as found:
+            yield found
+    elif work.workers > 1:
+        with closing(ProcessExecutor(work.workers, work.memory, WorkerSettings.of(settings))) as processes:
+            yield processes
+    else:
+        yield LocalExecutor(connections, memory=work.memory)

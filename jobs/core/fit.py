@@ -1,0 +1,157 @@
+"""Checks whether a policy fits its documents: in a plan, and in each run until a sample has shown it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from bucketwise.buckets.columns import ValueKind
+from bucketwise.buckets.fields.selectors import extended_json
+from bucketwise.buckets.fields.times import as_date
+from bucketwise.buckets.sampling.fit import Example, Fit, fit_of
+from bucketwise.buckets.sampling.sample import sample
+from bucketwise.config.errors import BucketwiseError
+from bucketwise.config.policies import Policy
+from bucketwise.config.problems import nearest
+from bucketwise.jobs.core.findings import Finding
+from bucketwise.jobs.core.turn import Turn, pick
+from bucketwise.rollups.progress import is_fit_proven, note_fit
+
+Body = dict[str, Any]
+
+#: Findings that stop a run. Where no bucket fits, each is quarantined.
+STOPPING = ("value-field-empty", "no-readings")
+
+
+_HELD = {
+    ValueKind.MISSING: "missing or null",
+    ValueKind.NONFINITE: "NaN or infinite",
+    ValueKind.NONNUMERIC: "no number",
+}
+
+
+#: Fields that are named where none is similar to the one that was meant.
+_SHOWN = 10
+
+
+def misfits(fit: Fit, policy: Policy) -> list[Finding]:
+    """Returns how the policy does not fit: nothing where there is no bucket, or none has a reading yet."""
+    if fit.sampled and not fit.buckets:
+        return [_no_bucket(fit, policy)]
+    if fit.is_hollow:
+        return [_no_readings(fit, policy)]
+    paths = dict(policy.named_values)
+    return [_empty(fit, policy, name, paths[name]) for name in fit.empty_fields(policy)]
+
+
+def _no_bucket(fit: Fit, policy: Policy) -> Finding:
+    first = fit.quarantined[0]
+    message = (
+        f"none of {fit.sampled:,} sampled buckets fits the model. _id {extended_json(first.id)}, "
+        f"{first.field}: {first.reason}. Correct the policy; if it is right, correct the buckets"
+    )
+    return Finding("no-bucket-fits", policy.name, policy.collection, "error", message)
+
+
+def _no_readings(fit: Fit, policy: Policy) -> Finding:
+    message = (
+        f"{fit.buckets:,} buckets were sampled, and none has slots at {_listed(policy.value_fields)}: there "
+        f"is no reading. {_hint(fit, policy, policy.value_fields[0])} Correct value_fields"
+    )
+    return Finding("no-readings", policy.name, policy.collection, "error", message)
+
+
+def _empty(fit: Fit, policy: Policy, name: str, path: str) -> Finding:
+    held = ", ".join(
+        f"{fit.held[name][kind]:,} {text}" for kind, text in _HELD.items() if fit.held[name][kind]
+    )
+    message = (
+        f"value field `{path}`: of {fit.readings:,} readings in {fit.buckets:,} sampled buckets none holds a "
+        f"finite number there ({held}). {_hint(fit, policy, path)} Correct value_fields, or, if it need not "
+        f'hold numbers, write nonnumeric_ok = ["{path}"]'
+    )
+    return Finding("value-field-empty", policy.name, f"{policy.collection}, {path}", "error", message)
+
+
+def _hint(fit: Fit, policy: Policy, path: str) -> str:
+    """Returns what might have been meant."""
+    for array in sorted(fit.fields.arrays):
+        if path.startswith(f"{array}."):
+            return (
+                f"`{array}` is an array, and no path looks inside one: if it holds attributes, write "
+                f'attributes_field = "{array}"; if it holds samples, model = "samples".'
+            )
+    near = nearest(path, _candidates(fit, policy))
+    if near:
+        return f"Did you mean `{near}`?"
+    unused = list(fit.fields.unused)
+    rest = " and others" if len(unused) > _SHOWN else ""
+    return f"The policy does not use {_listed(unused[:_SHOWN])}{rest}." if unused else "It uses all fields."
+
+
+def _candidates(fit: Fit, policy: Policy) -> list[str]:
+    """Returns the fields that the policy doesn't use, as `value_fields` would name them."""
+    found = [*fit.fields.unused, *fit.fields.within]
+    if policy.model == "samples":
+        inside = f"{policy.samples_field}.*."
+        return [it.removeprefix(inside) for it in found if it.startswith(inside)]
+    if policy.model == "slots":
+        return found
+    return [it for it in found if "*" not in it.split(".")]
+
+
+def _listed(fields: Iterable[str]) -> str:
+    return ", ".join(f"`{it}`" for it in fields)
+
+
+def archives_now(turn: Turn) -> bool:
+    """Returns whether this turn archives."""
+    return turn.policy.archiving is not None and "archive" in turn.steps
+
+
+def check_fit(turn: Turn) -> Body | None:
+    """Returns how the policy fits its documents, from a sample; None if that was shown before."""
+    policy = turn.policy
+    if not turn.dry_run and is_fit_proven(turn.context.database, policy):
+        return None
+    source = turn.context.source
+    fit = fit_of(sample(source), policy)
+    found = misfits(fit, policy)
+    if fit.readings and not found and not turn.dry_run:
+        note_fit(turn.context.database, policy, turn.context.now)
+    return fit_body(fit, policy, found)
+
+
+def require_fit(fit: Body | None, policy: Policy) -> None:
+    """Raises BucketwiseError if the policy does not fit, so that nothing is archived or deleted."""
+    if reasons := "; ".join(it["message"] for it in misfits_of(fit)):
+        raise BucketwiseError(f"policy {policy.name}: {reasons}. Nothing was archived or deleted")
+
+
+def misfits_of(fit: Body | None) -> list[Body]:
+    """Returns the misfits, except those of buckets that are quarantined in any case."""
+    return [it for it in (fit["misfits"] if fit else []) if it["code"] in STOPPING]
+
+
+def step_body(fit: Body | None) -> Body:
+    """Returns the fit as part of the JSON of a step."""
+    return {} if fit is None else {"fit": fit}
+
+
+def fit_body(fit: Fit, policy: Policy, found: Iterable[Finding]) -> Body:
+    """Returns the fit as JSON."""
+    first, last = fit.span or (None, None)
+    return {
+        **pick(fit, "sampled", "buckets", "readings", "readings_a_bucket", "finite", "series"),
+        "quarantined": len(fit.quarantined),
+        "first": None if first is None else as_date(first),
+        "last": None if last is None else as_date(last),
+        "examples": [_example_body(it, policy) for it in fit.examples],
+        "unused_fields": list(fit.fields.unused),
+        "misfits": [pick(it, "code", "message") for it in found],
+    }
+
+
+def _example_body(it: Example, policy: Policy) -> Body:
+    series = dict(zip(policy.series_names, it.series, strict=True))
+    return {"series": series, "time": as_date(it.time), "values": it.values}

@@ -1,0 +1,85 @@
+"""The state of a policy after a run, for the metrics: how late it is, and what is live."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pymongo
+from pymongo.errors import PyMongoError
+
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.buckets.fields.times import FIRST_MS
+from bucketwise.buckets.models.slots import length_ms
+from bucketwise.config.policies import Archive, LevelName, Policy
+from bucketwise.jobs.core import lease
+from bucketwise.rollups.calendar.due import Calendar
+from bucketwise.rollups.calendar.windows import HIGHEST, LOWEST, span_ms
+from bucketwise.rollups.progress import load
+
+#: What `gauges` returns, and what each means.
+GAUGES = {
+    "rollup_lag_seconds": "Time since the first window not rolled up became due, in seconds",
+    "archive_lag_seconds": "Time since the oldest expired bucket became due, in seconds",
+    "oldest_live_bucket_timestamp_seconds": "Start of the oldest live bucket",
+    "lease_held": "Whether a run held the lease when the last one had ended",
+}
+
+
+#: Seconds that a server which does not answer may hold up a run for its metrics.
+_PATIENCE = 5
+
+
+def gauges(context: ArchiveContext) -> dict[str, float]:
+    """Returns gauges by name, those that apply to the policy. A handful of commands, each of which looks at
+    one bucket where there is an index on their times. Empty where MongoDB does not answer."""
+    policy, source = context.policy, context.source
+    found: dict[str, float] = {}
+    try:
+        with pymongo.timeout(_PATIENCE):
+            oldest = source.earliest()
+            if oldest is not None:
+                found["oldest_live_bucket_timestamp_seconds"] = oldest / 1000
+            if policy.rollup is not None:
+                through = load(context.database, policy).through
+                calendar = Calendar(policy, policy.rollup, context.now)
+                found["rollup_lag_seconds"] = rollup_lag(calendar, through, oldest) / 1000
+            if policy.archiving is not None and context.kept is None:
+                ended = source.earliest_ending(FIRST_MS)
+                found["archive_lag_seconds"] = archive_lag(policy, context.expired_before, ended) / 1000
+            found["lease_held"] = float(lease.is_held(context.database, policy.identity))
+    except PyMongoError:
+        return {}
+    return found
+
+
+def rollup_lag(calendar: Calendar, through: Mapping[LevelName, int], oldest: int | None) -> int:
+    """Returns for how long the first window that is not rolled up has been due (milliseconds; 0: none is).
+    `through`: how far each level is rolled up. `oldest`: the first instant that a live bucket covers, where a
+    level that is not rolled up at all begins."""
+    lags = [0]
+    for level in calendar.levels:
+        begins = through.get(level.name, oldest)
+        if begins is not None:
+            at = max(LOWEST, min(begins, HIGHEST - 1))
+            ends = level.edges(at, at + 1)[-1]
+            lags.append(calendar.due_end - level.reach - ends)
+    return max(lags)
+
+
+def archive_lag(policy: Policy, expired_before: int, ended: int | None) -> int:
+    """Returns for how long a bucket should have been archived, and deleted (milliseconds; 0: not yet).
+    `ended`: the last time of the oldest bucket by its fields; None: there is none."""
+    assert policy.archive is not None
+    if ended is None:
+        return 0
+    if policy.model == "slots":
+        ended += length_ms(policy) - 1
+    return max(0, expired_before - span_ms(policy.archive.grace) - _whole(policy.archive, ended))
+
+
+def _whole(archive: Archive, ended: int) -> int:
+    """Returns the end of the batch that a bucket goes with."""
+    if archive.batch is None:
+        return ended
+    length = span_ms(archive.batch)
+    return (ended // length + 1) * length

@@ -1,0 +1,90 @@
+"""Output on stderr beside results: log lines, complaints and other lines for people. A line an event, as text
+or as a JSON object, secrets hidden."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Literal
+
+import structlog
+from structlog.typing import EventDict, WrappedLogger
+
+from bucketwise.config.secrets import hide_secrets
+
+VARIABLE = "BUCKETWISE_LOG_FORMAT"
+
+
+OPTION = "--log-format"
+
+
+#: The value of `--log-format`.
+LogFormat = Literal["text", "json"]
+
+
+_FORMAT: LogFormat = "text"
+
+
+def configure(*, quiet: bool = False, form: LogFormat = "text", verb: str | None = None) -> None:
+    """Sends every line to stderr from now on; where `quiet`, only warnings and errors. Lines of JSON say
+    which `verb` wrote them."""
+    global _FORMAT
+    _FORMAT = form
+    shown: list[Any] = [
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"]),
+    ]
+    if form == "json":
+        shown = [structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"), partial(_as_json, verb)]
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.format_exc_info,
+            *shown,
+            _hide,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING if quiet else logging.INFO),
+        logger_factory=_to_stderr,
+        cache_logger_on_first_use=False,
+    )
+    # APScheduler logs through the standard library; what it has to say in normal times is noise.
+    logging.basicConfig(stream=sys.stderr, level=logging.CRITICAL, force=True)
+
+
+def is_json() -> bool:
+    """Returns whether lines are JSON objects."""
+    return _FORMAT == "json"
+
+
+def requested_format(arguments: Sequence[str]) -> LogFormat:
+    """Returns the log format that a command line asks for, if its options could not be parsed."""
+    words = [os.environ.get(VARIABLE, ""), *(it.removeprefix(f"{OPTION}=") for it in arguments)]
+    return "json" if "json" in words else "text"
+
+
+def complain(line: str, prefix: str = "bucketwise: ", **fields: Any) -> None:
+    """Logs an error or a warning. Text lines have a prefix and no fields."""
+    if is_json():
+        structlog.get_logger().error(line, **fields)
+    else:
+        sys.stderr.write(hide_secrets(f"{prefix}{line}\n"))
+
+
+def _as_json(verb: str | None, _logger: WrappedLogger, _method: str, event: EventDict) -> str:
+    first = {key: event.pop(key) for key in ("time", "level", "event")}
+    said = {**first, **({} if verb is None else {"verb": verb}), **event}
+    # Before quotes are escaped: they tell where a secret ends.
+    plain = {key: hide_secrets(it) if isinstance(it, str) else it for key, it in said.items()}
+    return json.dumps(plain, ensure_ascii=False, default=lambda it: hide_secrets(str(it)))
+
+
+def _hide(_logger: WrappedLogger, _method: str, line: Any) -> str:
+    return line if is_json() else hide_secrets(line)
+
+
+def _to_stderr(*_: object) -> structlog.PrintLogger:
+    return structlog.PrintLogger(sys.stderr)

@@ -1,0 +1,140 @@
+"""One policy's turn in a run, and the steps that it goes through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from pymongo.database import Database
+
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.format.keys import Keys
+from bucketwise.archivers.kinds import archive_of
+from bucketwise.archivers.preconditions import Precondition
+from bucketwise.archivers.records.policies import PolicyRecord
+from bucketwise.buckets.fields.times import FIRST_MS, TimeRange
+from bucketwise.config.policies import Policy
+from bucketwise.jobs.core import clock
+from bucketwise.rollups.calendar.due import over_before
+from bucketwise.rollups.calendar.levels import levels_of
+from bucketwise.rollups.changes.shared import SharedChanges
+from bucketwise.rollups.context import SummaryListener
+from bucketwise.rollups.progress import rolled_up_through
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One policy's turn: the context that it works in, and what is asked of it."""
+
+    context: ArchiveContext
+    steps: tuple[str, ...]  # all of this turn, by name
+    within: TimeRange
+    dry_run: bool
+    allow_large: bool
+    taken_at: datetime  # the lease, by the server's clock; `now` where there is none
+    readers: tuple[Policy, ...]  # other policies that roll up the same collection
+    archivers: tuple[Policy, ...]  # other policies that archive the same collection
+    shared: SharedChanges | None = None  # what is known of the changes of several policies
+
+    @property
+    def policy(self) -> Policy:
+        """Returns the policy whose turn it is."""
+        return self.context.policy
+
+    @property
+    def is_archived_by_another(self) -> bool:
+        """Returns whether another policy archives the same collection."""
+        return bool(self.archivers)
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """The result of a step: its part of the JSON, and its exit code, which is 0 or that of its findings."""
+
+    body: Document
+    exit_code: int = 0
+
+
+def pick(found: Any, *names: str) -> Document:
+    """Returns these attributes as JSON, by their names."""
+    return {name: getattr(found, name) for name in names}
+
+
+def _untold(_turn: Turn) -> Document | None:
+    return None
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a verb. `done_so_far`: returns the counts of what it had done when it was stopped, or
+    failed; None where that is not known. `by_present`: what it does depends on what time it is.
+    `follows_changes`: it looks for all that has changed since it was done last. `preconditions`: without
+    these it is not begun."""
+
+    name: str
+    do: Callable[[Turn], StepResult]
+    done_so_far: Callable[[Turn], Document | None] = _untold
+    by_present: bool = False
+    follows_changes: bool = False
+    preconditions: Sequence[Precondition] = ()
+
+
+@dataclass(frozen=True)
+class Follower:
+    """Something that follows the steps of a run, with what they have changed. If it fails, that is reported
+    under its name, and the run has not failed. `do` returns its part of the JSON; None where there is nothing
+    to say. `listener` returns what takes the summaries that the steps write. `always`: also where a step
+    failed."""
+
+    name: str
+    do: Callable[[Turn], Document | None]
+    listener: Callable[[Database[Document], Policy], SummaryListener] | None = None
+    always: bool = False
+
+
+LEFT_SOMETHING, NOT_KEPT, FAILED = 3, 4, 1
+
+
+#: No write takes longer: what was left unfinished before that is of no use.
+ABANDONED = timedelta(days=1)
+
+
+def prepare(turn: Turn, keys: Keys | None = None) -> None:
+    """Checks that nothing is left unfinished in the archive, before summaries are made from it."""
+    context = turn.context
+    if turn.dry_run:
+        return
+    archive_of(replace(context, keys=keys or context.keys)).recover()
+    if context.store is not None:
+        # By the clock that is behind: a write under way on another machine must not pass for an old one.
+        present = min(clock.current(), turn.taken_at)
+        context.store.clean_temporaries(present - ABANDONED)
+
+
+def note_policy(turn: Turn) -> None:
+    """Records what the policy says, where that has changed since the last run."""
+    state, said = turn.context.state, PolicyRecord.of(turn.policy)
+    if not turn.dry_run and state.record != said:
+        has_deleted = state.record is not None and state.record.has_deleted
+        state.record = turn.context.policy_records.note(replace(said, has_deleted=has_deleted))
+
+
+def archivable_through(turn: Turn) -> int | None:
+    """Returns up to where readings may be archived (milliseconds); None: no policy rolls them up."""
+    found = [_through_of(turn, policy) for policy in (turn.policy, *turn.readers)]
+    return min((through for through in found if through is not None), default=None)
+
+
+def _through_of(turn: Turn, policy: Policy) -> int | None:
+    if not levels_of(policy):
+        return None
+    if turn.dry_run and "rollup" in turn.steps and policy is turn.policy:
+        # A plan of both: as far as the roll-up before would have come.
+        return over_before([policy], turn.context.now)
+    # As it is stored by now: what lies before it may be deleted.
+    through = rolled_up_through(turn.context.database, policy)
+    return FIRST_MS if through is None else through

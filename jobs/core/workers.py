@@ -1,0 +1,264 @@
+"""Further processes that read and copy for a run."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
+from queue import LifoQueue
+from typing import Any, Generic, ParamSpec, TypeVar, cast
+
+from bucketwise import __version__
+from bucketwise.archivers.format.parquet import WRITTEN_BY
+from bucketwise.archivers.stores import open_store
+from bucketwise.archivers.tasks import Connections, Task
+from bucketwise.buckets import heap
+from bucketwise.config.errors import BucketwiseError
+from bucketwise.config.policies import Settings
+from bucketwise.config.tables import MongoDB, Store
+from bucketwise.jobs.core import connect
+from bucketwise.jobs.core.failures import failure_of
+from bucketwise.jobs.core.lease import fence_of
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+_SECONDS_TO_LEAVE = 3
+
+
+#: Versions that decide on the bytes of a part: a task that is executed twice writes the same files.
+_VERSIONS = f"bucketwise {__version__} with {WRITTEN_BY}"
+
+
+@dataclass(frozen=True)
+class WorkerSettings:
+    """The settings that a worker needs. Their text hides the password. The signing key is not among
+    them: only the run signs."""
+
+    mongodb: MongoDB
+    store: Store | None
+    version: str
+
+    @classmethod
+    def of(cls, settings: Settings) -> WorkerSettings:
+        """Returns what a worker needs of the settings, without signing keys."""
+        store = settings.store and settings.store.model_copy(update={"signing_key": ()})
+        return cls(settings.mongodb, store, _VERSIONS)
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[T]):
+    """The result or the error of a task. It is returned and not raised, because a cluster logs what is
+    raised."""
+
+    value: T | None = None
+    error: BucketwiseError | None = None
+
+    @classmethod
+    def of_error(cls, error: Exception, where: WorkerSettings) -> Outcome[T]:
+        """Puts the error into words here: an exception of another library need not be fit to travel, and
+        might say more than it may."""
+        if isinstance(error, BucketwiseError):
+            return cls(error=error)
+        failure = failure_of(error, connect.hosts(where.mongodb))
+        error = BucketwiseError(failure.message)
+        error.exit_code = failure.exit_code
+        return cls(error=error)
+
+    def get(self) -> T:
+        """Returns what the task returned, in the run that submitted it. Raises what it raised."""
+        if self.error is not None:
+            raise self.error
+        return cast(T, self.value)
+
+
+def do(where: WorkerSettings, task: Callable[..., T], *plain: Any, **named: Any) -> Outcome[T]:
+    """Does a task: this is what a worker calls."""
+    try:
+        if where.version != _VERSIONS:
+            raise BucketwiseError(
+                f"a worker has {_VERSIONS}, and this run {where.version}: install the same versions "
+                "everywhere. It is safe to run again"
+            )
+        return Outcome(task(_connections(where), *plain, **named))
+    except Exception as error:  # noqa: BLE001  # reported by the run
+        return Outcome.of_error(error, where)
+
+
+@lru_cache(maxsize=4)
+def _connections(where: WorkerSettings) -> Connections:
+    database = connect.connect(where.mongodb)[where.mongodb.database]
+    store = None if where.store is None else open_store(where.store)
+    return Connections(database, store, partial(fence_of, database))
+
+
+def serve(where: WorkerSettings, calls: Connection, parent: Connection) -> None:
+    """Executes the tasks that come over `calls`, one after another, until the process is told to leave."""
+    become_worker(parent)
+    try:
+        while True:
+            try:
+                calls.send(calls.recv()())
+            except (EOFError, OSError):
+                break  # the run is no more
+            except Exception as error:  # noqa: BLE001  # it can't be pickled: nothing was sent
+                calls.send(Outcome.of_error(error, where))
+    finally:
+        os._exit(1)
+
+
+def become_worker(parent: Connection) -> None:
+    """Turns a process into a worker. It exits when the other end of `parent` is closed, or when its
+    owner dies. It ignores signals from the terminal, which the parent handles."""
+    heap.keep_freed_memory()
+    heap.freeze_objects()
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _exit_cleanly)
+    sys.unraisablehook = _exit_if_unraisable
+    threading.Thread(target=_exit_with_parent, args=[parent], name="parent", daemon=True).start()
+
+
+def _exit_cleanly(*_: object) -> None:
+    """Leaves through what the task has open, temporary files for one."""
+    raise SystemExit(1)
+
+
+def _exit_if_unraisable(found: sys.UnraisableHookArgs) -> None:
+    """Exits if an exception was raised where Python cannot raise it, such as in `__del__`. The worker
+    would otherwise log it and work on."""
+    if issubclass(found.exc_type, SystemExit):
+        os._exit(1)
+    sys.__unraisablehook__(found)
+
+
+def _exit_with_parent(parent: Connection) -> None:
+    with suppress(EOFError, OSError):
+        parent.recv_bytes()
+    os.kill(os.getpid(), signal.SIGTERM)  # handled by the main thread
+    threading.Event().wait(_SECONDS_TO_LEAVE)
+    os._exit(1)
+
+
+_TRIES = 3
+
+
+#: Longer than a worker takes to end by itself.
+SECONDS_TO_LEAVE = 5
+
+
+#: Each worker is forked from a process that has set up its memory, imported everything, and opened nothing.
+_CONTEXT = multiprocessing.get_context("forkserver")
+
+
+_CONTEXT.set_forkserver_preload(["bucketwise.jobs.cli"])
+
+
+@dataclass(frozen=True)
+class _Worker:
+    """A process, and the pipe that sends it calls and returns outcomes. No other process holds the far
+    end, so that the pipe ends whenever the process does, even in the middle of an outcome."""
+
+    process: ForkServerProcess
+    pipe: Connection
+
+    @classmethod
+    def start(cls, where: WorkerSettings, parent: Connection) -> _Worker:
+        ours, theirs = _CONTEXT.Pipe()
+        with theirs:
+            process = _CONTEXT.Process(target=serve, args=(where, theirs, parent), daemon=True)
+            process.start()
+        return cls(process, ours)
+
+    def ask(self, call: bytes) -> bytes:
+        """Raises EOFError or OSError where the process has ended."""
+        self.pipe.send_bytes(call)
+        return self.pipe.recv_bytes()
+
+    def end(self) -> None:
+        """Waits for the process to exit; kills it if it does not."""
+        self.process.join(SECONDS_TO_LEAVE)
+        self.process.kill()
+
+
+@dataclass
+class ProcessExecutor:
+    """Executes tasks in processes of this machine, started when there is work for them. If one dies, its task
+    is tried again.
+
+    A thread waits for each task that is under way; one more has the next task ready while an outcome is
+    unpickled. Workers end when the other end of a pipe is closed: also where this process is killed.
+    """
+
+    workers: int
+    memory: int
+    where: WorkerSettings
+    _idle: LifoQueue[_Worker | None] = field(default_factory=LifoQueue)  # None: to be started
+    _started: list[_Worker] = field(default_factory=list)
+    _is_closed: bool = False
+
+    def __post_init__(self) -> None:
+        self._theirs, self._ours = _CONTEXT.Pipe(duplex=False)
+        self._threads = ThreadPoolExecutor(self.workers + 1, "bucketwise-worker")
+        for _ in range(self.workers):
+            self._idle.put(None)
+
+    def submit(self, task: Task[P, T], *plain: P.args, **named: P.kwargs) -> Future[T]:
+        """Queues the task for a worker process. Returns a future of its outcome."""
+        return self._threads.submit(self._do, partial(do, self.where, task, *plain, **named))
+
+    def check(self) -> None:
+        """Does nothing: if all workers die, new ones are started."""
+
+    def close(self) -> None:
+        """Ends the workers, whatever they are at."""
+        self._is_closed = True
+        self._ours.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for worker in self._started.copy():
+            worker.end()
+        self._threads.shutdown()
+        self._theirs.close()
+
+    def _do(self, call: partial[Outcome[T]]) -> T:
+        """Raises what the task raises."""
+        pickled = pickle.dumps(call)
+        for _ in range(_TRIES):
+            answer = self._ask(pickled)
+            if answer is not None:
+                return cast(Outcome[T], pickle.loads(answer)).get()
+        raise BucketwiseError(
+            f"worker processes ended in the middle of their work, or did not start, {_TRIES} times. Were "
+            "they out of memory? Name fewer --workers, or make work.memory smaller. It is safe to run again"
+        )
+
+    def _ask(self, call: bytes) -> bytes | None:
+        """Returns the answer of a worker; None if it died or did not start."""
+        worker = self._idle.get()
+        try:
+            if self._is_closed:
+                raise CancelledError
+            if worker is None:
+                worker = _Worker.start(self.where, self._theirs)
+                self._started.append(worker)
+            answer = worker.ask(call)
+        except BaseException as error:
+            self._idle.put(None)  # what else it says would be taken for the answer to another call
+            if worker is not None:
+                worker.end()
+                self._started.remove(worker)
+            if isinstance(error, EOFError | OSError):
+                return None
+            raise
+        self._idle.put(worker)
+        return answer

@@ -1,0 +1,187 @@
+"""`bucketwise coverage`: shows where each day is, as a strip, as a table, and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from bucketwise.archivers.coverage import CoverageQuery, HeldCommit, Row, coverage_of
+from bucketwise.archivers.kinds import archive_of
+from bucketwise.archivers.preconditions import OF_READERS
+from bucketwise.buckets.fields.selectors import Selector
+from bucketwise.buckets.fields.times import DAY_MS, as_date
+from bucketwise.config.errors import UsageError
+from bucketwise.jobs.core.call import Call
+from bucketwise.jobs.core.clock import iso, parse_range
+from bucketwise.jobs.core.command import Series, Since, Until, parse_series
+from bucketwise.jobs.core.runner import RunOptions, perform
+from bucketwise.jobs.core.turn import Step, StepResult, Turn, pick
+from bucketwise.jobs.output.report import Report, Result
+from bucketwise.jobs.output.tables import number, plain_table
+from bucketwise.rollups.calendar.windows import HOUR
+
+Body = dict[str, Any]
+
+EXAMPLES = [
+    "bucketwise coverage",
+    "bucketwise coverage -p ticks --since 2018-06-01 --until 2018-07-01 --series symbol=MDB",
+    "bucketwise coverage -p ticks --since 2018-06-30 --until 2018-07-01 --by hour --format csv",
+]
+
+
+ByWhat = Annotated[Literal["day", "hour"], typer.Option("--by", help="A row per UTC day, or per hour.")]
+
+
+How = Annotated[
+    Literal["table", "csv"], typer.Option("--format", help="Output format: a table with a strip, or CSV.")
+]
+
+
+def coverage(
+    call: Call,
+    *,
+    since: Since = None,
+    until: Until = None,
+    series: Series = None,
+    by: ByWhat = "day",
+    form: How = "table",
+) -> Report:
+    """Show where each day is.
+
+    Live, archived (in which commit), both, online, only summarised, expired, or a gap; with counts of
+    readings. Manifests and summaries tell what is archived: no part is read.
+    """
+    within, selector = parse_range(since, until), parse_series(series)
+    if call.json and form != "table":
+        raise UsageError(f"--json prints a report, and --format {form}: other output. Give one of the two")
+    # It changes nothing, so it needs no lease: dry.
+    results = perform(call, [coverage_step(selector, by)], RunOptions(within, dry_run=True))
+    show = coverage_csv if form == "csv" else coverage_tables
+    return Report(call.command, call.now, results, show(results))
+
+
+STEPS = {"day": DAY_MS, "hour": HOUR}
+
+
+def coverage_step(series: Selector, by: str) -> Step:
+    """Returns the step that tells where each row of the turn's range is."""
+
+    def do(turn: Turn) -> StepResult:
+        archived = archive_of(turn.context).evidence
+        rows = coverage_of(turn.context, archived, CoverageQuery(turn.within, series, STEPS[by]))
+        states = Counter(row.state for row in rows)
+        return StepResult({"by": by, "days": [_row_body(row, by) for row in rows], "states": dict(states)})
+
+    return Step("coverage", do, preconditions=OF_READERS)
+
+
+def _row_body(row: Row, by: str) -> Body:
+    at = as_date(row.start)
+    return {
+        "day": at.date().isoformat(),
+        **({"hour": at.hour} if by == "hour" else {}),
+        **pick(row, "state", "readings", "live", "archived", "online", "summarised"),
+        **pick(row, "live_buckets", "pinned", "held", "quarantined"),
+        "expires_at": row.expires,
+        "commits": [_commit_body(it) for it in row.commits],
+    }
+
+
+def _commit_body(commit: HeldCommit) -> Body:
+    """Returns a commit as JSON. A command that only reads records nothing: its proof is its commit, and
+    drills."""
+    proven = [at for at in (commit.committed, commit.drilled) if at is not None]
+    return {
+        **pick(commit, "commit", "buckets", "readings"),
+        "committed_at": commit.committed,
+        "verified_at": max(proven),
+        "drilled_at": commit.drilled,
+        "expires_at": commit.expires,
+    }
+
+
+#: How the strip shows a state: its letter, and the style of it.
+_SHOWN = {
+    "live": ("L", "green"),
+    "both": ("B", "cyan"),
+    "archived": ("A", "blue"),
+    "online": ("O", "blue"),
+    "summarised": ("s", "yellow"),
+    "expired": ("x", "dim"),
+    "gap": (".", "bold red"),
+}
+
+
+_COUNTED = (
+    "readings", "live", "archived", "online", "summarised", "live_buckets", "pinned", "held", "quarantined",
+)  # fmt: skip
+
+
+def coverage_tables(results: Sequence[Result]) -> list[RenderableType]:
+    """Returns a strip and a table for each policy."""
+    shown: list[RenderableType] = []
+    for result in results:
+        if days := result.body.get("days"):
+            shown += [_table(result.policy, days), *strip(days), _legend(days)]
+            if any(it[key] is None for it in days for key in _COUNTED):
+                shown.append(Text("? unknown: neither in manifests nor in summaries"))
+        elif "days" in result.body:
+            shown.append(Text(f"{result.policy}: nothing is known about this range"))
+    return shown
+
+
+def coverage_csv(results: Sequence[Result]) -> list[RenderableType]:
+    """Returns coverage as CSV: a line a row, empty where a count can't be told."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    by_hour = any("hour" in it for result in results for it in result.body.get("days", ()))
+    keys = ("day", *(("hour",) if by_hour else ()), "state", *_COUNTED)
+    writer.writerow(("policy", *keys, "commits", "expires_at"))
+    for result in results:
+        for it in result.body.get("days", ()):
+            commits = " ".join(commit["commit"] for commit in it["commits"])
+            expires = iso(it["expires_at"]) if it["expires_at"] else None
+            writer.writerow((result.policy, *(it[key] for key in keys), commits, expires))
+    return [Text(text.getvalue().removesuffix("\n"))]
+
+
+def _table(policy: str, days: Sequence[Body]) -> Table:
+    has_ends = any(it["expires_at"] for it in days)
+    heads = [it.replace("_", " ") for it in (*_COUNTED, "commits", *(["expires"] if has_ends else []))]
+    table = plain_table(f"Coverage of {policy}", "day", "state", *heads, right=heads)
+    for it in days:
+        counts = [number(it[key], "?") for key in _COUNTED]
+        state = Text(it["state"], style=_SHOWN[it["state"]][1])
+        ends = [f"{it['expires_at']:%Y-%m-%d}" if it["expires_at"] else ""] if has_ends else []
+        table.add_row(_name(it), state, *counts, f"{len(it['commits']):,}", *ends)
+    return table
+
+
+def _name(it: Body) -> str:
+    return f"{it['day']} {it['hour']:02}h" if "hour" in it else str(it["day"])
+
+
+def strip(days: Sequence[Body]) -> Iterator[Text]:
+    """Yields a line a month, a letter a day; or a line a day, a letter an hour."""
+    by_hour = "hour" in days[0]
+    for line, some in groupby(days, lambda it: it["day"] if by_hour else it["day"][:7]):
+        first, *rest = some
+        before = first["hour"] if by_hour else int(first["day"][8:]) - 1
+        shown = Text(f"{line}  {' ' * before}")
+        for it in (first, *rest):
+            shown.append(*_SHOWN[it["state"]])
+        yield shown
+
+
+def _legend(days: Sequence[Body]) -> Text:
+    states = {it["state"] for it in days}
+    return Text("  ".join(f"{letter} {name}" for name, (letter, _) in _SHOWN.items() if name in states))

@@ -1,0 +1,69 @@
+"""`bucketwise drill`: proves that archived days can be restored."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from bucketwise.archivers.kinds import archive_of
+from bucketwise.archivers.kinds.drill import DrilledDay
+from bucketwise.archivers.preconditions import OF_READERS
+from bucketwise.config.errors import HaltedError
+from bucketwise.jobs.core.call import Call
+from bucketwise.jobs.core.runner import perform
+from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn, pick
+from bucketwise.jobs.output.report import Report
+from bucketwise.jobs.output.tables import table_of_verb
+
+Body = dict[str, Any]
+
+EXAMPLES = ["bucketwise drill", "bucketwise drill -p ticks --days 7", "bucketwise drill --seed 42 --json"]
+
+
+Days = Annotated[int, typer.Option("--days", min=1, metavar="N", help="Number of days per policy.")]
+
+
+Seed = Annotated[
+    int | None,
+    typer.Option("--seed", metavar="N", help="Seed for choosing among days of equal age. Default: the date."),
+]
+
+
+def drill(call: Call, days: Days = 1, seed: Seed = None) -> Report:
+    """Prove that archived days can be restored.
+
+    Days that were never drilled come first, then those whose last drill is longest ago. Each is restored
+    into a scratch collection and compared byte for byte, its summaries are compared with a recomputation,
+    and the collection is dropped.
+    """
+    chosen = call.now.toordinal() if seed is None else seed
+    results = perform(call, [drill_step(days, chosen)])
+    return Report(call.command, call.now, results, [table_of_verb("drill", results)])
+
+
+def drill_step(days: int, seed: int) -> Step:
+    """Returns the step that proves a sample of archived days restorable."""
+
+    def do(turn: Turn) -> StepResult:
+        found = archive_of(turn.context).drill(days, seed)
+        buckets, equal = sum(it.buckets for it in found), sum(it.equal for it in found)
+        body = {
+            "days": len(found),
+            "buckets": buckets,
+            "equal": equal,
+            "differing": buckets - equal,
+            "summaries_differing": sum(it.summaries for it in found),
+            "seed": seed,
+            "drilled": [_day_body(it) for it in found],
+        }
+        if equal != buckets:
+            return StepResult(body, HaltedError.exit_code)
+        return StepResult(body, LEFT_SOMETHING if body["summaries_differing"] else 0)
+
+    return Step("drill", do, preconditions=OF_READERS)
+
+
+def _day_body(found: DrilledDay) -> Body:
+    counts = pick(found, "commits", "buckets", "equal", "drilled_before")
+    return {"day": found.name, **counts, "summaries_differing": found.summaries}

@@ -1,0 +1,1 @@
+"""`bucketwise erase`: removes one series from everything."""

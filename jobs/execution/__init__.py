@@ -1,1 +1,0 @@
-"""Executes tasks in further processes or on a cluster."""

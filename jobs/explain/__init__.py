@@ -1,0 +1,1 @@
+"""`bucketwise explain`: what becomes of a bucket."""

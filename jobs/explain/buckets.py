@@ -1,0 +1,245 @@
+"""The buckets of a question: where each is, how it got there, and what happens to it next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain, islice
+from typing import Any
+
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.coverage import CoverageQuery, coverage_of
+from bucketwise.archivers.expiring.rule import RetentionRule
+from bucketwise.archivers.kinds.evidence import Copy, Event, Evidence, Located, Searched, Span, covering_in
+from bucketwise.archivers.moving.archive import check_archive
+from bucketwise.archivers.records.pins import Pin
+from bucketwise.archivers.versions.history import one_of
+from bucketwise.archivers.writes.delete import same_id, units
+from bucketwise.archivers.writes.held import covered
+from bucketwise.buckets.bson.raw import TOLERANT, Batch, as_queried, without_uuid
+from bucketwise.buckets.columns import Series
+from bucketwise.buckets.decoding.decode import Decoded, decode
+from bucketwise.buckets.fields.selectors import Selector, check_selector
+from bucketwise.buckets.fields.times import TimeRange, as_date, as_ms
+from bucketwise.buckets.models.covered import covered_span
+from bucketwise.config.policies import Policy
+from bucketwise.jobs.explain.fate import End, Facts, Fate, Windows, fate
+from bucketwise.rollups.calendar.due import settled_at
+from bucketwise.rollups.calendar.windows import HOUR
+from bucketwise.rollups.holds import Hold, Holds
+from bucketwise.rollups.rolling import quarantine
+
+#: Buckets that are explained for one instant.
+MOST_BUCKETS = 100
+
+
+@dataclass
+class FoundBucket:
+    """One bucket: as it is live, and as it was archived, the oldest version first."""
+
+    raw_id: bytes
+    live: Batch | None = None
+    copies: list[Copy] = field(default_factory=list)
+
+    @property
+    def latest(self) -> tuple[Batch, Policy | None]:
+        """Returns the bucket as it is now, and the policy it was archived by, where it is not live."""
+        if self.live is not None:
+            return self.live, None
+        version = self.copies[-1].version
+        return version.bucket, version.policy
+
+
+class BucketFinder:
+    """Finds the buckets of one policy."""
+
+    def __init__(self, context: ArchiveContext, archived: Evidence) -> None:
+        self._source, self._archived = context.source, archived
+        self.searched: Searched | None = None
+
+    def by_id(self, identity: Any, at_ms: int | None) -> list[FoundBucket]:
+        """Returns the bucket with this `_id`, or none. `at_ms`: on the UTC day of this instant."""
+        live = [one_of(it, i) for it in self._source.by_ids([identity]) for i in range(len(it))]
+        if live:
+            return self._with_copies(live[:1], self._source.policy)
+        found = self._archived.find(identity, at_ms)
+        if isinstance(found, Located):
+            return self._with_copies([found.bucket], found.policy)
+        self.searched = found
+        return []
+
+    def at(self, at_ms: int, selector: Selector) -> list[FoundBucket]:
+        """Returns the buckets that cover an instant, of some series: the first hundred."""
+        found: dict[Policy, dict[bytes, Batch]] = {}
+        there = chain(covering_in(self._source, at_ms, selector), self._archived.covering(at_ms, selector))
+        for policy, bucket in islice(there, 4 * MOST_BUCKETS):
+            name = same_id(bucket.main.raw_id(0))
+            if not any(name in some for some in found.values()):
+                found.setdefault(policy, {})[name] = bucket
+        located = [
+            it for policy, some in found.items() for it in self._with_copies(list(some.values()), policy)
+        ]
+        return located[:MOST_BUCKETS]
+
+    def _with_copies(self, buckets: list[Batch], policy: Policy) -> list[FoundBucket]:
+        """Returns each bucket with its live document, and its versions in the archive."""
+        found = {same_id(it.main.raw_id(0)): FoundBucket(it.main.raw_id(0)) for it in buckets}
+        for batch in self._source.by_raw_ids([it.raw_id for it in found.values()]):
+            for i, raw_id in enumerate(batch.main.raw_ids):
+                found[same_id(raw_id)].live = one_of(batch, i)
+        live = [it.live.main[0] for it in found.values() if it.live is not None]
+        for name, copies in self._archived.copies(Batch.concat(buckets), policy, live).items():
+            found[name].copies = copies
+        return [it for it in found.values() if it.live is not None or it.copies]
+
+
+def history(
+    context: ArchiveContext, archived: Evidence, found: FoundBucket, span: Span, pin: Pin | None
+) -> list[Event]:
+    """Returns what has happened to a bucket, in the order of time; events without a time come last. `span`:
+    its first and last time, milliseconds."""
+    events = [*_quarantined(context, found.raw_id), *archived.events(found.raw_id, found.copies, span)]
+    if pin is not None:
+        events.append(Event(None, "pinned", detail=pin.reason))
+    return sorted(dict.fromkeys(events), key=lambda it: (it.at is None, it.at and as_ms(it.at)))
+
+
+def _quarantined(context: ArchiveContext, raw_id: bytes) -> Iterator[Event]:
+    name = {"policy": context.policy.identity, "id": without_uuid(as_queried(raw_id))}
+    records = context.database.get_collection(quarantine.COLLECTION, codec_options=TOLERANT)
+    for it in records.find({"_id": name}):
+        yield Event(it["first_seen"], "quarantined", detail=f"{it['field']}: {it['reason']}")
+
+
+@dataclass(frozen=True)
+class ExplainQuery:
+    """The buckets that are asked about: the one with an `_id`, maybe known to lie on the day of an instant;
+    or those that cover the instant, of some series."""
+
+    identity: Any = None
+    has_identity: bool = False
+    at: int | None = None  # milliseconds
+    series: Selector = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ExplainedBucket:
+    """A bucket. `series` is None where it has several, or breaks its model."""
+
+    id: Any
+    series: Series | None
+    first: int | None  # milliseconds
+    last: int | None
+    readings: int | None
+    versions: int  # in the archive
+    fate: Fate
+    history: list[Event]
+    holds: list[Hold]
+
+
+@dataclass(frozen=True)
+class ExplainResult:
+    """What was found. `hour`: the coverage of the hour of an instant that no bucket covers."""
+
+    buckets: list[ExplainedBucket]
+    searched: Searched | None = None
+    hour: str | None = None
+
+
+def explained_buckets(
+    context: ArchiveContext,
+    archived: Evidence,
+    question: ExplainQuery,
+    through: int | None,
+    readers: Sequence[Policy] = (),
+) -> ExplainResult:
+    """Returns all that is known of a bucket. `through`: windows that end before it (milliseconds) are rolled
+    up; None: none has to be. `readers`: other policies that roll up the collection. Raises UsageError where
+    there is no such series, HaltedError where the archive is not all there."""
+    check_selector(context.policy, question.series)
+    check_archive(context.connections, context.policy)
+    finder = BucketFinder(context, archived)
+    if question.has_identity:
+        found = finder.by_id(question.identity, question.at)
+    else:
+        assert question.at is not None
+        found = finder.at(question.at, question.series)
+    windows = Windows(through, partial(settled_at, (context.policy, *readers)))
+    buckets = [_explained(context, archived, it, windows) for it in found]
+    buckets.sort(key=lambda it: (it.first is None, it.first or 0))
+    hour = None if buckets or question.has_identity else _hour(context, archived, question)
+    return ExplainResult(buckets, finder.searched, hour)
+
+
+def _hour(context: ArchiveContext, archived: Evidence, question: ExplainQuery) -> str:
+    assert question.at is not None
+    within = TimeRange(as_date(question.at), as_date(question.at + 1))
+    (row,) = coverage_of(context, archived, CoverageQuery(within, question.series, HOUR))
+    return row.state
+
+
+def _explained(
+    context: ArchiveContext, archived: Evidence, found: FoundBucket, windows: Windows
+) -> ExplainedBucket:
+    bucket, archived_by = found.latest
+    policy = archived_by or context.policy
+    decoded = decode(bucket, policy)
+    is_sound = bool(len(decoded.units))
+    first, last = _span(policy, bucket) if not is_sound else decoded.spans()[0].tolist()
+    holds = _holds(context, policy, decoded)
+    pin = None if found.live is None else context.pins.of(found.live).get(0)
+    facts = Facts(
+        is_live=found.live is not None,
+        archived=archived.state if any(not it.version.is_superseded for it in found.copies) else None,
+        last=last,
+        copied=_equal_copy(context.policy, found),
+        pin=pin,
+        freeze=next((it for it in holds if it.freeze), None),
+        fault=None if is_sound else decoded.quarantined[0],
+        windows=windows,
+        end=_end(context, archived, found.copies, last),
+        hold=next(iter(holds), None),
+    )
+    columns = decoded.columns
+    return ExplainedBucket(
+        id=bucket.main.legible_id(0),
+        series=columns.series[columns.bucket_series[0]] if is_sound and not policy.sample_series else None,
+        first=first,
+        last=last,
+        readings=len(columns.time) if is_sound else None,
+        versions=len(found.copies),
+        fate=fate(context.policy, facts),
+        history=history(context, archived, found, (first or 0, last or 0), pin),
+        holds=holds,
+    )
+
+
+def _end(context: ArchiveContext, archived: Evidence, copies: Sequence[Copy], last: int | None) -> End | None:
+    """Returns when the last copy of a bucket goes by `retain.archive`."""
+    rule = RetentionRule.of(context.policy, context.now)
+    if rule is None or last is None or not copies:
+        return None
+    last, record = archived.expires_with(copies[-1], last)
+    tombstone = (context.receipts.get(record) or {}).get("tombstone")
+    return End(rule.text, rule.expires_at(last, tombstone), rule.due(tombstone) is not None)
+
+
+def _holds(context: ArchiveContext, policy: Policy, decoded: Decoded) -> list[Hold]:
+    """Returns the holds that cover a bucket, decoded as `policy` says."""
+    holds = Holds(context.database, context.policy.identity).active()
+    return [it for it in holds if covered(decoded, policy, [it])]
+
+
+def _span(policy: Policy, bucket: Batch) -> tuple[int | None, int | None]:
+    span = covered_span(policy, bucket.main[0])
+    return (span[0], span[1] - 1) if span else (None, None)
+
+
+def _equal_copy(policy: Policy, found: FoundBucket) -> Any:
+    """Returns when the copy was made that equals the live bucket, and whose original no run has deleted."""
+    if found.live is None:
+        return None
+    mine = units(policy, found.live)
+    equal = [it for it in found.copies if it.may_be_live and units(policy, it.version.bucket) == mine]
+    return equal[-1].copied if equal else None

@@ -1,0 +1,1 @@
+"""`bucketwise hold`: keeps readings from being destroyed."""

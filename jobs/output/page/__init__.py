@@ -1,1 +1,0 @@
-"""The audit, and the service, as pages for people."""

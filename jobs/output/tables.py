@@ -1,0 +1,272 @@
+"""Tables and lines for people: their cells and frames, and what several jobs print."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from bucketwise.buckets.fields.selectors import extended_json
+from bucketwise.jobs.core import logs
+from bucketwise.jobs.core.clock import iso
+from bucketwise.jobs.output.report import Result
+
+Body = dict[str, Any]
+
+#: Columns that are not called as their keys.
+_HEADS = {
+    "bytes": "size", "bytes_before": "size before", "bytes_after": "after",
+    "output": "to", "pinned_until": "until",
+}  # fmt: skip
+
+
+def printable(text: str) -> str:
+    """Returns text with escapes for whatever moves a terminal's cursor, changes its colours, or reverses the
+    line."""
+    if text.isprintable():
+        return text
+    return "".join(it if it.isprintable() else it.encode("unicode_escape").decode() for it in text)
+
+
+def plain_table(title: str, *heads: str, right: Collection[str] = ()) -> Table:
+    """Returns one that has no rows yet. Those at the `right` are columns of numbers."""
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    for head in heads:
+        table.add_column(head, justify="right" if head in right else "left", overflow="fold")
+    return table
+
+
+def outcome_table(title: str, *heads: str) -> Table:
+    """Returns one without rows, whose last column is the outcome."""
+    texts = ("policy", "to", "verb", "started", "ended", "error", "by")
+    return plain_table(title, *heads, "outcome", right=[it for it in heads if it not in texts])
+
+
+def table_of(title: str, results: Sequence[Result], *keys: str, step: str = "") -> Table:
+    """Returns a row for each policy with the values of these keys; `step`: that of the step, where there are
+    several."""
+    table = outcome_table(title, "policy", *(_HEADS.get(it, it.replace("_", " ")) for it in keys))
+    for result in results:
+        body = result.body.get(step, result.body)
+        table.add_row(result.policy, *(cell(key, body.get(key)) for key in keys), outcome(result))
+    return table
+
+
+def cell(key: str, value: Any) -> str:
+    """Returns the value of a key as text."""
+    if isinstance(value, int):
+        return size(value) if key.startswith("bytes") else f"{value:,}"
+    return value if isinstance(value, str) else instant(value)
+
+
+def outcome(result: Result) -> Text:
+    """Returns how a policy's turn ended, in its colour."""
+    style = "green" if result.outcome == "done" else "yellow" if result.exit_code in (0, 3) else "bold red"
+    return Text(result.outcome, style=style)
+
+
+def number(value: int | None, none: str = "–") -> str:
+    """Returns a number with commas between thousands; `none` where there is none."""
+    return none if value is None else f"{value:,}"
+
+
+def instant(value: Any) -> str:
+    """Returns an instant as text; a dash for none."""
+    return "–" if value is None else iso(value)
+
+
+def size(count: int | None) -> str:
+    """Returns bytes as text, in the unit that suits them."""
+    if count is None:
+        return "–"
+    scaled, unit = float(count), "B"
+    for unit in ("B", "kB", "MB", "GB", "TB"):  # noqa: B007  # the last one stands for all above
+        if scaled < 1000:
+            break
+        scaled /= 1000
+    return f"{scaled:.0f} {unit}" if unit == "B" else f"{scaled:.1f} {unit}"
+
+
+_STYLES = {"ok": "green", "warning": "yellow", "error": "bold red"}
+
+
+_MOST_QUARANTINED = 20
+
+
+_MISSED = (
+    "summaries lack readings that came late: the others of their time are gone from the collection, by a TTL "
+    "index, another policy's archive, retain.archive, or by hand"
+)
+
+
+_OUTDATED = "summaries stay as earlier settings made them, since their readings are gone"
+
+
+_GONE = (
+    "summaries count readings that are neither live nor archived: somebody took them out, and "
+    "`bucketwise audit` says what to do"
+)
+
+
+#: Verbs whose results are one table: its title, and its columns by their keys.
+_VERBS = {
+    "compact": ("Compaction", ("commits", "into", "buckets", "bytes_before", "bytes_after")),
+    "drill": ("Restore drill", ("days", "buckets", "equal", "differing")),
+    "restore": ("Restore", ("to", "buckets", "readings", "overflow", "versions", "pinned", "pinned_until")),
+    "unpin": ("Unpin", ("buckets",)),
+    "publish": ("Published", ("keys",)),
+    "sign": ("Signed", ("key", "manifests", "receipts")),
+}
+
+
+def table_of_verb(verb: str, results: Sequence[Result]) -> RenderableType:
+    """Returns what a verb of `_VERBS` prints: a row for each policy."""
+    title, keys = _VERBS[verb]
+    return table_of(title, results, *keys, step=verb)
+
+
+def findings_table(title: str, findings: Iterable[Body]) -> RenderableType:
+    """Returns findings as a table, a row for each."""
+    table = plain_table(title, "severity", "policy", "code", "place", "message")
+    for it in findings:
+        severity = Text(it["severity"], style=_STYLES[it["severity"]])
+        cells = (Text(printable(it[key] or "–")) for key in ("policy", "code", "place", "message"))
+        table.add_row(severity, *cells)
+    return table
+
+
+def fit_lines(results: Iterable[Result]) -> list[RenderableType]:
+    """Returns how each policy's documents are understood, where some were looked at."""
+    steps = (
+        (it.policy, [it.body, *(it.body.get(step, {}) for step in ("rollup", "archive"))]) for it in results
+    )
+    found = ((policy, body["fit"]) for policy, bodies in steps for body in bodies if body.get("fit"))
+    return [Text(printable(f"{policy}: {_fit(fit)}")) for policy, fit in found if fit["sampled"]]
+
+
+def _fit(fit: Body) -> str:
+    parts = [f"{fit['sampled']:,} buckets were looked at, {fit['buckets']:,} fit"]
+    if fit["readings"]:
+        parts.append(f"{fit['readings_a_bucket']:.4g} readings a bucket, of {fit['series']:,} series")
+        parts.append(f"{instant(fit['first'])} to {instant(fit['last'])}")
+        parts += [f"{share:.4g} of `{name}` finite" for name, share in fit["finite"].items()]
+    parts += [f"e.g. {_example(it)}" for it in fit["examples"]]
+    if fit["unused_fields"]:
+        parts.append(f"not used: {', '.join(fit['unused_fields'])}")
+    return "; ".join(parts)
+
+
+def _example(it: Body) -> str:
+    values = " ".join(f"{name}={statistic(value)}" for name, value in it["values"].items())
+    return f"{_series(it)} at {instant(it['time'])}: {values}"
+
+
+def statistic(value: Any) -> str:
+    """Returns a number of a summary as text."""
+    return "–" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+
+
+def leftover_lines(results: Sequence[Result]) -> list[RenderableType]:
+    """Returns lines on buckets that stay, and why, and on quarantined ones."""
+    lines: list[RenderableType] = []
+    for result in results:
+        # A bucket that both steps met is shown once.
+        bodies = [result.body.get(step, {}) for step in ("rollup", "archive")] + [result.body]
+        stops = [limit["stops"] for body in bodies if (limit := body.get("limit")) and limit["stops"]]
+        lines += [Text(f"{result.policy}: {it}", style="bold red") for it in stops]
+        reasons = [it for body in bodies for it in body.get("reasons", [])]
+        lines += [Text(f"{result.policy}: {it['count']:,} stay: {it['reason']}") for it in reasons]
+        lines += [
+            Text(f"{result.policy}: {it}", style="yellow") for body in bodies for it in _numberless(body)
+        ]
+        late_reasons = [late["reason"] for body in bodies if (late := body.get("late")) and late["reason"]]
+        lines += [Text(f"{result.policy}: late readings: {reason}") for reason in late_reasons]
+        missed = [count for body in bodies if (count := body.get("missed"))]
+        lines += [Text(f"{result.policy}: {it:,} {_MISSED}", style="yellow") for it in missed]
+        outdated = [count for body in bodies if (count := body.get("outdated"))]
+        lines += [Text(f"{result.policy}: {it:,} {_OUTDATED}", style="yellow") for it in outdated]
+        gone = [count for body in bodies if (count := body.get("gone"))]
+        lines += [Text(f"{result.policy}: {it:,} {_GONE}", style="yellow") for it in gone]
+        found = {extended_json(it["id"]): it for body in bodies for it in body.get("quarantine", [])}
+        for key, it in list(found.items())[:_MOST_QUARANTINED]:
+            text = f"{result.policy}: quarantined: _id {key}, {it['field']}: {it['reason']}"
+            lines.append(Text(printable(text), style="yellow"))
+        more = max(body.get("quarantined", 0) for body in bodies) - min(len(found), _MOST_QUARANTINED)
+        if more > 0:
+            lines.append(Text(f"{result.policy}: {more:,} more quarantined: see --json", style="yellow"))
+    return lines
+
+
+def _numberless(body: Body) -> list[str]:
+    """Returns lines on fields that hold no numbers though they should."""
+    empty = [
+        f"no reading that was rolled up has a finite value of `{it}`" for it in body.get("empty_fields", ())
+    ]
+    empty += [it["message"] for it in (body.get("fit") or {}).get("misfits", ())]
+    days = body.get("valueless", [])[:_MOST_QUARANTINED]
+    return [*empty, *(f"no finite value of `{it['field']}` on {it['day']}: {_series(it)}" for it in days)]
+
+
+def _series(it: Body) -> str:
+    return printable(" ".join(f"{name}={value}" for name, value in it["series"].items()) or "all")
+
+
+def report_quarantined(results: Sequence[Result]) -> None:
+    """Reports quarantined buckets on stderr, since stdout has the readings."""
+    for body in (result.body for result in results if result.body.get("quarantined")):
+        for it in body["quarantine"][:_MOST_QUARANTINED]:
+            bucket = printable(f"_id {extended_json(it['id'])}, {it['field']}: {it['reason']}")
+            logs.complain(f"quarantined, and left out: {bucket}", "")
+        more = body["quarantined"] - len(body["quarantine"][:_MOST_QUARANTINED])
+        if more > 0:
+            logs.complain(f"{more:,} more quarantined: `bucketwise run --json` lists them", "")
+
+
+def lake_lines(results: Sequence[Result]) -> Iterator[RenderableType]:
+    """Yields a line for each table that has changed, or could not."""
+    for result in results:
+        body = result.body.get("lake") or {}
+        if "error" in body:
+            behind = f"{result.policy}: its Iceberg table is behind: {body['error']}"
+            yield Text(printable(behind), style="yellow")
+        elif body.get("added") or body.get("removed"):
+            yield lake_line(result.policy, body["added"], body["removed"], body["snapshot"])
+
+
+def lake_line(policy: str, added: int, removed: int, snapshot: int) -> Text:
+    """Returns a line on what has changed in a policy's Iceberg table."""
+    return Text(f"{policy}: Iceberg table: {added:,} parts added, {removed:,} taken out; snapshot {snapshot}")
+
+
+def publish_lines(results: Sequence[Result]) -> list[RenderableType]:
+    """Returns a line for each policy that a run has published, or could not."""
+    bodies = [(it.policy, it.body["publish"]) for it in results if "publish" in it.body]
+    return [
+        Text(printable(f"{policy}: not published: {body['error']}"), style="yellow")
+        if "error" in body
+        else Text(f"{policy}: {body['keys']:,} keys published")
+        for policy, body in bodies
+    ]
+
+
+def pause_lines(results: Sequence[Result]) -> list[RenderableType]:
+    """Returns a line for each policy that is paused, or whose window is closed. Where a pause cut a run off,
+    the error says so."""
+    found = [(it.policy, it.paused or it.body.get("paused")) for it in results if it.error is None]
+    lines = [
+        f"{policy}: paused since {iso(it['since'])} by {it['by']}: {it['reason']}"
+        for policy, it in found
+        if it
+    ]
+    closed = ((it.policy, it.stopped, it.next_window) for it in results)
+    lines += [f"{policy}: {why}; the next one opens {iso(at)}" for policy, why, at in closed if why and at]
+    return [Text(printable(line), style="yellow") for line in lines]
+
+
+def notes(results: Sequence[Result]) -> list[RenderableType]:
+    """Returns what followed the steps, and which policies were left alone."""
+    return [*lake_lines(results), *publish_lines(results), *pause_lines(results)]

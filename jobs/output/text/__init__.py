@@ -1,1 +1,0 @@
-"""The text output of each verb."""

@@ -1,0 +1,155 @@
+"""Counts what policies would do with today's buckets by some instant. Moves nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.buckets.decoding.decode import Decoded, decode
+from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, as_ms
+from bucketwise.config.fingerprint import layout_fingerprint
+from bucketwise.config.policies import Policy
+from bucketwise.rollups.calendar.due import Calendar, over_before
+from bucketwise.rollups.rolling.expiry import count_expired
+
+#: Before it there is no bucket.
+NEVER = FIRST_MS
+
+
+_PAGE = 1000
+
+
+@dataclass
+class Totals:
+    """Counts of buckets and what they hold. `bytes`: of their BSON, with overflow; `days`: since 1970,
+    UTC."""
+
+    buckets: int = 0
+    readings: int = 0
+    bytes: int = 0
+    days: set[int] = field(default_factory=set)
+
+    def add(self, decoded: Decoded, sizes: NDArray[np.int64], chosen: NDArray[np.bool_]) -> None:
+        """Adds the chosen buckets. `sizes`: bytes of each bucket, as `chosen` in the order of columns."""
+        columns = decoded.columns
+        self.buckets += int(chosen.sum())
+        self.readings += int(columns.lengths[chosen].sum())
+        self.bytes += int(sizes[chosen].sum())
+        self.days.update(np.unique(columns.time[chosen[columns.bucket]] // DAY_MS).tolist())
+
+
+@dataclass(frozen=True)
+class PolicyRule:
+    """What a policy does with its buckets up to `now` of the context. They are archived, and deleted, if
+    their last reading is before these instants (milliseconds)."""
+
+    context: ArchiveContext
+    archived_before: int
+    deleted_before: int
+
+
+@dataclass
+class RuleOutcome:
+    """What happens to buckets under a rule. `total`: in the collection; `broken`: of those that were read,
+    the ones that break their model."""
+
+    archived: Totals = field(default_factory=Totals)
+    deleted: int = 0  # buckets
+    total: int = 0
+    broken: int = 0
+
+    @property
+    def kept(self) -> int:
+        """Returns how many buckets stay in the collection."""
+        return max(0, self.total - self.deleted)
+
+
+def rule(context: ArchiveContext, readers: Sequence[Policy], present: datetime) -> PolicyRule:
+    """Returns which buckets the policy has archived and deleted by the instant of the context, if it runs
+    from now on. `readers`: other policies that roll up the collection."""
+    archived = _archived_before(context, readers)
+    return PolicyRule(context, archived, min(archived, _deleted_before(context, readers, present)))
+
+
+def _archived_before(context: ArchiveContext, readers: Sequence[Policy]) -> int:
+    """Returns the instant before which a bucket must end to be archived by then: expired, and rolled up."""
+    if context.policy.archiving is None:
+        return NEVER
+    through = over_before((context.policy, *readers), context.now)
+    return max(NEVER, context.cutoff if through is None else min(context.cutoff, through))
+
+
+def _deleted_before(context: ArchiveContext, readers: Sequence[Policy], present: datetime) -> int:
+    """Returns the instant before which a bucket must end to be deleted by then: its copy has to be older than
+    the grace."""
+    if context.policy.archiving is None or context.kept:
+        return NEVER
+    if not context.archive.grace:
+        return _archived_before(context, readers)
+    earlier = replace(context, now=context.now - context.archive.grace)
+    copied = _copied_before(earlier)
+    return copied if earlier.now < present else max(copied, _archived_before(earlier, readers))
+
+
+def _copied_before(context: ArchiveContext) -> int:
+    """Returns the instant before which a bucket must end to have been copied by `now` of the context, by
+    receipts: runs copy in the order of time."""
+    receipts = context.receipts
+    mine = {"_id.policy": receipts.policy, "kind": "offline", "copied": {"$lte": context.now}}
+    latest = {"$group": {"_id": None, "last": {"$max": "$last"}}}
+    found = receipts.collection.aggregate([{"$match": {**mine, "state": "open"}}, latest])
+    ends = [as_ms(it["last"]) + 1 for it in found if it["last"] is not None]
+    copied = receipts.in_state("copied", "online")
+    ids = [identity for it in copied if it["copied"] <= context.now for identity in it["ids"]]
+    for at in range(0, len(ids), _PAGE):
+        ends += [end for _, end in context.source.spans(ids[at : at + _PAGE])]
+    return max(ends, default=NEVER)
+
+
+def outcomes(rules: Sequence[PolicyRule]) -> list[RuleOutcome]:
+    """Returns the outcome of each rule. Reads the buckets that any of them archives; rules that decode
+    buckets alike share one reading."""
+    found = [RuleOutcome() for _ in rules]
+    until = max((it.archived_before for it in rules), default=NEVER)
+    alike: dict[str, list[int]] = {}
+    for i, it in enumerate(rules):
+        alike.setdefault(layout_fingerprint(it.context.policy), []).append(i)
+    for places in alike.values():
+        _outcomes_of([rules[i] for i in places], [found[i] for i in places], until)
+    return found
+
+
+def _outcomes_of(rules: Sequence[PolicyRule], found: Sequence[RuleOutcome], until: int) -> None:
+    context = rules[0].context
+    source, policy = context.source, context.policy
+    total = source.collection.count_documents({})
+    for outcome in found:
+        outcome.total = total
+    source.look_at_texts()
+    for batch in source.ending(NEVER, until):
+        context.check()
+        decoded = decode(batch, policy)
+        sizes = batch.sizes[decoded.units]
+        for it, outcome in zip(rules, found, strict=True):
+            movable = np.isin(decoded.units, it.context.movable(batch))
+            outcome.archived.add(decoded, sizes, movable & (decoded.last < it.archived_before))
+            outcome.deleted += int((movable & (decoded.last < it.deleted_before)).sum())
+            outcome.broken += len(batch) - len(decoded.units)
+        context.progress("buckets weighed", len(batch))
+
+
+def expired_summaries(context: ArchiveContext) -> dict[str, int]:
+    """Returns how many of the summaries that are there now are past their `retain` at the instant of the
+    context, by level."""
+    rollup = context.policy.rollup
+    if rollup is None:
+        return {}
+    calendar = Calendar(context.policy, rollup, context.now)
+    through = {level.name: level.through(calendar.due_end) for level in calendar.levels}
+    report = count_expired(context, through)
+    return {level: count + report.waiting[level] for level, count in report.gone.items()}

@@ -1,0 +1,1 @@
+"""`bucketwise publish`: the newest summaries in Redis."""

@@ -1,0 +1,1 @@
+"""`bucketwise query`: SQL over readings, summaries and coverage."""

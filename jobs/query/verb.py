@@ -1,0 +1,151 @@
+"""`bucketwise query`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bucketwise.archivers.tasks import Connections
+from bucketwise.config.errors import UsageError
+from bucketwise.jobs.core.call import Call
+from bucketwise.jobs.core.stopping import waking
+from bucketwise.jobs.output.progress import ProgressDisplay
+from bucketwise.jobs.output.report import Report
+from bucketwise.jobs.query.answers import Answers, Format
+from bucketwise.jobs.query.prompt import prompt
+
+if TYPE_CHECKING:
+    from bucketwise.jobs.query.engine import Engine
+
+EXAMPLES = [
+    "bucketwise query \"SELECT symbol, max(p) FROM ticks WHERE time >= '2018-06-30' GROUP BY symbol\"",
+    'bucketwise query "FROM ticks_daily" --format csv',
+    "bucketwise query --output june.parquet \"FROM ticks WHERE time < '2018-07-01'\"",
+    'bucketwise query --explain "SELECT count(*) FROM ticks"',
+    "bucketwise query --interactive",
+]
+
+
+_OF_FILES = [it.value for it in Format if it is not Format.table]
+
+
+Sql = Annotated[
+    str | None,
+    typer.Argument(metavar="SQL", help="One statement that reads. Default: what comes in on stdin."),
+]
+
+
+How = Annotated[
+    Format | None,
+    typer.Option("--format", help="Output format. Default: that of FILE by its name, or a table."),
+]
+
+
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Write to this file, which appears once it is complete. One that exists is replaced with --yes "
+        "only.",
+    ),
+]
+
+
+Explain = Annotated[bool, typer.Option("--explain", help="Print what would be read, and read nothing.")]
+
+
+Interactive = Annotated[bool, typer.Option("--interactive", help="Read statements from a prompt.")]
+
+
+def query(
+    call: Call,
+    *,
+    sql: Sql = None,
+    form: How = None,
+    output: Output = None,
+    explain: Explain = False,
+    interactive: Interactive = False,
+) -> Report:
+    """Query readings and summaries in SQL.
+
+    DuckDB over a view per policy, such as ticks: every reading, live and archived, each once. ticks_hourly
+    and so on are its summaries, ticks_coverage is where each day is. Filters on time and series decide what
+    is read of MongoDB and of the archive. Nothing is written but the result.
+    """
+    _check(call, form, output)
+    text = None if interactive else _text(sql)
+    chosen = _format(form, output)
+    if output is None and chosen is not Format.table and sys.stdout.isatty():
+        call = replace(call, quiet=True)  # a moving bar among the rows
+    progress = call.progress
+    with _engine(call, progress) as engine, waking(engine.connection.interrupt):
+        answers = Answers(call, engine, progress, chosen, output)
+        if text is None:
+            return prompt(call, engine, answers)
+        return answers.explained(text) if explain else answers.found(text)
+
+
+def _format(form: Format | None, output: Path | None) -> Format:
+    if form is not None or output is None:
+        return form or Format.table
+    named = output.suffix.removeprefix(".").lower()
+    return Format(named) if named in _OF_FILES else Format.table
+
+
+def _check(call: Call, form: Format | None, output: Path | None) -> None:
+    if call.json and form is not None and output is None:
+        raise UsageError(f"--json prints a report, and --format {form} other output. Give one of the two")
+    if output is None:
+        if form is Format.parquet and sys.stdout.isatty():
+            raise UsageError("--format parquet: a terminal can't show it; name a file with --output")
+        return
+    if form is None and _format(form, output) is Format.table:
+        raise UsageError(f"--output {output}: say with --format how it is written: {', '.join(_OF_FILES)}")
+    if not output.absolute().parent.is_dir():
+        raise UsageError(f"--output {output}: there is no folder {output.parent}")
+    if output.exists() and not output.is_file():
+        raise UsageError(
+            f"--output {output}: that is not a file; name one, or leave it out and redirect stdout"
+        )
+    if output.exists() and not call.yes:
+        raise UsageError(f"--output {output}: the file exists. Name another one, or give --yes to replace it")
+
+
+def _text(sql: str | None) -> str:
+    if sql is None and sys.stdin.isatty():
+        raise UsageError(
+            "there is no SQL: give it as an argument or on stdin, or ask for a prompt with --interactive"
+        )
+    found = sys.stdin.read() if sql is None else sql
+    if not found.strip():
+        raise UsageError('the SQL is empty: write a statement, such as "SELECT count(*) FROM ticks"')
+    return found
+
+
+@contextmanager
+def _engine(call: Call, progress: ProgressDisplay) -> Iterator[Engine]:
+    try:
+        from bucketwise.archivers.preconditions import OF_READERS, require
+        from bucketwise.jobs.query.engine import Engine
+        from bucketwise.jobs.query.views import read_context
+    except ImportError as error:
+        raise UsageError(str(error)) from None
+    policies, memory = call.policies, int(call.settings.work.memory)
+    with call.database() as database:
+        connections = Connections(database, call.store, keys=call.keys)
+        known = tuple(call.settings.policies.values())
+        contexts = [
+            read_context(connections, it, call.now, call.stop.check, progress, known) for it in policies
+        ]
+        for context in contexts:
+            require(context, OF_READERS)
+        with Engine(contexts, memory) as engine:
+            yield engine

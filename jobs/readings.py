@@ -1,0 +1,146 @@
+"""`bucketwise readings`: prints the readings of a range."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import RenderableType
+
+from bucketwise.archivers.preconditions import OF_READERS
+from bucketwise.archivers.reading.formats import Format, write
+from bucketwise.archivers.reading.readings import Readings
+from bucketwise.config.errors import UsageError
+from bucketwise.jobs.core.bodies import quarantine_body
+from bucketwise.jobs.core.call import Call
+from bucketwise.jobs.core.clock import parse_range
+from bucketwise.jobs.core.command import Series, Since, Until, one_policy, parse_series
+from bucketwise.jobs.core.runner import RunOptions, perform
+from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn
+from bucketwise.jobs.output.report import Report, Result
+from bucketwise.jobs.output.streams import discard_buffer, write_atomically
+from bucketwise.jobs.output.tables import leftover_lines, report_quarantined, table_of
+from bucketwise.rollups.context import ProgressListener
+
+EXAMPLES = [
+    "bucketwise readings -p ticks --series symbol=MDB --since 2018-06-30 --until 2018-07-01",
+    "bucketwise readings -p iot --since 2018-06-01 --format parquet --output iot.parquet",
+    "bucketwise readings -p ticks --format json | jq -c 'select(.p > 60)'",
+]
+
+
+How = Annotated[
+    Format, typer.Option("--format", help="Output format: CSV, JSON (one object per line) or Parquet.")
+]
+
+
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "--output", "-o", metavar="FILE", help="Write to this file, which appears once it is complete."
+    ),
+]
+
+
+def readings(
+    call: Call,
+    *,
+    series: Series = None,
+    since: Since = None,
+    until: Until = None,
+    form: How = Format.csv,
+    output: Output = None,
+) -> Report:
+    """Print the readings of a range.
+
+    From the collection and from the archive as one, each once, in the order of time; nothing is restored.
+    They go to stdout, or to a file. Where a bucket breaks its model, its readings are not among them: it is
+    reported, and the exit code is 3.
+    """
+    within = parse_range(since, until)
+    selector = parse_series(series)
+    _check(call, form, output)
+    policy = one_policy(call)
+
+    def do(turn: Turn) -> StepResult:
+        context = turn.context
+        found = Readings(
+            context.database,
+            policy,
+            context.store,
+            since=within.since,
+            until=within.until,
+            series=selector,
+            check=context.check,
+            keys=context.keys,
+        )
+        count = _deliver(found, form, output, context.progress)
+        body = {
+            "format": form.value,
+            **({} if output is None else {"output": str(output)}),
+            "readings": count,
+        }
+        quarantine = quarantine_body(found.quarantined, found.quarantined_total)
+        return StepResult({**body, **quarantine}, LEFT_SOMETHING if found.quarantined_total else 0)
+
+    if output is None and sys.stdout.isatty():
+        call = replace(call, quiet=True)  # a moving bar among the readings
+    # It changes nothing, so it needs no lease: dry.
+    step = Step("readings", do, preconditions=OF_READERS)
+    results = perform(call, [step], RunOptions(dry_run=True), policies=[policy])
+    if output is None:
+        report_quarantined(results)
+    return Report(call.command, call.now, results, [] if output is None else readings_tables(results))
+
+
+def _check(call: Call, form: Format, output: Path | None) -> None:
+    if output is not None and not output.absolute().parent.is_dir():
+        raise UsageError(f"--output {output}: there is no folder {output.parent}")
+    if output is not None and output.exists() and not output.is_file():
+        raise UsageError(
+            f"--output {output}: that is not a file; name one, or leave it out and redirect stdout"
+        )
+    if output is None and call.json:
+        raise UsageError(
+            "--json prints a report, and the readings go to stdout: name a file for them with --output. "
+            "Readings as JSON are `--format json`"
+        )
+    if output is None and form is Format.parquet and sys.stdout.isatty():
+        raise UsageError("--format parquet: a terminal can't show it; name a file with --output")
+
+
+def _deliver(found: Readings, form: Format, output: Path | None, progress: ProgressListener) -> int:
+    """Writes them where they are wanted; gives how many."""
+    count = 0
+
+    def wrote(more: int) -> None:
+        nonlocal count
+        count += more
+        progress("readings", more)
+
+    if output is not None:
+        with write_atomically(output.resolve()) as file:
+            return write(found, form, file, wrote)
+    try:
+        if form is Format.parquet:
+            with tempfile.TemporaryFile() as spool:
+                count = write(found, form, spool, wrote)
+                spool.seek(0)
+                shutil.copyfileobj(spool, sys.stdout.buffer)
+        else:
+            count = write(found, form, sys.stdout.buffer, wrote)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        discard_buffer(sys.stdout)  # who reads has enough: `head`, for one
+    return count
+
+
+def readings_tables(results: Sequence[Result]) -> list[RenderableType]:
+    """Returns what `readings` prints beside its output."""
+    return [table_of("Readings", results, "output", "readings", "quarantined"), *leftover_lines(results)]

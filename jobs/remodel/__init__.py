@@ -1,0 +1,1 @@
+"""`bucketwise remodel`: a collection rewritten in another model."""

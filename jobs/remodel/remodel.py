@@ -1,0 +1,249 @@
+"""Reads a collection, writes it in another model, and compares the two reading by reading."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
+from typing import Any, NamedTuple
+
+from pymongo.collection import Collection
+from pymongo.database import Database
+from pymongo.errors import BulkWriteError
+
+from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS
+from bucketwise.buckets.models.series import SeriesTable
+from bucketwise.buckets.source import Source
+from bucketwise.buckets.writing.documents import DocumentWriter
+from bucketwise.buckets.writing.exact import Losses
+from bucketwise.buckets.writing.stretches import readings_in, stretches
+from bucketwise.buckets.writing.targets import Target, misfits, target_of
+from bucketwise.config.errors import BucketwiseError, LeaseLostError, UsageError
+from bucketwise.config.fingerprint import layout_fingerprint
+from bucketwise.jobs.core.subject import Subject
+from bucketwise.jobs.output.progress import ProgressDisplay
+from bucketwise.rollups.guarded import majority
+
+Document = dict[str, Any]
+
+COLLECTION = "bucketwise_remodel"
+
+
+class RemodelState(NamedTuple):
+    """How many documents are known to be written, and whether the target was found equal to its source."""
+
+    documents: int
+    done: bool
+
+
+@dataclass(frozen=True)
+class RemodelRecord:
+    """The record of one rewrite: which collection is written from which."""
+
+    database: Database[Document]
+    into: str
+    task: Document  # source, model, and what tells the policy that reads the source
+
+    @property
+    def _marks(self) -> Collection[Document]:
+        return self.database.get_collection(COLLECTION, write_concern=majority(self.database))
+
+    def check(self) -> RemodelState | None:
+        """Returns the state of the rewrite; None if there is no target yet. Raises UsageError if the
+        target was not begun by this same rewrite."""
+        known = self._target()
+        if known is None:
+            return None
+        found = self._marks.find_one({"_id": self.into})
+        if found is None:
+            raise self._not_own()
+        other = [key for key, it in self.task.items() if found["task"].get(key) != it]
+        if other:
+            raise UsageError(
+                f"--into {self.into}: it was started with another {' and '.join(other)}. Give the same, or "
+                "drop it to start again"
+            )
+        # A run that was cut off right after it had created the target left it empty.
+        if found.get("target") != known and (found.get("target") or self.database[self.into].find_one()):
+            raise self._not_own()
+        return RemodelState(int(found["documents"]), bool(found["done"]))
+
+    def _not_own(self) -> UsageError:
+        return UsageError(f"--into {self.into}: this collection already exists. Name a new one")
+
+    def _target(self) -> str | None:
+        """Returns what tells the target from another collection of its name; None where there is none. The
+        UUID of a native time-series collection is that of its buckets; a view has none."""
+        named = {"name": {"$in": [self.into, f"system.buckets.{self.into}"]}}
+        found = list(self.database.list_collections(filter=named))
+        return next((str(it["info"]["uuid"]) for it in found if "uuid" in it["info"]), "" if found else None)
+
+    def begin(self) -> None:
+        """Records the rewrite before the target is created."""
+        mark = {"task": self.task, "documents": 0, "done": False}
+        self._marks.replace_one({"_id": self.into}, mark, upsert=True)
+
+    def made(self) -> None:
+        """Records the identity of the target."""
+        self._marks.update_one({"_id": self.into}, {"$set": {"target": self._target()}})
+
+    def set(self, documents: int, *, done: bool = False) -> None:
+        """Records the state of the rewrite, unless another run has taken the lease and come further."""
+        behind = {"_id": self.into, "documents": {"$lte": documents}}
+        self._marks.update_one(behind, {"$set": {"documents": documents, "done": done}})
+
+
+_MOST_MS = 60_000
+
+
+@dataclass
+class Survey:
+    """The result of a look at all readings."""
+
+    readings: int = 0
+    is_whole_minutes: bool = True
+    losses: Losses = field(default_factory=Losses)
+
+    @property
+    def uncarried(self) -> dict[str, int]:
+        """Returns the readings and buckets that the target can't carry: what, how many."""
+        return self.losses.by_reason()
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """Returns the fields that no reading has: name, in how many documents they were met at most."""
+        return dict(sorted(self.losses.fields.items()))
+
+
+@dataclass
+class Remodel:
+    """One collection and what it is to become. `checks` raise where to stop."""
+
+    subject: Subject
+    model: str
+    into: str
+    checks: list[Callable[[], None]]
+    progress: ProgressDisplay
+    survey: Survey = field(default_factory=Survey)
+    documents: int = 0
+
+    def __post_init__(self) -> None:
+        self._table = SeriesTable()
+
+    @cached_property
+    def bookmark(self) -> RemodelRecord:
+        """Returns where it is written down how far this has come."""
+        policy = self.subject.policy
+        task = {"source": policy.collection, "model": self.model, "policy": layout_fingerprint(policy)}
+        return RemodelRecord(self.subject.database, self.into, task)
+
+    @cached_property
+    def target(self) -> Target:
+        """Returns the documents to write; known once all readings were looked at."""
+        whole = self.survey.is_whole_minutes
+        return target_of(self.model, self.subject.policy, self.into, is_whole_minutes=whole)
+
+    @property
+    def _target(self) -> Collection[Document]:
+        database = self.subject.database
+        return database.get_collection(self.into, write_concern=majority(database))
+
+    def check(self) -> None:
+        """Raises where to stop."""
+        for check in self.checks:
+            check()
+
+    def look(self) -> None:
+        """Reads all readings, and notes what the target model can't hold."""
+        survey, source = self.survey, self.subject.source
+        strictest = target_of(self.model, self.subject.policy, self.into, is_whole_minutes=False)
+        source.look_at_texts()
+        for batch in source.untimed():
+            survey.losses.readings["buckets without a usable time"] += len(batch)
+        for stretch in stretches(source, self._table, survey.losses, self.check):
+            survey.readings += len(stretch.exact)
+            survey.is_whole_minutes &= not (stretch.exact.time % _MOST_MS).any()
+            for what, count in misfits(strictest, stretch.exact):
+                survey.losses.readings[what] += count
+            self.progress("readings", len(stretch.exact))
+
+    def write(self, *, is_begun: bool) -> None:
+        """Writes what is not there yet: the first `documents` are. `is_begun`: the target exists."""
+        if not is_begun:
+            self.bookmark.begin()
+            self.subject.database.create_collection(self.into, **self.target.options)
+        self.bookmark.made()
+        for keys in self.target.indexes:
+            self._target.create_index(keys)
+        documents, at = self._documents(), self.documents
+        for _ in islice(documents, at):
+            pass
+        while some := list(islice(documents, self.target.write_batch_size)):
+            self.check()
+            present = set()
+            if is_begun and at == self.documents:  # some may be there, of the last that was written
+                there = self._target.find({"_id": {"$in": [it["_id"] for it in some]}}, {"_id": 1})
+                present = {it["_id"] for it in there}
+            if new := [it for it in some if it["_id"] not in present]:
+                self._insert(new)
+            at += len(some)
+            self.bookmark.set(at)
+            self.progress("documents", len(some))
+        self.documents = at
+
+    def _insert(self, documents: list[Document]) -> None:
+        """If this run fell asleep before and lost its lease, another has written these. MongoDB then refuses
+        their `_id`s, but takes them once more in a native time series."""
+        try:
+            self._target.insert_many(documents, ordered=False)
+        except BulkWriteError:
+            self.check()
+            raise
+        if self.target.policy.model == "timeseries":
+            try:
+                self.check()
+            except LeaseLostError as error:
+                raise LeaseLostError(
+                    f"{error}. What it wrote last may be in {self.into} twice: running again compares, and "
+                    "tells"
+                ) from error
+
+    def _documents(self) -> Iterator[Document]:
+        writer = DocumentWriter(self.target, self._table.series)
+        last = None
+        for stretch in stretches(self.subject.source, self._table, Losses(), self.check):
+            yield from writer.add(stretch.exact, stretch.end)
+            last = stretch.exact
+        if last is not None:
+            yield from writer.add(last.take(slice(0)), None)
+
+    def differing(self) -> int:
+        """Reads both sides, whatever the time, and returns how many readings differ at least in series, time,
+        type or bits; those that the target has no place for are among them."""
+        source, written = self.subject.source, Source(self.subject.database, self.target.policy)
+        came_in, losses = Losses(), Losses()
+        wrong = read = 0
+        at = FIRST_MS
+        for stretch in stretches(source, self._table, came_in, self.check):
+            exact = stretch.exact
+            again = readings_in(written, at, stretch.end, self._table, losses, len(exact))
+            wrong += 1 if again is None else exact.differing(again)
+            wrong += sum(count for _, count in misfits(self.target, exact))
+            read += len(exact)
+            at = stretch.end
+            self.progress("readings", len(exact))
+        wrong += readings_in(written, at, LAST_MS + 1, self._table, losses, 0) is None
+        if losses.by_reason():
+            raise BucketwiseError(
+                f"{self.into}: what was written can't be read again: {counted(losses.by_reason())}. The "
+                f"source was only read; drop {self.into}"
+            )
+        wrong += sum(came_in.by_reason().values()) + sum(map(len, source.untimed()))
+        there = self._target.count_documents({})
+        return wrong or abs(there - self.documents) + abs(read - self.survey.readings)
+
+
+def counted(counts: dict[str, int]) -> str:
+    """Returns counts in a line."""
+    return "; ".join(f"{count:,} {what}" for what, count in counts.items())

@@ -1,0 +1,1 @@
+"""`bucketwise restore` and `bucketwise unpin`: the way back from the archive."""

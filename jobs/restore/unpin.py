@@ -1,0 +1,60 @@
+"""`bucketwise unpin`: releases restored buckets."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.buckets.decoding.decode import decode
+from bucketwise.buckets.fields.times import EVER, TimeRange
+from bucketwise.jobs.core.call import Call
+from bucketwise.jobs.core.clock import parse_range
+from bucketwise.jobs.core.command import Since, Until
+from bucketwise.jobs.core.runner import RunOptions, perform
+from bucketwise.jobs.core.turn import Step, StepResult, Turn
+from bucketwise.jobs.output.report import Report
+from bucketwise.jobs.output.tables import table_of_verb
+from bucketwise.rollups.guarded import transaction
+
+EXAMPLES = [
+    "bucketwise unpin -p ticks",
+    "bucketwise unpin -p ticks --since 2018-06-30 --until 2018-07-01",
+]
+
+
+def unpin(call: Call, since: Since = None, until: Until = None) -> Report:
+    """Release restored buckets.
+
+    Buckets that were restored into their collection are pinned: no run archives or deletes them. Once they
+    are released, the next run takes them as any others. With --since and --until only those with a reading
+    in that range are released.
+    """
+    results = perform(call, [UNPIN], RunOptions(parse_range(since, until)))
+    return Report(call.command, call.now, results, [table_of_verb("unpin", results)])
+
+
+def _unpin(turn: Turn) -> StepResult:
+    return StepResult({"buckets": release_pins(turn.context, turn.within)})
+
+
+UNPIN = Step("unpin", _unpin)
+
+
+def release_pins(context: ArchiveContext, within: TimeRange = EVER) -> int:
+    """Releases the pinned buckets with a reading in the range, or all without a range. Returns how many. If
+    it is cut off, the next call finishes it."""
+    pins, released = context.pins, 0
+    for page in pins.pages():
+        context.check()
+        ids = page
+        if within.is_bounded:
+            ids = [
+                batch.main.decode_id(i)
+                for batch in context.source.by_ids(page)
+                for decoded in [decode(batch, context.policy)]
+                for i in decoded.units[decoded.touching(within.start_ms, within.end_ms)].tolist()
+            ]
+        count = transaction(context.database, context.guard, partial(pins.release, ids))
+        context.progress("released buckets", count)
+        released += count
+    return released

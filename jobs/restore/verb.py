@@ -1,0 +1,185 @@
+"""`bucketwise restore`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+from pymongo.database import Database
+from rich.console import RenderableType
+from rich.text import Text
+
+from bucketwise.archivers.kinds import archive_of
+from bucketwise.archivers.preconditions import OF_READERS
+from bucketwise.archivers.restoring.options import RestoreOptions
+from bucketwise.archivers.restoring.target import Mode, VersionHandling
+from bucketwise.config.durations import parse_duration
+from bucketwise.config.errors import UsageError
+from bucketwise.config.policies import Policy
+from bucketwise.config.problems import InvalidValueError
+from bucketwise.jobs.core.call import Call
+from bucketwise.jobs.core.clock import parse_range
+from bucketwise.jobs.core.command import Series, Since, Until, one_policy, parse_series
+from bucketwise.jobs.core.connect import Document
+from bucketwise.jobs.core.runner import Runner, RunOptions
+from bucketwise.jobs.core.stopping import interruptible
+from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn
+from bucketwise.jobs.output.report import Report, Result
+from bucketwise.jobs.output.tables import printable, table_of_verb
+
+EXAMPLES = [
+    "bucketwise restore -p ticks --since 2018-06-30 --until 2018-07-01 --to ticks_back",
+    "bucketwise restore -p iot --since 2018-08-29 --until 2018-08-30 --series deviceid=1234 --to iot",
+    "bucketwise restore -p iot --since 2018-08-29 --until 2018-08-30 --to iot --keep-for 30d",
+    "bucketwise restore -p ticks --to ticks_back --versions all --versions-to ticks_older",
+    "bucketwise restore -p ticks --to ticks_back --skip-damaged --json",
+]
+
+
+Body = dict[str, Any]
+
+To = Annotated[str, typer.Option("--to", metavar="COLLECTION", help="Target collection.")]
+
+
+Versions = Annotated[
+    Mode,
+    typer.Option(
+        "--versions",
+        help="What to restore of a bucket that was archived more than once under one _id: the latest "
+        "version, all versions, or one document merged from all.",
+    ),
+]
+
+
+VersionsTo = Annotated[
+    str | None,
+    typer.Option(
+        "--versions-to",
+        metavar="COLLECTION",
+        help="With --versions all: collection for the older versions. Default: --to, under new _ids.",
+    ),
+]
+
+
+KeepFor = Annotated[
+    str | None,
+    typer.Option(
+        "--keep-for",
+        metavar="DURATION",
+        help="When restoring into the policy's own collection: how long the buckets stay pinned, such as "
+        "30d. Default: until `unpin`.",
+    ),
+]
+
+
+SkipDamaged = Annotated[
+    bool,
+    typer.Option(
+        "--skip-damaged",
+        help="Restore what is undamaged, and list what the archive can't give (exit 3). Without it, damage "
+        "keeps everything from being restored.",
+    ),
+]
+
+
+def restore(
+    call: Call,
+    *,
+    to: To,
+    since: Since = None,
+    until: Until = None,
+    series: Series = None,
+    versions: Versions = Mode.merged,
+    versions_to: VersionsTo = None,
+    keep_for: KeepFor = None,
+    skip_damaged: SkipDamaged = False,
+) -> Report:
+    """Bring archived buckets back.
+
+    They come back as they were, byte for byte. A bucket with a reading in the range comes back whole,
+    with its overflow. Of several versions of a bucket, the later one's slots or samples are laid over the
+    earlier one's, unless --versions says otherwise. Documents that are in the target already and equal stay;
+    what the archive does not hold is never written over. Restored into the policy's own collection, buckets
+    are pinned: no run archives or deletes them until --keep-for is over, or until `bucketwise unpin`.
+    """
+    within = parse_range(since, until)
+    wanted = parse_series(series)
+    policy = one_policy(call)
+    pinned_until = None if keep_for is None else _pinned_until(call, policy, to, keep_for)
+    with call.database() as database:
+        _confirm(call, database, to)
+        how = VersionHandling(versions, versions_to)
+        step = restore_step(RestoreOptions(to, within, wanted, how, pinned_until, skip_damaged))
+        results = Runner.of(call, database, [step], RunOptions(within)).run_all([policy])
+    return Report(call.command, call.now, results, restore_tables(results))
+
+
+def _pinned_until(call: Call, policy: Policy, to: str, keep_for: str) -> datetime | None:
+    """Returns until when restored buckets are pinned; None: until they are released. Raises UsageError."""
+    if to != policy.collection:
+        raise UsageError(
+            f"--keep-for {keep_for}: only what is restored into the policy's own collection is pinned, and "
+            f"--to is {to}. Leave --keep-for out, or write --to {policy.collection}"
+        )
+    if policy.model == "timeseries":
+        raise UsageError(
+            f"--keep-for {keep_for}: {to} is a native time-series collection, from which nothing is ever "
+            "deleted: what is restored stays. Leave --keep-for out"
+        )
+    try:
+        span = parse_duration(keep_for)
+        return None if span is None else call.now + span
+    except InvalidValueError as error:
+        raise UsageError(f"--keep-for {keep_for}: {error}; {error.fault.remedy}") from None
+    except OverflowError:
+        raise UsageError(f"--keep-for {keep_for}: that is after the year 9999") from None
+
+
+def _confirm(call: Call, database: Database[Document], to: str) -> None:
+    """Asks before documents are added to existing ones. Asks nothing without a terminal."""
+    if call.yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return
+    if database[to].find_one({}, {"_id": 1}) is None:
+        return
+    with interruptible():
+        sys.stderr.write(f"The collection {to} holds documents already. Restore into it? [y/N] ")
+        sys.stderr.flush()
+        answer = sys.stdin.readline()
+    if answer.strip().lower() not in ("y", "yes"):
+        raise UsageError("not confirmed; nothing was restored")
+
+
+def restore_step(options: RestoreOptions) -> Step:
+    """Returns the step that restores what is asked for; the range is that of the turn."""
+
+    def do(turn: Turn) -> StepResult:
+        report = archive_of(turn.context).restore(replace(options, within=turn.within))
+        counts = {"buckets": report.buckets, "readings": report.readings, "overflow": report.overflow}
+        until = options.pinned_until if report.pinned else None
+        pinned = {"pinned": report.pinned, "pinned_until": until}
+        missing = [it._asdict() for it in report.missing]
+        body = {"to": options.to, **counts, "versions": report.versions, **pinned, "missing": missing}
+        return StepResult(body, LEFT_SOMETHING if missing else 0)
+
+    pins = options.pinned_until is not None
+    return Step("restore", do, by_present=pins, preconditions=OF_READERS)
+
+
+def restore_tables(results: Sequence[Result]) -> list[RenderableType]:
+    """Returns what `restore` prints: counts, and what the archive could not give."""
+    missing = [
+        Text(printable(f"{result.policy}: missing: {_missing(it)}"), style="bold red")
+        for result in results
+        for it in result.body.get("missing", [])
+    ]
+    return [table_of_verb("restore", results), *missing]
+
+
+def _missing(it: Body) -> str:
+    receipts = ", ".join(str(receipt["sequence"]) for receipt in it["receipts"]) or "none"
+    lost = f"{it['buckets']:,} buckets of commit {it['commit']}, {it['live']:,} of them still live"
+    return f"{lost}: {it['place']}: {it['reason']}; receipts of deletes: {receipts}"

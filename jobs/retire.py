@@ -1,0 +1,95 @@
+"""`bucketwise retire`: ends a policy that has left the file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from pymongo.client_session import ClientSession
+from rich.console import RenderableType
+from rich.text import Text
+
+from bucketwise.archivers.records.deletions import last_receipt
+from bucketwise.archivers.records.policies import RETIRE, PolicyRecords
+from bucketwise.config.errors import UsageError
+from bucketwise.config.policies import Policy
+from bucketwise.jobs.core.call import Call
+from bucketwise.jobs.core.lease import touching
+from bucketwise.jobs.core.machine import this_user
+from bucketwise.jobs.core.runner import RunOptions, perform
+from bucketwise.jobs.core.turn import Step, StepResult, Turn
+from bucketwise.jobs.output.report import Report, Result
+from bucketwise.jobs.output.tables import printable
+from bucketwise.rollups.guarded import transaction
+
+EXAMPLES = ['bucketwise retire ticks --reason "The feed was switched off in May"']
+
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name, or id, of a policy that has left the file.")]
+
+
+Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Reason, kept in the receipt.")]
+
+
+def retire(call: Call, name: Name, reason: Reason = None) -> Report:
+    """End a policy that has left the policy file.
+
+    A receipt records it. Other policies of its collection are then no longer taken for this one under
+    another name. Nothing is removed: its archive and its summaries stay, and `-p NAME` reads them.
+    """
+    why = printable(" ".join((reason or "").split()))
+    if not why:
+        raise UsageError("retire: say why with --reason TEXT; others will need to know")
+    if call.names:
+        raise UsageError("retire: it takes the policy as NAME, without --policy")
+    policy = _departed(call, name)
+    # It waits for no run: none works on a policy that is in no file.
+    results = perform(call, [retire_step(why, this_user())], RunOptions(dry_run=True), policies=[policy])
+    return Report(call.command, call.now, results, retired_lines(results))
+
+
+def _departed(call: Call, name: str) -> Policy:
+    """Returns the policy as it was last. Raises UsageError where it is in the file, or unknown."""
+    for policy in call.settings.policies.values():
+        if name in (policy.name, policy.identity):
+            raise UsageError(
+                f"retire {name}: policy {policy.name} is in {call.settings.path}. Remove it there first; to "
+                f"stop it for a while: `bucketwise pause -p {policy.name}`. Nothing was changed"
+            )
+    with call.database() as database:
+        found = PolicyRecords(database, call.store, call.keys).last(name)
+    if found is None:
+        raise UsageError(f"retire {name}: the database {database.name} has no records of such a policy")
+    return found
+
+
+def retire_step(reason: str, by: str) -> Step:
+    """Returns the step that writes the receipt."""
+
+    def do(turn: Turn) -> StepResult:
+        context, records = turn.context, turn.context.policy_records
+        facts = {"collection": turn.policy.collection, "reason": reason, "by": by}
+
+        def retire(session: ClientSession) -> None:
+            context.deletions.record_event(RETIRE, facts, session)
+            receipt = last_receipt(context.receipts, session)
+            assert receipt is not None
+            records.retire(turn.policy, receipt, session)
+
+        record = records.get(turn.policy.identity)
+        is_new = record is None or not records.is_retired(record)
+        if is_new:
+            transaction(context.database, touching(context.database, turn.policy.identity), retire)
+        return StepResult({"retired": is_new})
+
+    return Step("retire", do, by_present=True)
+
+
+def retired_lines(results: Sequence[Result]) -> list[RenderableType]:
+    """Returns a line for each policy that has ended."""
+    ended = [(it.policy, it.body["retired"]) for it in results if "retired" in it.body]
+    return [
+        Text(f"{policy}: {'is' if is_new else 'was'} retired; -p {policy} reads what it has archived")
+        for policy, is_new in ended
+    ]

@@ -1,0 +1,99 @@
+"""`bucketwise run`: all that is due, for every policy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from bucketwise.jobs.archive import ARCHIVE, archive_table
+from bucketwise.jobs.compact import COMPACT
+from bucketwise.jobs.core.call import Call
+from bucketwise.jobs.core.command import AllowLarge, Executor, WorkerCount
+from bucketwise.jobs.core.runner import RunOptions, perform
+from bucketwise.jobs.lake import registering
+from bucketwise.jobs.output.report import Report, Result
+from bucketwise.jobs.output.tables import fit_lines, leftover_lines, notes, table_of, table_of_verb
+from bucketwise.jobs.publish.verb import published
+from bucketwise.jobs.rollup import ROLLUP, levels_in, missing_lines, rollup_table
+from bucketwise.jobs.run.expiry import ARCHIVE_EXPIRY, EXPIRY
+
+EXAMPLES = [
+    "bucketwise run",
+    "bucketwise run -p ticks -p iot --json",
+    "*/10 * * * * bucketwise run --quiet --config /etc/bucketwise.toml   # a line for cron",
+]
+
+
+def run(
+    call: Call, allow_large: AllowLarge = False, workers: WorkerCount = None, executor: Executor = None
+) -> Report:
+    """Roll up, archive, expire summaries.
+
+    For every policy, or those named: the entry for cron.
+    """
+    open_executor = call.open_executor(workers, executor)
+    followers = (*registering(call.settings.lake), *published(call.settings))
+    options = RunOptions(open_executor=open_executor, allow_large=allow_large, followers=followers)
+    results = perform(call, RUN, options)
+    return Report(call.command, call.now, results, [*run_tables(results), *notes(results)])
+
+
+#: Summaries go last: their readings are archived by then.
+RUN = (ROLLUP, ARCHIVE, COMPACT, ARCHIVE_EXPIRY, EXPIRY)
+
+
+def run_tables(results: Sequence[Result]) -> list[RenderableType]:
+    """Returns what `run` prints."""
+    levels = levels_in(result.body.get("expiry", {}) for result in results)
+    is_compacted = any(result.body.get("compact", {}).get("commits") for result in results)
+    return [
+        rollup_table(results),
+        archive_table(results),
+        *([table_of_verb("compact", results)] if is_compacted else []),
+        table_of("Expired summaries", results, *levels, step="expiry"),
+        *missing_lines(results),
+        *archive_expiry_lines(results),
+        *_expiry_lines(results),
+        *leftover_lines(results),
+        *fit_lines(results),
+    ]
+
+
+def _expiry_lines(results: Sequence[Result]) -> Iterator[Text]:
+    for result in results:
+        body = result.body.get("expiry", {})
+        waiting = {level: count for level, count in body.get("waiting", {}).items() if count}
+        for level, count in waiting.items():
+            under = "have a tombstone, or get one: `bucketwise undelete` lifts it"
+            yield Text(f"{result.policy}: {count:,} {level} summaries are past their retain, and {under}")
+        for hold, count in body.get("held", {}).items():
+            yield Text(f"{result.policy}: {count:,} expired summaries stay: held by {hold}")
+        for limit in body.get("limits", ()):
+            if limit["stops"]:
+                yield Text(f"{result.policy}: {limit['stops']}", style="yellow")
+
+
+_ENDED = {
+    "tombstoned": "were given a tombstone: `bucketwise undelete` lifts it",
+    "standing": "are under a tombstone: `bucketwise undelete` lifts it",
+    "expired": "were removed for good",
+    "lifted": "are past retain.archive, and stay since their tombstones were lifted",
+}
+
+
+def archive_expiry_lines(results: Sequence[Result]) -> Iterator[Text]:
+    """Yields what a run did at the end of each policy's archive, if anything."""
+    for result in results:
+        body = result.body.get("archive_expiry", {})
+        for name, what in _ENDED.items():
+            amount = body.get(name, {})
+            if amount.get("buckets"):
+                days, buckets = amount["days"], amount["buckets"]
+                yield Text(f"{result.policy}: {buckets:,} archived buckets of {days:,} days {what}")
+        for hold, count in body.get("held", {}).items():
+            yield Text(f"{result.policy}: {count:,} archived buckets stay: held by {hold}")
+        if live := body.get("live"):
+            stay = "are past retain.archive, and stay while their originals are live"
+            yield Text(f"{result.policy}: {live:,} archived buckets {stay}")

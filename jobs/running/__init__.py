@@ -1,1 +1,0 @@
-"""Runs the steps of a verb, under a lease and with a ledger."""

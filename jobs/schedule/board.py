@@ -1,0 +1,241 @@
+"""The page of the service: the state of each policy here and in MongoDB. A page never waits long."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import pymongo
+from prometheus_client import CONTENT_TYPE_LATEST
+from pymongo.database import Database
+
+from bucketwise import __version__
+from bucketwise.config.policies import Policy
+from bucketwise.jobs.core import clock
+from bucketwise.jobs.core.failures import failure_of
+from bucketwise.jobs.core.ledger import RUNNING, Ledger, Run
+from bucketwise.jobs.core.metrics import Metrics
+from bucketwise.jobs.core.turn import Document, pick
+from bucketwise.jobs.output.page import render
+from bucketwise.jobs.output.report import Report, Result
+from bucketwise.jobs.schedule.scheduler import Service
+from bucketwise.jobs.schedule.server import HEALTH, Pages, Response
+from bucketwise.jobs.schedule.troubles import PolicyState, troubles
+from bucketwise.jobs.status import failed
+
+Body = dict[str, Any]
+
+#: Seconds: a page that is asked for more often shows the same; it waits so long for what is new; and so long
+#: MongoDB may take.
+FRESH, WAIT, PATIENCE = 5.0, 2.0, 5.0
+
+
+#: A policy is looked at again when a run has ended, and after this long.
+_PLACE_LASTS = timedelta(minutes=5)
+
+
+_RUNS_OF_EACH, _RUNS_SHOWN = 5, 20
+
+
+@dataclass
+class LastAnswer:
+    """What MongoDB last answered, and when. `failing`: since when it has not answered, and why."""
+
+    at: datetime | None = None
+    latest: Mapping[str, tuple[Document | None, list[Run]]] = field(default_factory=dict)
+    failed: Mapping[str, list[Body]] = field(default_factory=dict)
+    audits: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    failing: tuple[datetime, str] | None = None
+
+
+@dataclass
+class Board:
+    """The page of the service. `place` returns how far a policy is and never raises. `config`: the path
+    given by --config."""
+
+    service: Service
+    database: Database[Document]
+    policies: Sequence[Policy]
+    place: Callable[[Policy], Result]
+    config: Path | None
+    metrics_file: Path | None
+    _last_answer: LastAnswer = field(default_factory=LastAnswer)
+    #: By policy: when it was looked at, after which run, and what was seen.
+    _places: dict[str, tuple[datetime, str | None, Body]] = field(default_factory=dict)
+    _look: threading.Thread | None = None
+    _asked: float = -FRESH
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def answer(self) -> Response:
+        """Returns the page."""
+        page, policy = self._page()
+        policy = f"{policy}; frame-ancestors 'none'"
+        headers = {"Content-Security-Policy": policy}
+        return Response(page.encode(), "text/html; charset=utf-8", headers=headers)
+
+    def _page(self) -> tuple[str, str]:
+        self._refresh()
+        last_answer, now = self._last_answer, clock.current()
+        seen = {it.name: self._state_of(it, last_answer) for it in self.policies}
+        policies = [self._policy(it, seen[it.name], now) for it in self.policies]
+        runs = sorted(
+            (run for _, runs in last_answer.latest.values() for run in runs), key=lambda it: it.started
+        )
+        body = {
+            "version": __version__,
+            "database": self.database.name,
+            "hosts": self.service.hosts,
+            "looked": last_answer.at,
+            "failing": last_answer.failing
+            and {"since": last_answer.failing[0], "why": last_answer.failing[1]},
+            "alive": self.service.is_alive(),
+            "states": sorted(
+                policies, key=lambda it: [one["severity"] for one in it["troubles"]][:1] or ["z"]
+            ),
+            "runs": [_of_run(it) for it in reversed(runs[-_RUNS_SHOWN:])],
+            "audited": self.metrics_file is not None,
+        }
+        return service_page(Report("schedule", now, extra=body).plain())
+
+    def _refresh(self) -> None:
+        """Asks MongoDB again, unless it was asked a moment ago. Only one thread asks at a time."""
+        with self._lock:
+            is_idle = self._look is None or not self._look.is_alive()
+            if is_idle and clock.steady() - self._asked >= FRESH:
+                self._asked = clock.steady()
+                self._look = threading.Thread(target=self._ask_mongodb, name="page", daemon=True)
+                self._look.start()
+            look = self._look
+        if look is not None and self._last_answer.failing is None:
+            look.join(WAIT)
+
+    def _ask_mongodb(self) -> None:
+        names = [it.identity for it in self.policies]
+        try:
+            with pymongo.timeout(PATIENCE):
+                latest = Ledger(self.database).latest(names, _RUNS_OF_EACH)
+                repeats = failed(self.database, self.policies, self.config)
+            self._last_answer = LastAnswer(clock.current(), latest, repeats, self._audits())
+        except Exception as error:  # noqa: BLE001  # the page says so
+            since = self._last_answer.failing[0] if self._last_answer.failing else clock.current()
+            why = failure_of(error, self.service.hosts).message
+            self._last_answer = replace(self._last_answer, failing=(since, why))
+            return
+        for policy in self.policies:
+            self._look_at(
+                policy, next((it.run for it in latest.get(policy.identity, (None, []))[1] if it.ended), None)
+            )
+
+    def _look_at(self, policy: Policy, last: str | None) -> None:
+        """Looks up where a policy stands, unless that is known: it takes some commands."""
+        known = self._places.get(policy.name)
+        if known is None or known[1] != last or clock.current() - known[0] > _PLACE_LASTS:
+            result = self.place(policy)
+            body = result.body if result.error is None else {"error": result.error}
+            self._places[policy.name] = clock.current(), last, body
+
+    def _audits(self) -> Mapping[str, Mapping[str, float]]:
+        """Returns what the last audits found, where they leave metrics."""
+        metrics = Metrics()
+        if self.metrics_file is not None and self.metrics_file.is_file():
+            metrics.restore(self.metrics_file.read_text(encoding="utf-8"))
+        return metrics.audits()
+
+    def _state_of(self, policy: Policy, last_answer: LastAnswer) -> PolicyState:
+        paused, runs = last_answer.latest.get(policy.identity, (None, []))
+        place = self._places[policy.name][2] if policy.name in self._places else {}
+        is_running = policy.name in self.service.running or any(it.outcome == RUNNING for it in runs)
+        return PolicyState(
+            paused,
+            runs,
+            place,
+            last_answer.failed.get(policy.name, ()),
+            last_answer.audits.get(policy.name, {}),
+            self.service.ended.get(policy.name),
+            is_running,
+        )
+
+    def _policy(self, policy: Policy, seen: PolicyState, now: datetime) -> Body:
+        hand = self.service.running.get(policy.name)
+        left = (_expired_left(it) for it in seen.runs if it.ended)
+        elsewhere = next((it for it in seen.runs if it.outcome == RUNNING), None)
+        place = seen.place
+        in_hand: Body | None = None
+        if hand is not None:
+            in_hand = {"verb": hand.task.verb, "since": hand.since, "progress": hand.progress.state()}
+        elif elsewhere is not None:
+            in_hand = {"verb": elsewhere.verb, "since": elsewhere.started, "progress": None}
+        return {
+            "policy": policy.name,
+            "troubles": [it._asdict() for it in troubles(policy, seen, now, self.config)],
+            "paused": seen.paused is not None,
+            "in_hand": in_hand,
+            "rolled_up_through": place.get("rolled_up_through"),
+            "archived_through": place.get("archived_through"),
+            "lags": [place.get(it) for it in ("rollup_lag_seconds", "archive_lag_seconds")],
+            "waiting": next((it for it in left if it is not None), None),
+            "schedule": policy.schedule,
+            "next": self.service.next_of(policy.name),
+            "last": _of_run(seen.runs[0]) if seen.runs else None,
+            "audit": {"errors": seen.audit.get("error", 0), "warnings": seen.audit.get("warning", 0)}
+            if seen.audit
+            else None,
+        }
+
+
+def pages(board: Board, metrics: Metrics) -> Pages:
+    """Returns the pages that the service serves."""
+
+    def health() -> Response:
+        if board.service.is_alive():
+            return Response(b"ok\n")
+        return Response(b"the scheduler stands still\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
+
+    return {
+        "/": board.answer,
+        "/metrics": lambda: Response(metrics.text(), CONTENT_TYPE_LATEST),
+        HEALTH: health,
+    }
+
+
+def _expired_left(run: Run) -> int | None:
+    """Returns how many expired buckets a run of the archive left in the source."""
+    counts = run.counts.get("archive", run.counts)
+    left = counts.get("left") if isinstance(counts, Mapping) else None
+    return left if isinstance(left, int) else None
+
+
+def _of_run(run: Run) -> Body:
+    body = pick(run, "policy", "verb", "started", "ended", "outcome", "runs")
+    return {**body, "error": (run.error or "").partition("\n")[0], "good": run.exit_code in (None, 0, 3)}
+
+
+#: Seconds.
+EVERY = 10
+
+
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
+
+
+def service_page(state: dict[str, Any]) -> tuple[str, str]:
+    """Returns the page of the service, and its content security policy."""
+    broken = [it for it in state["states"] if any(one["severity"] == "error" for one in it["troubles"])]
+    return render("service.html", {"span": span, "instant": instant}, it=state, broken=broken, every=EVERY)
+
+
+def instant(text: str | None) -> str:
+    """Returns an instant of the JSON as text, to the second."""
+    return "–" if text is None else text[:19].replace("T", " ")
+
+
+def span(seconds: float | None) -> str:
+    """Returns a length of time as text, in the largest unit that it fills."""
+    if seconds is None:
+        return "–"
+    size, unit = next((one for one in _UNITS if seconds >= one[0]), (1, "s"))
+    return f"{int(seconds // size)} {unit}" if seconds else "none"

@@ -1,1 +1,0 @@
-"""The service: schedules, metrics, and a page."""

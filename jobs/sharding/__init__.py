@@ -1,1 +1,0 @@
-"""Shard keys for one collection, compared."""

@@ -1,1 +1,0 @@
-"""What the steps of the verbs do, in the words of the JSON."""

@@ -1,0 +1,162 @@
+"""`bucketwise summarize`: answers from summaries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.console import RenderableType
+from rich.text import Text
+
+from bucketwise.archivers.moving.archive import check_collections
+from bucketwise.archivers.preconditions import is_known
+from bucketwise.buckets.fields.times import as_date
+from bucketwise.config.errors import UsageError
+from bucketwise.config.policies import LEVEL_NAMES, LevelName, Policy
+from bucketwise.jobs.core.call import Call
+from bucketwise.jobs.core.clock import parse_range
+from bucketwise.jobs.core.command import Series, one_policy, parse_series
+from bucketwise.jobs.core.runner import RunOptions, perform
+from bucketwise.jobs.core.turn import Step, StepResult, Turn
+from bucketwise.jobs.output.report import Report, Result
+from bucketwise.jobs.output.tables import instant, plain_table, printable, statistic
+from bucketwise.rollups.answers.summarize import Answer, Question
+from bucketwise.rollups.answers.summarize import summarize as summarize_range
+from bucketwise.rollups.calendar.levels import LEVEL_RULES
+from bucketwise.rollups.calendar.tiling import TilingPiece
+from bucketwise.rollups.progress import rolled_up_through
+from bucketwise.rollups.statistics import table_keys
+
+EXAMPLES = [
+    "bucketwise summarize -p ticks --since 2018-06-01 --until 2018-07-01",
+    "bucketwise summarize -p ticks --series symbol=MDB --since 2018-06-30T09 --until 2018-06-30T17 "
+    "--percentiles 50,99.9",
+    "bucketwise summarize -p iot --since 2018-06-01 --until 2018-07-01 --by none --json",
+]
+
+
+INCOMPLETE = 3
+
+
+Since = Annotated[
+    str, typer.Option("--since", metavar="INSTANT", help="Start of the range (ISO 8601), inclusive.")
+]
+
+
+Until = Annotated[
+    str, typer.Option("--until", metavar="INSTANT", help="End of the range (ISO 8601), exclusive.")
+]
+
+
+Percentiles = Annotated[
+    str | None,
+    typer.Option(
+        "--percentiles",
+        metavar="LIST",
+        help="Percentiles from 0 to 100, such as 50,99.9. Default: those of the policy.",
+    ),
+]
+
+
+By = Literal["series", "none"]
+
+
+ByWhat = Annotated[By, typer.Option("--by", help="One result per series, or one for all series together.")]
+
+
+def summarize(
+    call: Call,
+    *,
+    since: Since,
+    until: Until,
+    series: Series = None,
+    percentiles: Percentiles = None,
+    by: ByWhat = "series",
+) -> Report:
+    """Summarize a range from its summaries.
+
+    Any statistic and any percentile, by merging summaries, the coarsest that fit; raw readings are never
+    read. The range must be made up of whole windows: hours (UTC), days of the policy's time zone, or of the
+    further levels that the policy names. Where a part of it is not rolled up yet, or past retention, the
+    answer says so and ends with exit code 3.
+    """
+    within = parse_range(since, until)
+    percents = None if percentiles is None else _parse_percentiles(percentiles)
+    selector = parse_series(series)
+    policy = one_policy(call)
+
+    def do(turn: Turn) -> StepResult:
+        assert within.since is not None
+        assert within.until is not None
+        question = Question(within.since, within.until, selector, percents, by_series=by == "series")
+        context = turn.context
+        check_collections(context.database, policy, context.keys)
+        answer = summarize_range(context.database, policy, question, context.check)
+        through = rolled_up_through(context.database, policy)
+        return StepResult(_body(answer, through, by), 0 if answer.is_complete else INCOMPLETE)
+
+    # It changes nothing, so it needs no lease: dry.
+    step = Step("summarize", do, preconditions=[is_known])
+    results = perform(call, [step], RunOptions(dry_run=True), policies=[policy])
+    return Report(call.command, call.now, results, summarize_tables(results))
+
+
+def _parse_percentiles(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise UsageError(f"--percentiles {text}: write numbers and commas, such as 50,99.9") from None
+
+
+def _body(answer: Answer, through: int | None, by: By) -> dict[str, Any]:
+    names = answer.policy.series_names
+    rows = [
+        {
+            "series": dict(zip(names, series, strict=True)) if by == "series" else {},
+            **answer.statistics(state),
+        }
+        for series, state in answer.states
+    ]
+    tiling = answer.tiling
+    return {
+        "since": as_date(answer.since),
+        "until": as_date(answer.until),
+        "rolled_up_through": None if through is None else as_date(through),
+        "windows": {name: tiling.windows(name) for name in _levels(answer.policy)},
+        "summaries": answer.summaries,
+        "complete": answer.is_complete,
+        "missing": [_missing(piece) for piece in answer.missing],
+        "percentiles": list(answer.percentiles),
+        "series": rows,
+    }
+
+
+def _levels(policy: Policy) -> list[LevelName]:
+    """Returns the levels, the coarsest first. Days and hours are always included."""
+    made = policy.rollup.targets if policy.rollup else {}
+    return [name for name in reversed(LEVEL_NAMES) if name in made or name in ("daily", "hourly")]
+
+
+def _missing(piece: TilingPiece) -> dict[str, Any]:
+    return {"since": as_date(piece.start), "until": as_date(piece.end), "reason": piece.reason}
+
+
+def summarize_tables(results: Sequence[Result]) -> list[RenderableType]:
+    """Returns a row for each series and value field; below, what the answer rests on and what it lacks."""
+    tables: list[RenderableType] = []
+    for body in (result.body for result in results if result.body):
+        keys = table_keys(body["percentiles"])
+        table = plain_table("Summary", "series", "field", *keys, right=keys)
+        for one in body["series"]:
+            series = " ".join(f"{name}={value}" for name, value in one["series"].items()) or "all"
+            for name, value in one["values"].items():
+                table.add_row(Text(printable(series)), Text(name), *(statistic(value[key]) for key in keys))
+        *counted, last = (f"{count:,} {LEVEL_RULES[level].noun}" for level, count in body["windows"].items())
+        basis = f"{', '.join(counted)} and {last} ({body['summaries']:,} summaries)"
+        span = f"{instant(body['since'])} to {instant(body['until'])}"
+        tables += [table, Text(f"{span}, from {basis}")]
+        for gap in body["missing"]:
+            text = f"incomplete: {instant(gap['since'])} to {instant(gap['until'])}: {gap['reason']}"
+            tables.append(Text(text, style="yellow"))
+    return tables

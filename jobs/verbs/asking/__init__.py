@@ -1,1 +1,0 @@
-"""Verbs that answer questions, and change nothing."""

@@ -1,1 +1,0 @@
-"""Verbs that say what must stay."""

@@ -1,1 +1,0 @@
-"""Verbs that check that all is as it should be, and that sign it."""

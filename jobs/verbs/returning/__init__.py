@@ -1,1 +1,0 @@
-"""Verbs for the way back from the archive."""

@@ -1,1 +1,0 @@
-"""Verbs that work on policies, and the plan of that work."""

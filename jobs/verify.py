@@ -1,0 +1,52 @@
+"""`bucketwise verify`: re-reads archived parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from bucketwise.archivers.kinds import archive_of
+from bucketwise.archivers.preconditions import OF_READERS
+from bucketwise.config.errors import HaltedError
+from bucketwise.jobs.core.call import Call
+from bucketwise.jobs.core.clock import parse_range
+from bucketwise.jobs.core.command import Since, Until
+from bucketwise.jobs.core.runner import RunOptions, perform
+from bucketwise.jobs.core.turn import Step, StepResult, Turn, pick
+from bucketwise.jobs.output.report import Report, Result
+from bucketwise.jobs.output.tables import table_of
+
+EXAMPLES = ["bucketwise verify", "bucketwise verify -p ticks --since 2018-06-01 --until 2018-07-01"]
+
+
+def verify(call: Call, since: Since = None, until: Until = None) -> Report:
+    """Re-read archived parts.
+
+    They are read from where they lie and held against their manifests. A part that is not what its
+    manifest says ends with exit code 5: a person must look.
+    """
+    # It changes nothing, so it needs no lease: dry.
+    results = perform(call, [VERIFY], RunOptions(parse_range(since, until), dry_run=True))
+    return Report(call.command, call.now, results, verify_tables(results))
+
+
+def _verify(turn: Turn) -> StepResult:
+    report = archive_of(turn.context).verify(turn.within)
+    damage = [pick(it, "code", "place", "message") for it in report.bad]
+    body = {"parts": report.parts, "readings": report.readings, "bad": len(damage), "damage": damage}
+    return StepResult(body, HaltedError.exit_code if damage else 0)
+
+
+VERIFY = Step("verify", _verify, preconditions=OF_READERS)
+
+
+def verify_tables(results: Sequence[Result]) -> list[RenderableType]:
+    """Returns what `verify` prints: counts, and each damage."""
+    damage = [
+        Text(f"{result.policy}: {it['code']} {it['place']}: {it['message']}", style="bold red")
+        for result in results
+        for it in result.body.get("damage", [])
+    ]
+    return [table_of("Verify", results, "parts", "readings", "bad"), *damage]
