@@ -74,9 +74,9 @@ def _receipts(place: Place, policy: str = "ticks") -> list[Document]:
     return list(place("receipts", "--json", "-p", policy).policy(policy)["deletes"])
 
 
+@after("run -p ticks")
 def test_expired_summaries_stay_while_a_hold_covers_them(place: Place) -> None:
     place.write_config(AT_ONCE)
-    run(place)
     added(place, *SECOND_HOUR)
     added(place, "--since", "2018-06-30T01:30", name="second")
     added(place, "--series", "symbol=OTHER", "--allow-empty", name="other")
@@ -136,8 +136,8 @@ def _archive_by_the_hour(place: Place) -> None:
         run(place, iso(START + timedelta(days=30, hours=hour, minutes=1)))
 
 
+@after(_archive_by_the_hour)
 def test_what_a_compaction_has_merged_stays_while_a_hold_covers_it(place: Place) -> None:
-    _archive_by_the_hour(place)
     small = _parts(place)
     assert len(small) > 1
     added(place, "--series", "symbol=MDB", "--since", "2018-06-30T00:10", "--until", "2018-06-30T00:20")
@@ -156,8 +156,8 @@ def test_what_a_compaction_has_merged_stays_while_a_hold_covers_it(place: Place)
     assert place("verify", "-p", "ticks").code == place("audit", "-p", "ticks", now=LONG_AFTER).code == 0
 
 
+@after(_archive_by_the_hour)
 def test_commits_of_a_range_that_is_frozen_are_not_merged(place: Place) -> None:
-    _archive_by_the_hour(place)
     parts = _parts(place)
     added(place, "--since", "2018-06-30", "--freeze")
     assert place("compact", "-p", "ticks", "--json").policy("ticks")["commits"] == 0
@@ -202,8 +202,8 @@ def test_the_first_one_of_all_is_placed_before_any_run(place: Place) -> None:
     assert place("audit", "-p", "ticks").code == 0
 
 
+@after("run -p ticks")
 def test_holds_that_were_changed_or_taken_out_are_found(place: Place) -> None:
-    run(place)
     added(place, *SECOND_HOUR)
     added(place, name="second")
     assert place("audit", "-p", "ticks").code == 0
@@ -228,8 +228,8 @@ def test_holds_that_were_changed_or_taken_out_are_found(place: Place) -> None:
     assert codes == ["hold-differs", "hold-differs", "hold-missing", "hold-missing", "hold-missing"]
 
 
+@after("run -p ticks")
 def test_coverage_and_explain_tell_of_holds(place: Place) -> None:
-    run(place)
     added(place, "--series", "symbol=MDB", *SECOND_HOUR)
     added(place, "--since", "2018-06-30T01:30", name="second")
     rows = place("coverage", "-p", "ticks", "--by", "hour", "--json").policy("ticks")["days"]
@@ -292,31 +292,50 @@ def test_a_name_stands_for_one_hold(place: Place) -> None:
     assert (ran.code, f"There are: {NAME}" in ran.err) == (2, True)
 
 
-@pytest.mark.parametrize("value", ['it\'s "quoted"', "a/b", "7", "ü" * 40, "a.b=c"])
-def test_a_series_may_have_any_text(place: Place, value: str) -> None:
-    place.database.ticks.update_many({}, {"$set": {"symbol": value}})
+TEXTS = ('it\'s "quoted"', "a/b", "7", "ü" * 40, "a.b=c")
+
+
+def of_any_text(place: Place) -> None:
+    """A series for each text, of a reading each hour."""
+    place.database.ticks.delete_many({})
+    readings = [
+        {"symbol": text, "d": START + timedelta(hours=hour), "p": {"0": 1.5}}
+        for text in TEXTS
+        for hour in range(3)
+    ]
+    place.database.ticks.insert_many(readings)
+
+
+@after(of_any_text, "run -p ticks")
+def test_a_series_may_have_any_text(place: Place) -> None:
     place.write_config(AT_ONCE)
-    run(place)
-    added(place, "--series", f"symbol={value}", *SECOND_HOUR)
-    run(place, LONG_AFTER)
-    assert hours(place) == [1]
+    for number, text in enumerate(TEXTS):
+        added(place, "--series", f"symbol={text}", *SECOND_HOUR, name=f"h{number}")
+    said = run(place, LONG_AFTER)
+    assert said["expiry"]["held"] == {f"h{number}": 1 for number in range(len(TEXTS))}
+    left = {(it["symbol"], it["start"].hour) for it in place.database.ticks_hourly.find()}
+    assert left == {(text, 1) for text in TEXTS}
 
 
+@after("run -p ticks")
 def test_a_series_field_that_is_no_more_is_taken_for_any(place: Place) -> None:
     place.write_config(POLICIES.replace('["symbol"]', '["symbol", "venue"]'))
     added(place, "--series", "venue=X", *SECOND_HOUR, "--allow-empty")
     place.write_config(AT_ONCE)
-    run(place)
     run(place, LONG_AFTER)
     assert hours(place) == [1]
 
 
-@pytest.mark.parametrize("spelling", ["7", "7.0", "7e0", "07"])
-def test_a_whole_number_may_be_spelled_in_any_way(place: Place, spelling: str) -> None:
-    added(place, "--series", f"sensor={spelling}", "--freeze", policy="iot")
+def test_a_whole_number_may_be_spelled_in_any_way(place: Place) -> None:
+    """Each freezes an hour of its own, or the next one."""
+    spellings = ("7", "7.0", "7e0", "07")
+    for number, spelling in enumerate(spellings):
+        since, until = (iso(START + timedelta(minutes=45 * it)) for it in (number, number + 1))
+        within = ("--series", f"sensor={spelling}", "--since", since, "--until", until)
+        added(place, *within, "--freeze", policy="iot", name=f"h{number}")
     assert run(place, policy="iot")["archive"]["deleted"] == 0
     hours = place("coverage", "-p", "iot", "--by", "hour", "--series", "sensor=7", "--json")
-    assert [it["held"] for it in hours.policy("iot")["days"]] == [1, 1, 1]
+    assert [it["held"] for it in hours.policy("iot")["days"]] == [2, 2, 2]
 
 
 @after("rollup -p ticks")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.jobs.keeping.test_authentic import signed
 from tests.jobs.keeping.test_holds import LONG_AFTER, NAME, SECOND_HOUR, WHY, added, hold, hours, run
-from tests.jobs.keeping.test_proof import KEY, set_key
 from tests.jobs.place import AT_ONCE, POLICIES, Place
+from tests.jobs.states import States, after
 
 Document = dict[str, Any]
 RELEASE = ("release", NAME, "-p", "ticks")
@@ -36,10 +36,12 @@ def lose(place: Place, *arguments: str, policy: str = "ticks") -> None:
             place.database[name].insert_many(documents)
 
 
-def test_a_hold_that_was_lost_halts_what_destroys_until_it_is_placed_again(place: Place) -> None:
+def expiring_at_once(place: Place) -> None:
     place.write_config(AT_ONCE)
-    set_key(place, f'"{KEY}"')
-    run(place)
+
+
+@after(expiring_at_once, signed, "run -p ticks")
+def test_a_hold_that_was_lost_halts_what_destroys_until_it_is_placed_again(place: Place) -> None:
     lose(place, "--series", "symbol=MDB", *SECOND_HOUR)
     (file,) = files(place)
     assert file.name.startswith(f"{NAME}.") and "MDB" not in file.read_text()
@@ -61,12 +63,15 @@ def test_a_hold_that_was_lost_halts_what_destroys_until_it_is_placed_again(place
     assert place("audit", "-p", "ticks", now=LONG_AFTER).code == 0
 
 
-@pytest.mark.parametrize("policy", ["ticks", "iot"])
-def test_it_is_released_by_name_with_a_reason(place: Place, policy: str) -> None:
-    """What it may cover stays in the archive until then, past `retain.archive`."""
+def ending_soon(place: Place) -> None:
     ends = 'archive = "31d"\narchive_grace = "1d"\n'
     place.write_config(POLICIES.replace('hourly = "365d"\n', ends) + "[policies.iot.retain]\n" + ends)
-    assert place("run", "-p", policy).code == 0
+
+
+@pytest.mark.parametrize("policy", ["ticks", "iot"])
+@after(ending_soon, "run")
+def test_it_is_released_by_name_with_a_reason(place: Place, policy: str) -> None:
+    """What it may cover stays in the archive until then, past `retain.archive`."""
     lose(place, policy=policy)
     ran = place("run", "-p", policy, "--json", now="2018-09-03")
     assert ran.code == 5, ran
@@ -82,10 +87,9 @@ def test_it_is_released_by_name_with_a_reason(place: Place, policy: str) -> None
     assert place("verify", "-p", policy).code == 0
 
 
+@after(expiring_at_once, "run -p ticks")
 def test_what_a_crash_leaves_in_the_store(place: Place) -> None:
     """A release that was cut off has its receipt: the file it left tells of no hold."""
-    place.write_config(AT_ONCE)
-    run(place)
     added(place)
     (file,) = files(place)
     data = file.read_bytes()
@@ -104,25 +108,23 @@ def test_what_a_crash_leaves_in_the_store(place: Place) -> None:
     assert [(it["code"], it["place"]) for it in found] == [("hold-differs", file.as_uri())]
 
 
-@pytest.fixture(params=["receipts", "commits"])
-def signed(place: Place, request: pytest.FixtureRequest) -> Iterator[Place]:
-    """What is signed, and the key is not in the file any more."""
-    grace = 'after = "30d"\ngrace = "7d"' if request.param == "commits" else 'after = "30d"'
-    place.write_config(POLICIES.replace('after = "30d"', grace, 1))
-    set_key(place, f'"{KEY}"')
-    assert place("run", "-p", "ticks").code == 0
+def copying_alone(place: Place) -> None:
+    place.write_config(POLICIES.replace('after = "30d"', 'after = "30d"\ngrace = "7d"', 1))
+
+
+@pytest.mark.parametrize("what", ["receipts", "commits"])
+def test_a_hold_is_signed_where_other_receipts_are(states: States, what: str) -> None:
+    """The key is not in the file any more."""
+    first = (copying_alone,) if what == "commits" else ()
+    place = states.at(*first, signed, "run -p ticks")
     added(place, name="first")
     place.write_config(POLICIES)
-    if request.param == "commits":
+    if what == "commits":
         place.database.bucketwise_receipts.delete_many({"_id.name": {"$regex": "^(delete-|last)"}})
-    yield place
-
-
-def test_a_hold_is_signed_where_other_receipts_are(signed: Place) -> None:
     for arguments in (("add", NAME, *WHY), ("release", "first")):
-        told = hold(signed, *arguments, "-p", "ticks", code=5)
+        told = hold(place, *arguments, "-p", "ticks", code=5)
         assert "signed under the key" in told["policies"][0]["error"]
-    assert signed.database.bucketwise_holds.count_documents({}) == 1
+    assert place.database.bucketwise_holds.count_documents({}) == 1
 
 
 @pytest.mark.parametrize(
@@ -133,14 +135,13 @@ def test_a_hold_is_signed_where_other_receipts_are(signed: Place) -> None:
         ("ticks", ("--since", "2019-01-01"), ("--since", "2018-01-01")),
     ],
 )
-@pytest.mark.parametrize("moved", [False, True], ids=["live", "archived"])
+@pytest.mark.parametrize("steps", [(), ("run",)], ids=["live", "archived"])
 def test_a_hold_that_covers_nothing_is_placed_by_request_alone(
-    place: Place, policy: str, typo: tuple[str, str], right: tuple[str, str], moved: bool
+    states: States, policy: str, typo: tuple[str, str], right: tuple[str, str], steps: tuple[str, ...]
 ) -> None:
-    if moved:
-        run(place, policy=policy)
-        for level in ("hourly", "daily"):
-            place.database[f"{policy}_{level}"].drop()
+    place = states.at(*steps)
+    for level in ("hourly", "daily") if steps else ():
+        place.database[f"{policy}_{level}"].drop()
     refused = hold(place, "add", NAME, "-p", policy, *WHY, *typo, code=2)
     assert "--allow-empty" in refused["error"]
     assert place.database.bucketwise_holds.find_one() is None

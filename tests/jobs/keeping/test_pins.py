@@ -10,6 +10,7 @@ import pytest
 from bucketwise.archivers.records import pins
 from bucketwise.jobs.core.lease import Lease
 from tests.jobs.place import MINUTES, NOW, POLICIES, START, Place
+from tests.jobs.states import States, after
 
 COUNTS = {"ticks": MINUTES, "iot": MINUTES // 10}
 RELEASED = "restored, and pinned: `bucketwise unpin` releases them"
@@ -30,6 +31,12 @@ to = "offline"
 def name(request: pytest.FixtureRequest) -> str:
     """A policy: of the offline archive, and of the online one."""
     return str(request.param)
+
+
+@pytest.fixture
+def moved(states: States, name: str) -> Place:
+    """All buckets of that policy are in its archive."""
+    return states.at(f"run -p {name}")
 
 
 def answers(place: Place, name: str) -> tuple[Any, ...]:
@@ -59,9 +66,8 @@ def status(place: Place, name: str, now: str = NOW) -> tuple[int, int, str | Non
     return found["waiting"], found["pinned"], found["pinned_until"]
 
 
-def test_pinned_until_unpin(place: Place, name: str) -> None:
-    count = COUNTS[name]
-    assert archived(place, name)["deleted"] == count
+def test_pinned_until_unpin(moved: Place, name: str) -> None:
+    place, count = moved, COUNTS[name]
     before = answers(place, name)
     done = restore(place, name)
     assert (done["buckets"], done["pinned"], done["pinned_until"]) == (count, count, None)
@@ -69,7 +75,7 @@ def test_pinned_until_unpin(place: Place, name: str) -> None:
         done = archived(place, name)
         assert (done["buckets"], done["deleted"], done["left"]) == (0, 0, count)
         assert done["reasons"] == [{"reason": RELEASED, "count": count}]
-        assert answers(place, name) == before
+    assert answers(place, name) == before
     assert place.database[name].count_documents({}) == count
     planned = place("plan", "--json", "-p", name)
     assert (planned.code, planned.policy(name)["archive"]["reasons"]) == (0, done["reasons"])
@@ -90,8 +96,8 @@ def test_pinned_until_unpin(place: Place, name: str) -> None:
     assert place.database[pins.COLLECTION].count_documents({}) == 0
 
 
-def test_pinned_for_a_time(place: Place, name: str) -> None:
-    archived(place, name)
+def test_pinned_for_a_time(moved: Place, name: str) -> None:
+    place = moved
     before, until = answers(place, name), "2018-09-03T00:00:00Z"
     assert restore(place, name, "--keep-for", "2d")["pinned_until"] == until
     early = "2018-09-02T23:59:59.999Z"
@@ -106,8 +112,8 @@ def test_pinned_for_a_time(place: Place, name: str) -> None:
     assert answers(place, name) == before
 
 
+@after("run -p ticks")
 def test_the_first_end_of_some_is_told(place: Place) -> None:
-    archived(place, "ticks")
     hours = [("--since", f"2018-06-30T0{at}:00Z", "--until", f"2018-06-30T0{at + 1}:00Z") for at in range(3)]
     for hour, keep in zip(hours, ("30d", "36h", "forever"), strict=True):
         restore(place, "ticks", *hour, "--keep-for", keep)
@@ -120,15 +126,26 @@ def test_the_first_end_of_some_is_told(place: Place) -> None:
     assert left == {0, 2}
 
 
-@pytest.mark.parametrize("late_data", ["scan", "auto"])
+def scanning(place: Place) -> None:
+    place.write_config(POLICIES.replace(".rollup]\n", '.rollup]\nlate_data = "scan"\n'))
+
+
+@pytest.mark.parametrize(
+    ("name", "late_data"),
+    [
+        ("ticks", "scan"),
+        ("iot", "auto"),
+        pytest.param("ticks", "auto", marks=pytest.mark.proof),
+        pytest.param("iot", "scan", marks=pytest.mark.proof),
+    ],
+)
 def test_a_changed_one_is_followed_and_archived_once_released(
-    place: Place, name: str, late_data: str
+    states: States, name: str, late_data: str
 ) -> None:
     """Also where nothing tells the roll-up of a change so long ago."""
-    place.write_config(POLICIES.replace(".rollup]\n", f'.rollup]\nlate_data = "{late_data}"\n'))
+    place = states.at(*([scanning] if late_data == "scan" else []), f"run -p {name}")
     time, field, changed = {"ticks": ("d", "p", "p.0"), "iot": ("at", "t", "t")}[name]
     later, asked = "2018-09-10", ("readings", "-p", name, "--format", "json")
-    archived(place, name)
     before = place(*asked).out.splitlines()
     restore(place, name)
     place.database[name].update_one({time: START}, {"$set": {changed: 1000.5}})
@@ -150,8 +167,8 @@ def test_a_changed_one_is_followed_and_archived_once_released(
     assert archived(place, name, now=later)["buckets"] == 0
 
 
+@after("run -p ticks")
 def test_unpin_takes_the_lease(place: Place) -> None:
-    archived(place, "ticks")
     restore(place, "ticks")
     with Lease(place.database, "ticks"):
         ran = place("unpin", "--json", "-p", "ticks")
@@ -169,7 +186,7 @@ def test_nothing_is_pinned_where_nothing_is_deleted(place: Place) -> None:
     place.database.weather.insert_many(
         {"d": START + timedelta(minutes=count), "at": "here", "t": 20.5} for count in range(10)
     )
-    place("run")
+    place("run", "-p", "weather")
     refused = place("restore", "--to", "weather", "--keep-for", "2d", "--json")
     assert refused.code == 2
     assert "nothing is ever deleted" in refused.json["error"]
@@ -179,9 +196,9 @@ def test_nothing_is_pinned_where_nothing_is_deleted(place: Place) -> None:
     assert status(place, "weather")[1] == 0
 
 
+@after("run -p iot")
 def test_a_week_counts_from_the_present_that_is_given(place: Place) -> None:
     """`--keep-for` counts from the present that `--now` gives."""
-    archived(place, "iot")
     place("restore", "-p", "iot", "--to", "iot", "--keep-for", "1w", now="2018-09-02T02:00:00+02:00")
     held = place.database[pins.COLLECTION].distinct("until")
     assert held == [datetime(2018, 9, 9, tzinfo=UTC)]
