@@ -102,10 +102,10 @@ def test_a_record_of_a_commit_was_changed(place: Place, change: dict[str, Any]) 
     assert before <= {path for path in store.rglob("*") if path.is_file()}
 
 
+@after("run -p ticks")
 def test_an_older_database_beside_a_newer_store(place: Place) -> None:
     """What it has forgotten is named, and lost to nobody, until `adopt` has verified and registered it."""
     late = [{"_id": n, "symbol": "MDB", "d": START + timedelta(days=2), "p": {"0": 1.0}} for n in (1, 2)]
-    assert place("run", "-p", "ticks").code == 0
     books = {name: list(place.database[name].find()) for name in place.database.list_collection_names()}
     place.database.ticks.insert_many(late)
     assert place("run", "-p", "ticks").code == 0
@@ -127,6 +127,7 @@ def test_an_older_database_beside_a_newer_store(place: Place) -> None:
 
 
 @pytest.mark.parametrize("policy", ["ticks", "iot"])
+@after("run")
 def test_readers_take_what_is_signed(place: Place, policy: str) -> None:
     """Where there is a key. Without one they go by the seals, and a proof has to have it."""
     reads = (
@@ -141,7 +142,6 @@ def test_readers_take_what_is_signed(place: Place, policy: str) -> None:
     def codes() -> dict[str, int]:
         return {verb: place(verb, *given).code for verb, *given in reads}
 
-    assert place("run", "-p", policy).code == 0
     set_key(place, f'"{KEY}"')
     assert codes() == {verb: 5 for verb, *_ in reads}
     assert place.database.back.count_documents({}) == 0

@@ -16,12 +16,15 @@ WITH_ID = RENAMED.replace("[policies.prices]\n", '[policies.prices]\nid = "ticks
 FULL_HOUR = 3_600
 
 
-def archived(place: Place, policies: str) -> None:
-    """Archives everything, holds it, and has a late reading of an archived hour; the file is then another."""
+def held(place: Place) -> None:
+    """Archives everything, and holds it."""
     assert place("run", "-p", "ticks").code == 0
-    held = place("hold", "add", "case-17", "-p", "ticks", "--reason", "case 17", "--until", "2018-07-01")
-    assert held.code == 0
-    place.write_config(policies)
+    added = place("hold", "add", "case-17", "-p", "ticks", "--reason", "case 17", "--until", "2018-07-01")
+    assert added.code == 0
+
+
+#: As the file may go on: with a policy that is another one, of the same collection.
+ANOTHER = RENAMED.replace("[policies.prices]\n", '[policies.prices]\nid = "prices"\n')
 
 
 def first_hour(place: Place) -> int:
@@ -36,9 +39,10 @@ def restored(place: Place, policy: str) -> int:
     return int(ran.policy(policy)["buckets"])
 
 
+@after(held)
 def test_a_renamed_policy_goes_on_under_its_id(place: Place) -> None:
     """Its archive, its holds, its ledger, and the folder in the store."""
-    archived(place, WITH_ID)
+    place.write_config(WITH_ID)
     place.database.ticks.insert_one(dict(LATE))
     assert place("run", "-p", "prices").code == 0
     assert first_hour(place) == FULL_HOUR + 1
@@ -52,10 +56,11 @@ def test_a_renamed_policy_goes_on_under_its_id(place: Place) -> None:
     assert place("hold", "release", "case-17", "-p", "prices").code == 0
 
 
+@after(held)
 def test_a_policy_renamed_without_its_id_halts_before_anything_is_touched(place: Place) -> None:
     """A late reading does not replace the only summary of an archived hour, nothing is read as if there were
     nothing else, and no hold is placed on nothing. Both ways out are told, and each works."""
-    archived(place, RENAMED)
+    place.write_config(RENAMED)
     place.database.ticks.insert_one(dict(LATE))
     halting = (
         ["run"], ["plan"], ["rollup"], ["archive"], ["compact"], ["restore", "--to", "back"], ["verify"],
@@ -76,8 +81,9 @@ def test_a_policy_renamed_without_its_id_halts_before_anything_is_touched(place:
     assert first_hour(place) == FULL_HOUR + 1
 
 
+@after(held)
 def test_a_retired_policy_is_read_by_what_it_said_last(place: Place) -> None:
-    archived(place, RENAMED)
+    place.write_config(RENAMED)
     for refused, why in (
         (("retire", "prices", "--reason", "over"), "policy prices is in"),
         (("retire", "tocks", "--reason", "over"), "no records of such a policy"),
@@ -102,11 +108,12 @@ def test_a_retired_policy_is_read_by_what_it_said_last(place: Place) -> None:
 
 
 @pytest.mark.parametrize("is_retired", [True, False])
+@after(held)
 def test_a_late_reading_replaces_no_summary_of_a_policy_that_left_the_file(
     place: Place, is_retired: bool
 ) -> None:
     """What that one has archived is gone from the collection, and no other policy reads its archive."""
-    archived(place, RENAMED.replace("[policies.prices]\n", '[policies.prices]\nid = "prices"\n'))
+    place.write_config(ANOTHER)
     if is_retired:
         assert place("retire", "ticks", "--reason", "The feed is over").code == 0
     place.database.ticks.insert_one(dict(LATE))
@@ -116,18 +123,19 @@ def test_a_late_reading_replaces_no_summary_of_a_policy_that_left_the_file(
     assert "readings-gone" not in place("audit", "-p", "prices", "--json").out
 
 
+@after(held)
 def test_a_policy_of_another_file_goes_on_beside_others_of_its_collection(place: Place) -> None:
     """Once it has records; a new one says that it is one of its own."""
-    archived(place, RENAMED)
-    place.write_config(RENAMED.replace("[policies.prices]\n", '[policies.prices]\nid = "prices"\n'))
+    place.write_config(ANOTHER)
     assert place("plan", "-p", "prices").code == 0
     place.database.bucketwise_progress.insert_one({"_id": "prices"})
     place.write_config(RENAMED)
     assert place("plan", "-p", "prices").code == 0
 
 
+@after(held)
 def test_what_was_archived_before_texts_were_recorded_is_known_by_its_receipts(place: Place) -> None:
-    archived(place, RENAMED)
+    place.write_config(RENAMED)
     place.database.bucketwise_progress.delete_one({"_id": {"policy": "ticks"}})
     assert place("run", "-p", "prices").code == 5
     assert restored(place, "ticks") == MINUTES
@@ -135,8 +143,9 @@ def test_what_was_archived_before_texts_were_recorded_is_known_by_its_receipts(p
     assert place("run", "-p", "prices").code == 5  # by the last manifest
 
 
+@after(held)
 def test_a_text_that_somebody_changed_counts_as_none(place: Place) -> None:
-    archived(place, RENAMED)
+    place.write_config(RENAMED)
     text = {"text": '[policies.ticks]\ncollection = "iot"\n'}
     place.database.bucketwise_progress.update_one({"_id": {"policy": "ticks"}}, {"$set": text})
     assert restored(place, "ticks") == MINUTES

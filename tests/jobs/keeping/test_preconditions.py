@@ -96,9 +96,9 @@ CASES: dict[preconditions.Precondition, Case] = {
 
 
 @pytest.mark.parametrize("precondition", OF_WRITERS, ids=lambda it: it.__name__)
+@after("run -p ticks")
 def test_check_names_it_and_a_run_stops_at_it(place: Place, precondition: preconditions.Precondition) -> None:
     case = CASES[precondition]
-    assert place("run", "-p", "ticks").code == 0
     case.spoil(place)
     checked = place("check", "-p", case.name, "--json")
     (found,) = [it for it in checked.policy(case.name)["findings"] if it["code"] == case.code]

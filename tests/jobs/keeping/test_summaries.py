@@ -65,7 +65,7 @@ def test_max_delete_stops_a_run_before_it_removes_a_summary(place: Place) -> Non
 
 def test_undelete_lifts_the_tombstones_of_summaries(place: Place) -> None:
     place.write_config(SHORT)
-    place("run", now="2018-07-10T00:00:00Z")
+    place("run", "-p", "ticks", now="2018-07-10T00:00:00Z")
     step(place, "expiry", NOW)
     ran = place("undelete", "-p", "ticks", "--json", now=NOW).policy("ticks")
     assert (ran["days"], ran["summaries"], ran["until"]) == (0, 3, "2018-10-01T00:00:00Z")
@@ -113,11 +113,16 @@ def test_summaries_that_somebody_removed_are_noticed_and_made_again(place: Place
     assert "missing" not in step(place, "rollup", NOW)
 
 
+ENDED = POLICIES.replace('hourly = "365d"', 'archive = "40d"\narchive_grace = "1d"')
+
+
+def ended(place: Place) -> None:
+    place.write_config(ENDED)
+
+
+@after(ended, "run -p ticks", "run -p ticks --now 2018-09-05T00:00:00Z")
 def test_what_cannot_be_made_again_is_named(place: Place) -> None:
     """The archive has ended. A backup has the summaries."""
-    place.write_config(POLICIES.replace('hourly = "365d"', 'archive = "40d"\narchive_grace = "1d"'))
-    for now in (NOW, "2018-09-05T00:00:00Z"):
-        place("run", "-p", "ticks", now=now)
     hours = list(place.database.ticks_hourly.find())
     assert len(hours) == 3
     place.database.ticks_hourly.delete_many({})
@@ -153,19 +158,16 @@ def test_what_is_lost_is_so_until_it_is_made_again_or_past_its_time(place: Place
     assert "summaries-lost" not in dict(findings(place, later))
 
 
+@after(ended, "run -p ticks", "run -p ticks --now 2018-09-05T00:00:00Z")
 def test_the_only_witness_is_not_replaced_by_less(place: Place) -> None:
     """The archive has ended. A reading comes late, the range is asked for, and settings change."""
-    ended = POLICIES.replace('hourly = "365d"', 'archive = "40d"\narchive_grace = "1d"')
-    place.write_config(ended)
     now = "2018-09-05T00:00:00Z"
-    for at in (NOW, now):
-        place("run", "-p", "ticks", now=at)
     hours = list(place.database.ticks_hourly.find())
     place.database.ticks.insert_one({"symbol": "MDB", "d": START, "p": {"0": 1.5, "1": 2.5}})
     assert step(place, "rollup", now, code=3)["missed"] == 1  # its hour; the day is made of hours that stay
     ran = place("rollup", "-p", "ticks", "--json", "--since", "2018-06-30", "--until", "2018-07-01", now=now)
     assert (ran.code, ran.policy("ticks")["missed"]) == (3, 1)
-    place.write_config(ended.replace('"ticks_daily"', '"ticks_daily"\npercentiles = [50]'))
+    place.write_config(ENDED.replace('"ticks_daily"', '"ticks_daily"\npercentiles = [50]'))
     assert step(place, "rollup", now, code=3)["outdated"] == 4
     assert list(place.database.ticks_hourly.find()) == hours
     assert ("summaries-outdated", "warning") in findings(place, now)

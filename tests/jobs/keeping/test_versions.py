@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.jobs.place import POLICIES, START, Place
+from tests.jobs.states import after
 
 SCAN = POLICIES.replace('daily = "ticks_daily"', 'daily = "ticks_daily"\nlate_data = "scan"')
 
@@ -74,11 +75,15 @@ def test_the_reports(place: Place) -> None:
     assert place.database.older.count_documents({}) == 2
 
 
-@pytest.mark.parametrize("to", ["back", "ticks"])
-def test_a_range_that_one_version_has_no_reading_in_brings_all(place: Place, to: str) -> None:
-    """The version that corrects a reading lies outside of the range asked for."""
+def corrected(place: Place) -> None:
     write(place, **{"0": 1.0, "5": 1.0, "20": 1.0})
     write(place, **{"5": 2.0})
+
+
+@pytest.mark.parametrize("to", ["back", "ticks"])
+@after(corrected)
+def test_a_range_that_one_version_has_no_reading_in_brings_all(place: Place, to: str) -> None:
+    """The version that corrects a reading lies outside of the range asked for."""
     since = (START + timedelta(seconds=15)).isoformat()
     until = (START + timedelta(seconds=30)).isoformat()
     span = ("--since", since, "--until", until)

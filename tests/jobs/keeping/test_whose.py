@@ -109,10 +109,10 @@ def test_adopt_moves_it_over_and_the_former_owner_halts(
     other.drop_database(moved.database.name)
 
 
+@after("run -p ticks")
 def test_of_a_database_and_its_snapshot_the_second_to_write_halts(place: Place) -> None:
     """On the same host and port, with the same UUIDs: only the lineage tells them apart."""
     late = {"symbol": "B", "d": START, "p": {"1": 1.0}}
-    assert place("run", "-p", "ticks").code == 0
     snapshot = dump(place)
     place.database.ticks.insert_one(dict(late))
     assert place("run", "-p", "ticks", now=LATER).code == 0
