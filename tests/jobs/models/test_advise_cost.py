@@ -31,7 +31,7 @@ from tests.jobs.counting import Counts, ticks_policy
 
 Document = dict[str, Any]
 START = datetime(2018, 6, 30, tzinfo=UTC)
-SMALL, LARGE = 1_000, 100_000
+SMALL, LARGE, VAST = 1_000, 20_000, 1_000_000
 ADVICE = AdviseOptions(scratch=None, readings=300, candidates=False, html=None)
 VERBS: dict[str, Callable[[Call, str], Report]] = {
     "findings": lambda call, name: advise_on(call, name, ADVICE),
@@ -64,21 +64,20 @@ Make = Callable[[], Counted]
 
 @pytest.fixture(scope="module")
 def database(client: MongoClient[Document]) -> Iterator[Database[Document]]:
-    """A reading a minute of each of five series, in two collections for each kind of indexes."""
     it = client["test_advise_cost"]
     client.drop_database(it)
-    fill(it, "all", LARGE, timedelta(minutes=1))
-    for indexes, fields in INDEXES.items():
-        for count in (SMALL, LARGE):
-            it["all"].aggregate([{"$limit": count}, {"$out": name_of(indexes, count)}])
-            for keys in fields:
-                it[name_of(indexes, count)].create_index([(key, 1) for key in keys])
     yield it
     client.drop_database(it)
 
 
-def name_of(indexes: str, count: int) -> str:
-    return f"{indexes.replace(' ', '_')}_{count}"
+def name_of(database: Database[Document], indexes: str, count: int) -> str:
+    """The name of a collection that has a reading a minute of each of five series, and these indexes."""
+    name = f"{indexes.replace(' ', '_')}_{count}"
+    if name not in database.list_collection_names():
+        for keys in INDEXES[indexes]:
+            database[name].create_index([(key, 1) for key in keys])
+        fill(database, name, count, timedelta(minutes=1))
+    return name
 
 
 def fill(database: Database[Document], name: str, count: int, apart: timedelta) -> None:
@@ -117,27 +116,25 @@ def peak(do: Callable[[], object]) -> int:
     "indexes", ["time", *(pytest.param(it, marks=pytest.mark.proof) for it in INDEXES if it != "time")]
 )
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_large_collection_takes_as_many_commands(make: Make, verb: str, indexes: str) -> None:
+def test_a_large_collection_takes_as_many_commands(
+    make: Make, database: Database[Document], verb: str, indexes: str
+) -> None:
     found = []
     for count in (SMALL, LARGE):
         call = make()
-        VERBS[verb](call, name_of(indexes, count))
+        VERBS[verb](call, name_of(database, indexes, count))
         found.append(call.counts.commands)
     assert found[0] == found[1]
     assert found[0].total() < 50
 
 
 @pytest.mark.parametrize("indexes", INDEXES)
-@pytest.mark.parametrize("count", [LARGE, pytest.param(1_000_000, marks=pytest.mark.proof)])
+@pytest.mark.parametrize("count", [LARGE, pytest.param(VAST, marks=pytest.mark.proof)])
 def test_mongodb_looks_at_few_documents(
     make: Make, database: Database[Document], indexes: str, count: int
 ) -> None:
     """By its profiler: about a thousand, and some times the readings that models are tried with."""
-    name = name_of(indexes, count)
-    if name not in database.list_collection_names():
-        fill(database, name, count, timedelta(minutes=1))
-        for keys in INDEXES[indexes]:
-            database[name].create_index([(key, 1) for key in keys])
+    name = name_of(database, indexes, count)
     database.command("profile", 2)
     try:
         call = make()
@@ -152,19 +149,20 @@ def test_mongodb_looks_at_few_documents(
 
 
 @pytest.mark.proof
-def test_findings_hold_no_more_of_a_large_collection(make: Make) -> None:
+def test_findings_hold_no_more_of_a_large_collection(make: Make, database: Database[Document]) -> None:
     def taken(count: int) -> int:
-        return peak(lambda: VERBS["findings"](make(), name_of("time", count)))
+        name = name_of(database, "time", count)
+        return peak(lambda: VERBS["findings"](make(), name))
 
     taken(SMALL)  # what is imported
-    assert taken(LARGE) < 1.5 * taken(SMALL)
+    assert taken(VAST) < 1.5 * taken(SMALL)
 
 
 def test_each_model_that_is_tried_takes_what_it_takes_alone(
     client: MongoClient[Document], mongodb_uri: str, database: Database[Document]
 ) -> None:
     """So commands grow with the models, and with nothing else."""
-    policy = ticks_policy(to="none").model_copy(update={"collection": name_of("time", SMALL)})
+    policy = ticks_policy(to="none").model_copy(update={"collection": name_of(database, "time", SMALL)})
     part = extract(Source(database, policy), [], 300, 1.0, lambda: None)
     scratch = f"{database.name}_try"
 
