@@ -168,6 +168,8 @@ class Audit(Table):
 
 #: The unit of numbers that are times, or the form of texts that are.
 TimeUnit = Literal["date", "s", "ms", "us", "ns", "iso"]
+#: What a series field may hold that the policy file can write.
+SeriesValue = str | int | float | bool
 SlotUnit = Literal["second", "minute", "hour"]
 
 
@@ -181,6 +183,8 @@ class Policy(Table):
     model: Literal["reading", "slots", "samples", "timeseries"]
     time_field: str | None = None
     series_fields: List[str]
+    #: What a missing or null series field is read as.
+    series_defaults: dict[str, SeriesValue] = Field(default={})
     value_fields: List[str]
     time_unit: TimeUnit | None = None  # of `time_field`, `start_field`, `end_field`; None: dates, or seconds
     slot: Literal["second", "minute"] | None = None
@@ -231,6 +235,13 @@ class Policy(Table):
         """Returns where MongoDB finds each series field, by its name: `held.sensor` for `held.*.sensor`."""
         named = zip(self.series_names, self.series_fields, strict=True)
         return {name: path.replace(".*.", ".") for name, path in named}
+
+    @property
+    def default_series(self) -> dict[str, SeriesValue]:
+        """Returns what a missing or null series field is read as, by its name: of those that have a
+        default."""
+        named = zip(self.series_names, self.series_fields, strict=True)
+        return {name: self.series_defaults[path] for name, path in named if path in self.series_defaults}
 
     @property
     def sample_series(self) -> dict[str, str]:
@@ -292,6 +303,7 @@ LAYOUT_KEYS = {
     "model", "time_field", "series_fields", "value_fields", "slot", "samples_field", "sample_time_field",
     "start_field", "end_field", "count_field", "sum_fields", "overflow", "time_unit", "sample_time_unit",
     "slot_levels", "span", "samples_as", "attributes_field", "attribute_key", "attribute_value", "values",
+    "series_defaults",
 }  # fmt: skip
 
 

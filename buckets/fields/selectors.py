@@ -56,21 +56,35 @@ def selected(series: Sequence[Series], policy: Policy, *selectors: Selector) -> 
 def selector_query(policy: Policy, *selectors: Selector) -> dict[str, Any]:
     """Returns a query that narrows buckets as far as MongoDB can: it finds all of those series, and maybe
     more."""
-    stored = policy.stored_series
-    found = [_query({stored[name]: text for name, text in it.items()}) for it in selectors]
+    found = [_stored_query(policy, it) for it in selectors]
     if not all(found) or not found:
         return {}
     return found[0] if len(found) == 1 else {"$or": found}
 
 
+def _stored_query(policy: Policy, selector: Selector) -> dict[str, Any]:
+    found = {}
+    for name, text in selector.items():
+        if (candidates := _candidates(text)) is not None:
+            may_lack = name in policy.default_series and series_text(policy.default_series[name]) == text
+            found[policy.stored_series[name]] = {"$in": [*candidates, *([None] if may_lack else [])]}
+    return found
+
+
+def series_query(policy: Policy, series: Series) -> dict[str, Any]:
+    """Returns a query for the buckets of one series, of a policy whose samples don't tell their own."""
+    defaults = policy.default_series
+    return {
+        field: {"$in": [value, None]} if defaults.get(name) == value else {"$eq": value}
+        for (name, field), value in zip(policy.stored_series.items(), series, strict=True)
+    }
+
+
 def summary_query(selector: Selector) -> dict[str, Any]:
     """Returns a query that narrows summaries as far as MongoDB can: it finds all of those series, and maybe
     more."""
-    return _query({"_id.series._id" if name == "_id" else name: text for name, text in selector.items()})
-
-
-def _query(texts: Mapping[str, str]) -> dict[str, Any]:
-    candidates = {field: _candidates(text) for field, text in texts.items()}
+    named = {"_id.series._id" if name == "_id" else name: text for name, text in selector.items()}
+    candidates = {field: _candidates(text) for field, text in named.items()}
     return {field: {"$in": found} for field, found in candidates.items() if found is not None}
 
 

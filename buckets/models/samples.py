@@ -15,7 +15,16 @@ from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS
 from bucketwise.buckets.fields.values import NUMBERS
 from bucketwise.buckets.layouts.layout import Layout, Path, ReadingCells
 from bucketwise.buckets.models.series import SERIES_TYPES_IN_SAMPLE
-from bucketwise.buckets.models.shape import COUNT_TYPES, Breach, Shape, find_all, need, need_all, split
+from bucketwise.buckets.models.shape import (
+    COUNT_TYPES,
+    Breach,
+    Shape,
+    find_all,
+    need,
+    need_all,
+    split,
+    take_all,
+)
 from bucketwise.config.policies import Policy
 
 Document = dict[str, Any]
@@ -67,7 +76,8 @@ def sampled(layout: Layout, array: Path, time: Path, policy: Policy, form: TimeF
             values[name].append(find_all(layout, (*sample.path, *path)))
         for name, cells in series.items():
             path = split(policy.sample_series[name])
-            cells.append(need_all(layout, sample.path, path, SERIES_TYPES_IN_SAMPLE, "series"))
+            take = take_all if name in policy.default_series else need_all
+            cells.append(take(layout, sample.path, path, SERIES_TYPES_IN_SAMPLE, "series"))
     return Shape(values=values, times=times, form=form, series=series)
 
 

@@ -19,6 +19,7 @@ from bucketwise.buckets.bson.types import (
     DOUBLE,
     INT32,
     INT64,
+    NOTHING,
     OBJECT_ID,
     STRING,
     decode_value,
@@ -37,7 +38,7 @@ from bucketwise.buckets.layouts.layout import (
     read_bytes,
     steps,
 )
-from bucketwise.buckets.models.shape import Breach, Shape, need, split
+from bucketwise.buckets.models.shape import Breach, Shape, find, need, split
 from bucketwise.config.policies import Policy
 
 #: Types that a series field in a sample may have.
@@ -79,7 +80,7 @@ class SeriesTable:
     ) -> tuple[NDArray[np.int32], dict[int, Breach]]:
         """Returns the series of each document's readings, (n, k), where samples tell their own, and the
         faults by row. `shared`: what `of_group` gave for the bucket of each document."""
-        inner, of_reading, breaches = _of_samples(group, shape, present)
+        inner, of_reading, breaches = _of_samples(group, shape, present, policy)
         pairs = shared[:, None].astype(np.int64) * len(inner) + of_reading
         used, which = distinct_numbers(pairs, len(self._shared) * len(inner))
         wanted = np.zeros(len(used), dtype=np.bool_)
@@ -105,10 +106,19 @@ def _of_documents(group: Group, policy: Policy) -> tuple[list[Values], NDArray[n
     row has, and the faults by row."""
     named = zip(policy.series_names, policy.series_fields, strict=True)
     fields = {name: path for name, path in named if name not in policy.sample_series}
-    elements = {name: need(group.layout, split(path), _TYPES, "series") for name, path in fields.items()}
+    defaults = {
+        name: _canonical(fields[name], value)
+        for name, value in policy.default_series.items()
+        if name in fields and find(group.layout, split(fields[name])) is None
+    }
+    elements = {
+        name: need(group.layout, split(path), _TYPES, "series")
+        for name, path in fields.items()
+        if name not in defaults
+    }
     n = len(group.members)
     if not elements:
-        return [{}], np.zeros(n, dtype=np.int64), {}
+        return [defaults], np.zeros(n, dtype=np.int64), {}
     spans = np.ascontiguousarray(
         np.hstack([group.matrix[:, e.start : e.start + e.size] for e in elements.values()])
     )
@@ -119,7 +129,8 @@ def _of_documents(group: Group, policy: Policy) -> tuple[list[Values], NDArray[n
     for i, row in enumerate(first.tolist()):
         try:
             values = {name: _decoded(e, group.raw(row, e)) for name, e in elements.items()}
-            found.append({name: _canonical(fields[name], value) for name, value in values.items()})
+            told = {name: _canonical(fields[name], value) for name, value in values.items()} | defaults
+            found.append({name: told[name] for name in fields})
         except Breach as breach:
             found.append(_NONE)
             breaches.update(dict.fromkeys(np.flatnonzero(inverse == i).tolist(), breach))
@@ -127,7 +138,7 @@ def _of_documents(group: Group, policy: Policy) -> tuple[list[Values], NDArray[n
 
 
 def _of_samples(
-    group: Group, shape: Shape, present: Flags | None
+    group: Group, shape: Shape, present: Flags | None, policy: Policy
 ) -> tuple[list[Values], NDArray[np.int64], dict[int, Breach]]:
     """Returns the values of series fields in samples: all distinct ones, which of them each reading has, (n,
     k), and the faults by row."""
@@ -139,10 +150,13 @@ def _of_samples(
         values: Values = {}
         for name, cells, part in zip(shape.series, shape.series.values(), parts, strict=True):
             raw, key = key[: part.shape[2]], key[part.shape[2] :]
-            if not raw[0]:
-                continue  # nothing is there
+            if raw[0] in (0, *NOTHING):  # nothing is there, or null
+                if name in policy.default_series:
+                    values[name] = _canonical(name, policy.default_series[name])
+                continue
             try:
-                values[name] = _scalar(cells[0][0].path, raw)
+                path = next(element.path for cell in cells for element in cell)
+                values[name] = _scalar(path, raw)
             except Breach as breach:
                 holding = (which == i) if present is None else (which == i) & present
                 breaches.update(dict.fromkeys(np.flatnonzero(holding.any(axis=1)).tolist(), breach))

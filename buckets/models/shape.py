@@ -97,9 +97,20 @@ def need_all(layout: Layout, parent: Path, path: Path, types: tuple[int, ...], w
     is. Raises Breach."""
     path = (*parent, *path)
     cell = find_all(layout, path)
-    name = ".".join(path)
     if not cell or len(cell) < len(layout.cell(path)) or layout.may_lack(parent, path):
-        raise Breach(name, f"no {what}: the field is missing or null")
+        raise Breach(".".join(path), f"no {what}: the field is missing or null")
+    return _of_types(cell, path, types, what)
+
+
+def take_all(layout: Layout, parent: Path, path: Path, types: tuple[int, ...], what: str) -> Cell:
+    """Returns the element at this path, in a union all that may stand there; none where it is missing or
+    null. Raises Breach where another type stands there."""
+    path = (*parent, *path)
+    return _of_types(find_all(layout, path), path, types, what)
+
+
+def _of_types(cell: Cell, path: Path, types: tuple[int, ...], what: str) -> Cell:
+    name = ".".join(path)
     for element in cell:
         if element.type not in types:
             wanted = " or ".join(TYPE_NAMES[t] for t in types)

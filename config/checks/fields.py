@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Iterable
 
@@ -56,10 +57,23 @@ def check_fields(policy: Policy, report: ProblemReport) -> None:
             fault = Fault(f"{report.quote(name)} is not in value_fields", "give sums of value fields only")
             report.add((*at, "sum_fields", name), fault, rests_on=[(*at, "value_fields")])
     check_values(policy, report)
+    _check_series_defaults(policy, at, report)
     _check_nonnumeric(policy, at, report)
     _check_overlaps(policy, at, report)
     _check_summary(policy, at, report)
     _check_columns(policy, at, report)
+
+
+def _check_series_defaults(policy: Policy, at: Key, report: ProblemReport) -> None:
+    for path, value in policy.series_defaults.items():
+        key = (*at, "series_defaults", path)
+        if path not in policy.series_fields:
+            near = nearest(path, policy.series_fields)
+            remedy = f"did you mean `{near}`?" if near else "name fields of series_fields only"
+            fault = Fault(f"{report.quote(path)} is not in series_fields", remedy)
+            report.add(key, fault, rests_on=[(*at, "series_fields")])
+        elif isinstance(value, float) and not math.isfinite(value):
+            report.add(key, Fault("no series has such a value", "write text or a finite number"))
 
 
 def _check_nonnumeric(policy: Policy, at: Key, report: ProblemReport) -> None:

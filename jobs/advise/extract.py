@@ -14,6 +14,7 @@ from pymongo import DESCENDING
 from bucketwise.buckets.bson.cursor import find_raw
 from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.buckets.columns import Series
+from bucketwise.buckets.fields.selectors import series_query
 from bucketwise.buckets.models.series import SeriesTable
 from bucketwise.buckets.sampling.sample import has_index
 from bucketwise.buckets.source import Source
@@ -93,7 +94,7 @@ def _finds_series(source: Source) -> bool:
 def _of_series(
     source: Source, series: Series, count: int, table: SeriesTable, losses: Losses
 ) -> ExactReadings:
-    query = dict(zip(source.policy.stored_series.values(), series, strict=True))
+    query = series_query(source.policy, series)
     return _found(source, query, (source.last_field, DESCENDING), count, table, losses)
 
 

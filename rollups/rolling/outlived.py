@@ -11,6 +11,7 @@ from typing import Any
 import bson
 
 from bucketwise.buckets.decoding.local import LARGEST_MS
+from bucketwise.buckets.fields.selectors import series_query
 from bucketwise.buckets.models.covered import value_at
 from bucketwise.buckets.source import Source
 from bucketwise.config.policies import Policy
@@ -112,10 +113,8 @@ class OutlivedSummaries:
 
     def _is_oldest(self, summary: dict[str, object], window: Span) -> bool:
         """Returns whether no live bucket of the summary's series covers an instant before the window."""
-        series = {
-            field: {"$eq": value_at(summary, f"_id.series.{name}")}
-            for name, field in self.policy.stored_series.items()
-        }
+        names = self.policy.series_names
+        series = series_query(self.policy, tuple(value_at(summary, f"_id.series.{name}") for name in names))
         key = bson.encode(series, codec_options=OPTIONS)
         if key not in self._oldest:
             self._oldest[key] = self.source.earliest_of(series)

@@ -19,16 +19,45 @@ from tests.jobs.command import CommandLine, Ran
 
 CASES = Path(__file__).resolve().parents[3] / "shared" / "cases"
 #: Of what is not built yet.
-_LATER = """
-bson-timestamp clock-ahead clock-keys-colon clock-keys-compact-local clock-keys-doubled-hour
-complex-datetime counter-resets date-and-time fiveminutes-hour-array german-text halfhours-array
-halfhours-keys halfhours-one-day history-without-start hours-from-1 local-days-by-place local-text
-month-days objectid-only parallel-arrays-ms parts preaggregated-running-keys quarters-keys-from-1
-relative-milliseconds rules-two samples-hour samples-minute-second seconds-among-milliseconds
-settlement-periods sparse-on-purpose state-edges state-seconds tag-added-later
-time-average-days-previous time-average-edges time-average-linear uploaded-twice
-wrong-minutes-for-halfhours
-""".split()
+_LATER = {
+    "bson-timestamp",
+    "clock-ahead",
+    "clock-keys-colon",
+    "clock-keys-compact-local",
+    "clock-keys-doubled-hour",
+    "complex-datetime",
+    "counter-resets",
+    "date-and-time",
+    "fiveminutes-hour-array",
+    "german-text",
+    "halfhours-array",
+    "halfhours-keys",
+    "halfhours-one-day",
+    "history-without-start",
+    "hours-from-1",
+    "local-days-by-place",
+    "local-text",
+    "month-days",
+    "objectid-only",
+    "parallel-arrays-ms",
+    "parts",
+    "preaggregated-running-keys",
+    "quarters-keys-from-1",
+    "relative-milliseconds",
+    "rules-two",
+    "samples-hour",
+    "samples-minute-second",
+    "seconds-among-milliseconds",
+    "settlement-periods",
+    "sparse-on-purpose",
+    "state-edges",
+    "state-seconds",
+    "time-average-days-previous",
+    "time-average-edges",
+    "time-average-linear",
+    "uploaded-twice",
+    "wrong-minutes-for-halfhours",
+}
 _AS_WRITTEN = JSONOptions(
     json_mode=CANONICAL_JSON_OPTIONS.json_mode, datetime_representation=DatetimeRepresentation.NUMBERLONG
 )

@@ -878,6 +878,28 @@ FIELDS = [
         "[policies.ticks.values.p] with `as = ",
     ),
     bad(
+        "series-default-of-unknown",
+        'slot = "second"',
+        'slot = "second"\nseries_defaults = {symbl = "none"}',
+        "policies.ticks.series_defaults.symbl",
+        '"symbl" is not in series_fields',
+        "did you mean `symbol`?",
+    ),
+    bad(
+        "series-default-no-value",
+        'slot = "second"',
+        'slot = "second"\nseries_defaults = {symbol = ["a"]}',
+        "policies.ticks.series_defaults.symbol",
+        "has to be text",
+    ),
+    bad(
+        "series-default-nan",
+        'slot = "second"',
+        'slot = "second"\nseries_defaults = {symbol = nan}',
+        "policies.ticks.series_defaults.symbol",
+        "no series has such a value",
+    ),
+    bad(
         "values-of-unknown",
         'slot = "second"',
         'slot = "second"\nvalues = {pp = {as = "price"}}',

@@ -140,7 +140,7 @@ def test_what_goes_with_which_model() -> None:
         assert _codes(needs) == set(fields._REQUIRED[model])
         assert _codes(may_have) == set(fields._OPTIONAL[model])
     keys = {key for _, *cells in table for cell in cells for key in _codes(cell)}
-    assert keys | {"model", "series_fields", "value_fields", "values"} == LAYOUT_KEYS, (
+    assert keys | {"model", "series_fields", "value_fields", "values", "series_defaults"} == LAYOUT_KEYS, (
         "manifests record all of them"
     )
 
