@@ -35,7 +35,7 @@ from bucketwise.archivers.writes.held import covered
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import Decoded, decode
 from bucketwise.buckets.fields.times import as_ms
-from bucketwise.buckets.models import timeseries
+from bucketwise.buckets.models import model_of
 from bucketwise.buckets.source import Source
 from bucketwise.config.policies import Archive, Policy
 from bucketwise.rollups.context import RunContext
@@ -216,7 +216,7 @@ class ArchiveContext(RunContext):
     def measured(self) -> bool:
         """Returns whether buckets are measurements of a native time-series collection: they don't change, and
         may share an `_id`."""
-        return self.policy.model == "timeseries"
+        return not model_of(self.policy).keeps_ids_unique
 
     @property
     def expired_before(self) -> int:
@@ -248,9 +248,8 @@ class ArchiveContext(RunContext):
     @property
     def kept(self) -> str | None:
         """Returns why originals are never deleted after they are copied; None where they are."""
-        if self.measured:
-            return timeseries.KEPT
-        return None if self.archive.delete else "copied and kept: the policy says delete = false"
+        without = None if self.archive.delete else "copied and kept: the policy says delete = false"
+        return model_of(self.policy).undeletable or without
 
     def in_grace(self, copied: datetime) -> bool:
         """Returns whether what was copied then may not be deleted yet."""

@@ -25,9 +25,8 @@ from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import Decoded, decode
 from bucketwise.buckets.fields.selectors import Selector, check_selector, selector_query
 from bucketwise.buckets.fields.times import DAY_MS, EVER, TimeRange
+from bucketwise.buckets.models import model_of
 from bucketwise.buckets.models.asked import is_of_series
-from bucketwise.buckets.models.covered import covered_span
-from bucketwise.buckets.models.slots import length_ms
 from bucketwise.buckets.source import Source
 from bucketwise.config.errors import UsageError
 from bucketwise.rollups.holds import Holds
@@ -105,7 +104,7 @@ class InventoryReader:
         """Counts buckets that break their model, by the time that their fields tell."""
         counts = grid.zeros()
         for i in np.setdiff1d(np.arange(len(batch)), decoded.units).tolist():
-            span = covered_span(self._context.policy, batch.main[i])
+            span = model_of(self._context.policy).covered_span(batch.main[i])
             if span is not None and is_of_series(self._context.policy, batch.main[i], self._selector):
                 counts[grid.rows(span[0], span[1] - 1)] += 1
         return counts
@@ -293,10 +292,8 @@ def _known(context: ArchiveContext, counter: SummaryCounter) -> tuple[int, int]:
 
 
 def _live_span(context: ArchiveContext) -> tuple[int, int] | None:
-    found, policy = context.source.span(), context.policy
-    if found is None:
-        return None
-    return found[0], found[1] + (length_ms(policy) if policy.model == "slots" else 1)
+    found, model = context.source.span(), model_of(context.policy)
+    return None if found is None else (found[0], found[1] + model.reach_ms + 1)
 
 
 def _slices(context: ArchiveContext, start: int, end: int, step: int) -> Iterator[Grid]:

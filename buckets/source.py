@@ -17,22 +17,15 @@ from bucketwise.buckets.bson.cluster import is_sharded
 from bucketwise.buckets.bson.cursor import find_raw
 from bucketwise.buckets.bson.raw import Batch, Docs, as_queried
 from bucketwise.buckets.bson.types import DECODED, first_at
-from bucketwise.buckets.fields.timeforms import UNSORTED_MS, own_form, sample_form
+from bucketwise.buckets.fields.timeforms import UNSORTED_MS
 from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS
 from bucketwise.buckets.lookup import find_by_ids
-from bucketwise.buckets.models import reading, samples, slots, timeseries
-from bucketwise.buckets.models.covered import covered_span, first_and_last, sample_index, span_fields
+from bucketwise.buckets.models import model_of
 from bucketwise.buckets.models.overflow import attach, flagged_buckets
 from bucketwise.buckets.models.shape import split
 from bucketwise.config.policies import Policy
 
 Document = dict[str, Any]
-_RANGE_QUERIES = {
-    "reading": reading.range_query,
-    "timeseries": timeseries.range_query,
-    "slots": slots.range_query,
-    "samples": samples.range_query,
-}
 #: Buckets whose overflow is looked up at once.
 _LOOKUP = 1000
 
@@ -52,6 +45,7 @@ class Source:
         session: ClientSession | None = None,
     ) -> None:
         self.policy = policy
+        self.model = model_of(policy)
         self.collection: Collection[Document] = database.get_collection(
             collection or policy.collection, codec_options=DECODED
         )
@@ -61,9 +55,9 @@ class Source:
             self.overflow = database.get_collection(
                 overflow or policy.overflow.collection, codec_options=DECODED
             )
-        self._form = own_form(policy)
+        self._form = self.model.own_form
         #: By the last field buckets are found in the order of their last times.
-        self._first, self.last_field = first_and_last(policy)
+        self._first, self.last_field = self.model.first_field, self.model.last_field
 
     @cached_property
     def listed(self) -> list[Document]:
@@ -118,7 +112,7 @@ class Source:
         """Yields every bucket that may hold a reading in [start, end), and matches the query `also`."""
         if _is_empty(start_ms, end_ms):
             return iter(())
-        holding = _RANGE_QUERIES[self.policy.model](self.policy, self._form, start_ms, end_ms)
+        holding = self.model.range_query(self._form, start_ms, end_ms)
         return self._read({"$and": [holding, also]} if also else holding)
 
     def ending(self, start_ms: int, end_ms: int) -> Iterator[Batch]:
@@ -137,7 +131,7 @@ class Source:
 
     def by_raw_ids(self, raw_ids: Sequence[bytes]) -> Iterator[Batch]:
         """Yields the buckets with these `_id`s (as `Docs.raw_id` gives them) that are there."""
-        are_unique = self.policy.model != "timeseries"
+        are_unique = self.model.keeps_ids_unique
         found = find_by_ids(self.collection, raw_ids, self._session, are_unique=are_unique)
         return map(self.with_overflow, found)
 
@@ -153,10 +147,10 @@ class Source:
 
     def spans(self, ids: Sequence[Any]) -> Iterator[tuple[int, int]]:
         """Yields [start, end) in milliseconds of the buckets with these `_id`s, as their fields tell it."""
-        fields = _only(*span_fields(self.policy))
+        fields = _only(*self.model.span_fields)
         for found in find_raw(self.collection, {"_id": {"$in": list(ids)}}, self._session, fields):
             for document in found:
-                if span := covered_span(self.policy, document):
+                if span := self.model.covered_span(document):
                     yield span
 
     def owners(self, ids: Sequence[Any]) -> list[Any]:
@@ -198,8 +192,7 @@ class Source:
             return None
         if self._is_running(at):
             return at
-        reach = slots.length_ms(self.policy) - 1 if self.policy.model == "slots" else 0
-        found = self._extreme(self._first, max(FIRST_MS, at - reach), ASCENDING)
+        found = self._extreme(self._first, max(FIRST_MS, at - self.model.reach_ms), ASCENDING)
         return None if found is None else max(found, at)
 
     def earliest_of(self, series: Document) -> int | None:
@@ -233,7 +226,7 @@ class Source:
 
     def latest(self) -> int | None:
         """Returns the last time that a bucket's fields tell (`slots`: the start of the last bucket)."""
-        if self.policy.model == "samples" and self.policy.end_field is None:
+        if not self.model.tells_last:
             return self._latest_sample()
         return self._extreme(self.last_field, FIRST_MS, DESCENDING)
 
@@ -241,36 +234,32 @@ class Source:
         """Returns the last time of buckets whose last time no field tells. An index sorts by type first, so
         that a time of one type may hide a later one of another: times after the one found are looked at as
         well."""
-        projection = _only(*span_fields(self.policy))
-        sort = sample_index(self.policy) or str(self.policy.samples_field)
+        projection = _only(*self.model.span_fields)
+        sort = self.model.sample_index or self.model.span_fields[1]
         found = self._ends(
             find_raw(self.collection, {}, self._session, projection, [(sort, DESCENDING)], limit=1)
         )
-        later = samples.range_query(self.policy, self._form, max(found, default=FIRST_MS) + 1, LAST_MS + 1)
+        later = self.model.range_query(self._form, max(found, default=FIRST_MS) + 1, LAST_MS + 1)
         found += self._ends(find_raw(self.collection, later, self._session, projection))
         latest = max(found, default=None)
-        return latest if latest is None or not sample_form(self.policy).is_text else latest + UNSORTED_MS
+        return latest if latest is None or not self.model.reading_form.is_text else latest + UNSORTED_MS
 
     def _ends(self, raw: Iterator[Docs]) -> list[int]:
         """Returns the last time that any of these buckets tells, if one does."""
-        spans = (covered_span(self.policy, document) for docs in raw for document in docs)
+        spans = (self.model.covered_span(document) for docs in raw for document in docs)
         latest = max((span[1] - 1 for span in spans if span), default=None)
         return [] if latest is None else [latest]
 
     def _is_running(self, at: int) -> bool:
         """Returns whether a bucket of unknown length covers the instant."""
-        if self.policy.model != "samples" or at <= FIRST_MS:
+        running = self.model.running_query(self._form, at) if at > FIRST_MS else None
+        if running is None:
             return False
-        running = samples.running_query(self.policy, self._form, at)
         found = self.collection.find(running, _only(self._first), session=self._session)
         return any(True for _ in found.limit(1))
 
     def _ranges(self, field: str, first_ms: int, last_ms: int, *, is_sound: bool = False) -> list[Document]:
-        """Queries for a time in this field from first to last, each for one type of it. An array, which
-        breaks its model, may meet both."""
-        if self.policy.model == "timeseries":
-            return [timeseries.between(field, first_ms, last_ms)]
-        return self._form.ranges(field, first_ms, last_ms, is_sound=is_sound)
+        return self.model.time_queries(self._form, field, first_ms, last_ms, is_sound=is_sound)
 
     def _extreme(self, field: str, at: int, direction: int, also: Document | None = None) -> int | None:
         """Returns the lowest or highest time in this field, at or after `at`, of buckets that match

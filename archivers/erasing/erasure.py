@@ -16,8 +16,8 @@ from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.fields.selectors import Selector, check_selector, selected
 from bucketwise.buckets.fields.times import TimeRange
+from bucketwise.buckets.models import model_of
 from bucketwise.buckets.models.asked import is_of_series
-from bucketwise.buckets.models.covered import covered_span
 from bucketwise.config.errors import UsageError
 from bucketwise.config.policies import Policy
 
@@ -130,7 +130,7 @@ class Erasure:
         ever = TimeRange()
         for i in np.setdiff1d(np.arange(len(batch)), decoded.units).tolist():
             if is_of_series(self.policy, batch.main[i], self.series):
-                span = covered_span(self.policy, batch.main[i])
+                span = model_of(self.policy).covered_span(batch.main[i])
                 yield (i, *(span or (ever.start_ms, ever.end_ms)))
 
 
@@ -145,7 +145,7 @@ def check_erasure(erasure: Erasure) -> None:
         )
         raise UsageError(f"erase takes --series FIELD=VALUE: policy {name} has {there}")
     check_selector(policy, erasure.series)
-    if policy.model == "timeseries":
+    if not model_of(policy).can_delete:
         raise UsageError(
             f"policy {name}: {policy.collection} is a native time-series collection, from which MongoDB "
             "deletes by the meta field alone, and not in transactions. Delete the series there with "

@@ -18,9 +18,8 @@ from bucketwise.buckets.columns import Columns
 from bucketwise.buckets.decoding.decode import Decoded, decode
 from bucketwise.buckets.fields.selectors import Selector, selected, selector_query
 from bucketwise.buckets.fields.times import DAY_MS, as_ms
+from bucketwise.buckets.models import model_of
 from bucketwise.buckets.models.asked import is_of_series
-from bucketwise.buckets.models.covered import covered_span
-from bucketwise.buckets.models.slots import length_ms
 from bucketwise.buckets.source import Source
 from bucketwise.config.policies import Policy
 from bucketwise.rollups.holds import Hold
@@ -289,7 +288,7 @@ def covering(policy: Policy, batches: Iterable[Batch], at_ms: int, selector: Sel
     for batch in batches:
         for i in _near(policy, batch, at_ms):
             document = batch.main[i]
-            span = covered_span(policy, document)
+            span = model_of(policy).covered_span(document)
             if span and span[0] <= at_ms < span[1] and is_of_series(policy, document, selector):
                 yield Located(policy, one_of(batch, i))
 
@@ -297,11 +296,11 @@ def covering(policy: Policy, batches: Iterable[Batch], at_ms: int, selector: Sel
 def _near(policy: Policy, batch: Batch, at_ms: int) -> list[int]:
     """Returns the buckets of a batch that may cover the instant, by their times: a commit may hold many
     others."""
-    if policy.model == "samples":  # whose fields may name more time than they have readings in
+    model = model_of(policy)
+    if model.length_ms is None:  # its fields may name more time than it has readings in
         return list(range(len(batch)))
     decoded = decode(batch, policy)
     first, last = decoded.spans().T
-    reach = length_ms(policy) if policy.model == "slots" else 0
-    far = decoded.units[(first > at_ms + reach) | (last < at_ms - reach)]
+    far = decoded.units[(first > at_ms + model.reach_ms) | (last < at_ms - model.reach_ms)]
     near: list[int] = np.setdiff1d(np.arange(len(batch)), far).tolist()
     return near

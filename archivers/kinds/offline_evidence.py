@@ -42,7 +42,7 @@ from bucketwise.archivers.writes.held import may_cover
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.fields.selectors import Selector
 from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, as_ms
-from bucketwise.buckets.models.slots import length_ms
+from bucketwise.buckets.models import model_of
 from bucketwise.config.policies import Policy
 from bucketwise.rollups.holds import Hold
 
@@ -97,8 +97,8 @@ class OfflineEvidence:
 
     def covering(self, at_ms: int, selector: Selector) -> Iterator[Located]:
         """Yields the buckets of commits that cover an instant, each by the policy of its commit."""
-        reach = length_ms(self._policy) if self._policy.model == "slots" else 1
-        for manifest in self._archive.manifests(at_ms - reach + 1, at_ms + reach):
+        reach = model_of(self._policy).reach_ms
+        for manifest in self._archive.manifests(at_ms - reach, at_ms + reach + 1):
             which = manifest.sections_with(self._policy, [selector])
             batches = (held.batch for held in self._archive.sections(manifest, which))
             yield from covering(manifest.archived_policy, batches, at_ms, selector)

@@ -29,7 +29,7 @@ from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Quarantined, Series
 from bucketwise.buckets.decoding.decode import BucketSet, decode
 from bucketwise.buckets.fields.selectors import extended_json
-from bucketwise.buckets.models.covered import first_and_last, sample_index
+from bucketwise.buckets.models import model_of
 from bucketwise.buckets.versions.readings import lacks
 from bucketwise.config.errors import HaltedError
 from bucketwise.rollups.guarded import transaction
@@ -51,13 +51,13 @@ class OnlineRun:
     def _make_collections(self, present: Container[str]) -> None:
         """Creates collections with zstd blocks, and the index for range queries by series and time."""
         policy, database = self._work.policy, self._work.database
-        first, last = first_and_last(policy)
-        time_fields = list(dict.fromkeys((last, first)))
+        model = model_of(policy)
+        time_fields = list(dict.fromkeys((model.last_field, model.first_field)))
         series = policy.stored_series.values()
         by_series = [(field, ASCENDING) for field in dict.fromkeys((*series, *time_fields))]
         by_time = [(field, ASCENDING) for field in time_fields]
         indexes = {self._target: [by_series, by_time]}
-        if field := sample_index(policy):
+        if field := model.sample_index:
             indexes[self._target].append([(field, ASCENDING)])
         if self._overflow and policy.overflow:
             indexes[self._overflow] = [[(policy.overflow.ref_field, ASCENDING)]]

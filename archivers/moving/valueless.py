@@ -18,8 +18,8 @@ from bucketwise.archivers.run import ArchiveRun
 from bucketwise.buckets.columns import Columns, ValueKind
 from bucketwise.buckets.decoding.decode import BucketSet
 from bucketwise.buckets.fields.times import DAY_MS
+from bucketwise.buckets.models import model_of
 from bucketwise.buckets.models.series import series_key
-from bucketwise.buckets.models.slots import containers
 from bucketwise.rollups.summaries.numeric import NumericHistory
 
 Integers = NDArray[np.int64]
@@ -119,7 +119,7 @@ class NumericCheck:
 def slotless_buckets(buckets: BucketSet) -> Integers:
     """Returns the buckets, by their places in the columns, that hold no reading and have none of the fields
     in which slots would be: the fields may have been renamed. Buckets with empty slots are not among them."""
-    decoded, places = buckets.decoded, containers(buckets.policy)
+    decoded, places = buckets.decoded, model_of(buckets.policy).slot_holders
     if not places or len(decoded.columns.filled) == len(buckets):
         return np.zeros(0, dtype=np.int64)
     lacking = [

@@ -87,7 +87,7 @@ class ArchivedReader(ABC):
         if not len(batch):
             return
         source = Source(self._database, self.policy, session=self._session)
-        if self.policy.model == "timeseries":
+        if not source.model.keeps_ids_unique:
             there = measured(self.policy, batch, source, row_filter.start, row_filter.end)
             gone = np.setdiff1d(np.arange(len(batch)), there).tolist()
         else:

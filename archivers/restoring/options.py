@@ -11,6 +11,7 @@ from bucketwise.archivers.records.policies import PolicyRecords
 from bucketwise.archivers.restoring.target import MERGED, Mode, VersionHandling
 from bucketwise.buckets.fields.selectors import check_selector
 from bucketwise.buckets.fields.times import EVER, TimeRange
+from bucketwise.buckets.models import model_of
 from bucketwise.config.errors import UsageError
 from bucketwise.config.policies import Policy
 
@@ -66,7 +67,7 @@ def _check_collection(context: ArchiveContext, option: str, to: str) -> None:
     if to != policy.collection:
         _check_not_anothers(context, option, to)
     found = next(iter(database.list_collections(filter={"name": to})), None)
-    wanted = "timeseries" if policy.model == "timeseries" else "collection"
+    wanted = model_of(policy).collection_type
     if found is not None and found["type"] != wanted:
         needed = "a native time-series collection" if wanted == "timeseries" else "an ordinary collection"
         raise UsageError(f"{option} {to}: it is a {found['type']}; this policy's buckets need {needed}")

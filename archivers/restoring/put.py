@@ -19,7 +19,7 @@ from bucketwise.buckets.bson.raw import LOSSLESS, Batch, Docs
 from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.fields.selectors import extended_json
 from bucketwise.buckets.lookup import find_by_ids
-from bucketwise.buckets.models.timeseries import measurement
+from bucketwise.buckets.models import model_of
 from bucketwise.buckets.source import Source
 from bucketwise.config.errors import HaltedError
 from bucketwise.config.policies import Policy
@@ -123,16 +123,16 @@ def _is_there(error: BulkWriteError) -> bool:
 def put_measurements(database: Database[Document], policy: Policy, collection: str, documents: Docs) -> None:
     """Inserts into a native time-series collection. Its `_id`s are not unique, so the documents that are
     there already are looked up first."""
-    decoded = decode(Batch.of(documents), policy)
+    model, decoded = model_of(policy), decode(Batch.of(documents), policy)
     span = int(decoded.columns.time.min()), int(decoded.columns.time.max()) + 1
 
     def there() -> set[bytes]:
         found = Source(database, policy, collection).batches(*span)
-        return {measurement(document) for batch in found for document in batch.main}
+        return {unit for batch in found for unit in model.units(batch)}
 
     present = there()
-    missing = [document for document in documents if measurement(document) not in present]
+    missing = [document for document in documents if model.unit(document) not in present]
     insert_raw(database, collection, Docs.of(missing))
     present = there()
-    if not all(measurement(document) in present for document in documents):
+    if not all(model.unit(document) in present for document in documents):
         raise HaltedError(f"a restored measurement is not in {collection} as it was; nothing was deleted")

@@ -23,6 +23,7 @@ from bucketwise.buckets.bson.prefetch import prefetch
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import BucketSet
 from bucketwise.buckets.fields.selectors import extended_json
+from bucketwise.buckets.models import model_of
 from bucketwise.config.errors import BucketwiseError
 from bucketwise.config.policies import Policy
 from bucketwise.rollups.tasks import result_of, run_now
@@ -105,7 +106,7 @@ class _Restoring:
 
     def _restore(self, wanted: MatchingBuckets, piece: Batch, here: Indices, reader: Executor) -> None:
         target = self._target
-        if target.policy.model == "timeseries":
+        if not model_of(target.policy).keeps_ids_unique:
             put_measurements(target.database, target.policy, target.to, piece.main)
             return
         met = self._settling.settled(piece)

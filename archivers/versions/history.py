@@ -26,7 +26,7 @@ from bucketwise.archivers.writes.online import archived_source
 from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.buckets.decoding.decode import BucketSet
 from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, as_ms
-from bucketwise.buckets.models.covered import covered_span
+from bucketwise.buckets.models import model_of
 from bucketwise.buckets.versions.merge import merge
 from bucketwise.buckets.versions.readings import Held, lacks, readings_by_document
 from bucketwise.config.policies import Policy
@@ -183,7 +183,7 @@ class OfflineHistories:
 
     def _days(self, policy: Policy, documents: Iterable[bytes]) -> set[DaySpan]:
         """Returns the first and the last UTC day of each, as the policy reads it."""
-        spans = (covered_span(policy, it) for it in documents)
+        spans = map(model_of(policy).covered_span, documents)
         return {(span[0] // DAY_MS, (span[1] - 1) // DAY_MS) for span in spans if span is not None}
 
     def _around(self, days: set[DaySpan]) -> list[_Versions]:

@@ -20,7 +20,7 @@ from bucketwise.buckets.bson.queries import ids_query
 from bucketwise.buckets.bson.raw import LOSSLESS, Batch, Docs
 from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.fields.ids import sort_key
-from bucketwise.buckets.models.timeseries import measurement
+from bucketwise.buckets.models import model_of
 from bucketwise.buckets.source import Source
 from bucketwise.config.errors import HaltedError
 from bucketwise.config.policies import Policy
@@ -64,9 +64,7 @@ def id_names(batch: Batch) -> NDArray[np.int64]:
 
 def units(policy: Policy, batch: Batch) -> list[bytes]:
     """Returns bytes for each bucket that are equal for equal buckets alone."""
-    if policy.model == "timeseries":
-        return [measurement(document) for document in batch.main]
-    return batch.units
+    return model_of(policy).units(batch)
 
 
 def measured(policy: Policy, batch: Batch, source: Source, start_ms: int, end_ms: int) -> NDArray[np.int64]:

@@ -27,7 +27,7 @@ from bucketwise.buckets.fields.times import NO_TIME
 from bucketwise.buckets.fields.values import read_values, wordings
 from bucketwise.buckets.layouts.groups import Unions, group_by_layout
 from bucketwise.buckets.layouts.layout import Group
-from bucketwise.buckets.models.model import OVERFLOW_SHAPES, SHAPES, overflow_union_rules, union_rules
+from bucketwise.buckets.models import model_of
 from bucketwise.buckets.models.overflow import flagged
 from bucketwise.buckets.models.series import SeriesTable
 from bucketwise.buckets.models.shape import Breach, Shape
@@ -120,7 +120,7 @@ def cells_of(readings: int, buckets: int, policy: Policy) -> int:
 def decode(batch: Batch, policy: Policy, unions: Unions | None = None) -> Decoded:
     """Returns all readings of a batch, in the order that `Columns` promises. `unions` that fitted before are
     tried first; what is decoded with them can't be packed."""
-    faults = Faults(len(batch))
+    faults, model = Faults(len(batch)), model_of(policy)
     table = SeriesTable()
     series = np.zeros(len(batch), dtype=np.int32)
     span = BucketSpans.unknown(len(batch))
@@ -128,7 +128,7 @@ def decode(batch: Batch, policy: Policy, unions: Unions | None = None) -> Decode
     pieces: list[ReadingGroup] = []
     lacks_overflow = np.zeros(len(batch), dtype=np.bool_)
     without_id: set[int] = set()
-    for group in group_by_layout(batch.main, union_rules(policy), unions):
+    for group in group_by_layout(batch.main, model.union_rules, unions):
         identity = group.layout.get(("_id",))
         keys.append((group.members, sort_keys(group, identity)))
         rows, reason = unnameable(group, identity)
@@ -136,7 +136,7 @@ def decode(batch: Batch, policy: Policy, unions: Unions | None = None) -> Decode
         without_id.update(group.members[rows].tolist())
         try:
             lacks_overflow[group.members] = flagged(group, policy)
-            shape = SHAPES[policy.model](group.layout, policy)
+            shape = model.shape(group.layout)
             series[group.members], breaches = table.of_group(group, policy)
         except Breach as breach:
             faults.add(group.members, breach.field, breach.reason)
@@ -144,7 +144,7 @@ def decode(batch: Batch, policy: Policy, unions: Unions | None = None) -> Decode
         for row, row_breach in breaches.items():
             faults.add(group.members[row : row + 1], row_breach.field, row_breach.reason)
         times = shape.read_times(group)
-        span.fill(group, shape, times, policy, faults)
+        span.fill(group, shape, times, faults)
         times = shape.after(span.first[group.members]) if times is None else times
         pieces.append(_piece(group, shape, group.members, times, policy, overflow=False))
     lacks_overflow[batch.owner] = False
@@ -200,16 +200,16 @@ def _overflow(
 ) -> list[ReadingGroup]:
     if policy.overflow is None:
         return []
-    target = policy.overflow.collection
+    target, model = policy.overflow.collection, model_of(policy)
     missing = f"says that there is overflow, but no document of {target} refers to this bucket"
     faults.add(np.flatnonzero(lacks_overflow), policy.overflow.flag_field, missing)
     pieces = []
-    for group in group_by_layout(batch.extra, overflow_union_rules(policy), unions):
+    for group in group_by_layout(batch.extra, model.overflow_union_rules, unions):
         units = batch.owner[group.members].astype(np.int64)
         rows, reason = unnameable(group, group.layout.get(("_id",)))
         faults.add(units[rows], f"{target}: _id", reason)
         try:
-            shape = OVERFLOW_SHAPES[policy.model](group.layout, policy)
+            shape = model.overflow_shape(group.layout)
         except Breach as breach:
             faults.add(units, f"{target}: {breach.field}", breach.reason)
         else:

@@ -16,7 +16,7 @@ from bucketwise.buckets.columns import ValueKind
 from bucketwise.buckets.decoding.soundness import Faults, ReadingGroup
 from bucketwise.buckets.fields.values import NUMBERS, read_values
 from bucketwise.buckets.layouts.layout import Element, Flags, Path
-from bucketwise.buckets.models.samples import time_in_sample
+from bucketwise.buckets.models import model_of
 from bucketwise.buckets.models.shape import Breach, find_all, split
 from bucketwise.config.policies import Policy
 
@@ -34,11 +34,11 @@ def local_times(pieces: list[ReadingGroup], policy: Policy, faults: Faults) -> l
     added to `faults`."""
     if policy.local_offset_field is None:
         return None
-    path = split(policy.local_offset_field)
+    path, sample_time = split(policy.local_offset_field), model_of(policy).sample_time
     of_bucket = np.full(len(faults.sound), np.nan)
     for piece in pieces:
         if not piece.overflow:
-            needed = np.full((len(piece.units), 1), policy.model != "samples")  # or its samples have theirs
+            needed = np.full((len(piece.units), 1), sample_time is None)  # or its samples have theirs
             of_bucket[piece.units] = _read(piece, [path], needed, policy, faults)[:, 0]
     return [_local(piece, path, of_bucket[piece.units], policy, faults) for piece in pieces]
 
@@ -48,9 +48,9 @@ def _local(
 ) -> NDArray[np.int64]:
     minutes = np.repeat(of_bucket[:, None], piece.time.shape[1], axis=1)
     without = np.isnan(of_bucket)
-    if policy.model == "samples" and piece.shape.times and without.any():
-        inside = len(time_in_sample(policy))
-        paths = [(*cell[0].path[:-inside], *path) for cell in piece.shape.times]
+    sample_time = model_of(policy).sample_time
+    if sample_time is not None and piece.shape.times and without.any():
+        paths = [(*cell[0].path[: -len(sample_time)], *path) for cell in piece.shape.times]
         needed = np.repeat(without[:, None], len(paths), axis=1)
         if piece.present is not None:
             needed &= piece.present

@@ -16,7 +16,6 @@ from bucketwise.buckets.fields.times import LAST_MS, NO_TIME, as_date
 from bucketwise.buckets.fields.values import read_values
 from bucketwise.buckets.layouts.layout import Element, Flags, Group, by_type
 from bucketwise.buckets.models.shape import Shape
-from bucketwise.buckets.models.slots import length_ms
 from bucketwise.config.policies import Policy
 
 #: An application's running sum may differ from ours by rounding: relative to the sum of magnitudes.
@@ -73,13 +72,13 @@ class BucketSpans(NamedTuple):
         """Returns the spans of `size` buckets before any of them is known."""
         return cls(np.full(size, NO_TIME), np.full(size, NO_TIME))
 
-    def fill(self, group: Group, shape: Shape, times: Times | None, policy: Policy, faults: Faults) -> None:
+    def fill(self, group: Group, shape: Shape, times: Times | None, faults: Faults) -> None:
         """Sets the spans of one group's buckets from its documents, and from the times of their readings, (n,
         k), where they lie in them."""
         if shape.start is not None:
             first = shape.own_form.read(group, [(shape.start,)])[:, 0]
             _check_start(group, shape, first, faults)
-            last = np.where(first == NO_TIME, NO_TIME, np.minimum(first + length_ms(policy) - 1, LAST_MS))
+            last = np.where(first == NO_TIME, NO_TIME, np.minimum(first + shape.length - 1, LAST_MS))
         elif shape.bounds is not None:
             first, last = _bounds(group, shape, times)
             _check_bounds(group, shape, first, last, faults)

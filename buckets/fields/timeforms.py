@@ -32,7 +32,7 @@ from bucketwise.buckets.fields.times import (
     from_numbers,
 )
 from bucketwise.buckets.layouts.layout import Cell, Element, Group, by_type
-from bucketwise.config.policies import Policy, TimeUnit
+from bucketwise.config.policies import TimeUnit
 
 Document = dict[str, Any]
 _DTYPES = {DATE: "<i8", DOUBLE: "<f8", INT32: "<i4", INT64: "<i8"}
@@ -284,11 +284,6 @@ _FORMS: dict[TimeUnit, TimeForm] = {"date": DATES, "iso": TimeForm(is_text=True)
 _FORMS |= {unit: TimeForm(unit) for unit in get_args(Unit)}
 
 
-def own_form(policy: Policy) -> TimeForm:
-    """Returns the form of a bucket's own times: in `time_field`, or in `start_field` and `end_field`."""
-    return _FORMS[policy.time_unit or ("s" if policy.model == "samples" else "date")]
-
-
-def sample_form(policy: Policy) -> TimeForm:
-    """Returns the form of the time inside a sample."""
-    return _FORMS[policy.sample_time_unit or "s"]
+def form_of(unit: TimeUnit) -> TimeForm:
+    """Returns the form of times of a unit. Dates are times in each of them."""
+    return _FORMS[unit]

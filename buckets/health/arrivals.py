@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from bucketwise.buckets.fields.times import as_ms
-from bucketwise.buckets.models.covered import first_and_last
+from bucketwise.buckets.models import model_of
 from bucketwise.buckets.models.shape import split
 from bucketwise.config.policies import Policy
 
@@ -53,13 +53,13 @@ def _elements(diff: Mapping[str, Any]) -> list[Any]:
 
 def has_readings(write: Write, policy: Policy) -> bool:
     """Returns whether a write is of readings, and not of other fields beside them."""
-    fields = [policy.samples_field] if policy.model == "samples" else policy.value_fields
-    return write.identity is None or any(split(str(it))[0] in write.fields for it in fields)
+    fields = model_of(policy).reading_fields
+    return write.identity is None or any(split(it)[0] in write.fields for it in fields)
 
 
 def header_projection(policy: Policy) -> dict[str, int]:
     """Returns the projection to what readings have in common in a document: its first time and series."""
-    first, _ = first_and_last(policy)
+    first = model_of(policy).first_field
     series = [it for it in policy.series_fields if "*" not in it]
     paths = sorted({first, *series, *filter(None, (policy.local_offset_field, policy.attributes_field))})
     return {it: 1 for it in paths if not any(it.startswith(f"{other}.") for other in paths)}

@@ -8,6 +8,7 @@ import numpy as np
 
 from bucketwise.buckets.fields.times import as_date, as_text
 from bucketwise.buckets.health.finding import Finding, share, span
+from bucketwise.buckets.models import model_of
 from bucketwise.buckets.writing.exact import ExactReadings
 from bucketwise.config.policies import Policy
 
@@ -22,15 +23,12 @@ def reading_findings(exact: ExactReadings, policy: Policy) -> Iterator[Finding]:
     steps = np.diff(exact.time)[is_same_series]
     duplicates = int((steps == 0).sum())
     if duplicates:
-        fields = ", ".join(f"{it}: 1" for it in (*policy.stored_series.values(), policy.time_field or "…"))
         yield Finding(
             "duplicates",
             None,
             f"{duplicates:,} of {len(exact):,} readings have the series and the time of another one",
             f"{share(duplicates, len(exact))} of the readings count twice in each count, sum and average",
-            f"a unique index keeps them out: {{{fields}}}"
-            if policy.model == "reading"
-            else "make writes idempotent: $set a slot, or $addToSet a sample",
+            model_of(policy).against_duplicates,
         )
     steps = steps[steps > 0]
     if len(steps) < 2:

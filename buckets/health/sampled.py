@@ -14,7 +14,7 @@ from bucketwise.buckets.columns import ValueKind
 from bucketwise.buckets.decoding.decode import Decoded
 from bucketwise.buckets.health.finding import Finding, share, span
 from bucketwise.buckets.layouts.layout import by_type
-from bucketwise.buckets.models.slots import length_ms, slot_levels
+from bucketwise.buckets.models import model_of
 from bucketwise.buckets.sampling.fit import Fit
 from bucketwise.config.policies import Policy
 
@@ -39,10 +39,7 @@ class Sampled:
     def capacity(self) -> int | None:
         """Returns how many readings a bucket of slots has room for, or what a large bucket of samples holds;
         None for a document a reading."""
-        if self.policy.model == "slots":
-            return length_ms(self.policy) // slot_levels(self.policy)[-1].length
-        lengths = self.decoded.columns.lengths
-        return int(np.percentile(lengths, 95)) if self.policy.model == "samples" and len(lengths) else None
+        return model_of(self.policy).room(self.decoded.columns.lengths)
 
     @property
     def fill(self) -> float | None:
@@ -95,7 +92,7 @@ def _sizes(sampled: Sampled) -> Iterator[Finding]:
     if not large.any() and largest < _HUGE_BYTES:
         return
     remedy = "close buckets by size: at some hundred readings"
-    if sampled.policy.overflow is None and sampled.policy.model in ("slots", "samples"):
+    if sampled.policy.overflow is None and model_of(sampled.policy).may_overflow:
         remedy += ", or move what is beyond them into overflow (see docs/bucket-models.md)"
     yield Finding(
         "outliers",
@@ -109,8 +106,7 @@ def _sizes(sampled: Sampled) -> Iterator[Finding]:
 
 
 def _broken(sampled: Sampled) -> Iterator[Finding]:
-    policy = sampled.policy
-    kept = {policy.count_field, policy.start_field, policy.end_field, *policy.sum_fields.values()} - {None}
+    kept = model_of(sampled.policy).kept_fields
     found = Counter(
         (bucket.field, bucket.field in kept or "bounds" in bucket.reason)
         for bucket in sampled.fit.quarantined
@@ -129,9 +125,9 @@ def _broken(sampled: Sampled) -> Iterator[Finding]:
 
 
 def _slots(sampled: Sampled) -> Iterator[Finding]:
-    if sampled.policy.model != "slots" or len(sampled.decoded.units) < _MIN_BUCKETS:
+    step, room = model_of(sampled.policy).slot_ms, sampled.capacity or 1
+    if step is None or len(sampled.decoded.units) < _MIN_BUCKETS:
         return
-    step, room = slot_levels(sampled.policy)[-1].length, sampled.capacity or 1
     filled = np.bincount(sampled.decoded.columns.time // step % room, minlength=room) > 0
     never = np.flatnonzero(~filled)
     if not len(never) or len(never) == room:
@@ -179,9 +175,7 @@ def _times(sampled: Sampled) -> Iterator[Finding]:
         for cells in [piece.shape.times or [(x,) for x in (piece.shape.start,) if x]]
         for kind, _, _ in by_type(cells)
     } - {DATE}
-    field = (
-        sampled.policy.sample_time_field if sampled.policy.model == "samples" else sampled.policy.time_field
-    )
+    field = model_of(sampled.policy).time_field
     for kind in sorted(kinds):
         form = "text" if kind == STRING else f"numbers ({TYPE_NAMES[kind]})"
         yield Finding(

@@ -12,7 +12,7 @@ from bucketwise.buckets.bson.types import BOOL, DOUBLE, INT32, INT64, TYPE_NAMES
 from bucketwise.buckets.fields.ids import sort_keys
 from bucketwise.buckets.layouts.groups import group_by_layout
 from bucketwise.buckets.layouts.layout import Group, read_holes
-from bucketwise.buckets.models.model import overflow_union_rules, union_rules
+from bucketwise.buckets.models import model_of
 from bucketwise.buckets.models.shape import Breach, find, split
 from bucketwise.config.policies import Policy
 
@@ -38,7 +38,7 @@ def flagged(group: Group, policy: Policy) -> NDArray[np.bool_]:
 def flagged_buckets(main: Docs, policy: Policy) -> NDArray[np.int64]:
     """Returns the indices of all flagged documents."""
     flags = np.zeros(len(main), dtype=np.bool_)
-    for group in group_by_layout(main, union_rules(policy)):
+    for group in group_by_layout(main, model_of(policy).union_rules):
         with suppress(Breach):  # decoding reports it
             flags[group.members] = flagged(group, policy)
     return np.flatnonzero(flags)
@@ -48,12 +48,12 @@ def attach(main: Docs, extra: Docs, policy: Policy) -> Batch:
     """Joins buckets and overflow documents by the overflow's `ref_field`. Overflow of no bucket here is left
     out; that of one bucket is put in `_id` order."""
     assert policy.overflow is not None
-    place: dict[bytes, int] = {}
-    for group in group_by_layout(main, union_rules(policy)):
+    model, place = model_of(policy), dict[bytes, int]()
+    for group in group_by_layout(main, model.union_rules):
         keys = sort_keys(group, group.layout.get(("_id",)))
         place.update(zip(keys.tolist(), group.members.tolist(), strict=True))
     owners: list[tuple[int, bytes, int]] = []
-    for group in group_by_layout(extra, overflow_union_rules(policy)):
+    for group in group_by_layout(extra, model.overflow_union_rules):
         reference = group.layout.get(split(policy.overflow.ref_field))
         if reference is None:
             continue

@@ -5,26 +5,82 @@ Its values are fields, or attributes: an array of names and values, [{k: "p", v:
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
+
+from bson import DatetimeMS
+from pymongo import InsertOne
 
 from bucketwise.buckets.bson.types import ARRAY, DOCUMENT, STRING, TYPE_NAMES
-from bucketwise.buckets.fields.timeforms import TimeForm, any_of, own_form
+from bucketwise.buckets.fields.timeforms import TimeForm, any_of
 from bucketwise.buckets.layouts.layout import Cell, Layout, Path
+from bucketwise.buckets.models.model import BucketModel, Document, Operation
 from bucketwise.buckets.models.shape import Breach, Shape, find, find_all, need, need_all, split
+from bucketwise.buckets.models.target import TargetNames
 from bucketwise.config.policies import Policy
 
 
-def shape(layout: Layout, policy: Policy) -> Shape:
-    """Returns where the reading's time and values lie in a layout. Raises Breach where one has no valid
-    place."""
-    form = own_form(policy)
-    time = need_all(layout, (), split(policy.time_field or ""), form.types, "time")
-    if policy.attributes_field is None:
-        values = {name: [find_all(layout, split(path))] for name, path in policy.named_values}
-    else:
-        found = _attributes(layout, split(policy.attributes_field), policy)
-        values = {name: [found.get(path, ())] for name, path in policy.named_values}
-    return Shape(times=[time], form=form, values=values)
+class SingleModel(BucketModel):
+    """A document a reading, in whichever collection."""
+
+    def _shape_in(self, layout: Layout) -> Shape:
+        policy, form = self.policy, self.own_form
+        time = need_all(layout, (), split(self.first_field), form.types, "time")
+        if policy.attributes_field is None:
+            values = {name: [find_all(layout, split(path))] for name, path in policy.named_values}
+        else:
+            found = _attributes(layout, split(policy.attributes_field), policy)
+            values = {name: [found.get(path, ())] for name, path in policy.named_values}
+        return Shape(times=[time], form=form, values=values)
+
+    @property
+    def first_field(self) -> str:
+        """Returns the field with the reading's time."""
+        return str(self.policy.time_field)
+
+    last_field = first_field
+
+    def range_query(self, form: TimeForm, start_ms: int, end_ms: int) -> Document:
+        """Returns a query for every reading in [start, end)."""
+        return any_of(form.ranges(self.first_field, start_ms, end_ms - 1))
+
+    @property
+    def own_fields(self) -> list[str]:
+        """Returns the fields with the reading's time and its attributes."""
+        return [it for it in (self.policy.time_field, self.policy.attributes_field) if it]
+
+    @classmethod
+    def target_keys(cls, name: str, names: TargetNames, *, is_whole_minutes: bool) -> Document:
+        """Returns the keys of a policy that reads the target."""
+        return {"time_field": names.time}
+
+    def document(self, times: list[int], values: dict[str, list[Any]]) -> Document:
+        """Returns the fields of the document of one reading."""
+        fields = {name: it[0] for name, it in values.items() if it[0] is not None}
+        return {self.first_field: DatetimeMS(times[0]), **fields}
+
+    def written(
+        self, document: Document, series: Document, ms: int, values: Document, size: int
+    ) -> Operation:
+        """Returns the insertion of the reading."""
+        return InsertOne(document)
+
+
+class ReadingModel(SingleModel):
+    """A document a reading."""
+
+    name: ClassVar[str] = "reading"
+    targets: ClassVar[tuple[str, ...]] = ("reading",)
+
+    @property
+    def telling_nulls(self) -> list[Path]:
+        """Returns the value fields: a reading may have a value that is null."""
+        return [split(it) for it in self.policy.value_fields]
+
+    @property
+    def against_duplicates(self) -> str:
+        """Returns the unique index that keeps a reading from being written twice."""
+        fields = (*self.policy.stored_series.values(), self.first_field)
+        return f"a unique index keeps them out: {{{', '.join(f'{it}: 1' for it in fields)}}}"
 
 
 def _attributes(layout: Layout, array: Path, policy: Policy) -> dict[str, Cell]:
@@ -48,8 +104,3 @@ def _attributes(layout: Layout, array: Path, policy: Policy) -> dict[str, Cell]:
             raise Breach(".".join(attribute.path), f'the attribute "{name}" appears twice')
         found[name] = value
     return found
-
-
-def range_query(policy: Policy, form: TimeForm, start_ms: int, end_ms: int) -> dict[str, Any]:
-    """Returns a query for every bucket that may hold a reading in [start, end)."""
-    return any_of(form.ranges(str(policy.time_field), start_ms, end_ms - 1))

@@ -1,121 +1,297 @@
-"""The `samples` model: an array of samples, closed by size or by time, with a first and mostly a last time.
-
-A sample is a sub-document with its time, or a pair: an array of its time and its values.
-"""
+"""The `samples` model: an array of samples, closed by size or by time, with a first and often a last time."""
 
 from __future__ import annotations
 
 import itertools
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar
 
-from bucketwise.buckets.bson.types import ARRAY, DOCUMENT, TYPE_NAMES
-from bucketwise.buckets.fields.timeforms import TimeForm, any_of, own_form, sample_form
+import numpy as np
+from bson import DatetimeMS
+from numpy.typing import NDArray
+from pymongo import UpdateOne
+
+from bucketwise.buckets.bson.types import ARRAY
+from bucketwise.buckets.fields.timeforms import TimeForm, any_of, form_of
 from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS
 from bucketwise.buckets.fields.values import NUMBERS
-from bucketwise.buckets.layouts.layout import Layout, Path, ReadingCells
-from bucketwise.buckets.models.series import SERIES_TYPES_IN_SAMPLE
-from bucketwise.buckets.models.shape import (
-    COUNT_TYPES,
-    Breach,
-    Shape,
-    find_all,
-    need,
-    need_all,
-    split,
-    take_all,
-)
-from bucketwise.config.policies import Policy
+from bucketwise.buckets.layouts.layout import Flags, Layout, Path
+from bucketwise.buckets.layouts.merge import Containers
+from bucketwise.buckets.models.model import BucketModel, Document, Operation, Times
+from bucketwise.buckets.models.sampled import SampleDocuments, SamplePairs
+from bucketwise.buckets.models.shape import COUNT_TYPES, Shape, need, split
+from bucketwise.buckets.models.target import TargetNames
 
-Document = dict[str, Any]
-#: Where a pair has its time.
-PAIR_TIME = "0"
+#: By `samples_as`.
+_SAMPLES: dict[str, type[SampleDocuments]] = {"documents": SampleDocuments, "pairs": SamplePairs}
+_MAX_SAMPLES = 10_000
 
 
-def shape(layout: Layout, policy: Policy) -> Shape:
-    """Returns where times, values, bounds, count and sums lie in a layout. Raises Breach where one is
-    missing."""
-    own = own_form(policy)
-    first = need(layout, split(policy.start_field or ""), own.types, "time")
-    last = need(layout, split(policy.end_field), own.types, "time") if policy.end_field else None
-    inner = sampled(layout, split(policy.samples_field or ""), time_in_sample(policy), policy)
-    count = None
-    if policy.count_field:
-        count = need(layout, split(policy.count_field), COUNT_TYPES, "count")
-    sums = {
-        name: need(layout, split(sum_field), NUMBERS, "sum") for name, sum_field in policy.named_sums.items()
-    }
-    return replace(inner, bounds=(first, last), own_form=own, count=count, sums=sums)
+class SamplesModel(BucketModel):
+    """An array of samples."""
+
+    name: ClassVar[str] = "samples"
+    may_overflow: ClassVar[bool] = True
+    merges_versions: ClassVar[bool] = True
+    targets: ClassVar[tuple[str, ...]] = ("samples-50", "samples-200", "samples-1000")
+    target_aliases: ClassVar[dict[str, str]] = {"samples": "samples-200"}
+
+    @cached_property
+    def samples(self) -> SampleDocuments:
+        """Returns how samples lie in the array."""
+        return _SAMPLES[self.policy.samples_as].of(self.policy, self.policy.sample_time_field)
+
+    # How documents are read
+
+    def _shape_in(self, layout: Layout) -> Shape:
+        policy, own = self.policy, self.own_form
+        first = need(layout, split(self.first_field), own.types, "time")
+        last = need(layout, split(policy.end_field), own.types, "time") if policy.end_field else None
+        inner = self.samples.shape(layout, self.array, self.reading_form)
+        count = need(layout, split(policy.count_field), COUNT_TYPES, "count") if policy.count_field else None
+        sums = {name: need(layout, split(it), NUMBERS, "sum") for name, it in policy.named_sums.items()}
+        return replace(inner, bounds=(first, last), own_form=own, count=count, sums=sums)
+
+    def _overflow_shape_in(self, layout: Layout) -> Shape:
+        assert self.policy.overflow is not None
+        return self.samples.shape(layout, split(self.policy.overflow.samples_field), self.reading_form)
+
+    def _containers(self, paths: Iterable[Path]) -> Containers:
+        return super()._containers(paths)._replace(pairs=self.samples.kind == ARRAY)
+
+    @property
+    def holders(self) -> list[Path]:
+        """Returns the path of the array."""
+        return [self.array]
+
+    @property
+    def array(self) -> Path:
+        """Returns the path of the array of samples."""
+        return split(str(self.policy.samples_field))
+
+    @property
+    def sample_time(self) -> Path:
+        """Returns the path of a sample's time inside the sample."""
+        return self.samples.time
+
+    # Times
+
+    @cached_property
+    def own_form(self) -> TimeForm:
+        """Returns the form of a bucket's first and last time."""
+        return form_of(self.policy.time_unit or "s")
+
+    @cached_property
+    def reading_form(self) -> TimeForm:
+        """Returns the form of the time inside a sample."""
+        return form_of(self.policy.sample_time_unit or "s")
+
+    @property
+    def first_field(self) -> str:
+        """Returns the field with a bucket's first time."""
+        return str(self.policy.start_field)
+
+    @property
+    def last_field(self) -> str:
+        """Returns the field with a bucket's last time; with its first where no field tells the last."""
+        return self.policy.end_field or self.first_field
+
+    @property
+    def time_field(self) -> str | None:
+        """Returns the name of the field in which a sample has its time; None where it has no name."""
+        return self.policy.sample_time_field
+
+    @property
+    def tells_last(self) -> bool:
+        """Returns whether a field tells a bucket's last time."""
+        return self.policy.end_field is not None
+
+    @property
+    def span_fields(self) -> tuple[str, str]:
+        """Returns the fields that tell which time a bucket covers: its first time, and its last or its
+        samples."""
+        return self.first_field, self.policy.end_field or ".".join(self.array)
+
+    @property
+    def span_values(self) -> tuple[str, str]:
+        """Returns the same fields; of samples the times, where these have a name."""
+        first, last = self.span_fields
+        return first, last if self.tells_last else self.samples.time_path(self.array) or last
+
+    @property
+    def sample_index(self) -> str | None:
+        """Returns the field of an index that tells where samples lie, where no field tells a bucket's last
+        time. It has an entry for each sample."""
+        return None if self.tells_last else self.samples.time_path(self.array)
+
+    @property
+    def length_ms(self) -> int | None:
+        """Returns None: a bucket may be of any length."""
+        return None
+
+    def _end(self, last: object, start: int | None) -> int | None:
+        if not isinstance(last, list):
+            return self.own_form.milliseconds(last)
+        times = (self.reading_form.milliseconds(self.samples.time_of(it)) for it in last)
+        return max((time for time in (start, *times) if time is not None), default=None)
+
+    # Queries
+
+    def range_query(self, form: TimeForm, start_ms: int, end_ms: int) -> Document:
+        """Returns a query for every bucket that may hold a reading in [start, end)."""
+        starts = form.ranges(self.first_field, FIRST_MS, end_ms - 1)
+        if self.tells_last:
+            ends = form.ranges(self.last_field, start_ms, LAST_MS, is_end=True)
+        else:  # one without any sample is where it starts
+            ends = [self._sampled_in(start_ms, end_ms - 1)]
+            ends += form.ranges(self.first_field, start_ms, end_ms - 1)
+        return any_of([{"$and": list(both)} for both in itertools.product(starts, ends)])
+
+    def running_query(self, form: TimeForm, at_ms: int) -> Document | None:
+        """Returns a query for every bucket that starts before the instant and may hold a reading at or after
+        it."""
+        if self.tells_last:
+            return self.range_query(form, at_ms, at_ms + 1)
+        starts = any_of(form.ranges(self.first_field, FIRST_MS, at_ms))
+        return {"$and": [starts, self._sampled_in(at_ms, LAST_MS)]}
+
+    def _sampled_in(self, first_ms: int, last_ms: int) -> Document:
+        return self.samples.query(".".join(self.array), self.reading_form, first_ms, last_ms)
+
+    @property
+    def starting_date(self) -> str | None:
+        """Returns None: a bucket that is found by its first date may have been running for long."""
+        return None
+
+    # What policies name in documents
+
+    @property
+    def own_fields(self) -> list[str]:
+        """Returns the fields with a bucket's bounds, count and sums."""
+        policy = self.policy
+        named = (policy.start_field, policy.end_field, policy.count_field, *policy.sum_fields.values())
+        return [it for it in named if it]
+
+    @property
+    def kept_fields(self) -> list[str]:
+        """Returns the fields with a bucket's bounds, count and sums."""
+        return self.own_fields
+
+    @property
+    def changing_fields(self) -> set[str]:
+        """Returns the fields that change as a bucket fills: all that are kept up to date but its start."""
+        return set(self.own_fields) - {self.first_field}
+
+    @property
+    def bounds(self) -> list[tuple[str, int]]:
+        """Returns the fields that hold the first and the last time."""
+        return [(self.first_field, 0), *([(self.last_field, 1)] if self.tells_last else [])]
+
+    @property
+    def reading_fields(self) -> Sequence[str]:
+        """Returns the array."""
+        return [".".join(self.array)]
+
+    def _value_path(self, path: str) -> Path:
+        return self.samples.value_path(self.array, path)
+
+    @property
+    def used_paths(self) -> list[Path]:
+        """Returns where in a document everything lies that the policy names."""
+        inside = (self.policy.sample_time_field, self.policy.local_offset_field)
+        return [*super().used_paths, *((*self.array, "*", *split(it)) for it in inside if it)]
+
+    @property
+    def overflow_paths(self) -> list[Path]:
+        """Returns where in an overflow document everything lies that the policy names."""
+        assert self.policy.overflow is not None
+        array, own = split(self.policy.overflow.samples_field), self.array
+        inside = [(*array, *it[len(own) :]) for it in self.used_paths if it[: len(own)] == own]
+        return [split(self.policy.overflow.ref_field), *inside]
+
+    def surplus(self, layout: Layout) -> Iterator[str]:
+        """Yields what samples hold that no name of the policy could stand for."""
+        return self.samples.surplus(layout, self.array)
+
+    def value_candidates(self, paths: Iterable[str]) -> list[str]:
+        """Returns fields of samples as `value_fields` would name them."""
+        inside = f"{'.'.join(self.array)}.*."
+        return [it.removeprefix(inside) for it in paths if it.startswith(inside)]
+
+    # Documents of buckets
+
+    def room(self, lengths: NDArray[np.int64]) -> int | None:
+        """Returns how many readings a large bucket holds; None where there are no buckets."""
+        return int(np.percentile(lengths, 95)) if len(lengths) else None
+
+    @property
+    def indexes(self) -> list[list[tuple[str, int]]]:
+        """Returns the indexes that a run and the usual queries need."""
+        by_series, by_last = super().indexes
+        return [by_series, [(self.first_field, 1)], by_last]
+
+    # How documents are written
+
+    @classmethod
+    def target_keys(cls, name: str, names: TargetNames, *, is_whole_minutes: bool) -> Document:
+        """Returns the keys of a policy that reads the target."""
+        named = {"samples_field": "samples", "start_field": "first", "end_field": "last"}
+        named["count_field"] = "nsamples"
+        return {**{key: names.free(it) for key, it in named.items()}, "sample_time_field": names.time}
+
+    @classmethod
+    def has_target(cls, name: str) -> bool:
+        """Returns whether it is one of `samples-N`."""
+        found = re.fullmatch("samples-([0-9]{1,6})", name)
+        return found is not None and 0 < int(found[1]) <= _MAX_SAMPLES
+
+    @classmethod
+    def target_size(cls, name: str) -> int:
+        """Returns how many samples a bucket of the target holds."""
+        return int(name.partition("-")[2])
+
+    def begins(self, series: NDArray[np.int32], time: Times, size: int) -> Flags:
+        """Returns with which readings a document begins: of each series, every so many."""
+        return np.asarray(_within(series)[0] % size == 0)
+
+    def closed(self, series: NDArray[np.int32], time: Times, size: int, end_ms: int) -> Flags:
+        """Returns which readings lie in documents that are full."""
+        place, length = _within(series)
+        return np.asarray(place < length // size * size)
+
+    def document(self, times: list[int], values: dict[str, list[Any]]) -> Document:
+        """Returns the fields of a bucket with these samples."""
+        samples = []
+        for i, ms in enumerate(times):
+            fields = {name: it[i] for name, it in values.items() if it[i] is not None}
+            samples.append(self.samples.sample(ms, fields))
+        return {
+            str(self.policy.count_field): len(times),
+            self.first_field: DatetimeMS(times[0]),
+            self.last_field: DatetimeMS(times[-1]),
+            ".".join(self.array): samples,
+        }
+
+    def written(
+        self, document: Document, series: Document, ms: int, values: Document, size: int
+    ) -> Operation:
+        """Returns the update that pushes a sample into a bucket which is not full."""
+        count, array, at = str(self.policy.count_field), ".".join(self.array), DatetimeMS(ms)
+        change = {
+            "$push": {array: document[array][0]},
+            "$inc": {count: 1},
+            "$min": {self.first_field: at},
+            "$max": {self.last_field: at},
+        }
+        return UpdateOne({**series, count: {"$lt": size}}, change, upsert=True)
 
 
-def overflow_shape(layout: Layout, policy: Policy) -> Shape:
-    """Returns the shape of an overflow document: an array of samples like those of its bucket. Raises
-    Breach."""
-    assert policy.overflow is not None
-    return sampled(layout, split(policy.overflow.samples_field), time_in_sample(policy), policy)
-
-
-def time_in_sample(policy: Policy) -> Path:
-    """Returns the path of a sample's time within the sample."""
-    return (PAIR_TIME,) if policy.samples_as == "pairs" else split(policy.sample_time_field or "")
-
-
-def sampled(layout: Layout, array: Path, time: Path, policy: Policy, form: TimeForm | None = None) -> Shape:
-    """Returns the readings of an array of samples, each with its time, in the samples' form or in `form`."""
-    need(layout, array, (ARRAY,), "array of samples")
-    form = form or sample_form(policy)
-    times = ReadingCells()
-    values = {name: ReadingCells() for name in policy.value_names}
-    series = {name: ReadingCells() for name in policy.sample_series}
-    kind = ARRAY if policy.samples_as == "pairs" else DOCUMENT
-    for sample in layout.children(array):
-        if sample.type != kind:
-            raise Breach(".".join(sample.path), f"{TYPE_NAMES[sample.type]} stands where a sample is needed")
-        times.append(need_all(layout, sample.path, time, form.types, "time"))
-        for name, path in zip(values, values_in_sample(policy), strict=True):
-            values[name].append(find_all(layout, (*sample.path, *path)))
-        for name, cells in series.items():
-            path = split(policy.sample_series[name])
-            take = take_all if name in policy.default_series else need_all
-            cells.append(take(layout, sample.path, path, SERIES_TYPES_IN_SAMPLE, "series"))
-    return Shape(values=values, times=times, form=form, series=series)
-
-
-def values_in_sample(policy: Policy) -> list[Path]:
-    """Returns where a sample has the values of the value fields."""
-    if policy.samples_as == "pairs":
-        return [(str(place),) for place in range(1, 1 + len(policy.value_fields))]
-    return [split(path) for path in policy.value_fields]
-
-
-def range_query(policy: Policy, form: TimeForm, start_ms: int, end_ms: int) -> Document:
-    """Returns a query for every bucket that may hold a reading in [start, end)."""
-    starts = form.ranges(str(policy.start_field), FIRST_MS, end_ms - 1)
-    if policy.end_field:
-        ends = form.ranges(policy.end_field, start_ms, LAST_MS, is_end=True)
-    else:  # one without any sample is where it starts
-        ends = [_sampled_in(policy, start_ms, end_ms - 1)]
-        ends += form.ranges(str(policy.start_field), start_ms, end_ms - 1)
-    return any_of([{"$and": list(both)} for both in itertools.product(starts, ends)])
-
-
-def running_query(policy: Policy, form: TimeForm, at_ms: int) -> Document:
-    """Returns a query for every bucket that starts before the instant and may hold a reading at or
-    after it."""
-    if policy.end_field:
-        return range_query(policy, form, at_ms, at_ms + 1)
-    starts = any_of(form.ranges(str(policy.start_field), FIRST_MS, at_ms))
-    return {"$and": [starts, _sampled_in(policy, at_ms, LAST_MS)]}
-
-
-def _sampled_in(policy: Policy, first_ms: int, last_ms: int) -> Document:
-    """Returns a query for buckets with a sample from first to last. MongoDB has indexes on fields of samples,
-    and none on what is in pairs."""
-    form, array = sample_form(policy), str(policy.samples_field)
-    if policy.samples_as == "documents":
-        time = str(policy.sample_time_field)
-        return {array: {"$elemMatch": any_of(form.roughly(time, first_ms, last_ms))}}
-    held: Document = {"$cond": [{"$isArray": f"${array}"}, f"${array}", []]}
-    time_of: Document = {"$cond": [{"$isArray": "$$this"}, {"$arrayElemAt": ["$$this", 0]}, None]}
-    inside = {"$let": {"vars": {"time": time_of}, "in": form.is_roughly("$$time", first_ms, last_ms)}}
-    return {"$expr": {"$anyElementTrue": [{"$map": {"input": held, "in": inside}}]}}
+def _within(series: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Returns the place of each reading among those of its series that lie together, (n,), and how many these
+    are."""
+    starts = np.append(0, np.flatnonzero(np.diff(series)) + 1)
+    lengths = np.diff(np.append(starts, len(series)))
+    return np.arange(len(series)) - np.repeat(starts, lengths), np.repeat(lengths, lengths)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +40,7 @@ class Shape:
     series: Mapping[str, Sequence[Cell]] = field(default_factory=dict)  # field in each sample -> k
     offsets: NDArray[np.int64] | None = None  # k, milliseconds from the bucket's start
     start: Element | None = None  # `slots`: the bucket's start
+    length: int = 0  # `slots`: of the bucket, in milliseconds
     step: int = 0  # `slots`: the start is a multiple of this many milliseconds
     bounds: tuple[Element, Element | None] | None = None  # `samples`: the bucket's first and last time
     count: Element | None = None
@@ -71,6 +73,20 @@ class Shape:
 def split(dotted: str) -> Path:
     """Returns a dotted name as a path."""
     return tuple(dotted.split("."))
+
+
+def nested(dotted: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a document of values by their dotted paths."""
+    if not any("." in path for path in dotted):
+        return dict(dotted)
+    found: dict[str, Any] = {}
+    for path, value in dotted.items():
+        *outer, last = split(path)
+        inner = found
+        for key in outer:
+            inner = inner.setdefault(key, {})
+        inner[last] = value
+    return found
 
 
 def find(layout: Layout, path: Path) -> Element | None:

@@ -6,17 +6,22 @@ seconds). A slot holds a value, or a sub-document with the values of several fie
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from bson import DatetimeMS
+from numpy.typing import NDArray
+from pymongo import UpdateOne
 
 from bucketwise.buckets.bson.types import ARRAY, DOCUMENT, TYPE_NAMES
-from bucketwise.buckets.fields.timeforms import TimeForm, any_of, own_form
-from bucketwise.buckets.layouts.layout import Cell, Element, Layout, Path, ReadingCells
-from bucketwise.buckets.models.samples import sampled
+from bucketwise.buckets.fields.timeforms import TimeForm, any_of
+from bucketwise.buckets.layouts.layout import Cell, Element, Flags, Layout, Path, ReadingCells
+from bucketwise.buckets.models.model import BucketModel, Document, Operation, Times
+from bucketwise.buckets.models.sampled import SampleDocuments
 from bucketwise.buckets.models.shape import Breach, Shape, find, find_all, need, split
-from bucketwise.config.policies import Policy
+from bucketwise.buckets.models.target import TargetNames
 
 _MS = {"second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
 _NEXT = {"second": "minute", "minute": "hour", "hour": "day"}
@@ -36,87 +41,222 @@ class SlotLevel(NamedTuple):
             return int(key)
         raise Breach(f"{name}.{key}", f'slot "{key}" is not one of "0" to "{self.slots - 1}"')
 
-
-def slot_levels(policy: Policy) -> list[SlotLevel]:
-    """Returns the levels of slots, outer first."""
-    units = policy.slot_levels or (policy.slot or "second",)
-    spans = [length_ms(policy), *(_MS[unit] for unit in units)]
-    return [SlotLevel(span // _MS[unit], _MS[unit]) for span, unit in zip(spans, units, strict=False)]
+    def key(self, offset_ms: int) -> str:
+        """Returns the key of the slot that begins so long after the first one."""
+        return str(offset_ms // self.length)
 
 
-def length_ms(policy: Policy) -> int:
-    """Returns how long a bucket is."""
-    return _MS[policy.span or _NEXT[(policy.slot_levels or (policy.slot or "second",))[0]]]
-
-
-class _Field(NamedTuple):
+class SlotField(NamedTuple):
     """Where the slots of a value field lie, and its value inside each; () where the slot is the value."""
 
     slots: Path
     inside: Path
 
     @classmethod
-    def of(cls, path: str) -> _Field:
+    def of(cls, path: str) -> SlotField:
+        """Returns the places that a value field names, such as `v.*.p`."""
         slots, _, inside = path.partition(".*.")
         return cls(split(slots), split(inside) if inside else ())
 
 
-def containers(policy: Policy) -> list[Path]:
-    """Returns the path of what holds the slots of each value field; none in other models."""
-    if policy.model != "slots":
-        return []
-    return list(dict.fromkeys(_Field.of(path).slots for path in policy.value_fields))
+class SlotsModel(BucketModel):
+    """A slot for each second, minute or hour of a span of time."""
+
+    name: ClassVar[str] = "slots"
+    may_overflow: ClassVar[bool] = True
+    merges_versions: ClassVar[bool] = True
+    merges_values: ClassVar[bool] = True
+    targets: ClassVar[tuple[str, ...]] = ("slots-minute", "slots-hour")
+    target_aliases: ClassVar[dict[str, str]] = {"slots": "slots-minute"}
+
+    @cached_property
+    def levels(self) -> list[SlotLevel]:
+        """Returns the levels of slots, outer first."""
+        spans = [self.length_ms, *(_MS[unit] for unit in self._units)]
+        return [SlotLevel(span // _MS[it], _MS[it]) for span, it in zip(spans, self._units, strict=False)]
+
+    @property
+    def _units(self) -> tuple[str, ...]:
+        return self.policy.slot_levels or (self.policy.slot or "second",)
+
+    @cached_property
+    def length_ms(self) -> int:
+        """Returns how long a bucket is, in milliseconds."""
+        return _MS[self.policy.span or _NEXT[self._units[0]]]
+
+    @property
+    def slot_ms(self) -> int:
+        """Returns how long a slot is, in milliseconds."""
+        return self.levels[-1].length
+
+    @cached_property
+    def fields(self) -> dict[str, SlotField]:
+        """Returns where each value field has its slots, by its name."""
+        return {name: SlotField.of(path) for name, path in self.policy.named_values}
+
+    @property
+    def slot_holders(self) -> list[Path]:
+        """Returns the path of what holds the slots of each value field."""
+        return list(dict.fromkeys(it.slots for it in self.fields.values()))
+
+    @property
+    def slot_depth(self) -> int:
+        """Returns how many levels of slots lie inside each other."""
+        return len(self.levels)
+
+    # How documents are read
+
+    def _shape_in(self, layout: Layout) -> Shape:
+        start = need(layout, split(self.first_field), self.own_form.types, "time")
+        return self._slotted(layout, self.fields, start)
+
+    def _overflow_shape_in(self, layout: Layout) -> Shape:
+        """Returns the shape of an array of readings (their time under `time_field`), or of further slots of
+        the bucket, under the value fields or under those inside `samples_field`."""
+        assert self.policy.overflow is not None
+        path = split(self.policy.overflow.samples_field)
+        held = find(layout, path)
+        if held is not None and held.type == ARRAY:
+            return SampleDocuments.of(self.policy, self.first_field).shape(layout, path, self.own_form)
+        own, places = self.fields, self.slot_holders
+        fields = {name: field._replace(slots=(*path, *field.slots)) for name, field in own.items()}
+        if not _any(layout, fields):
+            if held is not None and len(places) == 1:
+                fields = {name: field._replace(slots=path) for name, field in own.items()}
+            elif held is None or path in places:
+                fields = own
+        if not _any(layout, fields):
+            raise Breach(self.policy.overflow.samples_field, "no samples: here is neither an array nor slots")
+        return self._slotted(layout, fields, None)
+
+    def _slotted(self, layout: Layout, fields: dict[str, SlotField], start: Element | None) -> Shape:
+        found = {name: _slots(layout, field, self.levels) for name, field in fields.items()}
+        offsets = sorted(set().union(*found.values()))
+        return Shape(
+            start=start,
+            own_form=self.own_form,
+            length=self.length_ms,
+            step=min(self.length_ms, _QUARTER_MS),
+            offsets=np.array(offsets, dtype=np.int64),
+            values={
+                name: ReadingCells(filled.get(offset, ()) for offset in offsets)
+                for name, filled in found.items()
+            },
+        )
+
+    # Times
+
+    @property
+    def first_field(self) -> str:
+        """Returns the field with a bucket's start."""
+        return str(self.policy.time_field)
+
+    last_field = first_field
+
+    def range_query(self, form: TimeForm, start_ms: int, end_ms: int) -> Document:
+        """Returns a query for every bucket that may hold a reading in [start, end)."""
+        return any_of(form.ranges(self.first_field, start_ms - self.reach_ms, end_ms - 1))
+
+    # What policies name in documents
+
+    @property
+    def own_fields(self) -> list[str]:
+        """Returns the field with a bucket's start."""
+        return [self.first_field]
+
+    @property
+    def changing_fields(self) -> set[str]:
+        """Returns the fields that change as a bucket fills."""
+        return set(self.policy.value_fields)
+
+    def _value_path(self, path: str) -> Path:
+        parts = ([it] * (self.slot_depth if it == "*" else 1) for it in split(path))
+        return tuple(it for part in parts for it in part)
+
+    def value_candidates(self, paths: Iterable[str]) -> list[str]:
+        """Returns fields as `value_fields` would name them."""
+        return list(paths)
+
+    # Documents of buckets
+
+    def room(self, lengths: NDArray[np.int64]) -> int | None:
+        """Returns how many slots a bucket has."""
+        return self.length_ms // self.slot_ms
+
+    # How documents are written
+
+    @classmethod
+    def target_keys(cls, name: str, names: TargetNames, *, is_whole_minutes: bool) -> Document:
+        """Returns the keys of a policy that reads the target: an hour has a slot a minute, or one a second
+        inside each minute."""
+        if name == "slots-minute":
+            return {"slot": "second", "time_field": names.time}
+        form: Document = {"slot": "minute"} if is_whole_minutes else {"slot_levels": ("minute", "second")}
+        return {"time_field": names.time, **form}
+
+    @property
+    def written_at_once(self) -> int:
+        """Returns how many slots a bucket has."""
+        return self.length_ms // self.slot_ms
+
+    def begins(self, series: NDArray[np.int32], time: Times, size: int) -> Flags:
+        """Returns with which readings a document begins: with the first one of a series in a span."""
+        if not len(time):
+            return np.ones(0, dtype=np.bool_)
+        return np.append(True, (np.diff(time // self.length_ms) != 0) | (np.diff(series) != 0))
+
+    def closed(self, series: NDArray[np.int32], time: Times, size: int, end_ms: int) -> Flags:
+        """Returns which readings lie in spans that are over."""
+        return np.asarray((time // self.length_ms + 1) * self.length_ms <= end_ms)
+
+    def document(self, times: list[int], values: dict[str, list[Any]]) -> Document:
+        """Returns the fields of a bucket with these slots."""
+        keys = [self._keys(ms) for ms in times]
+        body: Document = {self.first_field: DatetimeMS(times[0] // self.length_ms * self.length_ms)}
+        for name, held in values.items():
+            slots: Document = {}
+            for path, value in zip(keys, held, strict=True):
+                if value is not None:
+                    inner = slots
+                    for key in path[:-1]:
+                        inner = inner.setdefault(key, {})
+                    inner[path[-1]] = value
+            if slots:
+                body[name] = slots
+        return body
+
+    def _keys(self, ms: int) -> list[str]:
+        """Returns the keys of the slot of a time, outer first."""
+        offset, found = ms % self.length_ms, []
+        for level in self.levels:
+            found.append(level.key(offset))
+            offset %= level.length
+        return found
+
+    def written(
+        self, document: Document, series: Document, ms: int, values: Document, size: int
+    ) -> Operation:
+        """Returns the update that sets the reading's slot in its bucket."""
+        keys = ".".join(self._keys(ms))
+        slots = {f"{name}.{keys}": value for name, value in values.items() if value is not None}
+        when = {self.first_field: document[self.first_field]}
+        return UpdateOne({**series, **when}, {"$set": slots}, upsert=True)
+
+    def misfits(self, series: NDArray[np.int32], time: Times, is_empty: Flags) -> Iterator[tuple[str, int]]:
+        """Yields readings that have no slot, or none of their own."""
+        step = self.slot_ms
+        off = time % step != 0
+        yield f"readings that are not on a slot of {step // 1000:,} s", int(off.sum())
+        is_double = (np.diff(time // step) == 0) & (np.diff(series) == 0) & ~off[1:] & ~off[:-1]
+        yield "readings of a slot that holds one already (same series, same time)", int(is_double.sum())
+        yield "readings without any value, which are no reading in a slot", int(is_empty.sum())
 
 
-def shape(layout: Layout, policy: Policy) -> Shape:
-    """Returns where the start and the values of all slots lie in a layout. Raises Breach where one has no
-    valid place."""
-    form = own_form(policy)
-    start = need(layout, split(policy.time_field or ""), form.types, "time")
-    return _slotted(layout, policy, {name: _Field.of(path) for name, path in policy.named_values}, start)
-
-
-def overflow_shape(layout: Layout, policy: Policy) -> Shape:
-    """Returns the shape of an overflow document: an array of readings (their time under `time_field`), or
-    further slots of its bucket, under the value fields or under those inside `samples_field`. Raises
-    Breach."""
-    assert policy.overflow is not None
-    path = split(policy.overflow.samples_field)
-    held = find(layout, path)
-    if held is not None and held.type == ARRAY:
-        return sampled(layout, path, split(policy.time_field or ""), policy, own_form(policy))
-    own = {name: _Field.of(field) for name, field in policy.named_values}
-    fields = {name: field._replace(slots=(*path, *field.slots)) for name, field in own.items()}
-    places = containers(policy)
-    if not _any(layout, fields):
-        if held is not None and len(places) == 1:
-            fields = {name: field._replace(slots=path) for name, field in own.items()}
-        elif held is None or path in places:
-            fields = own
-    if not _any(layout, fields):
-        raise Breach(policy.overflow.samples_field, "no samples: here is neither an array nor slots")
-    return _slotted(layout, policy, fields, None)
-
-
-def _any(layout: Layout, fields: dict[str, _Field]) -> bool:
+def _any(layout: Layout, fields: dict[str, SlotField]) -> bool:
     return any(layout.get(field.slots) for field in fields.values())
 
 
-def _slotted(layout: Layout, policy: Policy, fields: dict[str, _Field], start: Element | None) -> Shape:
-    found = {name: _slots(layout, field, slot_levels(policy)) for name, field in fields.items()}
-    offsets = sorted(set().union(*found.values()))
-    return Shape(
-        start=start,
-        own_form=own_form(policy),
-        step=min(length_ms(policy), _QUARTER_MS),
-        offsets=np.array(offsets, dtype=np.int64),
-        values={
-            name: ReadingCells(filled.get(offset, ()) for offset in offsets) for name, filled in found.items()
-        },
-    )
-
-
-def _slots(layout: Layout, field: _Field, outer: list[SlotLevel]) -> dict[int, Cell]:
+def _slots(layout: Layout, field: SlotField, outer: list[SlotLevel]) -> dict[int, Cell]:
     """Returns the slots that hold something, by their milliseconds from the bucket's start. A missing or null
     slot is no reading."""
     slots: dict[int, Cell] = {}
@@ -156,9 +296,3 @@ def _value(layout: Layout, slot: Path, inside: Path) -> Cell:
             where = f"a sub-document with {'.'.join(inside)} is needed"
             raise Breach(".".join(slot), f"{TYPE_NAMES[element.type]} stands where {where}")
     return find_all(layout, (*slot, *inside))
-
-
-def range_query(policy: Policy, form: TimeForm, start_ms: int, end_ms: int) -> dict[str, Any]:
-    """Returns a query for every bucket that may hold a reading in [start, end)."""
-    first = start_ms - length_ms(policy) + 1
-    return any_of(form.ranges(str(policy.time_field), first, end_ms - 1))

@@ -9,7 +9,7 @@ import numpy as np
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Columns, Quarantined, Series, ValueKind
 from bucketwise.buckets.decoding.decode import Decoded, decode
-from bucketwise.buckets.models.slots import containers
+from bucketwise.buckets.models import model_of
 from bucketwise.buckets.sampling.unused import FieldUse, fields_of
 from bucketwise.config.policies import Policy
 
@@ -97,7 +97,7 @@ def _example(columns: Columns, row: int) -> Example:
 def _is_hollow(decoded: Decoded, fields: FieldUse, policy: Policy) -> bool:
     """Returns whether buckets hold no reading because they have none of the sub-documents of slots. Slots
     that wait for their readings don't count, nor does an empty array."""
-    places = containers(policy)
+    places = model_of(policy).slot_holders
     if not places or not len(decoded.units) or len(decoded.columns.time):
         return False
     return not any(".".join(place) in fields.used for place in places)

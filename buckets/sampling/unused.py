@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from bucketwise.buckets.bson.raw import as_queried
 from bucketwise.buckets.bson.types import ARRAY, DOCUMENT, elements, first_at
 from bucketwise.buckets.layouts.layout import Path
+from bucketwise.buckets.models import model_of
 from bucketwise.buckets.models.shape import split
 from bucketwise.config.policies import Policy
 
@@ -29,7 +30,7 @@ class FieldUse:
 
 def fields_of(documents: Iterable[bytes], policy: Policy) -> FieldUse:
     """Returns the fields of all documents together; `_id` is none."""
-    found, used = FieldUse(), used_paths(policy)
+    found, used = FieldUse(), model_of(policy).used_paths
     for document in documents:
         _walk(document, (), used, found)
         if policy.attributes_field is not None and len(found.within) < _MAX_REPORTED:
@@ -45,35 +46,6 @@ def _attributes(document: bytes, policy: Policy, field: str) -> Iterator[str]:
             name = as_queried(first_at(array[1 + value : 1 + end], split(policy.attribute_key)))
             if isinstance(name, str) and name not in policy.value_fields:
                 yield name
-
-
-def value_paths(policy: Policy) -> dict[str, Path]:
-    """Returns where in a document each value field is: by its name. None lies in an array of attributes."""
-    if policy.attributes_field is not None:
-        return {}
-    return {name: _value_path(policy, path) for name, path in policy.named_values}
-
-
-def _value_path(policy: Policy, path: str) -> Path:
-    if policy.model == "samples":
-        inside = () if policy.samples_as == "pairs" else ("*", *split(path))
-        return (*split(policy.samples_field or ""), *inside)
-    levels = max(1, len(policy.slot_levels))
-    return tuple(part for it in split(path) for part in [it] * (levels if it == "*" else 1))
-
-
-def used_paths(policy: Policy) -> list[Path]:
-    """Returns where in a document everything lies that the policy names."""
-    sample = (*split(policy.samples_field or ""), "*")
-    in_samples = (policy.sample_time_field, policy.local_offset_field) if policy.model == "samples" else ()
-    named = (
-        *(policy.time_field, policy.start_field, policy.end_field, policy.count_field),
-        *(policy.local_offset_field, policy.attributes_field),
-        *(policy.overflow.flag_field if policy.overflow else None, *policy.sum_fields.values()),
-        *policy.series_fields,
-    )
-    paths = [split(it) for it in named if it] + [(*sample, *split(it)) for it in in_samples if it]
-    return [*paths, *value_paths(policy).values()]
 
 
 def _walk(document: bytes, parent: Path, used: list[Path], found: FieldUse) -> None:

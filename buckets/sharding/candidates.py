@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from bucketwise.buckets.inferring.fields import Document, Fields, is_number, is_text
 from bucketwise.buckets.inferring.words import hints
-from bucketwise.buckets.models.covered import first_and_last
+from bucketwise.buckets.models import model_of
 from bucketwise.buckets.sharding.keys import ShardKey
 from bucketwise.config.policies import Policy
 
@@ -28,13 +28,14 @@ _COARSE = 5
 def candidates(policy: Policy, documents: Sequence[Document]) -> list[ShardKey]:
     """Returns keys of the series fields, the time, `_id`, places by name and coarse times. `documents`: some
     of the collection."""
-    return list(dict.fromkeys(_native(policy) if policy.model == "timeseries" else _keys(policy, documents)))
+    fields = model_of(policy).shard_fields
+    return list(dict.fromkeys(_keys(policy, documents) if fields is None else _native(*fields)))
 
 
-def _native(policy: Policy) -> Iterator[ShardKey]:
+def _native(*fields: str) -> Iterator[ShardKey]:
     """Yields keys of a native time-series collection: its metaField, or a field in it, and its timeField
     last."""
-    series, time = list(policy.series_fields), str(policy.time_field)
+    *series, time = fields
     if series:
         yield ShardKey.of(*series)
         yield ShardKey.of(series[0], hashed=series[0])
@@ -43,11 +44,11 @@ def _native(policy: Policy) -> Iterator[ShardKey]:
 
 
 def _keys(policy: Policy, documents: Sequence[Document]) -> Iterator[ShardKey]:
-    time, _ = first_and_last(policy)
+    model = model_of(policy)
+    time = model.first_field
     series = [it for it in policy.series_fields if "*" not in it]
     fields = Fields.of(documents).in_most()
-    used = {*policy.series_fields, *policy.value_fields, *policy.sum_fields.values(), time, "_id"}
-    used |= {str(policy.count_field), str(policy.end_field)}
+    used = {*policy.series_fields, *policy.value_fields, *model.kept_fields, time, "_id"}
     further = {path: held for path, held in fields.items() if path not in used}
     places = [it for it, held in further.items() if hints(it, _PLACES) and all(map(is_text, held))][:_FURTHER]
     coarse = [it for it, held in further.items() if _is_coarse(held)][:_FURTHER]

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from bucketwise.buckets.bson.raw import Docs, as_queried
 from bucketwise.buckets.bson.types import ARRAY, NULL, OBJECT_ID, decode_value, first_at
-from bucketwise.buckets.fields.timeforms import own_form
 from bucketwise.buckets.fields.times import NO_TIME
-from bucketwise.buckets.models.covered import first_and_last
+from bucketwise.buckets.models import model_of
 from bucketwise.buckets.models.shape import split
 from bucketwise.buckets.sharding.keys import ShardKey, part_of
 from bucketwise.config.policies import Policy
@@ -72,10 +71,11 @@ class DrawnDocuments:
         self.sizes = np.array([decode_value(it[0], it[1:]) for it in sizes], dtype=np.int64)
         self.documents = documents
         self.data = documents * float(self.sizes.mean()) if data is None else data
-        self.time_field, _ = first_and_last(policy)
+        model = model_of(policy)
+        self.time_field = model.first_field
         wanted = dict.fromkeys((*paths, self.time_field, "_id"))
         self.columns = {path: _column(docs, path) for path in wanted}
-        self.form = own_form(policy)
+        self.form = model.own_form
         times = [self.form.milliseconds(as_queried(it)) for it in self.columns[self.time_field].raws]
         self.times = np.array([NO_TIME if it is None else it for it in times], dtype=np.int64)
         self.arrival_by, self.arrived = self._arrival()

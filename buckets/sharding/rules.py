@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from bucketwise.buckets.bson.cluster import keeps_ids_unique
+from bucketwise.buckets.models import model_of
 from bucketwise.buckets.sharding.keys import ShardKey
 from bucketwise.buckets.sharding.study import Study
 from bucketwise.config.policies import Policy
@@ -64,23 +65,16 @@ def remarks(study: Study, policy: Policy) -> Iterator[Rule]:
     if study.placed.jumbo:
         message = f"{study.placed.jumbo} values have more data than a range may have: jumbo, they can't move"
         yield Rule("jumbo", "warning", message)
-    changing = _changing_fields(policy)
-    if written := [it for it in key.paths if any(f"{it}.".startswith(f"{path}.") for path in changing)]:
+    model = model_of(policy)
+    if written := [
+        it for it in key.paths if any(f"{it}.".startswith(f"{path}.") for path in model.changing_fields)
+    ]:
         message = (
             f"{', '.join(written)} changes as buckets fill: allowed since 4.2, but each change may move it"
         )
         yield Rule("immutable", "warning", message)
-    if policy.model != "timeseries" and not keeps_ids_unique(key.document):
+    if model.keeps_ids_unique and not keeps_ids_unique(key.document):
         yield Rule("unique-id", "note", UNIQUE)
-
-
-def _changing_fields(policy: Policy) -> set[str]:
-    if policy.model == "slots":
-        return set(policy.value_fields)
-    if policy.model != "samples":
-        return set()
-    last = policy.end_field if policy.end_field != policy.start_field else None
-    return {it for it in (last, policy.count_field, *policy.sum_fields.values()) if it}
 
 
 UNIQUE = (

@@ -9,6 +9,7 @@ from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.bson.types import ARRAY, DOCUMENT, NOTHING, elements, first_at
 from bucketwise.buckets.fields.ids import sort_key
 from bucketwise.buckets.layouts.layout import Path
+from bucketwise.buckets.models import model_of
 from bucketwise.buckets.models.shape import split
 from bucketwise.buckets.versions.overlay import NESTED, Overlay, Typed, Unmergeable, fields_of, slot_name
 from bucketwise.config.policies import Policy
@@ -18,11 +19,9 @@ class Containment:
     """How the versions of one policy's buckets are compared."""
 
     def __init__(self, policy: Policy) -> None:
-        bounds = (policy.start_field, policy.end_field) if policy.model == "samples" else ()
-        more = policy.overflow
-        kept = (*bounds, policy.count_field, *policy.sum_fields.values(), more.flag_field if more else None)
-        overlay = Overlay.of(policy)
-        self._main = _Documents(overlay, _paths(policy.samples_field), _paths(*kept))
+        model, more, overlay = model_of(policy), policy.overflow, Overlay.of(policy)
+        kept = _paths(*model.kept_fields, more.flag_field if more else None)
+        self._main = _Documents(overlay, frozenset([model.array] if model.array else []), kept)
         self._extra = _Documents(overlay, _paths(more.samples_field if more else None), frozenset())
 
     def contains(self, newer: Batch, older: Batch) -> bool:

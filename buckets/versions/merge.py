@@ -18,9 +18,9 @@ from bucketwise.buckets.bson.raw import Batch, Docs, as_queried
 from bucketwise.buckets.bson.types import DATE, INT32, INT64, elements, first_at
 from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.fields.ids import sort_key
-from bucketwise.buckets.fields.timeforms import own_form
 from bucketwise.buckets.fields.times import PER_SECOND
-from bucketwise.buckets.models.covered import covered
+from bucketwise.buckets.layouts.layout import Path
+from bucketwise.buckets.models import model_of
 from bucketwise.buckets.models.shape import split
 from bucketwise.buckets.versions.overlay import Overlay, Typed, Unmergeable, array_of, number, with_field
 from bucketwise.buckets.versions.readings import BucketReadings, Key, faults_of
@@ -103,6 +103,7 @@ class _Merger:
 
     def __init__(self, policy: Policy, versions: BucketReadings, size: int) -> None:
         self._policy = policy
+        self._model = model_of(policy)
         self._versions = versions
         self._size = size
         self._overlay = Overlay.of(policy)
@@ -110,12 +111,12 @@ class _Merger:
     def bucket(self, index: int) -> _Bucket:
         """Counts and sums are the newer version's still. Raises Unmergeable."""
         older, newer = (_bucket_at(self._versions.batch, at) for at in (index, self._size + index))
-        if self._policy.model not in ("slots", "samples"):
+        if not self._model.merges_versions:
             return newer
         main = self._overlay.lay(older.main, newer.main)
-        if self._policy.model == "samples":
-            main = self._with_samples(main, older.main, newer.main, index)
-            main = self._with_bounds(main, older.main, newer.main)
+        if (array := self._model.array) is not None:
+            main = self._with_samples(main, older.main, newer.main, index, array)
+        main = self._with_bounds(main, older.main, newer.main)
         return _Bucket(self._with_flag(main, older, newer), _by_id(older.extra, newer.extra))
 
     @property
@@ -126,7 +127,7 @@ class _Merger:
     def keys(self, index: int) -> list[Key]:
         """Returns what the merged document has to hold, sorted."""
         older, newer = self._versions.keys(index), self._versions.keys(self._size + index)
-        if self._policy.model not in ("slots", "samples"):
+        if not self._model.merges_versions:
             return sorted(newer)
         later = set(newer)
         return sorted([*newer, *(key for key in older if key not in later)])
@@ -136,8 +137,7 @@ class _Merger:
         held = [self._versions.count(at, is_own=False) for at in (index, self._size + index)]
         return found.count(index, is_own=False) != sum(held)
 
-    def _with_samples(self, main: bytes, older: bytes, newer: bytes, index: int) -> bytes:
-        path = split(self._policy.samples_field or "")
+    def _with_samples(self, main: bytes, older: bytes, newer: bytes, index: int, path: Path) -> bytes:
         before, after = self._timed(older, path, index), self._timed(newer, path, self._size + index)
         later = {key for key, _ in after}
         joined = [it for it in before if it[0] not in later] + after
@@ -146,7 +146,7 @@ class _Merger:
         kind = first_at(newer, path)[:1]
         return with_field(main, path, kind + array_of([sample for _, sample in joined]))
 
-    def _timed(self, document: bytes, path: tuple[str, ...], index: int) -> list[tuple[Key, Typed]]:
+    def _timed(self, document: bytes, path: Path, index: int) -> list[tuple[Key, Typed]]:
         """Returns the samples, each with its time and series."""
         array = first_at(document, path)[1:]
         samples = [array[start : start + 1] + array[value:end] for start, value, end in elements(array)]
@@ -154,14 +154,13 @@ class _Merger:
 
     def _with_bounds(self, main: bytes, older: bytes, newer: bytes) -> bytes:
         """Sets the bounds from the earlier start to the later end, as the newer version writes times."""
-        for field, end in ((self._policy.start_field, 0), (self._policy.end_field, 1)):
-            if field is not None:
-                values = [first_at(document, split(field)) for document in (older, newer)]
-                before, after = (covered(self._policy, *[as_queried(value)] * 2) for value in values)
-                if before is None or after is None:
-                    raise Unmergeable(f"{field}: no time")
-                if before[end] > after[end] if end else before[end] < after[end]:
-                    main = with_field(main, split(field), self._as_type(before[end] - end, *values))
+        for field, end in self._model.bounds:
+            values = [first_at(document, split(field)) for document in (older, newer)]
+            before, after = (self._model.covered(*[as_queried(value)] * 2) for value in values)
+            if before is None or after is None:
+                raise Unmergeable(f"{field}: no time")
+            if before[end] > after[end] if end else before[end] < after[end]:
+                main = with_field(main, split(field), self._as_type(before[end] - end, *values))
         return main
 
     def _as_type(self, ms: int, value: Typed, like: Typed) -> Typed:
@@ -169,7 +168,7 @@ class _Merger:
             return value
         if like[0] == DATE:
             return bytes([DATE]) + ms.to_bytes(8, "little", signed=True)
-        unit = own_form(self._policy).unit
+        unit = self._model.own_form.unit
         if unit is None:
             raise Unmergeable("the versions' bounds are times of different types")
         scaled = ms * PER_SECOND[unit]

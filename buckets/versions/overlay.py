@@ -24,8 +24,7 @@ from bucketwise.buckets.bson.types import (
     elements,
 )
 from bucketwise.buckets.layouts.layout import Path
-from bucketwise.buckets.models.shape import split
-from bucketwise.buckets.models.slots import containers
+from bucketwise.buckets.models import model_of
 from bucketwise.config.policies import Policy
 
 #: A value with its type in front, as `first_at` gives it.
@@ -86,10 +85,9 @@ class Overlay:
     @classmethod
     def of(cls, policy: Policy) -> Overlay:
         """Returns how buckets of the policy's model are laid over one another."""
-        slots = frozenset(containers(policy))
-        paths = slots or {split(policy.samples_field or "")}
-        ancestors = {path[:depth] for path in paths for depth in range(1, len(path) + 1)}
-        return cls(slots, len(policy.slot_levels) or 1, frozenset(ancestors))
+        model = model_of(policy)
+        ancestors = {path[:depth] for path in model.holders for depth in range(1, len(path) + 1)}
+        return cls(frozenset(model.slot_holders), model.slot_depth, frozenset(ancestors))
 
     def lay(self, older: bytes, newer: bytes, at: Path = ()) -> bytes:
         """Returns the newer document laid over the older one. Its `_id` is the newer one's, and so are arrays

@@ -8,11 +8,9 @@ from bucketwise.buckets.bson.raw import Batch, Docs, as_queried
 from bucketwise.buckets.bson.types import elements, first_at
 from bucketwise.buckets.columns import ValueKind
 from bucketwise.buckets.decoding.decode import Decoded, decode
-from bucketwise.buckets.fields.timeforms import sample_form
 from bucketwise.buckets.fields.values import rounded_sum
-from bucketwise.buckets.models.samples import time_in_sample
+from bucketwise.buckets.models import model_of
 from bucketwise.buckets.models.series import series_key
-from bucketwise.buckets.models.shape import split
 from bucketwise.buckets.versions.containment import Containment
 from bucketwise.config.policies import Policy
 
@@ -46,7 +44,7 @@ class BucketReadings:
     """The readings of buckets. They are decoded whatever the counts and sums of the buckets say."""
 
     def __init__(self, policy: Policy, batch: Batch) -> None:
-        self._policy = policy
+        self._model = model_of(policy)
         plain = policy.model_copy(update={"count_field": None, "sum_fields": {}})
         self.batch = batch
         self.whole = decode(batch, plain)
@@ -79,12 +77,11 @@ class BucketReadings:
 
     def _finer(self, index: int, times: list[int]) -> list[int]:
         """Returns the nanoseconds between each sample's own time and the millisecond that it counts for."""
-        policy = self._policy
-        if policy.model != "samples" or policy.sample_time_unit == "date":
+        form, path = self._model.reading_form, self._model.sample_time
+        if path is None or self._model.array is None or form.is_date:
             return [0] * len(times)
-        array = first_at(self.batch.main[index], split(policy.samples_field or ""))[1:]
+        array = first_at(self.batch.main[index], self._model.array)[1:]
         samples = [array[value:end] for _, value, end in elements(array)]
-        form, path = sample_form(policy), time_in_sample(policy)
         values = [as_queried(first_at(sample, path)) for sample in samples]
         return [form.finer(value, time) for value, time in zip(values, times, strict=True)]
 
@@ -94,7 +91,7 @@ class BucketReadings:
         for key, i in zip(self.keys(index), range(span.start, span.stop), strict=True):
             kinds = {it: columns.kinds[it][i] for it in columns.kinds}
             values = {it: kinds[it].tobytes() + columns.values[it][i].tobytes() for it in kinds}
-            if self._policy.model == "slots":
+            if self._model.merges_values:
                 present = [it for it in values if kinds[it] != ValueKind.MISSING]
                 found.update({(key, it): values[it] for it in present})
             else:

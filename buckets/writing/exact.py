@@ -28,9 +28,9 @@ from bucketwise.buckets.decoding.soundness import ReadingGroup
 from bucketwise.buckets.fields.selectors import extended_json
 from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS, NO_TIME, PER_SECOND
 from bucketwise.buckets.layouts.layout import Cell, Group, Layout, Path, by_type
+from bucketwise.buckets.models import model_of
 from bucketwise.buckets.models.series import SeriesTable
 from bucketwise.buckets.models.shape import split
-from bucketwise.buckets.sampling.unused import used_paths
 from bucketwise.config.policies import Policy
 
 #: The types of values that every model carries.
@@ -202,14 +202,14 @@ def _finer(piece: ReadingGroup, span: tuple[int, int]) -> Iterator[int]:
 
 def _unused(layout: Layout, policy: Policy, is_overflow: bool) -> Iterator[str]:
     """Yields the fields of a layout that hold nothing of a reading: an outer one stands for all inside."""
-    used = _in_overflow(policy) if is_overflow else used_paths(policy)
+    model = model_of(policy)
+    used = model.overflow_paths if is_overflow else model.used_paths
     if policy.local_offset_field is not None and not is_overflow:
         yield policy.local_offset_field
     found: set[Path] = set()
-    values = [split(it) for it in policy.value_fields] if policy.model == "reading" else []
     for element in layout.elements:
         path = tuple("*" if depth and name.isdigit() else name for depth, name in enumerate(element.path))
-        if element.type in NOTHING and element.path in values:
+        if element.type in NOTHING and element.path in model.telling_nulls:
             yield f"{'.'.join(path)} (null)"
         if path in ((), ("_id",)) or path[:-1] in found or any(_meets(path, other) for other in used):
             if path[:-1] in found:
@@ -218,10 +218,7 @@ def _unused(layout: Layout, policy: Policy, is_overflow: bool) -> Iterator[str]:
         found.add(path)
         yield ".".join(path)
     yield from _attributes(layout, policy)
-    own = split(policy.samples_field or "")
-    for element in layout.elements if policy.samples_as == "pairs" else ():
-        if element.path[:-2] == own and int(element.path[-1]) > len(policy.value_fields):
-            yield f"{policy.samples_field}.*.{element.path[-1]}"
+    yield from model.surplus(layout)
 
 
 def _attributes(layout: Layout, policy: Policy) -> Iterator[str]:
@@ -241,10 +238,3 @@ def _attributes(layout: Layout, policy: Policy) -> Iterator[str]:
 def _meets(path: Path, other: Path) -> bool:
     """Returns whether one of the two is the other, or leads to it."""
     return all(ours == theirs or theirs == "*" for ours, theirs in zip(path, other, strict=False))
-
-
-def _in_overflow(policy: Policy) -> list[Path]:
-    assert policy.overflow is not None
-    own, overflow = split(policy.samples_field or ""), split(policy.overflow.samples_field)
-    inside = [(*overflow, *it[len(own) :]) for it in used_paths(policy) if it[: len(own)] == own]
-    return [split(policy.overflow.ref_field), *(inside or [overflow, *used_paths(policy)])]

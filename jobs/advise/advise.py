@@ -14,6 +14,7 @@ from bucketwise.buckets.health.finding import Finding
 from bucketwise.buckets.health.lasting import reading_findings
 from bucketwise.buckets.health.late import arrival_by_ids, late_findings
 from bucketwise.buckets.health.sampled import Sampled, findings
+from bucketwise.buckets.models import model_of
 from bucketwise.buckets.sampling.fit import fit_of
 from bucketwise.buckets.sampling.sample import sample
 from bucketwise.jobs.advise.candidates import SIZES, from_summaries, measured, scaled
@@ -97,7 +98,7 @@ def _body(
     readings = None if stats.documents is None or each is None else round(stats.documents * each)
     return {
         "collection": policy.collection,
-        "model": policy.model,
+        "model": model_of(policy).name,
         "policy": None if subject.guess else policy.name,
         "evidence": subject.guess.evidence if subject.guess else [],
         "series_fields": list(policy.series_fields),

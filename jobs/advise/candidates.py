@@ -26,7 +26,7 @@ from bucketwise.buckets.packing.pack import Rows
 from bucketwise.buckets.source import Source
 from bucketwise.buckets.writing.documents import DocumentWriter, updates
 from bucketwise.buckets.writing.exact import CARRIED, ExactReadings
-from bucketwise.buckets.writing.targets import MODELS, Target, misfits, target_of
+from bucketwise.buckets.writing.targets import TARGETS, Target, misfits, target_of
 from bucketwise.config.policies import Rollup
 from bucketwise.jobs.advise.extract import Extract
 from bucketwise.jobs.advise.scratch import DAILY, HOURLY, ROLLED, SUMMARIES, TRY
@@ -67,7 +67,7 @@ class Measured:
 
 
 def measured(
-    database: Database[Document], extract: Extract, check: Callable[[], None], models: Iterable[str] = MODELS
+    database: Database[Document], extract: Extract, check: Callable[[], None], models: Iterable[str] = TARGETS
 ) -> Iterator[Measured]:
     """Yields each model that the readings fit into, and Parquet; of others why they don't. What is written is
     dropped again."""
@@ -98,7 +98,7 @@ def _documents(target: Target, extract: Extract) -> Iterator[Document]:
 def made(database: Database[Document], target: Target) -> None:
     """Makes the collection of a target, with its indexes."""
     database.create_collection(target.policy.collection, **target.options)
-    for keys in target.indexes:
+    for keys in target.model.indexes:
         database[target.policy.collection].create_index(keys)
 
 
@@ -116,7 +116,7 @@ def _insert(
 
 def _sizes(database: Database[Document], target: Target, found: Measured) -> None:
     name = target.policy.collection
-    held = f"system.buckets.{name}" if target.policy.model == "timeseries" else name
+    held = target.model.held_in(name)
     try:
         database.client.admin.command("fsync")  # sizes on disk are those of the last checkpoint
     except OperationFailure:
@@ -125,8 +125,8 @@ def _sizes(database: Database[Document], target: Target, found: Measured) -> Non
         found.storage_bytes = database.command("collStats", held)["storageSize"]
     stats = database.command("collStats", held)
     found.data_bytes, found.index_bytes = stats["size"], stats["totalIndexSize"]
-    if target.policy.model == "timeseries":
-        found.documents = stats["timeseries"]["bucketCount"]
+    if (native := stats.get("timeseries")) is not None:
+        found.documents = native["bucketCount"]
 
 
 def _update(database: Database[Document], target: Target, extract: Extract, found: Measured) -> None:

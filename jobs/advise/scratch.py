@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import SecretStr
 from pymongo.database import Database
 
-from bucketwise.buckets.writing.targets import MODELS
+from bucketwise.buckets.writing.targets import TARGETS
 from bucketwise.config.checks.names import database_fault
 from bucketwise.config.errors import UsageError
 from bucketwise.config.tables import MongoDB
@@ -33,7 +33,7 @@ _EMBEDDED = "scratch"
 TRY, ROLLED, HOURLY, DAILY = "try_", "rolled", "rolled_hourly", "rolled_daily"
 
 
-_OWN = {*(TRY + it for it in MODELS), ROLLED, HOURLY, DAILY}
+_OWN = {*(TRY + it for it in TARGETS), ROLLED, HOURLY, DAILY}
 
 
 #: The policy of these summaries: no policy file can name one so.

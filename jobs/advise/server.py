@@ -12,7 +12,7 @@ from pymongo.errors import ExecutionTimeout, OperationFailure
 from bucketwise.buckets.fields.times import as_text
 from bucketwise.buckets.health.finding import Finding, share
 from bucketwise.buckets.inferring.notes import quoted
-from bucketwise.buckets.models.covered import first_and_last
+from bucketwise.buckets.models import model_of
 from bucketwise.buckets.sampling.sample import has_index
 from bucketwise.config.policies import Policy
 from bucketwise.jobs.core.subject import Subject
@@ -59,7 +59,9 @@ def measurements(database: Database[Document], policy: Policy) -> int | None:
     """Returns how many documents there are; of a native time-series collection measurements, where there are
     many buckets about. None where that takes too long."""
     collection, buckets = database[policy.collection], database[f"system.buckets.{policy.collection}"]
-    held = {"$ifNull": ["$control.count", {"$size": {"$objectToArray": f"$data.{policy.time_field}"}}]}
+    held = {
+        "$ifNull": ["$control.count", {"$size": {"$objectToArray": f"$data.{model_of(policy).first_field}"}}]
+    }
     group: Document = {"$group": {"_id": None, "each": {"$avg": held}}}
     try:
         count = buckets.estimated_document_count()
@@ -90,7 +92,8 @@ def of_indexes(subject: Subject, stats: CollectionStats) -> Iterator[Finding]:
         return
     indexes = subject.source.indexes
     uses = _uses(subject)
-    needed = set(first_and_last(policy))
+    model = model_of(policy)
+    needed = {model.first_field, model.last_field}
     for index in indexes:
         name, keys = index["name"], list(index["key"].items())
         if keys == [("_id", 1)]:
@@ -125,7 +128,10 @@ def _uses(subject: Subject) -> dict[str, tuple[int, str]]:
 
 def _missing(subject: Subject, stats: CollectionStats) -> Iterator[Finding]:
     policy, indexes = subject.policy, subject.source.indexes
-    wanted: dict[tuple[str, ...], str] = {(it,): "a range of time" for it in first_and_last(policy)}
+    model = model_of(policy)
+    wanted: dict[tuple[str, ...], str] = {
+        (it,): "a range of time" for it in (model.first_field, model.last_field)
+    }
     series = policy.stored_series.values()
     if series and not policy.sample_series and not any(it.startswith("_id") for it in series):
         wanted[(*series, subject.source.last_field)] = "one series"

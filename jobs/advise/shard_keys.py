@@ -22,7 +22,7 @@ from bucketwise.buckets.bson.raw import Docs
 from bucketwise.buckets.fields.selectors import EXTENDED_JSON
 from bucketwise.buckets.fields.times import as_date, as_ms
 from bucketwise.buckets.inferring.fields import decoded
-from bucketwise.buckets.models.covered import first_and_last
+from bucketwise.buckets.models import model_of
 from bucketwise.buckets.models.timeseries import timeseries_options
 from bucketwise.buckets.sampling.fit import fit_of
 from bucketwise.buckets.sampling.sample import sample
@@ -197,7 +197,7 @@ def shard_keys_of(call: Call, name: str, options: ShardOptions) -> Report:
     with call.database() as database:
         policy = subject_of(call, database, name).policy
         body = _compared(call, database, policy, options, named, given)
-    body = {"collection": name, "model": policy.model, **body}
+    body = {"collection": name, "model": model_of(policy).name, **body}
     return Report(call.command, call.now, [], shard_tables(body), extra=body)
 
 
@@ -214,7 +214,7 @@ def _compared(
         keys = [*named, *candidates(policy, decoded(list(some.main)[:_TELLING]))]
         native = timeseries_options(database, policy.collection)
         taken = [it for it in dict.fromkeys(keys) if it in named or not _is_refused(it, policy, native)]
-        time, _ = first_and_last(policy)
+        time = model_of(policy).first_field
         drawn = draw(database, policy, [*policy.series_fields, *(p for it in taken for p in it.paths)], time)
         queries, origin = _queries(database, policy, drawn, given)
         readings = drawn.documents * (fit_of(some, policy).readings_a_bucket or 1)

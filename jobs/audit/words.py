@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from bucketwise.buckets.models import model_of
 from bucketwise.config.durations import format_duration
 from bucketwise.config.policies import Archive, Policy
 
@@ -20,7 +21,7 @@ def _of_readings(policy: Policy, store_url: str | None) -> str:
     if archive is None or archive.after is None:
         return f"raw readings stay in {source}"
     target = f"the collection {archived.buckets}" if archived else f"Parquet in {store_url}/{policy.identity}"
-    if policy.model == "timeseries" or not archive.delete:
+    if not archive.delete or not model_of(policy).can_delete:
         return f"raw readings stay in {source}, copied to {target} after {spelled(archive.after)}"
     return f"raw {spelled(archive.after)} in {source}, then {target} {_until(policy)}{_conditions(archive)}"
 

@@ -11,8 +11,7 @@ from pymongo.database import Database
 
 from bucketwise.archivers.stores.base import ObjectStore, StoreError, probe_class
 from bucketwise.buckets.bson.cluster import is_sharded, keeps_ids_unique, shard_key
-from bucketwise.buckets.models import timeseries
-from bucketwise.buckets.models.covered import first_and_last
+from bucketwise.buckets.models import model_of
 from bucketwise.buckets.sampling.fit import Fit, fit_of
 from bucketwise.buckets.sampling.sample import has_index, sample
 from bucketwise.buckets.source import Source
@@ -165,10 +164,9 @@ class _Check:
         policy, info = self.policy, self.here.get(self.policy.collection)
         if info is None:
             return
-        kind, options = info["type"], info.get("options", {})
-        wanted = "timeseries" if policy.model == "timeseries" else "collection"
-        if kind != wanted:
-            message = f"it is a {kind}, and the policy's model is {policy.model}: "
+        kind, options, model = info["type"], info.get("options", {}), model_of(policy)
+        if kind != model.collection_type:
+            message = f"it is a {kind}, and the policy's model is {model.name}: "
             if kind == "timeseries":
                 message += 'write model = "timeseries"'
             elif kind == "view":
@@ -177,20 +175,17 @@ class _Check:
                 message += "write the model that its documents have"
             yield self._finding("source-kind", policy.collection, "error", message)
             return
-        if policy.model == "timeseries":
-            actual = options["timeseries"]["timeField"]
-            if actual != policy.time_field:
-                message = f"its timeField is {actual}, and the policy says time_field = {policy.time_field}"
-                yield self._finding("source-kind", policy.collection, "error", message)
-            if self._deletes:
-                yield self._finding("deletes-impossible", policy.collection, "warning", timeseries.KEPT)
+        if (fault := model.options_fault(options)) is not None:
+            yield self._finding("source-kind", policy.collection, "error", fault)
+        if model.undeletable is not None and self._deletes:
+            yield self._finding("deletes-impossible", policy.collection, "warning", model.undeletable)
         elif options.get("capped") and self._deletes:
             message = "it is capped, so nothing can be deleted from it: write archive.delete = false"
             yield self._finding("source-kind", policy.collection, "error", message)
 
     def sharding(self) -> Iterator[Finding]:
         """Yields findings on each collection whose documents are identified by `_id`."""
-        if not is_sharded(self.database) or self.policy.model == "timeseries":
+        if not is_sharded(self.database) or not model_of(self.policy).keeps_ids_unique:
             return
         for name in self.policy.sources:
             key = shard_key(self.database, name)
@@ -204,8 +199,9 @@ class _Check:
 
     def indexes(self) -> Iterator[Finding]:
         policy = self.policy
-        if policy.model != "timeseries" and self.here.get(policy.collection, {}).get("type") == "collection":
-            for field in dict.fromkeys(first_and_last(policy)):
+        model = model_of(policy)
+        if model.needs_index and self.here.get(policy.collection, {}).get("type") == "collection":
+            for field in dict.fromkeys((model.first_field, model.last_field)):
                 yield from self._index(
                     policy.collection, self.buckets.indexes, field, "reading a range of time"
                 )

@@ -8,6 +8,7 @@ from typing import Any
 from bucketwise.buckets.columns import ValueKind
 from bucketwise.buckets.fields.selectors import extended_json
 from bucketwise.buckets.fields.times import as_date
+from bucketwise.buckets.models import model_of
 from bucketwise.buckets.sampling.fit import Example, Fit, fit_of
 from bucketwise.buckets.sampling.sample import sample
 from bucketwise.config.errors import BucketwiseError
@@ -91,13 +92,7 @@ def _hint(fit: Fit, policy: Policy, path: str) -> str:
 
 def _candidates(fit: Fit, policy: Policy) -> list[str]:
     """Returns the fields that the policy doesn't use, as `value_fields` would name them."""
-    found = [*fit.fields.unused, *fit.fields.within]
-    if policy.model == "samples":
-        inside = f"{policy.samples_field}.*."
-        return [it.removeprefix(inside) for it in found if it.startswith(inside)]
-    if policy.model == "slots":
-        return found
-    return [it for it in found if "*" not in it.split(".")]
+    return model_of(policy).value_candidates([*fit.fields.unused, *fit.fields.within])
 
 
 def _listed(fields: Iterable[str]) -> str:

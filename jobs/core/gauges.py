@@ -9,7 +9,7 @@ from pymongo.errors import PyMongoError
 
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.buckets.fields.times import FIRST_MS
-from bucketwise.buckets.models.slots import length_ms
+from bucketwise.buckets.models import model_of
 from bucketwise.config.policies import Archive, LevelName, Policy
 from bucketwise.jobs.core import lease
 from bucketwise.rollups.calendar.due import Calendar
@@ -72,8 +72,7 @@ def archive_lag(policy: Policy, expired_before: int, ended: int | None) -> int:
     assert policy.archive is not None
     if ended is None:
         return 0
-    if policy.model == "slots":
-        ended += length_ms(policy) - 1
+    ended += model_of(policy).reach_ms
     return max(0, expired_before - span_ms(policy.archive.grace) - _whole(policy.archive, ended))
 
 

@@ -19,6 +19,7 @@ from bucketwise.buckets.inferring.fields import Fields, decoded
 from bucketwise.buckets.inferring.guess import Guess, guess, with_overflow
 from bucketwise.buckets.inferring.notes import quoted
 from bucketwise.buckets.inferring.overflow import overflows, references
+from bucketwise.buckets.models import model_of
 from bucketwise.buckets.sampling.unordered import some_documents
 from bucketwise.config.errors import UsageError
 
@@ -85,7 +86,7 @@ class Inspector:
         native: Mapping[str, str] | None = info["options"].get("timeseries")
         indexes = [] if native else _indexes(self.database[name])
         found = guess(policy, name, self.sample(name), indexes, native)
-        if found.policy is None or found.policy.model not in ("slots", "samples"):
+        if found.policy is None or not model_of(found.policy).may_overflow:
             return found
         return find_overflow(self.database[name], found, self.sample(name), self._others(name))
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from bucketwise.buckets.inferring.guess import Guess
+from bucketwise.buckets.models import model_of
 from bucketwise.config.policies import LAYOUT_KEYS, Policy
 from bucketwise.config.written import toml_value
 from bucketwise.jobs.core.drafts import reason
@@ -109,7 +110,7 @@ def _archive(policy: Policy, at: str) -> Iterator[str]:
     yield from _question(_AFTER)
     yield from _key("after", archive.after)
     yield from _key("to", archive.to)
-    if policy.model == "timeseries":
+    if not model_of(policy).can_delete:
         yield from _key("delete", archive.delete, ["nothing is deleted from a native time-series collection"])
         return
     yield from _key("delete", archive.delete, ["documents are copied, and stay"])

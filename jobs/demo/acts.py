@@ -13,7 +13,7 @@ import numpy as np
 from bson.raw_bson import RawBSONDocument
 from rich.filesize import decimal
 
-from bucketwise.buckets.models.covered import first_and_last
+from bucketwise.buckets.models import model_of
 from bucketwise.jobs.audit.verb import audit
 from bucketwise.jobs.coverage import coverage, strip
 from bucketwise.jobs.demo.invent import DAY, HOUR, SECOND, Integers, days, difference_of, hours, windows
@@ -45,7 +45,7 @@ def load(stage: Stage) -> None:
         _make_collections(stage, it)
         for name, documents in zip(policy.sources, (made.documents, made.extra), strict=False):
             stage.database[name].insert_many(map(RawBSONDocument, documents), ordered=False)
-        if policy.model == "timeseries":
+        if not model_of(policy).keeps_ids_unique:
             made.documents = list(map(measurement, made.documents))
         stage.holds(policy.collection, made.documents)
         it.before = stage.size_of(policy.sources)
@@ -59,13 +59,11 @@ def load(stage: Stage) -> None:
 
 def _make_collections(stage: Stage, case: Case) -> None:
     """Creates the collections with an application's indexes: by series and time, and by time."""
-    policy = case.policy
-    if policy.model == "timeseries":
-        options = {"timeField": policy.time_field, "metaField": "meta", "granularity": "minutes"}
-        stage.database.create_collection(policy.collection, timeseries=options)
+    policy, model = case.policy, model_of(case.policy)
+    if options := model.made_with("minutes"):
+        stage.database.create_collection(policy.collection, **options)
         return
-    first, last = first_and_last(policy)
-    for index in ([*policy.series_fields, last], [first], [last]):
+    for index in model.indexes:
         stage.database[policy.collection].create_index(index)
     if policy.overflow is not None:
         stage.database[policy.overflow.collection].create_index(policy.overflow.ref_field)
@@ -90,7 +88,7 @@ def first_run(stage: Stage) -> None:
 def _check_run(stage: Stage, case: Case) -> None:
     name, made, expired, body = case.policy.name, case.made, case.expired, case.result.body
     gone = int(expired.sum())
-    deleted = 0 if case.policy.model == "timeseries" else gone
+    deleted = gone if model_of(case.policy).can_delete else 0
     readings = int((made.time < case.due // HOUR * HOUR).sum())
     stage.show.equal(f"{name}: rolled up", body["rollup"]["readings"], readings)
     wanted = {"readings": int(expired[made.bucket].sum()), "buckets": gone}

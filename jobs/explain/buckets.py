@@ -22,7 +22,7 @@ from bucketwise.buckets.columns import Series
 from bucketwise.buckets.decoding.decode import Decoded, decode
 from bucketwise.buckets.fields.selectors import Selector, check_selector
 from bucketwise.buckets.fields.times import TimeRange, as_date, as_ms
-from bucketwise.buckets.models.covered import covered_span
+from bucketwise.buckets.models import model_of
 from bucketwise.config.policies import Policy
 from bucketwise.jobs.explain.fate import End, Facts, Fate, Windows, fate
 from bucketwise.rollups.calendar.due import settled_at
@@ -232,7 +232,7 @@ def _holds(context: ArchiveContext, policy: Policy, decoded: Decoded) -> list[Ho
 
 
 def _span(policy: Policy, bucket: Batch) -> tuple[int | None, int | None]:
-    span = covered_span(policy, bucket.main[0])
+    span = model_of(policy).covered_span(bucket.main[0])
     return (span[0], span[1] - 1) if span else (None, None)
 
 

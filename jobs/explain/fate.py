@@ -11,7 +11,7 @@ from bucketwise.archivers.kinds.evidence import ArchivedState
 from bucketwise.archivers.records.pins import Pin
 from bucketwise.buckets.columns import Quarantined
 from bucketwise.buckets.fields.times import as_date, as_ms
-from bucketwise.buckets.models import timeseries
+from bucketwise.buckets.models import model_of
 from bucketwise.config.durations import format_duration
 from bucketwise.config.policies import Archive, Policy
 from bucketwise.rollups.holds import Hold
@@ -104,8 +104,8 @@ def _of_live(policy: Policy, it: Facts, state: BucketState) -> Fate:
         return Fate(state, 'archive.after = "forever": it stays')
     if it.copied is None:
         return _pinned(it, Fate(state, _waiting(archive, it), "archive", max(due, _rolled_up(it) or due)))
-    if policy.model == "timeseries":
-        return Fate(state, timeseries.KEPT)
+    if reason := model_of(policy).undeletable:
+        return Fate(state, reason)
     if not archive.delete:
         return Fate(state, "archive.delete = false: it is copied, and stays")
     rule = _waiting(archive, it)

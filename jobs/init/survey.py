@@ -16,6 +16,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from bucketwise.buckets.inferring.guess import Guess
+from bucketwise.buckets.models import model_of
 from bucketwise.config.checks.locations import check_mongodb
 from bucketwise.config.errors import UsageError
 from bucketwise.config.loading.environment import OVERRIDES, expand
@@ -45,7 +46,7 @@ def guess_body(guess: Guess) -> Body:
     """Returns the JSON of a collection."""
     return {
         "collection": guess.collection,
-        "model": guess.policy and guess.policy.model,
+        "model": guess.policy and model_of(guess.policy).name,
         "evidence": guess.evidence,
         "questions": _questions(guess),
     }
@@ -61,7 +62,9 @@ def init_tables(
     heads = ("collection", "model", "questions", "evidence")
     table = plain_table("Collections", *heads, right=["questions"])
     for guess in guesses:
-        model = Text(guess.policy.model if guess.policy else "none", style="" if guess.policy else "yellow")
+        model = Text(
+            model_of(guess.policy).name if guess.policy else "none", style="" if guess.policy else "yellow"
+        )
         seen = printable(guess.evidence[0])
         table.add_row(Text(printable(guess.collection)), model, str(len(_questions(guess))), Text(seen))
     findings = [*general, *(it for result in results for it in result.body["findings"])]

@@ -174,7 +174,7 @@ class Remodel:
             self.bookmark.begin()
             self.subject.database.create_collection(self.into, **self.target.options)
         self.bookmark.made()
-        for keys in self.target.indexes:
+        for keys in self.target.model.indexes:
             self._target.create_index(keys)
         documents, at = self._documents(), self.documents
         for _ in islice(documents, at):
@@ -200,7 +200,7 @@ class Remodel:
         except BulkWriteError:
             self.check()
             raise
-        if self.target.policy.model == "timeseries":
+        if not self.target.model.keeps_ids_unique:
             try:
                 self.check()
             except LeaseLostError as error:

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from bucketwise.buckets.inferring.guess import Guess
-from bucketwise.buckets.writing.targets import ALIASES, MODELS, model_named
+from bucketwise.buckets.writing.targets import ALIASES, TARGETS, target_named
 from bucketwise.config.checks.names import collection_fault
 from bucketwise.config.checks.targets import reserved
 from bucketwise.config.errors import UsageError
@@ -36,7 +36,7 @@ Name = Annotated[
 
 To = Annotated[
     str,
-    typer.Option("--to", metavar="MODEL", help=f"{', '.join(MODELS)}, or any number of samples: samples-N."),
+    typer.Option("--to", metavar="MODEL", help=f"{', '.join(TARGETS)}, or any number of samples: samples-N."),
 ]
 
 
@@ -55,9 +55,9 @@ def remodel(call: Call, name: Name, *, to: To, into: Into, dry_run: DryRun = Fal
     The source is not touched. What the model has no place for is told first: readings that it can't hold
     keep all from being written. Run again after an interruption: it goes on where it was.
     """
-    model = model_named(to)
+    model = target_named(to)
     if model is None:
-        known = ", ".join((*MODELS, *ALIASES))
+        known = ", ".join((*TARGETS, *ALIASES))
         raise UsageError(f"--to {to}: there is no such model. There are: {known}, and samples-N up to 10000")
     call.needs_policies = False
     if fault := collection_fault(into, call.settings.mongodb.database):

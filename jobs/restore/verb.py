@@ -17,6 +17,7 @@ from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.preconditions import OF_READERS
 from bucketwise.archivers.restoring.options import RestoreOptions
 from bucketwise.archivers.restoring.target import Mode, VersionHandling
+from bucketwise.buckets.models import model_of
 from bucketwise.config.durations import parse_duration
 from bucketwise.config.errors import UsageError
 from bucketwise.config.policies import Policy
@@ -125,7 +126,7 @@ def _pinned_until(call: Call, policy: Policy, to: str, keep_for: str) -> datetim
             f"--keep-for {keep_for}: only what is restored into the policy's own collection is pinned, and "
             f"--to is {to}. Leave --keep-for out, or write --to {policy.collection}"
         )
-    if policy.model == "timeseries":
+    if not model_of(policy).can_delete:
         raise UsageError(
             f"--keep-for {keep_for}: {to} is a native time-series collection, from which nothing is ever "
             "deleted: what is restored stays. Leave --keep-for out"

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from bucketwise.buckets.fields.timeforms import own_form
 from bucketwise.buckets.fields.times import as_date
-from bucketwise.buckets.models.covered import covered, span_fields
+from bucketwise.buckets.models import model_of
 from bucketwise.config.policies import Policy
 from bucketwise.rollups.calendar.levels import Span
 
@@ -41,13 +40,11 @@ class EventReader:
     fields: tuple[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "fields", span_fields(self.policy))
+        object.__setattr__(self, "fields", model_of(self.policy).span_values)
 
     def needed_fields(self, document: str) -> Document:
         """Returns the expression of what is needed of a document."""
         first, last = self.fields
-        if last == self.policy.samples_field and self.policy.samples_as == "documents":
-            last = f"{last}.{self.policy.sample_time_field}"
         expressions = {"first": f"{document}.{first}", "last": f"{document}.{last}"}
         if self.policy.overflow is not None:
             expressions["ref"] = f"{document}.{self.policy.overflow.ref_field}"
@@ -55,11 +52,11 @@ class EventReader:
 
     def new_readings(self, from_ms: int) -> Document:
         """Returns a query for insertions of buckets that hold nothing before the instant."""
-        if self.policy.model == "samples" or not own_form(self.policy).is_date:
+        field = model_of(self.policy).starting_date
+        if field is None:
             return {"operationType": "none"}
-        time = f"fullDocument.{self.policy.time_field}"
         inserted = {"ns.coll": self.policy.collection, "operationType": "insert"}
-        return {**inserted, time: {"$gte": as_date(from_ms)}}
+        return {**inserted, f"fullDocument.{field}": {"$gte": as_date(from_ms)}}
 
     def read(self, event: Document) -> Change:
         """Returns the change that an insertion, update, replacement or deletion made in the source or its
@@ -101,7 +98,7 @@ class EventReader:
         return Change(buckets=owners, overflow=[identity], unknown=moved and not is_known)
 
     def _span(self, state: Document) -> list[Span]:
-        span = covered(self.policy, state.get("first"), state.get("last"))
+        span = model_of(self.policy).covered(state.get("first"), state.get("last"))
         return [] if span is None else [span]
 
 

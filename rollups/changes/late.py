@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pymongo.database import Database
 
 from bucketwise.buckets.fields.times import DAY_MS
+from bucketwise.buckets.models import model_of
 from bucketwise.buckets.source import Source
 from bucketwise.config.errors import BucketwiseError
 from bucketwise.config.policies import Policy
@@ -73,8 +74,8 @@ class LateFinder:
         assert policy.rollup is not None
         if policy.rollup.late_data == "scan":
             return self._scan(loaded, None)
-        if policy.model == "timeseries":
-            return self._scan(loaded, "native time-series collections have no change streams")
+        if reason := model_of(policy).unstreamed:
+            return self._scan(loaded, reason)
         try:
             return self._follow(loaded)
         except StreamUnavailableError as error:
@@ -227,7 +228,7 @@ def live_days(source: Source) -> Sequence[Span]:
     margin = DAY_MS if source.has_texts else 0
     source = source.rough
     at = source.earliest()
-    max_days = 0 if source.policy.model == "samples" else _MAX_DAYS
+    max_days = 0 if source.model.length_ms is None else _MAX_DAYS
     while at is not None and len(days) < max_days:
         days.append((at // DAY_MS * DAY_MS, (at // DAY_MS + 1) * DAY_MS))
         at = source.earliest(days[-1][1])

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from bucketwise.buckets.models import model_of
 from bucketwise.config.policies import LevelName, Policy
 from bucketwise.rollups.calendar.levels import base_levels, levels_of
 
 
 def may_stream(policy: Policy) -> bool:
     """Returns whether a change stream can report a policy's late readings, if the server lets us read it."""
-    return policy.rollup is not None and policy.rollup.late_data != "scan" and policy.model != "timeseries"
+    wants_stream = policy.rollup is not None and policy.rollup.late_data != "scan"
+    return wants_stream and model_of(policy).streams_changes
 
 
 def rolled_up_to(policy: Policy, through: Mapping[LevelName, int]) -> int:

@@ -12,13 +12,12 @@ import bson
 
 from bucketwise.buckets.decoding.local import LARGEST_MS
 from bucketwise.buckets.fields.selectors import series_query
-from bucketwise.buckets.models.covered import value_at
 from bucketwise.buckets.source import Source
 from bucketwise.config.policies import Policy
 from bucketwise.rollups.calendar.due import Spans
 from bucketwise.rollups.calendar.levels import Span
 from bucketwise.rollups.calendar.windows import to_ms
-from bucketwise.rollups.summaries.documents import OPTIONS
+from bucketwise.rollups.summaries.documents import OPTIONS, value_at
 
 
 @dataclass

@@ -25,7 +25,8 @@ from bucketwise.buckets.layouts import groups, merge, union
 from bucketwise.buckets.layouts.cache import ByteLimitedCache
 from bucketwise.buckets.layouts.groups import group_by_layout
 from bucketwise.buckets.layouts.merge import Containers, union_of
-from bucketwise.buckets.models.model import SHAPES, union_rules
+from bucketwise.buckets.models import model_of
+from bucketwise.buckets.models.model import BucketModel
 from bucketwise.buckets.models.shape import Breach
 from bucketwise.buckets.packing.pack import Packed, pack
 from bucketwise.config.policies import Policy
@@ -51,10 +52,13 @@ seeds = st.integers(0, 2**32)
 def one_by_one() -> Iterator[None]:
     """Without unions."""
 
-    def no_unions(policy: Policy) -> groups.UnionRules | None:
-        return union_rules(policy) if policy.attributes_field else None  # such documents are in none
+    def alone(policy: Policy) -> BucketModel:
+        model = type(model_of(policy))(policy)
+        rules = model.union_rules if policy.attributes_field else None  # such documents are in none
+        vars(model).update(union_rules=rules, overflow_union_rules=None)
+        return model
 
-    with patch.multiple(decoding, union_rules=no_unions, overflow_union_rules=lambda _: None):
+    with patch.object(decoding, "model_of", alone):
         yield
 
 
@@ -225,7 +229,7 @@ def test_a_layout_that_was_met_is_known_again_and_no_other(monkeypatch: pytest.M
     batches = [
         Docs.of([slotted(n, *((str(slot), kind) for slot in range(9))) for n in range(9)]) for kind in kinds
     ]
-    where = union_rules(SLOTS)
+    where = model_of(SLOTS).union_rules
     for docs in batches:
         assert [len(it.members) for it in group_by_layout(docs, where) if it.present is None] == [9]
     monkeypatch.setattr(groups, "Layout", None)
@@ -346,7 +350,7 @@ def test_irregular_buckets_are_laid_out_together(policy: Policy) -> None:
     assert (
         sum(
             len(it.members)
-            for it in group_by_layout(batch.main, union_rules(policy))
+            for it in group_by_layout(batch.main, model_of(policy).union_rules)
             if it.present is not None
         )
         >= 50
@@ -440,7 +444,7 @@ ALIKE = {
 
 def in_unions(documents: list[bytes], policy: Policy) -> int:
     with eager():
-        found = list(group_by_layout(Docs.of(documents), union_rules(policy)))
+        found = list(group_by_layout(Docs.of(documents), model_of(policy).union_rules))
     return sum(len(it.members) for it in found if it.present is not None)
 
 
@@ -455,7 +459,7 @@ def test_what_looks_alike_is_told_as_one_by_one(name: str) -> None:
     policy, documents = ALIKE[name]
     batch = batch_of([Bucket(document) for document in documents])
     assert in_unions(documents[:-1], policy) >= 90
-    where = union_rules(policy)
+    where = model_of(policy).union_rules
     assert where is not None
     union = union_of(Docs.of(documents[:-1]), where.containers, where.is_sound, 2**30)
     assert union is not None
@@ -468,13 +472,13 @@ def test_a_union_of_samples_that_may_lack_their_time_is_not_sound() -> None:
     _, documents = in_samples(sampled(100, _SOUND))
     containers = Containers(frozenset([("in", "samples")]))
     union = union_of(Docs.of(documents), containers, lambda _: True, 2**30)
-    assert union is not None and SHAPES["samples"](union.layout, SAMPLES).times
+    assert union is not None and model_of(SAMPLES).shape(union.layout).times
     documents[50:] = [sampled(n, bson_of.sub(("val", bson_of.double(1.5)))) for n in range(50, 101)]
     union = union_of(Docs.of(documents), containers, lambda _: True, 2**30)
     assert union is not None
     assert union_of(Docs.of(documents), containers, lambda it: it.variants is None, 2**30) is None
     with pytest.raises(Breach, match="no time"):
-        SHAPES["samples"](union.layout, SAMPLES)
+        model_of(SAMPLES).shape(union.layout)
 
 
 def check_flips(policy: Policy, found: list[Bucket], places: list[tuple[int, int]]) -> None:

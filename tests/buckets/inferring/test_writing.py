@@ -23,7 +23,7 @@ from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.buckets.models.series import SeriesTable
 from bucketwise.buckets.writing.documents import DocumentWriter, in_order
 from bucketwise.buckets.writing.exact import ExactReadings, Losses, exact_of
-from bucketwise.buckets.writing.targets import MODELS, Target, misfits, model_named, target_of
+from bucketwise.buckets.writing.targets import TARGETS, Target, misfits, target_named, target_of
 from bucketwise.config.policies import Policy
 
 Document = dict[str, Any]
@@ -125,7 +125,7 @@ def written(
     return [bson.decode(bson.encode(it), CODEC) for it in made]
 
 
-@given(readings, st.lists(st.integers(0, 9_000), max_size=4), st.sampled_from([*MODELS, "samples-7"]))
+@given(readings, st.lists(st.integers(0, 9_000), max_size=4), st.sampled_from([*TARGETS, "samples-7"]))
 def test_every_reading_is_there_to_the_bit(found: list[Reading], cuts: list[int], model: str) -> None:
     whole, table = exact(found)
     target = target_of(model, SOURCE, "other", is_whole_minutes=False)
@@ -229,13 +229,13 @@ def test_what_slots_have_no_place_for() -> None:
 
 
 def test_names_of_models() -> None:
-    assert [model_named(it) for it in ("slots", "native", "samples", "samples-33")] == [
+    assert [target_named(it) for it in ("slots", "native", "samples", "samples-33")] == [
         "slots-minute",
         "timeseries",
         "samples-200",
         "samples-33",
     ]
-    assert [model_named(it) for it in ("samples-0", "samples-99999", "slot", "")] == [None] * 4
+    assert [target_named(it) for it in ("samples-0", "samples-99999", "slot", "")] == [None] * 4
 
 
 def test_documents_in_memory_are_fewer_where_they_are_large() -> None:

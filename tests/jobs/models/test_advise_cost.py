@@ -18,7 +18,7 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from bucketwise.buckets.source import Source
-from bucketwise.buckets.writing.targets import MODELS
+from bucketwise.buckets.writing.targets import TARGETS
 from bucketwise.jobs.advise.advise import AdviseOptions, advise_on
 from bucketwise.jobs.advise.candidates import measured
 from bucketwise.jobs.advise.extract import extract
@@ -173,7 +173,7 @@ def test_each_model_that_is_tried_takes_what_it_takes_alone(
             return +counts.commands  # without the end of the session
 
     some = ("reading", "slots-hour", "timeseries")
-    assert set(some) <= set(MODELS)
+    assert set(some) <= set(TARGETS)
     alone = sum((commands(it) for it in some), Counter[str]())
     together = commands(*some)
     client.drop_database(scratch)
