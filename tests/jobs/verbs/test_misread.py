@@ -14,6 +14,7 @@ import pytest
 from tests.archivers.builders import raw_documents
 from tests.jobs.command import CommandLine, Ran
 from tests.jobs.place import START, Db, Place
+from tests.tiers import tier
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 
@@ -132,8 +133,14 @@ def told(ran: Ran) -> str:
     return "\n".join([body.get("error", ""), *named, *misfits])
 
 
-@pytest.mark.parametrize("to", [OFFLINE, ONLINE], ids=["offline", "online"])
-@pytest.mark.parametrize("it", MISREADINGS, ids=str)
+@pytest.mark.parametrize(
+    ("it", "to"),
+    [
+        pytest.param(it, to, id=f"{it}-{name}", marks=tier(is_first=(at + more) % 2 == 0, is_proof=True))
+        for at, it in enumerate(MISREADINGS)
+        for more, (name, to) in enumerate((("offline", OFFLINE), ("online", ONLINE)))
+    ],
+)
 def test_a_misreading_deletes_nothing_and_is_told(place: Place, it: Misreading, to: str) -> None:
     place.write_config(HEAD.format(policy=it.policy, to=to))
     place.database["it"].insert_many(it.documents)

@@ -6,8 +6,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from bucketwise.jobs.core import lease, ledger
 from bucketwise.jobs.core.lease import Lease
 from bucketwise.rollups import progress
@@ -72,16 +70,14 @@ def test_run_does_it_all_and_a_second_run_nothing(place: Place) -> None:
     assert now_there == stood
 
 
-@pytest.mark.parametrize(
-    "verb", [["plan"], ["archive", "--dry-run"], ["check"], ["verify"], ["audit"], ["status"]]
-)
-def test_what_only_looks_changes_nothing(place: Place, verb: list[str]) -> None:
+def test_what_only_looks_changes_nothing(place: Place) -> None:
     break_one(place)
     for when in ("before", "after"):
         stood = place.everything()
-        ran = place(*verb, "--json")
-        assert ran.code in (0, 3, 4), (when, ran)
-        assert place.everything() == stood, when
+        for verb in (["plan"], ["archive", "--dry-run"], ["check"], ["verify"], ["audit"], ["status"]):
+            ran = place(*verb, "--json")
+            assert ran.code in (0, 3, 4), (when, ran)
+            assert place.everything() == stood, (when, verb)
         if when == "before":
             assert place("run", "-p", "iot").code == 0
 
@@ -300,29 +296,28 @@ def test_no_secret_is_written_anywhere(place: Place, tmp_path: Path) -> None:
     """The URI names a user that the server does not know: the run fails at its first command."""
     host = place.uri.removeprefix("mongodb://")
     uri = f"mongodb://me:hunter2@{host}&authSource=admin"
-    for verb in (["run"], ["check"], ["status"], ["restore", "--to", "x"]):
-        for form in ([], ["--json"]):
-            ran = place.command(*verb, "-p", "ticks", *form, cwd=tmp_path, MONGODB_URI=uri)
-            assert ran.code == 1
-            assert "hunter2" not in ran.out + ran.err
-            assert "Authentication failed" in " ".join((ran.out + ran.err).split())
-            assert "Traceback" not in ran.err
+    for verb in (["run"], ["check", "--json"], ["status"], ["restore", "--to", "x", "--json"]):
+        ran = place.command(*verb, "-p", "ticks", cwd=tmp_path, MONGODB_URI=uri)
+        assert ran.code == 1
+        assert "hunter2" not in ran.out + ran.err
+        assert "Authentication failed" in " ".join((ran.out + ran.err).split())
+        assert "Traceback" not in ran.err
 
 
-@pytest.mark.parametrize("how", ["gone", "another"])
 @after("run")
-def test_audit_computes_every_summary_anew_however_old(place: Place, how: str) -> None:
-    assert place("audit").code == 0
-    if how == "gone":
-        place.database.ticks_daily.delete_one({})
-    else:
-        place.database.ticks_daily.update_one({}, {"$inc": {"p.sum": 1.0}})
-    ran = place("audit", "--json")
-    assert ran.code == 4
-    found = [(it["code"], it["place"]) for it in ran.policy("ticks")["findings"]]
-    missing = [("summaries-missing", "ticks_daily")] if how == "gone" else []
-    assert found == [("not-rolled-up", "ticks_daily"), *missing]
-    place("rollup", "--since", "2018-06-30", "--until", "2018-07-01")
+def test_audit_computes_every_summary_anew_however_old(place: Place) -> None:
+    for how in ("gone", "another"):
+        assert place("audit").code == 0
+        if how == "gone":
+            place.database.ticks_daily.delete_one({})
+        else:
+            place.database.ticks_daily.update_one({}, {"$inc": {"p.sum": 1.0}})
+        ran = place("audit", "--json")
+        assert ran.code == 4
+        found = [(it["code"], it["place"]) for it in ran.policy("ticks")["findings"]]
+        missing = [("summaries-missing", "ticks_daily")] if how == "gone" else []
+        assert found == [("not-rolled-up", "ticks_daily"), *missing]
+        place("rollup", "--since", "2018-06-30", "--until", "2018-07-01")
     assert place("audit").code == 0
     assert place("run").code == 0
     assert place("audit").code == 0
@@ -340,12 +335,7 @@ def test_audit_finds_no_fault_with_summaries_that_have_expired(place: Place) -> 
 
 
 def test_audit_finds_overflow_of_no_live_bucket(place: Place) -> None:
-    overflow = (
-        '\n[policies.ticks.overflow]\nflag_field = "more"\ncollection = "ticks_more"\nref_field = "of"\n'
-    )
-    place.write_config(
-        POLICIES.replace("\n[policies.iot]", overflow + 'samples_field = "p"\n\n[policies.iot]')
-    )
+    place.write_config(POLICIES.replace("\n[policies.iot]", OVERFLOW))
     bucket = place.database.ticks.find_one()
     assert bucket is not None
     place.database.ticks_more.create_index("of")
@@ -360,12 +350,7 @@ def test_audit_finds_overflow_of_no_live_bucket(place: Place) -> None:
 
 
 def test_audit_finds_no_fault_with_overflow_of_a_bucket_that_was_restored_elsewhere(place: Place) -> None:
-    overflow = (
-        '\n[policies.ticks.overflow]\nflag_field = "more"\ncollection = "ticks_more"\nref_field = "of"\n'
-    )
-    place.write_config(
-        POLICIES.replace("\n[policies.iot]", overflow + 'samples_field = "p"\n\n[policies.iot]')
-    )
+    place.write_config(POLICIES.replace("\n[policies.iot]", OVERFLOW))
     bucket = place.database.ticks.find_one_and_update({"p.30": {"$exists": True}}, {"$set": {"more": True}})
     assert bucket is not None
     place.database.ticks.update_one({"_id": bucket["_id"]}, {"$unset": {"p.30": 1}})
