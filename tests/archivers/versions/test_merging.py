@@ -185,11 +185,17 @@ def content(cycle: Cycle) -> list[Document]:
     return [bson.decode(it, CODEC)["p"] for it in raw]
 
 
-@pytest.mark.parametrize("meddle", [None, "changes", "goes"])
-def test_a_crash_at_every_step(database: Database[Document], file_store: Store, meddle: str | None) -> None:
+MEDDLES = (None, "changes", "goes")
+
+
+@pytest.mark.parametrize("meddle", MEDDLES)
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.proof)])
+def test_a_crash_at_every_step(
+    database: Database[Document], file_store: Store, meddle: str | None, every: int
+) -> None:
     """The archive is what it was until the late bucket goes, and what the writer does meanwhile is heeded."""
     base = slots("minute")
-    for die_at in range(1, 100):
+    for die_at in range(1 + MEDDLES.index(meddle) % every, 100, every):
         for name in database.list_collection_names():
             database.drop_collection(name)
         cycle = Cycle(database, Case(base.name, base.policy, [], []).online(), file_store)

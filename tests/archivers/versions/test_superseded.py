@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
+from bucketwise.archivers.moving import online
 from bucketwise.archivers.restoring.target import Mode, VersionHandling
+from bucketwise.archivers.versions import kept
 from bucketwise.config.tables import Store
 from tests.archivers.builders import LATER, Case, encode, insert, raw_documents, slots
-from tests.archivers.harness import Cycle
+from tests.archivers.harness import Cycle, in_turn
 from tests.archivers.moving.test_guard import once, read, slot_rows
 from tests.archivers.versions.test_late_versions import hours, original, versioned
 
@@ -78,14 +80,23 @@ class Place:
         return raw_documents(self.cycle.database, name)
 
 
-@pytest.fixture(params=["offline", "online"])
+KINDS, WAITS = ("offline", "online"), ("restored", "grace")
+EACH_ONCE = pytest.mark.parametrize(("to", "waits"), in_turn(KINDS, WAITS))
+
+
+@pytest.fixture(params=KINDS)
 def to(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(params=["restored", "grace"])
-def place(request: pytest.FixtureRequest, database: Database[Document], file_store: Store, to: str) -> Place:
-    return Place(database, file_store, to, request.param)
+@pytest.fixture(params=WAITS)
+def waits(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def place(database: Database[Document], file_store: Store, to: str, waits: str) -> Place:
+    return Place(database, file_store, to, waits)
 
 
 def counts(place: Place, document: Document) -> None:
@@ -104,6 +115,7 @@ def test_deleted_and_a_late_upsert(place: Place) -> None:
     assert place.versions() == [encode(FIRST), encode(LATE)]
 
 
+@EACH_ONCE
 def test_a_slot_that_was_wrong_is_taken_out(place: Place) -> None:
     place.source.update_one({}, {"$unset": {"p.5": ""}})
     place.finish()
@@ -112,6 +124,7 @@ def test_a_slot_that_was_wrong_is_taken_out(place: Place) -> None:
     assert place.versions() == [encode(FIRST), encode(corrected)]
 
 
+@EACH_ONCE
 def test_what_lacks_nothing_leaves_nothing_behind(place: Place) -> None:
     place.source.update_one({}, {"$set": {"p.6": 1.0, "note": "x"}})
     place.finish()
@@ -120,6 +133,7 @@ def test_what_lacks_nothing_leaves_nothing_behind(place: Place) -> None:
     assert place.versions() == [encode(corrected)]
 
 
+@EACH_ONCE
 def test_a_value_that_was_wrong_is_corrected(place: Place) -> None:
     place.source.update_one({}, {"$set": {"p.5": 7.0}})
     place.finish()
@@ -139,6 +153,7 @@ def test_a_late_upsert_of_another_field(database: Database[Document], file_store
     assert place.versions() == [encode(FIRST), encode(late)]
 
 
+@EACH_ONCE
 def test_one_after_the_other(place: Place) -> None:
     """What comes late to the one that counts is merged with that one alone."""
     place.put(LATE)
@@ -217,9 +232,14 @@ def test_no_receipt_is_left_of_a_late_copy(database: Database[Document], file_st
     assert place.versions() == [encode(LATE), encode(edited), encode(last)]
 
 
-def test_a_copy_that_is_too_large_to_be_kept(database: Database[Document], file_store: Store) -> None:
+@pytest.mark.parametrize("most", [100_000, pytest.param(kept.MAX_BYTES, marks=pytest.mark.proof)])
+def test_a_copy_that_is_too_large_to_be_kept(
+    database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    for module in (kept, online):
+        monkeypatch.setattr(module, "MAX_BYTES", most)
     place = Place(database, file_store, "online")
-    large = {**FIRST, "note": "x" * 16_100_000}
+    large = {**FIRST, "note": "x" * (most + 100_000)}
     place.put(large)
     place.cycle.case = place.cycle.case.with_archive(grace=2 * DAYS)
     place.cycle.run(place.now)
@@ -235,6 +255,7 @@ def test_a_copy_that_is_too_large_to_be_kept(database: Database[Document], file_
     assert place.versions() == [encode({**large, "p": {"3": 1.0, "5": 2.0, "6": 1.0}})]
 
 
+@EACH_ONCE
 def test_an_older_restore_is_no_stranger(place: Place) -> None:
     place.cycle.restore("back")
     place.put(LATE)
@@ -254,11 +275,12 @@ def unsets(place: Place) -> None:
     place.source.update_one({}, {"$unset": {"p.5": ""}})
 
 
-@pytest.mark.parametrize(
-    ("meddle", "wanted"), [(deletes_and_upserts, LATE), (unsets, hours({3: 1.0}, unit="C"))]
-)
+WANTED: dict[Meddle, Document] = {deletes_and_upserts: LATE, unsets: hours({3: 1.0}, unit="C")}
+
+
+@pytest.mark.parametrize(("to", "meddle"), in_turn(KINDS, list(WANTED)))
 def test_between_copy_and_delete(
-    database: Database[Document], file_store: Store, to: str, meddle: Meddle, wanted: Document
+    database: Database[Document], file_store: Store, to: str, meddle: Meddle
 ) -> None:
     """At every transaction of the run that copies and deletes."""
     for at in range(1, 10):
@@ -279,8 +301,8 @@ def test_between_copy_and_delete(
         if not place.cycle.live():
             continue  # nothing was there to take out any more
         place.finish()
-        counts(place, wanted)
+        counts(place, WANTED[meddle])
         found = place.versions()
-        assert found[-1] == encode(wanted)
+        assert found[-1] == encode(WANTED[meddle])
         assert found[0] == encode(FIRST) or at == 1  # it had no copy yet
     assert at > 2

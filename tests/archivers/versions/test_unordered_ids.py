@@ -14,7 +14,7 @@ from bucketwise.buckets.bson.queries import ids_query
 from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.config.tables import Store
 from tests.archivers.builders import DAY0, HOUR, Case, insert, slots
-from tests.archivers.harness import Cycle
+from tests.archivers.harness import Cycle, in_turn
 from tests.archivers.moving.test_guard import once
 from tests.buckets import handmade as bson_of
 from tests.buckets.handmade import Value
@@ -55,7 +55,7 @@ def buckets(request: pytest.FixtureRequest) -> list[bytes]:
     return [bucket(identity, i // 12) for i, identity in enumerate(KINDS[request.param])]
 
 
-@pytest.fixture(params=["offline", "online"])
+@pytest.fixture
 def cycle(
     request: pytest.FixtureRequest,
     database: Database[Document],
@@ -68,6 +68,7 @@ def cycle(
     return Cycle(database, case if request.param == "offline" else case.online(), file_store).load()
 
 
+@pytest.mark.parametrize(("buckets", "cycle"), in_turn(list(KINDS), ["offline", "online"]), indirect=True)
 def test_all_go_and_come_back(cycle: Cycle, buckets: list[bytes]) -> None:
     report = cycle.run()
     assert (report.buckets, report.deleted, report.left, report.changed) == (len(buckets), len(buckets), 0, 0)
@@ -82,6 +83,7 @@ def pieces(buckets: list[bytes]) -> list[list[bytes]]:
     return [buckets[at : at + 7] for at in range(0, len(buckets), 7)]
 
 
+@pytest.mark.parametrize(("buckets", "cycle"), in_turn(list(KINDS), ["online", "offline"]), indirect=True)
 def test_one_that_changes_and_one_that_goes_meanwhile(cycle: Cycle, buckets: list[bytes]) -> None:
     """In the midst of others that are as they were."""
     number = len(buckets) // 2

@@ -6,7 +6,7 @@ import os
 import platform
 import subprocess
 import sys
-from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -22,16 +22,18 @@ def _python(script: str, *arguments: str, **environment: str) -> str:
         [sys.executable, "-c", script, *arguments],
         env=plain | environment,
         check=True,
-        timeout=60,
+        timeout=600,
         capture_output=True,
         text=True,
     )
     return ran.stdout
 
 
-_HEAPS = """
-import ctypes, sys, threading
-exec(sys.argv[2])
+#: What a process tells of itself, once it has executed its argument: the heaps of its threads, and the faults
+#: of work that asks again for what it has freed.
+_TELLS = """
+import ctypes, os, resource, sys, threading
+exec(sys.argv[1])
 barrier = threading.Barrier(5)
 def work():
     held = [bytearray(5000) for _ in range(100)]
@@ -41,93 +43,77 @@ for _ in range(4):
     threading.Thread(target=work, daemon=True).start()
 barrier.wait()
 libc = ctypes.CDLL(None)
-libc.fopen.restype = ctypes.c_void_p
-file = ctypes.c_void_p(libc.fopen(sys.argv[1].encode(), b"w"))
+read, write = os.pipe()
+libc.fdopen.restype = ctypes.c_void_p
+file = ctypes.c_void_p(libc.fdopen(write, b"w"))
 libc.malloc_info(0, file)
 libc.fclose(file)
+heaps = open(read).read().count("<heap nr=")
 barrier.wait()
-"""
-
-
-_KEEP = "from bucketwise.buckets import heap; heap.keep_freed_memory()"
-
-
-@pytest.mark.parametrize(
-    ("asked", "heaps"),
-    [({}, 1), ({"MALLOC_ARENA_MAX": "3"}, 3), ({"GLIBC_TUNABLES": "glibc.malloc.arena_max=2"}, 2)],
-)
-def test_threads_share_a_heap_unless_somebody_asked_for_more(
-    tmp_path: Path, asked: dict[str, str], heaps: int
-) -> None:
-    info = tmp_path / "info.xml"
-    _python(_HEAPS, str(info), _KEEP, **asked)
-    assert info.read_text().count("<heap nr=") == heaps
-
-
-def test_the_program_says_so_before_anything_starts_a_thread(tmp_path: Path) -> None:
-    info = tmp_path / "info.xml"
-    _python(_HEAPS, str(info), "import bucketwise.jobs.cli")
-    assert info.read_text().count("<heap nr=") == 1
-
-
-_OF_WORKER = """
-import sys
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import Pipe
-from bucketwise.jobs.execution import processes as workers
-from bucketwise.jobs.core.workers import become_worker
-ends = Pipe()
-starts = {"initializer": become_worker, "initargs": ends[:1]}
-with ProcessPoolExecutor(1, mp_context=workers._CONTEXT, **starts) as pool:
-    pool.submit(exec, sys.argv[3], {}).result()
-"""
-
-
-def test_so_does_a_worker(tmp_path: Path) -> None:
-    info = tmp_path / "info.xml"
-    _python(_OF_WORKER, str(info), "pass", _HEAPS)
-    assert info.read_text().count("<heap nr=") == 1
-
-
-_WORK = """
-import resource, sys
 import numpy as np
-exec(sys.argv[1])
 def faults():
     some = [np.ones(300_000) for _ in range(6)]
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 faults()
-print(-faults() + [faults() for _ in range(20)][-1])
+print(heaps, -faults() + [faults() for _ in range(20)][-1], flush=True)
 """
-_PROGRAM = """
-from contextlib import redirect_stdout, suppress
-from bucketwise.jobs import cli
-sys.argv = ["bucketwise", "--help"]
-with suppress(SystemExit), redirect_stdout(sys.stderr):
-    cli.main()
-"""
-_WORKER = """
+_KEEP = "from bucketwise.buckets import heap; heap.keep_freed_memory()"
+_PROGRAM = "import bucketwise.jobs.cli"
+_IN_WORKER = """
+import sys
+from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import Pipe
+from bucketwise.jobs.core import workers
 from bucketwise.jobs.core.workers import become_worker
 ends = Pipe()
-become_worker(ends[0])
+starts = {"initializer": become_worker, "initargs": ends[:1]}
+with ProcessPoolExecutor(1, mp_context=workers._CONTEXT, **starts) as pool:
+    pool.submit(exec, sys.argv[1], {}).result()
 """
 
 
-def _faults(how: str, **environment: str) -> int:
-    return int(_python(_WORK, how, **environment))
+class Told(NamedTuple):
+    heaps: int
+    faults: int
 
 
-@pytest.mark.parametrize("how", [_KEEP, _PROGRAM, _WORKER])
-def test_memory_that_is_asked_for_again_is_kept(how: str) -> None:
-    assert 10 * _faults(how) < _faults("import bucketwise.buckets")
+def _told(how: str = "pass", script: str = _TELLS, **environment: str) -> Told:
+    return Told(*map(int, _python(script, how, **environment).split()))
+
+
+@pytest.mark.parametrize(
+    ("asked", "heaps"),
+    [({"MALLOC_ARENA_MAX": "3"}, 3), ({"GLIBC_TUNABLES": "glibc.malloc.arena_max=2"}, 2)],
+)
+def test_threads_share_a_heap_unless_somebody_asked_for_more(asked: dict[str, str], heaps: int) -> None:
+    assert _told(_KEEP, **asked).heaps == heaps
+
+
+@pytest.fixture(scope="module")
+def usual() -> Told:
+    """What a process tells that has not asked for anything."""
+    return _told()
+
+
+@pytest.mark.parametrize("how", [_KEEP, _PROGRAM])
+def test_threads_share_a_heap_and_memory_that_is_asked_for_again_is_kept(usual: Told, how: str) -> None:
+    """The program says so before anything starts a thread."""
+    found = _told(how)
+    assert found.heaps == 1
+    assert 10 * found.faults < usual.faults
+
+
+def test_so_it_is_in_a_worker(usual: Told) -> None:
+    found = _told(_TELLS.replace("exec(sys.argv[1])", ""), _IN_WORKER)
+    assert found.heaps == 1
+    assert 10 * found.faults < usual.faults
 
 
 @pytest.mark.parametrize("asked", ["MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"])
 def test_who_wants_it_back_gets_it_back(asked: str) -> None:
     """One of the two says so: the other would keep it."""
     environment = {asked: "100000"}
-    assert 2 * _faults(_KEEP, **environment) > _faults("pass", **environment) > 10_000
+    assert 2 * _told(_KEEP, **environment).faults > _told(**environment).faults > 10_000
 
 
 _FREED = """
