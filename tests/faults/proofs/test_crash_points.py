@@ -81,8 +81,14 @@ def jobs() -> Iterator[Any]:
         yield pytest.param(name, marks=[pytest.mark.proof] * (name not in FIRST))
 
 
-def cases() -> Iterator[Any]:
-    """The proofs try each step, at one of its moments, with one of the seeds."""
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Thousands of cases are made only where they are not left out again."""
+    if "case" in metafunc.fixturenames:
+        metafunc.parametrize("case", list(cases(all_="not soak" not in metafunc.config.option.markexpr)))
+
+
+def cases(*, all_: bool) -> Iterator[Any]:
+    """The proofs try each step, at one of its moments, with one of the seeds. `all_`: the others as well."""
     found = [Case(step, moment, seed) for seed in SEEDS for step in STEPS for moment in step.moments]
     few = sample(found)
     first = [it for it in few if it.job in FIRST or SEEDS != [0, 1, 2]]
@@ -90,8 +96,9 @@ def cases() -> Iterator[Any]:
         Case(it, it.moments[at % len(it.moments)], SEEDS[at % len(SEEDS)]) for at, it in enumerate(STEPS)
     }
     for case in found:
-        marks = tier(is_first=case in first, is_proof=case in few or case in turns)
-        yield pytest.param(case, id=str(case), marks=marks)
+        is_proof = case in few or case in turns
+        if all_ or is_proof:
+            yield pytest.param(case, id=str(case), marks=tier(is_first=case in first, is_proof=is_proof))
 
 
 def sample(found: list[Case]) -> list[Case]:
@@ -174,7 +181,6 @@ def test_the_table_names_what_there_is() -> None:
 
 
 @pytest.mark.usefixtures("short_transactions")
-@pytest.mark.parametrize("case", list(cases()))
 def test_killed(
     make: Make,
     client: MongoClient[Document],
