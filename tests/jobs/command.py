@@ -78,14 +78,21 @@ class CommandLine:
         self.begin(meddle, *arguments, cwd=cwd, **environment)
         return self.end()
 
+    def piped(self, text: str, *arguments: str, cwd: Path, **environment: str) -> Ran:
+        """`text` is what it reads from its standard input."""
+        self._call({"text": text}, *arguments, cwd=cwd, **environment)
+        return self.end()
+
     def begin(self, meddle: Meddle | None, *arguments: str, cwd: Path, **environment: str) -> None:
         """Start a process and don't wait; the next call is `end`."""
+        self._call({"meddle": meddle}, *arguments, cwd=cwd, **environment)
+
+    def _call(self, more: dict[str, Any], *arguments: str, cwd: Path, **environment: str) -> None:
         assert self.driver.stdin is not None
-        call = {
+        call = more | {
             "arguments": arguments,
             "cwd": str(cwd),
             "environment": _ENVIRONMENT | environment,
-            "meddle": meddle,
             "test": os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0],
         }
         self.driver.stdin.write(json.dumps(call) + "\n")
@@ -128,6 +135,8 @@ def started(*arguments: str, cwd: Path, **environment: str) -> Iterator[subproce
 
 #: What a call imports on its way, some of it only where pandas is installed. Each fork would do it anew.
 _ON_THE_WAY = (
+    "bucketwise.archivers.stores.s3",
+    "bucketwise.jobs.query.engine",
     "duckdb",
     "encodings.utf_8_sig",
     "importlib.readers",
@@ -205,7 +214,7 @@ def _be(main: Any, call: dict[str, Any], folder: Path) -> None:
     """Turn the forked process into the one that was asked for; does not come back."""
     code = 70
     try:
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(_stdin(call.get("text", "")), 0)
         for number, name in enumerate(("out", "err"), start=1):
             os.dup2(os.open(folder / name, os.O_CREAT | os.O_WRONLY), number)
         connected = (folder / "connected").open("w", buffering=1)
@@ -220,7 +229,7 @@ def _be(main: Any, call: dict[str, Any], folder: Path) -> None:
         os.chdir(call["cwd"])
         _count_for(call["test"])
         sys.argv = ["bucketwise", *call["arguments"]]
-        if call["meddle"]:
+        if call.get("meddle"):
             module, given = call["meddle"]
             importlib.import_module(module).install(**given)
         main()
@@ -233,6 +242,15 @@ def _be(main: Any, call: dict[str, Any], folder: Path) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def _stdin(text: str) -> int:
+    """A pipe with this text, which is not longer than one holds."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    assert os.write(writing, text.encode()) == len(text.encode())
+    os.close(writing)
+    return reading
 
 
 def _count_for(test: str) -> None:

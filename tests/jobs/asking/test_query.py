@@ -22,7 +22,7 @@ from pymongo import MongoClient
 
 import bucketwise as api
 from bucketwise.config.errors import UsageError
-from tests.jobs.command import ROOT, CommandLine
+from tests.jobs.command import ROOT, CommandLine, Ran
 from tests.jobs.place import NOW, POLICIES, START, Place
 from tests.jobs.states import after
 
@@ -256,32 +256,25 @@ def test_summaries_are_not_offered_for_what_has_expired(place: Place) -> None:
 def answers(place: Place, *statements: str) -> list[dict[str, Any]]:
     """The JSON of each, asked in one session."""
     ran = piped(place, "".join(f"{it};\n" for it in statements), "--interactive", "--json")
-    return [json.loads(line) for line in ran.stdout.splitlines()][:-1]  # the last one is of the session
+    return [json.loads(line) for line in ran.out.splitlines()][:-1]  # the last one is of the session
 
 
 def test_statements_one_after_another(mixed: Place) -> None:
     """Without a terminal nobody is prompted."""
     lines = ".tables\n.schema iot\n\nSELECT count(*)\n\nFROM iot;\nSELECT nothing;\n.explain FROM iot;\n"
     ran = piped(mixed, lines + "VALUES (7)", "--interactive")
-    assert ran.returncode == 2
-    assert "bucketwise>" not in ran.stdout
+    assert ran.code == 2
+    assert "bucketwise>" not in ran.out
     for fragment in ("ticks_hourly\n", '"sensor" BIGINT', "18", "iot: columns sensor, time, t", "7"):
-        assert fragment in ran.stdout
-    assert '"nothing"' in ran.stderr
+        assert fragment in ran.out
+    assert '"nothing"' in ran.err
     ran = piped(mixed, "SELECT max(p)\nFROM ticks\n", "--format", "csv")
-    assert (ran.returncode, ran.stdout) == (0, "max(p)\n57.375\n")
+    assert (ran.code, ran.out) == (0, "max(p)\n57.375\n")
 
 
-def piped(place: Place, text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "bucketwise", "query", "--quiet", *arguments],
-        cwd=place.folder,
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "MONGODB_URI": place.uri},
-        input=text,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def piped(place: Place, text: str, *arguments: str) -> Ran:
+    given = ("query", "--quiet", *arguments)
+    return place.command.piped(text, *given, cwd=place.folder, MONGODB_URI=place.uri)
 
 
 def test_a_signal_ends_it(mixed: Place) -> None:
