@@ -42,9 +42,9 @@ def amounts(body: Document) -> dict[str, int]:
 
 
 def audited(place: Place, now: datetime, policy: str) -> None:
+    """Nothing is wrong; an audit reads all that is archived."""
     ran = place("audit", "-p", policy, "--json", now=iso(now))
     assert ran.code == 0, ran
-    assert place("verify", "-p", policy, now=iso(now)).code == 0
 
 
 def files(place: Place) -> set[str]:
@@ -65,6 +65,7 @@ def test_what_is_past_gets_a_tombstone_and_goes_when_it_has_stood(
     assert amounts(run(ending, PAST + DAY, policy)) == {"tombstoned": buckets}
     assert amounts(run(ending, PAST + 7 * DAY, policy)) == {"standing": buckets}
     audited(ending, PAST + 7 * DAY, policy)
+    assert ending("verify", "-p", policy, now=iso(PAST + 7 * DAY)).code == 0
     due = PAST + 8 * DAY
     assert amounts(run(ending, due, policy, "plan")) == {"expired": buckets}
     body = run(ending, due, policy)
@@ -72,6 +73,7 @@ def test_what_is_past_gets_a_tombstone_and_goes_when_it_has_stood(
     assert (body["expired"]["days"], body["expired"]["bytes"] > 0) == (1, True)
     assert amounts(run(ending, due, policy)) == {}
     audited(ending, due, policy)
+    assert ending("verify", "-p", policy, now=iso(due)).code == 0
     assert {it["_id"]["start"]: it for it in ending.database[f"{policy}_hourly"].find()} == summaries
     assert len(ending("readings", "-p", policy, now=iso(due)).out.splitlines()) == 1
     (receipt,) = [it for it in receipts(ending, policy) if it["kind"] == "expire"]

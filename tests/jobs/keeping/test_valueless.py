@@ -12,6 +12,7 @@ import pytest
 
 from tests.jobs.command import CommandLine, Ran
 from tests.jobs.place import START, Db, Place
+from tests.tiers import tier
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 POLICY = """
@@ -65,8 +66,24 @@ def told(ran: Ran) -> list[tuple[str, str, str]]:
 SOUND: dict[str, Any] = {"p": 1.5, "q": {"x": 2}}
 
 
-@pytest.mark.parametrize("to", [OFFLINE, ONLINE], ids=["offline", "online"])
-@pytest.mark.parametrize("odd", [{"p": "1.5"}, {"p": float("nan")}, {}], ids=["text", "NaN", "missing"])
+ODD: dict[str, dict[str, Any]] = {"text": {"p": "1.5"}, "NaN": {"p": float("nan")}, "missing": {}}
+#: Each of these in an archive, and each archive.
+FIRST = {("text", OFFLINE), ("NaN", ONLINE), ("missing", OFFLINE)}
+
+
+@pytest.mark.parametrize(
+    ("to", "odd"),
+    [
+        pytest.param(
+            to,
+            odd,
+            id=f"{name}-{kind}",
+            marks=tier(is_first=(name, to) in FIRST, is_proof=True),
+        )
+        for name, odd in ODD.items()
+        for kind, to in (("offline", OFFLINE), ("online", ONLINE))
+    ],
+)
 def test_it_stays_until_it_is_mended(place: Place, to: str, odd: dict[str, Any]) -> None:
     write(place, to=to)
     for day in range(3):
