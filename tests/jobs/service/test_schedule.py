@@ -87,12 +87,16 @@ def test_what_was_missed_is_done_once_at_the_start(place: Place) -> None:
 
 @after("run -p ticks")
 def test_a_run_before_the_last_firing_does_not_count(place: Place) -> None:
+    """And a policy without a schedule is told of."""
     old = datetime.now(UTC) - timedelta(days=800)
     place.database[ledger.COLLECTION].update_many({}, {"$set": {"started": old, "ended": old}})
-    with service(place) as it:
+    with started("schedule", cwd=place.folder, MONGODB_URI=place.uri) as process:
+        it = Watched(process)
+        assert "policy=iot" in it.until("no schedule")
         it.until("run ended")
         assert it.end() == 0
     assert completed(place) == 2
+    assert place.database.iot.count_documents({}) > 0
 
 
 def test_two_side_by_side_do_the_work_once(place: Place) -> None:
@@ -110,9 +114,12 @@ def test_two_side_by_side_do_the_work_once(place: Place) -> None:
 
 def test_metrics_and_health(place: Place) -> None:
     place.database.ticks.insert_one({"symbol": "MDB", "d": datetime(2018, 6, 1, tzinfo=UTC), "p": {"60": 1}})
-    with service(place, "--metrics-port", "0") as it:
+    with service(place, "--metrics-port", "0", "--metrics-file", "own.prom") as it:
         address = re.search(r"address=(\S+)/metrics", it.until("metrics are served"))
         assert address is not None
+        port = address[1].rpartition(":")[2]
+        refused = place("schedule", "-p", "ticks", "--metrics-port", port, now=None)
+        assert (refused.code, f"--metrics-port {port}" in refused.err) == (2, True), "it is taken"
         it.until("run ended")
         text = urllib.request.urlopen(f"{address[1]}/metrics").read().decode()
         assert urllib.request.urlopen(f"{address[1]}/healthz").read() == b"ok\n"
@@ -128,15 +135,9 @@ def test_metrics_and_health(place: Place) -> None:
     assert float(samples['bucketwise_quarantined_buckets{policy="ticks"}']) == 1
     success = float(samples['bucketwise_last_success_timestamp_seconds{policy="ticks",verb="run"}'])
     assert abs(success - datetime.now(UTC).timestamp()) < 3600
-
-
-def test_a_taken_port_is_refused(place: Place) -> None:
-    with service(place, "--metrics-port", "0") as it:
-        found = re.search(r":(\d+)/metrics", it.until("metrics are served"))
-        assert found is not None
-        ran = place("schedule", "-p", "ticks", "--metrics-port", found[1], now=None)
-        assert ran.code == 2
-        assert f"--metrics-port {found[1]}" in ran.err
+    file = (place.folder / "own.prom").read_text().splitlines()
+    assert 'bucketwise_runs_total{outcome="left something",policy="ticks",verb="run"} 1.0' in file
+    assert f'bucketwise_archived_buckets_total{{policy="ticks"}} {MINUTES}.0' in file
 
 
 def test_it_outlives_a_server_out_of_reach(place: Place) -> None:
@@ -148,20 +149,11 @@ def test_it_outlives_a_server_out_of_reach(place: Place) -> None:
         assert "hunter2" not in "".join(it.lines)
 
 
-def test_a_policy_without_a_schedule_is_told_of(place: Place) -> None:
-    with started("schedule", cwd=place.folder, MONGODB_URI=place.uri) as process:
-        it = Watched(process)
-        assert "policy=iot" in it.until("no schedule")
-        it.until("run ended")
-        assert it.end() == 0
-    assert place.database.iot.count_documents({}) > 0
-
-
+@after("run")
 def test_drills_have_a_schedule_of_their_own(place: Place) -> None:
     """Of policies with an offline archive, whether they are run by this service or not."""
     without = POLICIES.replace('schedule = "0 0 1 1 *"\n', "")
     place.write_config('[drill]\nschedule = "0 0 1 1 *"\ndays = 5\n' + without)
-    assert place("run", now=None).code == 0
     with service(place) as it:
         line = it.until("run ended")
         assert "verb=drill" in line and "policy=ticks" in line and "outcome=done" in line
