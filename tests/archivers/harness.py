@@ -46,6 +46,7 @@ from bucketwise.jobs.restore.unpin import release_pins
 from bucketwise.jobs.sign import SignReport, sign_archive
 from bucketwise.rollups.guarded import transaction
 from tests.archivers.builders import LATER, RAW, Case, raw_documents
+from tests.standing import StandingDatabase
 
 Document = dict[str, Any]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -300,15 +301,17 @@ class Backup:
                 self._raw(cycle, name).insert_many(self.held[name])
 
 
-class Standing(Backup):
+class Standing:
     """All of a database and of a store that is a folder, to begin from again and again."""
 
     def __init__(self, cycle: Cycle) -> None:
-        super().__init__(cycle)
+        self.fence, self.runs = cycle.fence, set(cycle.runs)
+        self.database = StandingDatabase(cycle.database)
         self.files = {path: path.read_bytes() for path in cycle.root.rglob("*") if path.is_file()}
 
     def put_back(self, cycle: Cycle) -> None:
-        super().put_back(cycle)
+        cycle.fence, cycle.runs = self.fence, set(self.runs)
+        self.database.put_back()
         shutil.rmtree(cycle.root, ignore_errors=True)  # an online archive has none
         cycle.root.mkdir()
         for path, data in self.files.items():

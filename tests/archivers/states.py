@@ -23,56 +23,36 @@ MIDWAY = DAY0 + timedelta(days=31)
 State = Callable[[Cycle], object]
 
 
-class _Made:
-    """A cycle in a state, with what it takes to put that back."""
-
-    def __init__(self, cycle: Cycle) -> None:
-        self.cycle, self._standing, self._uuids = cycle, Standing(cycle), self._found(cycle)
-
-    @staticmethod
-    def _found(cycle: Cycle) -> dict[str, Any]:
-        return {it["name"]: it["info"].get("uuid") for it in cycle.database.list_collections()}
-
-    def stands(self) -> bool:
-        """Whether the collections are those that the archive is bound to."""
-        return self._uuids.items() <= self._found(self.cycle).items()
-
-    def anew(self) -> Cycle:
-        made = self.cycle
-        cycle = Cycle(made.database, made.case, made.settings, keys=made.keys, memory=made.memory)
-        for name in self._standing.names(cycle):
-            if name not in self._uuids:
-                cycle.database.drop_collection(name)
-        self._standing.put_back(cycle)
-        return cycle
-
-
 class States:
     """Gives cycles in a state. It is made once, and put back for each test where it was made, so that the
     archive stays the one that its records name."""
 
     def __init__(self, client: MongoClient[Document], folder: Path) -> None:
         self._client, self._folder = client, folder
-        self._made: dict[tuple[State, bytes], _Made] = {}
+        self._made: dict[tuple[State, bytes], tuple[Cycle, Standing]] = {}
 
     def __call__(self, case: Case, state: State) -> Cycle:
         """`state`: a function of a module."""
         told = [case.policy.model_dump_json().encode(), *case.documents, *case.overflow]
         key = state, sha256(b"".join(told)).digest()
-        if key not in self._made or not self._made[key].stands():
-            self._made[key] = self._make(case, state)
-        return self._made[key].anew()
+        if key not in self._made:
+            made = self._make(case, state)
+            self._made[key] = made, Standing(made)
+        made, standing = self._made[key]
+        cycle = Cycle(made.database, made.case, made.settings, keys=made.keys, memory=made.memory)
+        standing.put_back(cycle)
+        return cycle
 
-    def _make(self, case: Case, state: State) -> _Made:
+    def _make(self, case: Case, state: State) -> Cycle:
         name = f"test_{uuid.uuid4().hex[:12]}"
         (self._folder / name).mkdir()
         cycle = Cycle(self._client[name], case, Store(url=(self._folder / name).as_uri())).load()
         state(cycle)
-        return _Made(cycle)
+        return cycle
 
     def close(self) -> None:
-        for it in self._made.values():
-            self._client.drop_database(it.cycle.database.name)
+        for cycle, _ in self._made.values():
+            self._client.drop_database(cycle.database.name)
 
 
 class Halt(Exception):

@@ -1,61 +1,21 @@
 """States that tests begin from: made once a process by the command line, then put back for each test.
 
 An archive knows its database by name, collections by their UUIDs and its store by URL. All of these are put
-back as they were. Change streams go on from where the state was put back, as if nothing had happened since.
+back as they were (`tests/standing.py`). Change streams go on from where the state was put back, as if nothing
+had happened since.
 """
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
-from bson.codec_options import CodecOptions
-from bson.raw_bson import RawBSONDocument
 
 from bucketwise.rollups import progress
 from tests.jobs.place import NOW, Db, Place
-
-_RAW: CodecOptions[Any] = CodecOptions(document_class=RawBSONDocument)
-
-
-@dataclass(frozen=True)
-class _Collection:
-    created: dict[str, Any]  # the operation that makes it again, with its UUID
-    indexes: list[dict[str, Any]]
-    documents: list[RawBSONDocument]
-
-    @property
-    def name(self) -> str:
-        name: str = self.created["o"]["create"]
-        return name
-
-
-def _taken(database: Db) -> list[_Collection]:
-    found = []
-    for listed in database.list_collections():
-        assert listed["type"] == "collection", listed
-        name = listed["name"]
-        operation = {"op": "c", "ns": f"{database.name}.$cmd", "ui": listed["info"]["uuid"]}
-        operation["o"] = {"create": name, **listed["options"]}
-        indexes = [dict(it) for it in database[name].list_indexes() if it["name"] != "_id_"]
-        documents = list(database[name].with_options(codec_options=_RAW).find())
-        found.append(_Collection(operation, indexes, documents))
-    return found
-
-
-def _put_back(database: Db, collections: list[_Collection]) -> None:
-    database.client.drop_database(database.name)
-    database.client.admin.command("applyOps", [it.created for it in collections])
-    for it in collections:
-        if it.indexes:
-            database.command("createIndexes", it.name, indexes=it.indexes)
-        if it.documents:
-            database.command("insert", it.name, documents=it.documents)
-    _go_on_from_here(database)
+from tests.standing import StandingDatabase
 
 
 def _go_on_from_here(database: Db) -> None:
@@ -85,7 +45,7 @@ class States:
     def __init__(self, place: Place, kept: Path) -> None:
         self._place = place
         self._kept = kept
-        self._known: dict[tuple[Step, ...], tuple[list[_Collection], Path]] = {}
+        self._known: dict[tuple[Step, ...], tuple[StandingDatabase, Path]] = {}
 
     def at(self, *steps: Step) -> Place:
         """Returns the place as it is after the steps."""
@@ -93,11 +53,12 @@ class States:
             self._make(steps)
             files = self._kept / str(len(self._known))
             shutil.copytree(self._place.folder, files)
-            self._known[steps] = _taken(self._place.database), files
-        collections, files = self._known[steps]
-        self.clear()
+            self._known[steps] = StandingDatabase(self._place.database), files
+        standing, files = self._known[steps]
+        shutil.rmtree(self._place.folder, ignore_errors=True)
         shutil.copytree(files, self._place.folder)
-        _put_back(self._place.database, collections)
+        standing.put_back()
+        _go_on_from_here(self._place.database)
         return self._place
 
     def _make(self, steps: tuple[Step, ...]) -> None:
