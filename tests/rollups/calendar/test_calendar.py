@@ -18,6 +18,7 @@ from bucketwise.config.policies import Policy, Rollup
 from bucketwise.rollups.calendar.windows import day_edges, day_of, to_ms
 from tests.rollups.calendar_oracle import DAY, HOUR, MINUTE, ZONES, changes, day_starts
 from tests.rollups.conftest import Bench
+from tests.tiers import tier
 
 FIRST, LAST = datetime(2000, 1, 1, tzinfo=UTC), datetime(2037, 12, 28, tzinfo=UTC)
 instants = st.integers(0, (LAST - FIRST) // MINUTE).map(lambda count: FIRST + count * MINUTE)
@@ -84,7 +85,22 @@ def test_odd_days(zone: str, day: date, start: datetime, hours: float) -> None:
     assert day_of(to_ms(noon), ZoneInfo(zone)) == (to_ms(start), to_ms(start + hours * HOUR))
 
 
-@pytest.mark.parametrize("name", [name for name in ZONES if changes(name)])
+#: Zones whose summaries `make test` makes: an hour, two and half an hour, a minute after midnight and at it,
+#: a skipped day.
+FEW = (
+    "Europe/Berlin",
+    "Antarctica/Troll",
+    "Australia/Lord_Howe",
+    "America/St_Johns",
+    "America/Havana",
+    "Pacific/Apia",
+)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=tier(is_first=name in FEW, is_proof=True)) for name in ZONES if changes(name)],
+)
 def test_summaries_of_days_around_changes(bench: Bench, name: str) -> None:
     chance, zone = Random(name), ZoneInfo(name)
     expected: dict[datetime, tuple[datetime, float, int]] = {}

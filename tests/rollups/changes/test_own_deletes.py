@@ -51,7 +51,7 @@ def told(changed: ChangeSet) -> Any:
 
 @pytest.mark.parametrize("leaves_marks", [True, False], ids=["a run", "a dry run"])
 @given(writes=WRITES, ahead=st.integers(1, 3))
-@settings(max_examples=examples(12))
+@settings(max_examples=examples(6))
 def test_what_is_told_does_not_depend_on_what_is_left_out(
     bench: Bench, leaves_marks: bool, writes: list[tuple[str, int]], ahead: int
 ) -> None:

@@ -45,7 +45,7 @@ POLICIES = {zone: of_zone(zone) for zone in ("UTC", "Asia/Kolkata", "America/New
 POLICIES["of the readings"] = test_local_days.policy_of(collection="ticks", name="ticks")
 
 
-@settings(max_examples=examples(6))
+@settings(max_examples=examples(4))
 @given(st.data())
 def test_what_rests_is_as_it_stands_and_all_else_is_looked_at(bench: Bench, data: st.DataObject) -> None:
     policy = data.draw(st.sampled_from(list(POLICIES.values())))

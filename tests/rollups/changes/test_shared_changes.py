@@ -91,7 +91,7 @@ def shared(bench: Bench, some: list[Policy], *, leaves_marks: bool = True) -> Sh
 @pytest.mark.parametrize("leaves_marks", [True, False], ids=["a run", "a dry run"])
 @given(early=WRITES, late=WRITES, later=WRITES, many=st.sampled_from([1, 1000]))
 @example(early=[], late=[], later=[("insert", "a", 30)], many=1)
-@settings(max_examples=examples(5))
+@settings(max_examples=examples(3))
 def test_each_is_told_what_it_would_read_alone(
     bench: Bench, leaves_marks: bool, early: Any, late: Any, later: Any, many: int
 ) -> None:

@@ -38,6 +38,8 @@ Db = Database[Document]
 FIRST = datetime(2021, 3, 1, tzinfo=UTC)
 SECOND, MINUTE, HOUR, DAY = (timedelta(seconds=it) for it in (1, 60, 3600, 86400))
 NOW = FIRST + 40 * DAY  # everything is older than `recheck`
+#: How many have readings, one each three hours, where a few are enough.
+DAYS = 7
 ROLLUP = {"hourly": "hourly", "daily": "daily", "percentiles": (50,)}
 
 
@@ -105,12 +107,13 @@ def document_of(policy: Policy, number: int, at: datetime) -> Document:
 
 def load(bench: Bench, policy: Policy, days: int = 12) -> None:
     """A bucket each three hours, and roll them up."""
-    database = bench.database
-    for number in range(8 * days):
-        database["ticks"].insert_one(document_of(policy, number, FIRST + number * 3 * HOUR))
-        if policy.overflow:
-            one = {"time": FIRST + number * 3 * HOUR + MINUTE, "p": 2.0}
-            database["extra"].insert_one({"_id": number, "bucket": number, "samples": [one]})
+    times = [FIRST + number * 3 * HOUR for number in range(8 * days)]
+    bench.database["ticks"].insert_many(document_of(policy, number, at) for number, at in enumerate(times))
+    if policy.overflow:
+        bench.database["extra"].insert_many(
+            {"_id": number, "bucket": number, "samples": [{"time": at + MINUTE, "p": 2.0}]}
+            for number, at in enumerate(times)
+        )
     late = bench.roll_up(policy, NOW).late
     assert late is not None and (late.mode, late.spans, late.reason) == ("stream", [], None)
 
@@ -198,7 +201,7 @@ KNOWN: dict[str, tuple[Policy, Callable[[Db], object], tuple[int, int]]] = {
 @pytest.mark.parametrize("name", KNOWN)
 def test_just_what_was_touched_is_looked_at(bench: Bench, name: str) -> None:
     policy, change, touched = KNOWN[name]
-    load(bench, policy)
+    load(bench, policy, DAYS)
     assert windows(bench.roll_up(policy, NOW)) == (0, 0), "where nothing changed, nothing is read"
     change(bench.database)
     report = mended(bench, policy)
@@ -257,7 +260,7 @@ def test_a_change_that_hides_what_was_before_is_looked_for(bench: Bench, name: s
         for collection in ("ticks", "extra"):
             bench.database.create_collection(collection)
             keep_images(bench.database, collection)
-    load(bench, policy)
+    load(bench, policy, DAYS)
     change(bench.database)
     report = mended(bench, policy)
     assert (report.hourly.written, report.daily.written) == touched
@@ -269,7 +272,7 @@ def test_a_change_that_hides_what_was_before_is_looked_for(bench: Bench, name: s
     else:
         assert reason is not None and "looked back over all that was live" in reason
         assert "changeStreamPreAndPostImages" in reason
-        assert report.daily.due == 12
+        assert report.daily.due == DAYS
     assert windows(bench.roll_up(policy, NOW)) == (0, 0)
 
 
@@ -293,23 +296,25 @@ ENDS: dict[str, tuple[Document, tuple[int, int]]] = {
 @pytest.mark.parametrize("name", ENDS)
 def test_a_bucket_whose_end_moves_is_looked_at_from_its_start_to_the_present(bench: Bench, name: str) -> None:
     policy, (change, written) = samples(), ENDS[name]
-    load(bench, policy)
+    load(bench, policy, DAYS)
     bench.database["ticks"].update_one({"_id": 32}, change)
     report = mended(bench, policy)
     assert (report.hourly.written, report.daily.written) == written
-    assert report.daily.due == 12 - 4
+    assert report.daily.due == DAYS - 4
     assert late_of(report) == (1, None)
 
 
 def test_new_readings_of_windows_to_come_are_no_events(bench: Bench) -> None:
     policy = readings()
-    load(bench, policy)
-    bench.roll_up(policy, FIRST + 12 * DAY)
-    bench.database["ticks"].insert_many([reading(1000 + n, FIRST + 12 * DAY + n * MINUTE) for n in range(90)])
-    report = bench.roll_up(policy, FIRST + 13 * DAY)
+    load(bench, policy, DAYS)
+    bench.roll_up(policy, FIRST + DAYS * DAY)
+    bench.database["ticks"].insert_many(
+        [reading(1000 + n, FIRST + DAYS * DAY + n * MINUTE) for n in range(90)]
+    )
+    report = bench.roll_up(policy, FIRST + (DAYS + 1) * DAY)
     assert late_of(report) == (0, None)
     assert report.readings == 90, "the hours before stand: the day is merged from them"
-    last = bench.database["daily"].find_one({"start": FIRST + 11 * DAY})
+    last = bench.database["daily"].find_one({"start": FIRST + (DAYS - 1) * DAY})
     assert last is not None and last["count"] == 8
 
 
@@ -359,7 +364,7 @@ def test_where_the_bookmark_is_lost_it_says_so_and_looks_back_over_all_that_is_l
 @pytest.mark.parametrize("how", ["dropped and made anew", "renamed", "another one renamed to it"])
 def test_another_collection_of_the_same_name_is_looked_at_as_a_whole(bench: Bench, how: str) -> None:
     policy, ticks = readings(), bench.database["ticks"]
-    load(bench, policy)
+    load(bench, policy, DAYS)
     found = [one for one in ticks.find() if one["_id"] != 32]
     if how == "renamed":
         ticks.rename("elsewhere")
@@ -374,7 +379,7 @@ def test_another_collection_of_the_same_name_is_looked_at_as_a_whole(bench: Benc
     reason = late_of(report)[1]
     assert reason is not None and "the collection was dropped, renamed or restored" in reason
     # Nothing told that readings are gone: it may be an accident, and the summaries all that is left.
-    gone = (96, 12) if how == "renamed" else (1, 1)
+    gone = (8 * DAYS, DAYS) if how == "renamed" else (1, 1)
     assert (report.hourly.kept, report.daily.kept) == gone
     assert (report.hourly.written, report.daily.written) == (0, 0)
 

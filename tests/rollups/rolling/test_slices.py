@@ -63,7 +63,7 @@ def test_shares_hold_each_bucket_once(database: Database[Document], kind: str) -
         for field in ("s", "m.s"):
             collection.create_index([(field, 1), ("d", 1)], sparse=kind == "sparse")
 
-    @settings(max_examples=examples(25))
+    @settings(max_examples=examples(15))
     @given(held, bounds, st.booleans())
     def each_is_there_once(values: list[Value | None], cuts: list[Any], nested: bool) -> None:
         collection.delete_many({})
@@ -120,7 +120,7 @@ def test_read_by_several_it_is_what_one_reads(bench: Bench) -> None:
     """Live and archived, sound and broken, late ones and ranges, with much memory and with none: the same
     summaries, to the byte, and the same report."""
 
-    @settings(max_examples=examples(8))
+    @settings(max_examples=examples(4))
     @given(st.integers(2, 250), st.integers(1, 6), st.integers(2, 5), st.integers(0, 3), st.data())
     def equal(count: int, days: int, workers: int, bad: int, data: st.DataObject) -> None:
         again, memory = data.draw(st.booleans()), data.draw(st.sampled_from([10**9, 4 * workers]))
