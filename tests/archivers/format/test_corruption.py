@@ -23,6 +23,7 @@ from bucketwise.config.tables import Store
 from tests.archivers.builders import CODEC, LATER, raw_documents, samples_overflow, slots
 from tests.archivers.harness import Cycle
 from tests.archivers.states import States, all_archived
+from tests.tiers import tier
 
 Document = dict[str, Any]
 AFTER_GRACE = LATER + timedelta(days=3)
@@ -72,10 +73,23 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "longer": lambda path: path.write_bytes(path.read_bytes() + b" "),
     "gone": lambda path: path.unlink(),
 }
+#: `make test` tries each damage once, and what is gone of each kind, as each is told in another way.
+IN_TURN = pytest.mark.parametrize(
+    ("damage", "kind"),
+    [
+        pytest.param(
+            damage,
+            kind,
+            id=f"{damage}-{kind}",
+            marks=tier(is_first=damage == "gone" or (turn + at) % len(KINDS) == 0, is_proof=True),
+        )
+        for turn, damage in enumerate(DAMAGE)
+        for at, kind in enumerate(KINDS)
+    ],
+)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("damage", DAMAGE)
+@IN_TURN
 def test_damage_between_copy_and_delete(waiting: Cycle, kind: str, damage: str) -> None:
     DAMAGE[damage](files(waiting, kind)[0])
     before = waiting.listing()
@@ -89,8 +103,7 @@ def test_damage_between_copy_and_delete(waiting: Cycle, kind: str, damage: str) 
     assert waiting.listing() == before
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("damage", DAMAGE)
+@IN_TURN
 def test_damage_after_the_delete(archived: Cycle, kind: str, damage: str) -> None:
     assert verified(archived).bad == []
     path = files(archived, kind)[0]

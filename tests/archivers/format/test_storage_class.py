@@ -15,6 +15,7 @@ from bucketwise.config.tables import Store
 from bucketwise.jobs.check.checks import check_store
 from tests.archivers.builders import LATER, Case, slots
 from tests.archivers.harness import Cycle, in_turn
+from tests.archivers.moving.test_crash import few
 from tests.conftest import s3_client
 
 Document = dict[str, Any]
@@ -37,7 +38,7 @@ def test_parts_have_it_and_nothing_else(
     database: Database[Document], moto_store: Store, named: str | None, workers: int
 ) -> None:
     """Copied by the run itself or by a worker, and again when a bucket leaves its commit."""
-    base: Case = slots().with_archive(storage_class=named, grace=timedelta(days=1))
+    base: Case = few(slots()).with_archive(storage_class=named, grace=timedelta(days=1))
     cycle = Cycle(database, base, moto_store).load()
     executor = LocalExecutor(Connections(database, cycle.store), workers=workers)
     cycle.run(executor=executor)

@@ -29,7 +29,7 @@ from tests.archivers.builders import (
     slots,
     timeseries,
 )
-from tests.archivers.harness import Cycle, expected_rows, plain_row
+from tests.archivers.harness import Cycle, expected_rows, in_turn, plain_row
 
 Document = dict[str, Any]
 MARKS = 10_000.0  # values above it are of these tests
@@ -155,8 +155,7 @@ def test_a_write_between_the_comparison_and_the_delete(cycle: Cycle, monkeypatch
     assert [bson.decode(raw, CODEC)["p"]["30"] for raw in cycle.live()] == [MARKS]
 
 
-@pytest.mark.parametrize("to", ["offline", "online"])
-@pytest.mark.parametrize("what", ["update", "insert", "delete"])
+@pytest.mark.parametrize(("what", "to"), in_turn(["update", "insert", "delete"], ["offline", "online"]))
 def test_overflow_that_changes_after_its_copy(
     database: Database[Document], file_store: Store, to: str, what: str
 ) -> None:

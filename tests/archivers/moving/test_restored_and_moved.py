@@ -12,7 +12,7 @@ from bucketwise.buckets.fields.times import TimeRange
 from bucketwise.rollups.holds import COLLECTION as HOLDS
 from bucketwise.rollups.holds import Hold, Holds
 from tests.archivers.builders import CODEC, LATER, reading
-from tests.archivers.harness import Cycle
+from tests.archivers.harness import Cycle, in_turn
 from tests.archivers.moving.test_crash import few
 from tests.archivers.states import States, all_archived
 
@@ -26,8 +26,7 @@ def given_back(cycle: Cycle) -> None:
     cycle.unpin()
 
 
-@pytest.mark.parametrize("days", [10, -10])
-@pytest.mark.parametrize("only", ["where it is now", "where it was", "all"])
+@pytest.mark.parametrize(("only", "days"), in_turn(["where it is now", "where it was", "all"], [10, -10]))
 def test_it_is_archived_once(prepared: States, days: int, only: str) -> None:
     """Also by a run of a range in which its old copy is not."""
     cycle = prepared(few(reading(), 60), given_back)
@@ -50,8 +49,7 @@ def test_it_is_archived_once(prepared: States, days: int, only: str) -> None:
     assert cycle.verify().bad == []
 
 
-@pytest.mark.parametrize("days", [10, -10])
-@pytest.mark.parametrize("held_by", ["a hold", "the range of the run"])
+@pytest.mark.parametrize(("held_by", "days"), in_turn(["a hold", "the range of the run"], [10, -10]))
 def test_it_waits_for_its_old_copy(prepared: States, days: int, held_by: str) -> None:
     """In a grace a bucket moves, and is copied again. While the commit with its old copy is held back, the
     newer one must not let it go."""
