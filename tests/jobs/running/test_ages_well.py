@@ -20,8 +20,8 @@ from tests.jobs.counting import CountingStore, run_counted, ticks_policy
 from tests.jobs.place import START
 
 Document = dict[str, Any]
-HOUR = timedelta(hours=1)
-FEW, MANY = 6, 30  # at the same hour of the day
+EVERY = timedelta(hours=3)
+FEW, MANY = 2, 10  # at the same hour of the day
 FROM = START + timedelta(days=30)
 #: What the server sends of a change stream comes in so many replies.
 UNSTEADY = ("getMore", "killCursors", "endSessions", "hello")
@@ -31,27 +31,27 @@ def policy_of(**more: Any) -> Policy:
     return ticks_policy(**{"to": "offline", "compact": Compact(after=None), **more})
 
 
-class Hourly:
-    """A cron line that runs every hour on a few readings an hour."""
+class Cron:
+    """A cron line that runs every three hours on a few readings an hour."""
 
     def __init__(self, database: Database[Document], uri: str, settings: Store, policy: Policy) -> None:
         self.database, self.uri, self.settings, self.policy = database, uri, settings, policy
-        self.hours = 0
+        self.turns = 0
         database["ticks"].create_index("d")
-        times = [START + number * timedelta(minutes=20) for number in range(3 * (MANY + 4))]
+        times = [START + number * timedelta(minutes=20) for number in range(9 * (MANY + 4))]
         database["ticks"].insert_many([{"symbol": "A", "d": it, "p": 1.0} for it in times])
         self.counted(FROM)
 
-    def until(self, hours: int) -> None:
-        while self.hours < hours:
+    def until(self, turns: int) -> None:
+        while self.turns < turns:
             self.next()
 
     def next(self) -> tuple[dict[str, int], dict[str, int]]:
-        self.hours += 1
-        return self.counted(FROM + self.hours * HOUR)
+        self.turns += 1
+        return self.counted(FROM + self.turns * EVERY)
 
     def again(self, steps: Sequence[Step] = RUN, **options: Any) -> tuple[dict[str, int], dict[str, int]]:
-        return self.counted(FROM + self.hours * HOUR, steps, **options)
+        return self.counted(FROM + self.turns * EVERY, steps, **options)
 
     def counted(
         self, now: datetime, steps: Sequence[Step] = RUN, **options: Any
@@ -65,13 +65,13 @@ class Hourly:
         return dict(commands), dict(store.asked)
 
 
-def commits(hourly: Hourly) -> int:
-    return hourly.database["bucketwise_receipts"].count_documents({"kind": "offline"})
+def commits(cron: Cron) -> int:
+    return cron.database["bucketwise_receipts"].count_documents({"kind": "offline"})
 
 
-def check_nothing_to_do(hourly: Hourly, few: dict[str, int], many: dict[str, int]) -> None:
+def check_nothing_to_do(cron: Cron, few: dict[str, int], many: dict[str, int]) -> None:
     """What the store is asked."""
-    assert commits(hourly) == MANY
+    assert commits(cron) == MANY
     assert many == few
     assert many["list"] == 1
     assert sum(count for it, count in many.items() if it != "listed") <= 4, many
@@ -81,31 +81,31 @@ def check_nothing_to_do(hourly: Hourly, few: dict[str, int], many: dict[str, int
 def test_a_run_with_nothing_to_do_but_to_keep(
     database: Database[Document], mongodb_uri: str, file_store: Store, kept: Document
 ) -> None:
-    hourly = Hourly(database, mongodb_uri, file_store, policy_of(**kept))
+    cron = Cron(database, mongodb_uri, file_store, policy_of(**kept))
     found = []
-    for hours in (FEW, MANY):
-        hourly.until(hours)
-        hourly.again()
-        found.append(hourly.again()[1])
-    check_nothing_to_do(hourly, *found)
+    for turns in (FEW, MANY):
+        cron.until(turns)
+        cron.again()
+        found.append(cron.again()[1])
+    check_nothing_to_do(cron, *found)
 
 
 def test_runs_and_questions_where_all_is_deleted(
     database: Database[Document], mongodb_uri: str, file_store: Store
 ) -> None:
-    """An hour is archived at the same hour of the day: midnight has a day to roll up as well. Now and then a
+    """The same is archived at the same hour of the day: midnight has a day to roll up as well. Now and then a
     run looks at the ledger's age besides."""
-    hourly = Hourly(database, mongodb_uri, file_store, policy_of())
-    questions, runs, hours_archived = [], [], []
-    for hours in (FEW, MANY):
-        hourly.until(hours - 1)
-        hours_archived.append(hourly.next())
-        questions.append([hourly.again(steps, dry_run=True) for steps in ((STATUS,), RUN)])
-        hourly.again()
-        runs.append(hourly.again())
+    cron = Cron(database, mongodb_uri, file_store, policy_of())
+    questions, runs, archiving = [], [], []
+    for turns in (FEW, MANY):
+        cron.until(turns - 1)
+        archiving.append(cron.next())
+        questions.append([cron.again(steps, dry_run=True) for steps in ((STATUS,), RUN)])
+        cron.again()
+        runs.append(cron.again())
     assert questions[0] == questions[1]
     assert runs[0] == runs[1]
-    check_nothing_to_do(hourly, runs[0][1], runs[1][1])
-    few, many = hours_archived
+    check_nothing_to_do(cron, runs[0][1], runs[1][1])
+    few, many = archiving
     assert many[1] == few[1]
     assert all(abs(count - few[0].get(name, 0)) <= 1 for name, count in many[0].items()), (few, many)

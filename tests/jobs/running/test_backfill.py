@@ -9,6 +9,7 @@ import pytest
 
 from tests.jobs.command import Ran
 from tests.jobs.place import NOW, Place
+from tests.jobs.states import after
 
 Document = dict[str, Any]
 FIRST, DAYS = datetime(2018, 3, 10, tzinfo=UTC), 60
@@ -32,15 +33,25 @@ collection = "it_monthly"
 LEVELS = ("it_hourly", "it_daily", "it_monthly")
 
 
-@pytest.fixture
-def filled(place: Place) -> Place:
-    """Two readings a day over two months, of which a third is empty."""
+def two_months(place: Place) -> None:
+    """Two readings a day, of which a third is empty, and no other policy."""
     place.write_config(POLICY)
     days = [n for n in range(DAYS) if not 20 <= n < 40]
     times = [FIRST + timedelta(days=n, hours=hour) for n in days for hour in (3, 22)]
     place.database.it.insert_many([{"dev": n % 3, "d": at, "p": n / 7} for n, at in enumerate(times)])
     place.database.it.create_index("d")
-    return place
+
+
+def killed_once(place: Place) -> None:
+    killed(place, 1, *SLICES)
+
+
+def killed_twice(place: Place) -> None:
+    killed(place, 2, *SLICES)
+
+
+pytestmark = after(two_months)
+ROLLED_UP = " ".join(("rollup", *RANGE))
 
 
 def summaries(place: Place) -> dict[str, list[Document]]:
@@ -63,46 +74,46 @@ def rolled_up(place: Place, *arguments: str) -> Document:
     return ran.policy("it")
 
 
-def test_it_comes_to_what_one_go_comes_to(filled: Place) -> None:
-    rolled_up(filled, *RANGE)
-    expected = summaries(filled)
+@after(two_months, ROLLED_UP)
+def test_it_comes_to_what_one_go_comes_to(place: Place) -> None:
+    expected = summaries(place)
     assert [len(expected[name]) for name in LEVELS] == [80, 80, 9]
     for name in LEVELS:
-        filled.database.drop_collection(name)
-    told = rolled_up(filled, *SLICES)
+        place.database.drop_collection(name)
+    told = rolled_up(place, *SLICES)
     assert (told["slices"], told["readings"]) == ({"total": 6, "before": 0}, 80)
-    assert summaries(filled) == expected
+    assert summaries(place) == expected
 
 
-def test_it_begins_anew_if_asked_to(filled: Place) -> None:
+@after(two_months, killed_twice)
+def test_it_begins_anew_if_asked_to(place: Place) -> None:
     """And where that is cut off, the next one goes on with it."""
-    killed(filled, 2, *SLICES)
-    changed = filled.database.it_daily.update_many({}, {"$set": {"p.sum": -1.0}}).modified_count
-    killed(filled, 2, *SLICES, "--restart")
-    assert 0 < filled.database.it_daily.count_documents({"p.sum": -1.0}) < changed
-    (failed, _) = filled("status", "--failed", "--json").policy("it")["failed"]
+    changed = place.database.it_daily.update_many({}, {"$set": {"p.sum": -1.0}}).modified_count
+    killed(place, 2, *SLICES, "--restart")
+    assert 0 < place.database.it_daily.count_documents({"p.sum": -1.0}) < changed
+    (failed, _) = place("status", "--failed", "--json").policy("it")["failed"]
     assert failed["command"].endswith("--slices 10d")
-    assert rolled_up(filled, *SLICES)["slices"] == {"total": 6, "before": 1}
-    assert rolled_up(filled, *SLICES, "--restart")["slices"]["before"] == 0
-    ran = filled("rollup", "--restart")
+    assert rolled_up(place, *SLICES)["slices"] == {"total": 6, "before": 1}
+    assert rolled_up(place, *SLICES, "--restart")["slices"]["before"] == 0
+    ran = place("rollup", "--restart")
     assert (ran.code, "--restart: give --slices as well" in ran.err) == (2, True)
 
 
+@after(two_months, ROLLED_UP)
 @pytest.mark.parametrize("through", [False, True], ids=["never rolled up", "rolled up before"])
-def test_a_killed_one_goes_on_where_it_stopped(filled: Place, through: bool) -> None:
-    rolled_up(filled, *RANGE)
-    expected = summaries(filled)
+def test_a_killed_one_goes_on_where_it_stopped(place: Place, through: bool) -> None:
+    expected = summaries(place)
     if through:
-        rolled_up(filled)
+        rolled_up(place)
     for name in LEVELS:
-        filled.database[name].update_many({}, {"$set": {"p.sum": -1.0}})
-    killed(filled, 2, *SLICES)
-    daily = filled.database.it_daily
+        place.database[name].update_many({}, {"$set": {"p.sum": -1.0}})
+    killed(place, 2, *SLICES)
+    daily = place.database.it_daily
     assert 0 < daily.count_documents({"p.sum": -1.0}) < 80
-    again = rolled_up(filled, *SLICES)
+    again = rolled_up(place, *SLICES)
     assert (again["slices"]["before"], again["daily"]["written"]) == (2, 40)
-    assert summaries(filled) == expected
-    anew = rolled_up(filled, *SLICES)
+    assert summaries(place) == expected
+    anew = rolled_up(place, *SLICES)
     assert (anew["slices"]["before"], anew["daily"]["written"], anew["readings"]) == (0, 0, 80)
 
 
@@ -115,27 +126,23 @@ def test_a_killed_one_goes_on_where_it_stopped(filled: Place, through: bool) -> 
     ],
     ids=["other slices", "another end", "another beginning"],
 )
-def test_the_range_is_what_is_resumed(filled: Place, then: tuple[str, ...], before: int) -> None:
-    killed(filled, 1, *SLICES)
-    assert rolled_up(filled, *then)["slices"]["before"] == before
+@after(two_months, killed_once)
+def test_the_range_is_what_is_resumed(place: Place, then: tuple[str, ...], before: int) -> None:
+    assert rolled_up(place, *then)["slices"]["before"] == before
 
 
-def test_a_policy_that_makes_other_summaries_begins_anew(filled: Place) -> None:
-    killed(filled, 2, *SLICES)
-    filled.write_config(POLICY.replace("Europe/Berlin", "UTC"))
-    assert rolled_up(filled, *SLICES)["slices"]["before"] == 0
+@after(two_months, killed_twice)
+def test_a_policy_that_makes_other_summaries_begins_anew(place: Place) -> None:
+    place.write_config(POLICY.replace("Europe/Berlin", "UTC"))
+    assert rolled_up(place, *SLICES)["slices"]["before"] == 0
 
 
-def test_it_moves_no_watermark(filled: Place) -> None:
-    """Else an archive run could take what lies outside the range."""
-    rolled_up(filled, *SLICES)
-    assert filled("status", "--json").policy("it")["rolled_up_through"] is None
-
-
-def test_an_earlier_call_is_told_of(filled: Place) -> None:
-    killed(filled, 1, *SLICES)
-    assert "resumed; an earlier call had done" in filled("rollup", *SLICES).out
-    assert "resumed" not in filled("rollup", *SLICES).out
+@after(two_months, killed_once)
+def test_an_earlier_call_is_told_of(place: Place) -> None:
+    assert "resumed; an earlier call had done" in place("rollup", *SLICES).out
+    assert "resumed" not in place("rollup", *SLICES).out
+    # It moves no watermark: else an archive run could take what lies outside the range.
+    assert place("status", "--json").policy("it")["rolled_up_through"] is None
 
 
 def refused(ran: Ran) -> str:
@@ -143,13 +150,10 @@ def refused(ran: Ran) -> str:
     return ran.err
 
 
-@pytest.mark.parametrize("length", ["", "x", "30", "-1d", "0d", "forever", "200y"])
-def test_what_is_no_length_is_refused(filled: Place, length: str) -> None:
-    before = filled.everything()
-    assert f"--slices {length}: " in refused(filled("rollup", *RANGE, "--slices", length))
-    assert filled.everything() == before
-
-
-@pytest.mark.parametrize("given", [(), RANGE[:2], RANGE[2:]])
-def test_a_range_is_needed(filled: Place, given: tuple[str, ...]) -> None:
-    assert "give --since and --until" in refused(filled("rollup", *given, "--slices", "1d"))
+def test_what_is_no_length_is_refused(place: Place) -> None:
+    before = place.everything()
+    for length in ("", "x", "30", "-1d", "0d", "forever", "200y"):
+        assert f"--slices {length}: " in refused(place("rollup", *RANGE, "--slices", length))
+    for given in ((), RANGE[:2], RANGE[2:]):
+        assert "give --since and --until" in refused(place("rollup", *given, "--slices", "1d"))
+    assert place.everything() == before

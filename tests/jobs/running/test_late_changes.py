@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.jobs.place import MINUTES, POLICIES, START, Place
+from tests.jobs.states import after
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 IOT = """
@@ -47,6 +48,10 @@ def ok(place: Place, *arguments: str, **more: Any) -> Any:
     ran = place(*arguments, **more)
     assert ran.code == 0, ran
     return ran
+
+
+def with_a_watcher(place: Place) -> None:
+    place.write_config(POLICIES + WATCHER)
 
 
 def test_a_bucket_that_ended_later_before_it_was_archived(place: Place) -> None:
@@ -103,29 +108,28 @@ def test_a_restored_one_that_was_changed_and_changed_back(place: Place, late_dat
     assert place.database["ticks_hourly"].find_one({"start": START})["p"]["max"] < 100
 
 
+@after(with_a_watcher, "rollup")
 def test_a_second_policy_hears_of_a_change_that_the_first_archived(place: Place) -> None:
-    place.write_config(POLICIES + WATCHER)
-    ok(place, "rollup")
     place.database["ticks"].update_one({"d": START}, {"$set": {"p.0": 1000.5}})
     ok(place, "run")
     assert place.database["ticks_hourly"].find_one({"start": START})["p"]["max"] == 1000.5
     assert place.database["watcher_hourly"].find_one({"start": START})["p"]["max"] == 1000.5
 
 
+@after(with_a_watcher, "run")
 def test_a_second_policy_outlives_a_restore_of_a_part(place: Place) -> None:
-    place.write_config(POLICIES + WATCHER)
-    ok(place, "rollup")
-    ok(place, "run")
+    """It was rolled up before the first deleted."""
     (day,) = place.database["watcher_daily"].find()
+    assert day["count"] == MINUTES * 60
     until = (START + 10 * MINUTE).isoformat()
     ok(place, "restore", "-p", "ticks", "--to", "ticks", "--until", until)
     place("run")
-    assert place.database["watcher_daily"].find_one()["count"] == day["count"] == MINUTES * 60
+    assert place.database["watcher_daily"].find_one()["count"] == MINUTES * 60
 
 
+@after(with_a_watcher, "run")
 def test_a_second_policy_says_that_it_misses_what_comes_late(place: Place) -> None:
     """For what the first has archived. Once that is put back, it counts all of it."""
-    place.write_config(POLICIES + WATCHER)
     for _ in range(2):
         assert ok(place, "run", "--json").policy("watcher")["rollup"]["missed"] == 0
     place.database["ticks"].insert_one({"symbol": "MDB", "d": START + MINUTE, "p": {"7": 3.0}})
@@ -149,14 +153,8 @@ def test_a_second_policy_says_that_it_misses_what_comes_late(place: Place) -> No
     assert (counts(), place.database["ticks"].count_documents({})) == ([3601, 3601], 0)
 
 
-def test_a_second_policy_is_rolled_up_before_the_first_deletes(place: Place) -> None:
-    place.write_config(POLICIES + WATCHER)
-    ok(place, "run")
-    assert [it["count"] for it in place.database["watcher_daily"].find()] == [MINUTES * 60]
-
-
+@after("run")
 def test_a_run_by_scan_forgets_what_was_live(place: Place) -> None:
-    ok(place, "run", "-p", "iot")
     iot = place.database["iot"]
     iot.insert_one({"_id": "late", "sensor": 7, "at": START + MINUTE, "t": 99.0})
     ok(place, "rollup", "-p", "iot")
@@ -170,13 +168,13 @@ def test_a_run_by_scan_forgets_what_was_live(place: Place) -> None:
     assert place.database["iot_hourly"].find_one({"start": START})["count"] == 6
 
 
+@after("run")
 @pytest.mark.parametrize("policy", ["ticks", "iot"])
 def test_the_archived_copy_of_a_moved_bucket_counts_again_once_that_is_deleted(
     place: Place, policy: str
 ) -> None:
     """The delete tells where the bucket was, with a pre-image; its archived copy lies elsewhere."""
     field = {"ticks": "d", "iot": "at"}[policy]
-    ok(place, "run", "-p", policy)
     hours = place.database[f"{policy}_hourly"]
     before = list(hours.find().sort("start"))
     place.database.command({"collMod": policy, "changeStreamPreAndPostImages": {"enabled": True}})

@@ -21,7 +21,6 @@ from tests.jobs.place import START
 
 Document = dict[str, Any]
 NOW = START + timedelta(days=60)
-FEW, MANY = 5, 12
 
 
 def policy_of(number: int, to: str) -> Policy:
@@ -67,27 +66,40 @@ def counted(database: Database[Document], uri: str, settings: Store, to: str, co
 
 
 @pytest.mark.parametrize(
-    ("to", "kind"),
-    [("offline", "file"), pytest.param("offline", "moto", marks=pytest.mark.proof), ("online", "file")],
+    ("to", "kind", "few", "many"),
+    [
+        ("offline", "file", 2, 5),
+        ("online", "file", 2, 5),
+        *(
+            pytest.param(to, kind, 5, 12, marks=pytest.mark.proof)
+            for to, kind in (("offline", "file"), ("offline", "moto"), ("online", "file"))
+        ),
+    ],
 )
 def test_commands_documents_and_requests_are_linear_in_policies(
-    database: Database[Document], mongodb_uri: str, request: pytest.FixtureRequest, to: str, kind: str
+    database: Database[Document],
+    mongodb_uri: str,
+    request: pytest.FixtureRequest,
+    to: str,
+    kind: str,
+    few: int,
+    many: int,
 ) -> None:
     store: Store = request.getfixturevalue(f"{kind}_store")
-    few = counted(database, mongodb_uri, store, to, FEW)
+    of_few = counted(database, mongodb_uri, store, to, few)
     database.client.drop_database(database.name)
     store = store.model_copy(update={"url": f"{store.url}/of_many"})
     if kind == "file":
         Path(store.url.removeprefix("file://")).mkdir(parents=True)
-    many = counted(database, mongodb_uri, store, to, MANY)
-    for what, (one, requests) in few.items():
-        other, times = many[what].counts, MANY / FEW
-        assert other.documents <= times * one.documents + MANY, what
-        assert other.events <= times * one.events + MANY, what
-        assert other.commands.total() <= times * one.commands.total() + MANY, what
-        assert many[what].requests <= times * requests, what
-    idle, checked = few["nothing to do"], few["check"]
-    assert idle.counts.streams == many["nothing to do"].counts.streams == 1
-    assert idle.requests <= 4 * FEW
-    assert idle.counts.commands.total() <= 38 * FEW + 6
-    assert checked.counts.commands.total() <= 23 * FEW + 2
+    of_many = counted(database, mongodb_uri, store, to, many)
+    for what, (one, requests) in of_few.items():
+        other, times = of_many[what].counts, many / few
+        assert other.documents <= times * one.documents + many, what
+        assert other.events <= times * one.events + many, what
+        assert other.commands.total() <= times * one.commands.total() + many, what
+        assert of_many[what].requests <= times * requests, what
+    idle, checked = of_few["nothing to do"], of_few["check"]
+    assert idle.counts.streams == of_many["nothing to do"].counts.streams == 1
+    assert idle.requests <= 4 * few
+    assert idle.counts.commands.total() <= 38 * few + 6
+    assert checked.counts.commands.total() <= 23 * few + 2

@@ -85,19 +85,19 @@ def test_nothing_is_written_where_all_are(place: Place) -> None:
     assert place.everything() == before
 
 
-@pytest.mark.parametrize("verb", WORKING)
 @after("run -p ticks --now 2018-07-30T01:30:00Z")
-def test_no_verb_works_on_it(place: Place, verb: str) -> None:
+def test_no_verb_works_on_it(place: Place) -> None:
     pause(place)
     before = place.everything()
-    ran, told = place(verb, "-p", "ticks"), place(verb, "-p", "ticks", "--json")
-    assert (ran.code, told.code) == (0, 0)
-    assert f"ticks: paused since {NOW} by " in ran.out
-    assert WHY in ran.out
-    assert "done" not in ran.out
-    assert told.policy("ticks")["paused"]["reason"] == WHY
-    assert set(told.policy("ticks")) == {"policy", "exit_code", "paused"}
-    assert place.everything() == before
+    for verb in WORKING:
+        ran, told = place(verb, "-p", "ticks"), place(verb, "-p", "ticks", "--json")
+        assert (ran.code, told.code) == (0, 0)
+        assert f"ticks: paused since {NOW} by " in ran.out
+        assert WHY in ran.out
+        assert "done" not in ran.out
+        assert told.policy("ticks")["paused"]["reason"] == WHY
+        assert set(told.policy("ticks")) == {"policy", "exit_code", "paused"}
+        assert place.everything() == before, verb
     resume(place)
     assert place("run", "-p", "ticks", "--json").policy("ticks")["archive"]["deleted"] > 0
     assert place.database.ticks.count_documents({}) == 0
@@ -122,21 +122,14 @@ def test_it_is_told_by_status_check_and_audit(place: Place) -> None:
     assert place("status", "--json").policy("ticks")["paused"] is None
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("plan",), ("archive", "--dry-run"), ("verify",), ("drill",), ("restore", "--to", "back"), ("unpin",),
-        ("sign",), ("readings",), ("coverage",),
-    ],
-    ids=" ".join,
-)  # fmt: skip
 @after("run -p ticks")
-def test_all_else_goes_on(place: Place, command: tuple[str, ...]) -> None:
+def test_all_else_goes_on(place: Place) -> None:
     pause(place)
-    ran = place(*command, "-p", "ticks")
-    assert (ran.code, WHY in ran.out) == (0, False)
-    if command[0] == "restore":
-        assert place.database.back.count_documents({}) == MINUTES
+    looking = ("plan", "archive --dry-run", "verify", "readings", "coverage")
+    for command in (*looking, "drill", "restore --to back", "unpin", "sign"):
+        ran = place(*command.split(), "-p", "ticks")
+        assert (ran.code, WHY in ran.out) == (0, False), command
+    assert place.database.back.count_documents({}) == MINUTES
 
 
 def _runner(place: Place, *steps: Step) -> Runner:
@@ -197,13 +190,13 @@ def test_a_paused_policy_is_told_before_who_works_on_it(place: Place) -> None:
         assert place("unpin", "-p", "ticks").code == 11
 
 
-@pytest.mark.parametrize("why", ["$fence", "{'$a': 1}", "a\nb", "\x1b[31mred", "'; drop", "é" * 5000])
-def test_any_reason_is_told_on_one_line(place: Place, why: str) -> None:
-    told = pause(place, why=why)["paused"]["reason"]
-    assert told == why.replace("\n", " ").replace("\x1b", "\\x1b")
-    ran = place("run", "-p", "ticks")
-    assert told in ran.out
-    assert ran.code == 0
+def test_any_reason_is_told_on_one_line(place: Place) -> None:
+    for why in ("$fence", "{'$a': 1}", "a\nb", "\x1b[31mred", "'; drop", "é" * 5000):
+        told = pause(place, why=why)["paused"]["reason"]
+        assert told == why.replace("\n", " ").replace("\x1b", "\\x1b")
+        ran = place("run", "-p", "ticks")
+        assert (ran.code, told in ran.out) == (0, True)
+        resume(place)
 
 
 def test_metrics_tell_no_success_of_it(place: Place) -> None:

@@ -157,7 +157,11 @@ def outcomes(place: Place, policy: str) -> list[str]:
 )
 def test_the_next_run_of_a_policy_marks_what_died(long_place: Place, verb: str) -> None:
     """Whatever it does. Another policy's dead are not its own."""
-    assert cut_off(long_place, "ticks: rollup", signal.SIGKILL) == -signal.SIGKILL
+    given = {"log": str(long_place.folder / "log"), "folder": str(long_place.folder), "moment": "before"}
+    meddle = ("tests.faults.crashes.points", {**given, "at": "make summary", "nth": 3})
+    command = ("run", "-p", "ticks", "--now", NOW)
+    ran = long_place.command.meddled(meddle, *command, cwd=long_place.folder, MONGODB_URI=long_place.uri)
+    assert ran.code == -signal.SIGKILL
     runs = long_place.database[ledger.COLLECTION]
     (killed,) = runs.find()
     runs.insert_one({**killed, "_id": ObjectId(), "policy": "iot", "fence": 0})

@@ -49,7 +49,7 @@ from tests.jobs.processes import descendants, forkservers, is_alive, wait_until,
 
 P = ParamSpec("P")
 T = TypeVar("T")
-DAYS = 24
+DAYS = 12
 SUMMARIES = ("ticks_hourly", "ticks_daily", "iot_hourly")
 
 
@@ -76,7 +76,7 @@ def fill(database: Db, days: int = DAYS) -> None:
 
 def several_commits(place: Place) -> list[bytes]:
     """The ticks that there are, rolled up: with little memory, more than one commit holds."""
-    fill(place.database)
+    fill(place.database, 2 * DAYS)
     place.database.ticks.update_many({}, {"$set": {"note": "." * 3000}})
     assert place("rollup", "-p", "ticks").code == 3
     return sorted(encode(it) for it in place.database.ticks.find())

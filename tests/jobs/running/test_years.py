@@ -135,8 +135,14 @@ def assert_same(early: Costs, late: Costs) -> None:
         )
 
 
-@pytest.mark.parametrize(("days", "step"), [(2, 3), pytest.param(365, 1, marks=pytest.mark.soak)])
-@pytest.mark.parametrize("to", [pytest.param("file", marks=pytest.mark.proof), "s3"])
+@pytest.mark.parametrize(
+    ("to", "days", "step"),
+    [
+        ("file", 2, 6),
+        *(pytest.param(to, 2, 3, marks=pytest.mark.proof) for to in ("file", "s3")),
+        *(pytest.param(to, 365, 1, marks=pytest.mark.soak) for to in ("file", "s3")),
+    ],
+)
 def test_hourly_runs_end_with_few_parts(
     database: Database[Document],
     mongodb_uri: str,
