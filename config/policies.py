@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
-from pydantic import ByteSize, Field
+from pydantic import ByteSize, Field, ValidationInfo, field_validator
 
 from bucketwise.config.tables import (
     Drill,
@@ -186,6 +186,7 @@ class Policy(Table):
     #: What a missing or null series field is read as.
     series_defaults: dict[str, SeriesValue] = Field(default={})
     value_fields: List[str]
+    timezone: str = "UTC"  # of the documents' clock; the default of `rollup.timezone`
     time_unit: TimeUnit | None = None  # of `time_field`, `start_field`, `end_field`; None: dates, or seconds
     slot: Literal["second", "minute"] | None = None
     slot_levels: List[SlotUnit] = ()  # outer first; replaces `slot`
@@ -214,6 +215,14 @@ class Policy(Table):
     overflow: Overflow | None = None
     values: dict[str, ValueField] = Field(default={})  # by value field
     publish: PolicyPublish | None = None
+
+    @field_validator("rollup")
+    @classmethod
+    def _in_zone(cls, rollup: Rollup | None, others: ValidationInfo) -> Rollup | None:
+        zone = others.data.get("timezone", "UTC")
+        if rollup is None or zone == "UTC" or "timezone" in rollup.model_fields_set:
+            return rollup
+        return rollup.model_copy(update={"timezone": zone})
 
     def __hash__(self) -> int:  # a dict has none
         return hash((self.name, self.collection, self.model))
@@ -303,7 +312,7 @@ LAYOUT_KEYS = {
     "model", "time_field", "series_fields", "value_fields", "slot", "samples_field", "sample_time_field",
     "start_field", "end_field", "count_field", "sum_fields", "overflow", "time_unit", "sample_time_unit",
     "slot_levels", "span", "samples_as", "attributes_field", "attribute_key", "attribute_value", "values",
-    "series_defaults",
+    "series_defaults", "timezone",
 }  # fmt: skip
 
 

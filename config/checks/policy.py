@@ -23,7 +23,10 @@ def check_policy(policy: Policy, has_store: bool, report: ProblemReport) -> None
     if policy.id is not None and (fault := policy_fault(policy.id)):
         report.add((*at, "id"), fault)
     check_fields(policy, report)
+    _check_timezone(policy.timezone, at, report)
     if policy.rollup is not None:
+        if policy.rollup.timezone != policy.timezone:
+            _check_timezone(policy.rollup.timezone, (*at, "rollup"), report)
         _check_rollup(policy.rollup, (*at, "rollup"), report)
         if policy.model == "timeseries" and policy.rollup.late_data == "stream":
             message = "native time-series collections have no change streams"
@@ -36,6 +39,13 @@ def check_policy(policy: Policy, has_store: bool, report: ProblemReport) -> None
     _check_archive_retention(policy, report)
 
 
+def _check_timezone(name: str, at: Key, report: ProblemReport) -> None:
+    if not is_zone(name):
+        near = nearest(name, sorted(zones()))
+        remedy = f'did you mean "{near}"?' if near else 'write a name such as "UTC" or "Europe/Berlin"'
+        report.add((*at, "timezone"), Fault("it is not an IANA time zone", remedy))
+
+
 def _check_rollup(rollup: Rollup, at: Key, report: ProblemReport) -> None:
     if not rollup.targets:
         fault = Fault(
@@ -44,10 +54,6 @@ def _check_rollup(rollup: Rollup, at: Key, report: ProblemReport) -> None:
         )
         report.add(at, fault, rests_on=[(*at, "hourly"), (*at, "daily"), (*at, "levels")])
     _check_levels(rollup, at, report)
-    if not is_zone(rollup.timezone):
-        near = nearest(rollup.timezone, sorted(zones()))
-        remedy = f'did you mean "{near}"?' if near else 'write a name such as "UTC" or "Europe/Berlin"'
-        report.add((*at, "timezone"), Fault("it is not an IANA time zone", remedy))
     for number, count in Counter(rollup.percentiles).items():
         if not 0 < number < 100:
             remedy = "write numbers such as 50, 95 or 99.9; `min` and `max` are in every summary anyway"

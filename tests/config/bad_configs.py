@@ -1381,6 +1381,14 @@ CONTRADICTIONS = [
         'did you mean "Europe/Berlin"?',
     ),
     bad(
+        "zone-of-the-policy",
+        'model = "slots"',
+        'model = "slots"\ntimezone = "Europe/Berln"',
+        "policies.ticks.timezone",
+        'value: "Europe/Berln"',
+        'did you mean "Europe/Berlin"?',
+    ),
+    bad(
         "zone-of-the-machine",
         'timezone = "UTC"',
         'timezone = "localtime"',

@@ -113,6 +113,17 @@ def test_a_policy_needs_no_more_than_its_fields(tmp_path: Path) -> None:
     )
 
 
+def test_the_zone_of_the_clock_is_that_of_days(path: Path) -> None:
+    path.write_text(changed(('model = "slots"', 'model = "slots"\ntimezone = "Asia/Tokyo"')))
+    ticks = load(path, {}).policies["ticks"]
+    assert ticks.rollup and (ticks.timezone, ticks.rollup.timezone) == ("Asia/Tokyo", "UTC")
+    path.write_text(
+        changed(('model = "slots"', 'model = "slots"\ntimezone = "Asia/Tokyo"'), ('timezone = "UTC"', ""))
+    )
+    ticks = load(path, {}).policies["ticks"]
+    assert ticks.rollup and ticks.rollup.timezone == "Asia/Tokyo"
+
+
 def test_models_built_in_python() -> None:
     archive = Archive(after=None, to="none")
     assert archive.delete

@@ -140,9 +140,8 @@ def test_what_goes_with_which_model() -> None:
         assert _codes(needs) == set(fields._REQUIRED[model])
         assert _codes(may_have) == set(fields._OPTIONAL[model])
     keys = {key for _, *cells in table for cell in cells for key in _codes(cell)}
-    assert keys | {"model", "series_fields", "value_fields", "values", "series_defaults"} == LAYOUT_KEYS, (
-        "manifests record all of them"
-    )
+    of_all = {"model", "series_fields", "value_fields", "values", "series_defaults", "timezone"}
+    assert keys | of_all == LAYOUT_KEYS, "manifests record all of them"
 
 
 @pytest.mark.parametrize("name", ["docs/policies.md", "config/example.toml"])
