@@ -33,6 +33,19 @@ def states(
     it.clear()
 
 
+@pytest.fixture(scope="session")
+def untouched(
+    tmp_path_factory: pytest.TempPathFactory, client: Client, mongodb_uri: str, bucketwise: CommandLine
+) -> Iterator[Place]:
+    """A policy file with two policies, and their readings, of which no test changes anything."""
+    database = client[f"test_untouched_{uuid.uuid4().hex[:12]}"]
+    it = Place(tmp_path_factory.mktemp("untouched"), database, mongodb_uri, bucketwise)
+    it.write_config()
+    it.load()
+    yield it
+    client.drop_database(database)
+
+
 @pytest.fixture
 def place(request: pytest.FixtureRequest, mongodb_uri: str, bucketwise: CommandLine) -> Place:
     """A policy file with two policies, and their readings; with the marker `after`, after its steps."""

@@ -238,7 +238,7 @@ def test_summaries_are_not_offered_for_what_has_expired(place: Place) -> None:
     place.write_config(POLICIES.replace('"365d"', '"30d"'))
     by_hour = "SELECT date_trunc('hour', time) AS h, count(*) FROM ticks GROUP BY h"
     at_all = "SELECT count(*) FROM ticks"
-    place("run", now=MIDWAY)
+    place("run", "-p", "ticks", now=MIDWAY)
     assert rows(place, "SELECT count(*) FROM ticks_hourly") == [[2]]  # of three
     told = place("query", by_hour, "--explain", "--json").json["explain"]["summaries"]
     assert (told, rows(place, at_all)) == (None, [[10_800]])
@@ -248,7 +248,7 @@ def test_summaries_are_not_offered_for_what_has_expired(place: Place) -> None:
     ending = '"30d"\narchive = "40d"\narchive_grace = "1d"'
     place.write_config(POLICIES.replace('"365d"', ending))
     for now in (NOW, "2018-09-05T00:00:00Z"):
-        place("run", now=now)
+        place("run", "-p", "ticks", now=now)
     assert (rows(place, at_all), rows(place, "SELECT sum(count) FROM ticks_daily")) == ([[0]], [[10_800]])
     assert place("query", at_all, "--explain", "--json").json["explain"]["summaries"] is None
 
@@ -334,7 +334,7 @@ def test_what_is_no_summary_of_these_series_is_left_out(place: Place) -> None:
 
 def test_series_of_several_types_are_text(place: Place) -> None:
     """The first and the last summaries do not show them all; the query starts again with a wider column."""
-    assert place("run", now=MIDWAY).code == 0
+    assert place("run", "-p", "iot", now=MIDWAY).code == 0
     place.database.iot.insert_one({"sensor": "x", "at": START, "t": 1.5})
     place.database.iot.insert_one({"sensor": 2.5, "at": START, "t": 1.5})
     found = rows(place, "SELECT sensor, count(*) FROM iot GROUP BY 1 ORDER BY 1")
@@ -378,7 +378,7 @@ def test_a_run_beside_it_changes_no_answer(place: Place) -> None:
     def archive() -> None:
         for minute in range(0, 181, 36):
             at = datetime(2018, 7, 30, tzinfo=UTC) + timedelta(minutes=minute)
-            codes.append(place("run", now=at.isoformat()).code)
+            codes.append(place("run", "-p", "ticks", now=at.isoformat()).code)
         done.set()
 
     mover = threading.Thread(target=archive)

@@ -165,9 +165,10 @@ def test_a_terminal_gets_no_parquet(mixed: Place) -> None:
     ids=" ".join,
 )
 def test_a_bad_question_is_refused_before_anything(
-    place: Place, bucketwise: CommandLine, arguments: list[str], fragments: list[str]
+    untouched: Place, bucketwise: CommandLine, arguments: list[str], fragments: list[str]
 ) -> None:
-    ran = bucketwise("readings", "-p", "ticks", *arguments, cwd=place.folder, MONGODB_URI=place.uri)
+    uri = untouched.uri
+    ran = bucketwise("readings", "-p", "ticks", *arguments, cwd=untouched.folder, MONGODB_URI=uri)
     assert (ran.code, ran.connected) == (2, [])
     for fragment in fragments:
         assert fragment in ran.err

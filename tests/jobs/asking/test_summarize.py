@@ -11,6 +11,7 @@ import pytest
 
 from tests.jobs.command import CommandLine
 from tests.jobs.place import POLICIES, START, Place
+from tests.jobs.states import after
 
 DAY = ("--since", "2018-06-30", "--until", "2018-07-01")
 #: The prices of one minute of the place's ticks.
@@ -40,9 +41,8 @@ def with_percentiles(place: Place) -> None:
     )
 
 
+@after(with_percentiles, "run -p ticks")
 def test_it_answers_from_summaries_when_all_else_has_gone(place: Place) -> None:
-    with_percentiles(place)
-    assert place("run").code == 0
     place.database.drop_collection("ticks")
     ran = place("summarize", "-p", "ticks", *DAY, "--percentiles", "0,50,99.9", "--json")
     assert ran.code == 0
@@ -71,7 +71,7 @@ def test_a_month_is_answered_from_days_and_hours_alone(place: Place) -> None:
     temperatures = {at: 20 + (count * 37 % 101) / 8 for count, at in enumerate(times)}
     place.database.iot.drop()
     place.database.iot.insert_many({"sensor": 7, "at": at, "t": it} for at, it in temperatures.items())
-    assert place("run", now="2021-06-01").code == 0
+    assert place("run", "-p", "iot", now="2021-06-01").code == 0
     assert place.database.iot.count_documents({}) == 0
     for name in set(place.database.list_collection_names()) - {
         "iot_hourly",
@@ -96,9 +96,8 @@ def test_a_month_is_answered_from_days_and_hours_alone(place: Place) -> None:
     assert told["p50"] == pytest.approx(sorted(values)[math.ceil(len(values) / 2) - 1], rel=0.01)
 
 
+@after(with_percentiles, "run -p ticks")
 def test_people_see_a_table_and_what_it_rests_on(place: Place) -> None:
-    with_percentiles(place)
-    assert place("run").code == 0
     span = ("--since", "2018-06-29T23", "--until", "2018-07-01T01:00+00:00")
     ran = place("summarize", "-p", "ticks", *span, "--series", "symbol=MDB", "--percentiles", "75")
     assert ran.code == 0
@@ -112,7 +111,7 @@ def test_people_see_a_table_and_what_it_rests_on(place: Place) -> None:
 
 def test_an_incomplete_answer_says_so(place: Place) -> None:
     early = "2018-06-30T02:30:00Z"
-    assert place("rollup", now=early).code == 0
+    assert place("rollup", "-p", "ticks", now=early).code == 0
     ran = place("summarize", "-p", "ticks", *DAY, "--json", now=early)
     assert ran.code == 3
     body = ran.policy("ticks")
@@ -129,7 +128,7 @@ def test_an_incomplete_answer_says_so(place: Place) -> None:
 
 def test_what_is_past_retention_is_told(place: Place) -> None:
     late = (START + timedelta(days=400)).isoformat()
-    assert place("run", now=late).code == 0
+    assert place("run", "-p", "ticks", now=late).code == 0
     hour = ("--since", "2018-06-30T01:00Z", "--until", "2018-06-30T02:00Z")
     ran = place("summarize", "-p", "ticks", *hour, "--json", now=late)
     assert ran.code == 3
@@ -151,9 +150,10 @@ def test_what_is_past_retention_is_told(place: Place) -> None:
     ids=" ".join,
 )
 def test_a_bad_question_is_refused_before_anything(
-    place: Place, bucketwise: CommandLine, arguments: list[str], fragments: list[str]
+    untouched: Place, bucketwise: CommandLine, arguments: list[str], fragments: list[str]
 ) -> None:
-    ran = bucketwise("summarize", "-p", "ticks", *arguments, cwd=place.folder, MONGODB_URI=place.uri)
+    uri = untouched.uri
+    ran = bucketwise("summarize", "-p", "ticks", *arguments, cwd=untouched.folder, MONGODB_URI=uri)
     assert (ran.code, ran.connected) == (2, [])
     for fragment in fragments:
         assert fragment in ran.err
@@ -172,9 +172,9 @@ def test_a_bad_question_is_refused_before_anything(
     ids=" ".join,
 )
 def test_a_question_that_has_no_answer_is_refused(
-    place: Place, arguments: list[str], fragments: list[str]
+    untouched: Place, arguments: list[str], fragments: list[str]
 ) -> None:
-    ran = place("summarize", "-p", "ticks", *arguments)
+    ran = untouched("summarize", "-p", "ticks", *arguments)
     assert ran.code == 2
     for fragment in fragments:
         assert fragment in ran.err

@@ -22,6 +22,7 @@ from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.embedded import find_mongod
 from bucketwise.jobs.core.stopping import Stop
 from tests.conftest import await_primary
+from tests.jobs.command import Ran
 from tests.jobs.place import POLICIES, Place
 
 Db = Any
@@ -29,7 +30,10 @@ Db = Any
 
 def findings(place: Place, policy: str = "ticks") -> dict[str, dict[str, Any]]:
     """What `check` finds of the policy beyond what is fine, by code."""
-    ran = place("check", "--json", now=None)
+    return beyond_fine(place("check", "--json", now=None), policy)
+
+
+def beyond_fine(ran: Ran, policy: str) -> dict[str, dict[str, Any]]:
     found = ran.policy(policy)["findings"]
     expected = 1 if any(it["severity"] == "error" for it in found) else 0
     assert ran.policy(policy)["exit_code"] == expected
@@ -182,12 +186,13 @@ def test_what_is_wrong_is_found(
     place: Place, spoil: Callable[[Db], None], code: str, severity: str, fragments: list[str]
 ) -> None:
     spoil(place.database)
-    found = findings(place)
+    ran = place("check", "--json", now=None)
+    found = beyond_fine(ran, "ticks")
     assert set(found) == {code}
     assert found[code]["severity"] == severity
     for fragment in fragments:
         assert fragment in found[code]["message"]
-    assert findings(place, "iot") == {}
+    assert beyond_fine(ran, "iot") == {}
 
 
 def test_a_ttl_that_is_slower_than_the_archive_is_fine(place: Place) -> None:

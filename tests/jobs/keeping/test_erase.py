@@ -67,7 +67,7 @@ def test_a_series_goes_from_everywhere_and_nothing_else_does(place: Place) -> No
     assert (restored(place), summaries(place, "ticks_hourly"), summaries(place, "ticks_daily")) == alone
     assert in_files(place.folder / "store", SECRET) == []
     assert in_database(place.database, SECRET) == ["iot_archive", "iot_hourly"]
-    for verb in ("verify", "audit", "run", "audit"):
+    for verb in ("run", "verify", "audit"):
         assert place(verb, "-p", "ticks").code == 0, verb
     assert in_database(place.database, SECRET) == ["iot_archive", "iot_hourly"]
 
@@ -227,13 +227,13 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_refused(place: Place, name: str) -> None:
+def test_what_is_refused(untouched: Place, name: str) -> None:
     arguments, message = REFUSED[name]
-    before = place.everything()
-    ran = place("erase", *arguments, "--json")
+    before = untouched.everything()
+    ran = untouched("erase", *arguments, "--json")
     assert ran.code == 2
     assert message in ran.json["error"]
-    assert place.everything() == before
+    assert untouched.everything() == before
 
 
 def test_policies_whose_series_cannot_be_erased_are_refused(place: Place) -> None:
@@ -302,18 +302,18 @@ def fill_each(place: Place) -> None:
         fill(place, value, minutes=20)
 
 
-@pytest.mark.parametrize("name", VALUES)
 @after(fill_each, "run -p iot")
-def test_values_of_any_kind(place: Place, name: str) -> None:
-    value = VALUES[name]
-    told = "true" if value is True else str(value)
-    assert place.database.iot_archive.count_documents({"sensor": value}) == 2
-    ran = erase(place, "--confirm", "iot", policy="iot", series=told)
-    assert ran.code == 0, ran
-    assert ran.policy("iot")["buckets"] == 2
-    assert place.database.iot_archive.count_documents({"sensor": value}) == 0
-    assert place.database.iot_archive.count_documents({}) == 18 + 2 * (len(VALUES) - 1)
-    assert place.database.iot_hourly.count_documents({"sensor": value}) == 0
+def test_values_of_any_kind(place: Place) -> None:
+    left = 18 + 2 * len(VALUES)
+    for value in VALUES.values():
+        told = "true" if value is True else str(value)
+        assert place.database.iot_archive.count_documents({"sensor": value}) == 2
+        ran = erase(place, "--confirm", "iot", policy="iot", series=told)
+        assert ran.code == 0, ran
+        assert ran.policy("iot")["buckets"] == 2
+        assert place.database.iot_archive.count_documents({"sensor": value}) == 0
+        assert place.database.iot_archive.count_documents({}) == (left := left - 2)
+        assert place.database.iot_hourly.count_documents({"sensor": value}) == 0
 
 
 @after(fill, "run")

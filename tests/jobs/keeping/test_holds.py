@@ -274,14 +274,14 @@ def test_explain_says_what_a_freeze_does(place: Place) -> None:
     ],
 )
 def test_what_can_not_be_is_refused_and_nothing_is_placed(
-    place: Place, arguments: list[str], words: list[str]
+    untouched: Place, arguments: list[str], words: list[str]
 ) -> None:
-    before = place.everything()
-    ran = place("hold", *arguments)
+    before = untouched.everything()
+    ran = untouched("hold", *arguments)
     assert ran.code == 2, ran
     for word in words:
         assert word in ran.err
-    assert place.everything() == before
+    assert untouched.everything() == before
 
 
 def test_a_name_stands_for_one_hold(place: Place) -> None:
