@@ -286,7 +286,7 @@ class Story(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize(("model", "online"), in_turn([Slots, Samples], [False, True]))
-@pytest.mark.parametrize("examples", [4, pytest.param(100, marks=pytest.mark.proof)])
+@pytest.mark.parametrize("examples", [3, pytest.param(100, marks=pytest.mark.proof)])
 def test_any_order(database: Database[Document], model: Any, online: bool, examples: int) -> None:
     class Machine(Story):
         pass

@@ -62,7 +62,7 @@ def cycle_of(database: Database[Document], settings: Store, case: Case, to: str)
 def test_buckets_near_the_largest_with_overflow(
     database: Database[Document], file_store: Store, to: str
 ) -> None:
-    """Two documents of 15 MB make a bucket: more than a batch, a message or an entry of the oplog."""
+    """Two documents of 9 MB make a bucket: more than a document, a batch or an entry of the oplog."""
     case = samples_overflow()
     cycle = cycle_of(database, file_store, case, to)
     documents, overflow = [], []
@@ -70,11 +70,11 @@ def test_buckets_near_the_largest_with_overflow(
         inner = [{"val": float(n), "time": DAY0 + n * timedelta(milliseconds=10)} for n in range(1000)]
         document = {
             "_id": i, "deviceid": 1, "sensorid": i, "nsamples": 1000, "first": DAY0,
-            "last": DAY0 + timedelta(hours=1), "samples": inner, "has_extras": True, "blob": bytes(15 << 20),
+            "last": DAY0 + timedelta(hours=1), "samples": inner, "has_extras": True, "blob": bytes(9 << 20),
         }  # fmt: skip
         documents.append(encode(document))
         more = [{"val": -1.0, "time": DAY0 + timedelta(minutes=5)}]
-        overflow.append(encode({"_id": i, "bucket_id": i, "more": more, "blob": b"\1" * (15 << 20)}))
+        overflow.append(encode({"_id": i, "bucket_id": i, "more": more, "blob": b"\1" * (9 << 20)}))
     for raw in documents:
         insert(database, "iot", [raw])
     for raw in overflow:

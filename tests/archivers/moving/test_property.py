@@ -161,7 +161,7 @@ class Archive(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("online", [False, True], ids=["offline", "online"])
-@pytest.mark.parametrize("examples", [8, pytest.param(150, marks=pytest.mark.proof)])
+@pytest.mark.parametrize("examples", [5, pytest.param(150, marks=pytest.mark.proof)])
 def test_any_order_of_events(database: Database[Document], online: bool, examples: int) -> None:
     class Machine(Archive):
         def teardown(self) -> None:

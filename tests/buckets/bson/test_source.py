@@ -35,7 +35,7 @@ from tests.examples import examples
 
 pytestmark = pytest.mark.filterwarnings("error")
 Mongo = Database[dict[str, Any]]
-few = settings(max_examples=examples(25), suppress_health_check=list(HealthCheck))
+few = settings(max_examples=examples(15), suppress_health_check=list(HealthCheck))
 
 
 def store(database: Mongo, policy: Policy, found: Iterable[Bucket]) -> list[Bucket]:

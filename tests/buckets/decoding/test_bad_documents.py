@@ -141,7 +141,7 @@ def test_these_sums_are_right(name: str, total: bson_of.Value, values: bson_of.V
     assert decode(batch_of([Bucket(document)]), Policy(**SAMPLES)).quarantined == [], name
 
 
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(50))
 @given(st.data())
 def test_anything_is_packed_bit_for_bit_or_quarantined(data: st.DataObject) -> None:
     options = data.draw(st.sampled_from([READING, SECONDS, SAMPLES]))
@@ -171,13 +171,13 @@ def _check_containers(policy: Policy, found: list[Bucket]) -> None:
     assert all("stands where a number is needed" in it.reason for it in decoded.quarantined)
 
 
-@settings(max_examples=examples(100), suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(50), suppress_health_check=list(HealthCheck))
 @given(cases())
 def test_a_container_is_no_number(case: Case) -> None:
     _check_containers(case.policy, case.buckets)
 
 
-@settings(max_examples=examples(50))
+@settings(max_examples=examples(30))
 @given(st.integers(0, 2**32), st.sampled_from(POLICIES))
 def test_a_container_is_no_number_in_a_union(seed: int, policy: Policy) -> None:
     writer = Writer(Random(seed), policy)

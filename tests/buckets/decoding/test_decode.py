@@ -21,7 +21,7 @@ from tests.buckets.strategies import Case, cases
 from tests.examples import examples
 
 pytestmark = pytest.mark.filterwarnings("error")
-quick = settings(max_examples=examples(100), suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=examples(50), suppress_health_check=list(HealthCheck))
 
 
 def typed(series: tuple[Any, ...]) -> list[tuple[str, Any]]:

@@ -33,7 +33,7 @@ from tests.buckets.strategies import Case, cases
 from tests.examples import examples
 
 pytestmark = pytest.mark.filterwarnings("error")
-quick = settings(max_examples=examples(40), suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=examples(25), suppress_health_check=list(HealthCheck))
 
 
 SLOTS = READING.model_copy(update={"model": "slots", "slot": "second"})

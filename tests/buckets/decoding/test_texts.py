@@ -21,7 +21,7 @@ from tests.examples import examples
 
 Mongo = Database[dict[str, Any]]
 POLICY = Policy(**{**READING, "time_unit": "iso"})
-few = settings(max_examples=examples(60), suppress_health_check=list(HealthCheck))
+few = settings(max_examples=examples(30), suppress_health_check=list(HealthCheck))
 DAY, MINUTE, NS = 86_400_000, 60_000, 1_000_000
 #: Minutes ahead of UTC, and how that is written.
 PLAIN = {"": 0, "Z": 0}

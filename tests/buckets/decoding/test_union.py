@@ -42,7 +42,7 @@ from tests.buckets.strategies import Case, cases
 from tests.examples import examples
 
 pytestmark = pytest.mark.filterwarnings("error")
-quick = settings(max_examples=examples(20), suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=examples(12), suppress_health_check=list(HealthCheck))
 #: What comes of bytes that are no document.
 NO_BSON = (ValueError, IndexError, struct.error, bson.errors.BSONError)
 seeds = st.integers(0, 2**32)
@@ -123,7 +123,7 @@ def test_any_buckets_are_decoded_as_one_by_one(case: Case) -> None:
         check_round_trip(case.policy, case.buckets)
 
 
-@settings(quick, max_examples=examples(20))
+@quick
 @given(seeds, st.sampled_from(POLICIES), st.data())
 def test_what_was_decoded_before_makes_no_difference(seed: int, policy: Policy, data: st.DataObject) -> None:
     """Three batches again and again, by one memory: the third is of another policy."""

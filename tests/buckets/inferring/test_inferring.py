@@ -286,7 +286,7 @@ slotted = st.recursive(
 whatever = st.lists(st.tuples(strategies.names, st.one_of(strategies.anything, slotted)), max_size=5)
 
 
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(30))
 @given(
     st.lists(whatever, min_size=1, max_size=5), st.sampled_from([None, {"timeField": "d", "metaField": "m"}])
 )
@@ -298,7 +298,7 @@ def test_whatever_documents_hold(documents: list[list[Field]], native: dict[str,
     assert found.evidence
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(25))
 @given(strategies.cases())
 def test_buckets_of_any_policy(case: strategies.Case) -> None:
     """There is a guess or a reason."""
@@ -319,7 +319,7 @@ FORMS: dict[str, Callable[[datetime], Any]] = {
 _NOT_OURS = {"time", "dt", "start", "end", "count", "timezone", "hours"}
 
 
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(30))
 @given(
     fields=st.lists(names, min_size=3, max_size=5, unique_by=str.casefold),
     unit=st.sampled_from(sorted(FORMS)),
