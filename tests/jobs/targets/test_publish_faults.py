@@ -23,6 +23,7 @@ from tests.conftest import free_port
 from tests.jobs.command import ROOT, CommandLine, Ran
 from tests.jobs.place import POLICIES, Place
 from tests.redis_servers import RedisServer, redis_server
+from tests.tiers import tier
 
 PASSWORD = "hunter2%40Zq7"
 
@@ -102,7 +103,30 @@ class Impatient(CommandLine):
         return self.meddled(("tests.jobs.altered", {"values": seconds}), *arguments, cwd=cwd, **environment)
 
 
-@pytest.mark.parametrize("fault", [read_only, full, hanging, other_password, of_another])
+REFUSALS = [read_only, full, other_password]
+
+
+@pytest.mark.parametrize("fault", REFUSALS)
+def test_a_refusal_is_told(server: RedisServer, fault: object) -> None:
+    assert callable(fault)
+    url = f"redis://:{PASSWORD}@127.0.0.1:{server.port}/0"
+    with (
+        fault(server) as reason,
+        Link(url) as link,
+        pytest.raises(PublishError, match=f"Redis at redis://127.0.0.1:{server.port}/0: .*{reason}") as told,
+    ):
+        link.ask([("SET", "bw:x", "1")])
+    assert clean(str(told.value))
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        *(pytest.param(it, marks=tier(is_first=it is full, is_proof=True)) for it in REFUSALS),
+        hanging,
+        of_another,
+    ],
+)
 def test_a_fault_of_redis_changes_nothing_else(published: Place, server: RedisServer, fault: object) -> None:
     assert callable(fault)
     published = replace(published, command=Impatient(published.command.driver))
@@ -219,14 +243,12 @@ def test_one_that_drips_ends_in_time(at_once: int) -> None:
     assert len(sent) < 200
 
 
-@pytest.mark.parametrize("member", ['"', "{", '{"$oid":"1"}', '{"$date":[]}', "%FF", "a:b:c"])
-def test_what_others_wrote_among_its_keys_ends_no_run(
-    published: Place, server: RedisServer, member: str
-) -> None:
+def test_what_others_wrote_among_its_keys_ends_no_run(published: Place, server: RedisServer) -> None:
     published("rollup")
-    server.client.sadd("bw:ticks:series", member)
-    server.client.zadd("bw:ticks:expires", {member: 1})
-    server.client.set(f"bw:ticks:x:{{{member}}}", 1)
+    for member in ('"', "{", '{"$oid":"1"}', '{"$date":[]}', "%FF", "a:b:c"):
+        server.client.sadd("bw:ticks:series", member)
+        server.client.zadd("bw:ticks:expires", {member: 1})
+        server.client.set(f"bw:ticks:x:{{{member}}}", 1)
     server.client.hset("bw:ticks:meta", "number", 0)
     ran = published("run", "--json")
     assert (ran.code, ran.policy("ticks")["publish"]) == (0, {"keys": 3})
