@@ -86,6 +86,7 @@ def test_modules_are_named_as_they_are_imported(path: str, module: str) -> None:
     assert module_of(path) == module
 
 
+@pytest.mark.proof
 def test_what_is_imported_by_its_name_is_known() -> None:
     """Verbs by the command line, and the modules that a test has another process import."""
     imports = imports_of_all()

@@ -320,7 +320,10 @@ def test_a_publication_goes_on_where_it_stopped(
     ("everything", "apart"),
     [
         pytest.param(False, 2, id="changed"),
-        *(pytest.param(it, 1, marks=pytest.mark.proof, id="all" if it else "changed, each") for it in (True, False)),
+        *(
+            pytest.param(it, 1, marks=pytest.mark.proof, id="all" if it else "changed, each")
+            for it in (True, False)
+        ),
     ],
 )
 def test_a_redis_that_is_emptied_meanwhile_is_written_again(

@@ -6,6 +6,8 @@ import json
 import math
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -25,7 +27,7 @@ from bucketwise.jobs.demo import acts
 from bucketwise.jobs.demo import verb as demo
 from bucketwise.jobs.demo.invent import Expected, Invented, days, difference_of, invent
 from bucketwise.jobs.demo.stage import Show, Stage, stage
-from tests.jobs.command import started
+from tests.jobs.command import ROOT, CommandLine, started
 
 Act = Callable[[Stage], None]
 PRESENT = datetime(2026, 3, 30, 5, 30, tzinfo=UTC)
@@ -184,9 +186,27 @@ def test_everything_adds_up_and_keep_leaves_it_up(tmp_path: Path, database: Data
     await_end(told["pid"])
 
 
+#: The demo as a process of its own, on the readings of few days.
+SHORT = """
+import runpy, sys
+from bucketwise.jobs.demo import invent
+invent.DAYS = 5
+sys.argv = ["bucketwise", "demo"]
+runpy.run_module("bucketwise", run_name="__main__", alter_sys=True)
+"""
+
+
 @pytest.mark.process
 def test_an_interrupted_demo_leaves_nothing(tmp_path: Path) -> None:
-    with started("demo", cwd=tmp_path, TMPDIR=str(tmp_path)) as process:
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", SHORT],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
         assert process.stdout is not None
         while "Load" not in process.stdout.readline():
             assert process.poll() is None
@@ -222,10 +242,8 @@ def test_what_does_not_add_up_ends_with_1(tmp_path: Path, monkeypatch: pytest.Mo
     assert report.error == "the demo does not add up: readings: 1, and it should be 2"
 
 
-@pytest.mark.process
-def test_the_demo_takes_no_policy_file_of_others(tmp_path: Path) -> None:
-    with started("demo", "--config", "x.toml", cwd=tmp_path, TMPDIR=str(tmp_path)) as process:
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 2
-    assert "--config" in err
+def test_the_demo_takes_no_policy_file_of_others(tmp_path: Path, bucketwise: CommandLine) -> None:
+    ran = bucketwise("demo", "--config", "x.toml", cwd=tmp_path, TMPDIR=str(tmp_path))
+    assert ran.code == 2
+    assert "--config" in ran.err
     assert list(tmp_path.iterdir()) == []
