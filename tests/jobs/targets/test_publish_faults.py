@@ -106,6 +106,7 @@ class Impatient(CommandLine):
 REFUSALS = [read_only, full, other_password]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("fault", REFUSALS)
 def test_a_refusal_is_told(server: RedisServer, fault: object) -> None:
     assert callable(fault)
