@@ -36,8 +36,9 @@ from tests.archivers.builders import (
     slots,
 )
 from tests.archivers.faults import FEW_STEPS, Crash, DyingStore, Steps, deaths, die_in_transactions
-from tests.archivers.harness import Standing
+from tests.archivers.harness import Cycle, Standing
 from tests.archivers.moving.test_crash import World
+from tests.archivers.states import States
 from tests.conftest import REGION, S3Server, s3_client, use_test_credentials
 from tests.examples import examples
 from tests.jobs.counting import CountingStore
@@ -90,14 +91,16 @@ def held(world: World) -> list[bytes]:
     return sorted({*with_overflow(world.cycle.live(), extra), *world.archived()})
 
 
-def prepared(database: Database[Document], case: Case, store: Store) -> World:
+def half_merged(cycle: Cycle) -> None:
     """Half is archived, in small commits that were merged just now; the rest is live."""
-    world = World.make(database, case, store)
     for hour in range(1, 30, 7):
-        world.cycle.run(DAY0 + AFTER + hour * HOUR)
-    if world.cycle.policy.archive and world.cycle.policy.archive.to == "offline":
-        world.cycle.compact(LATER)
-    return world
+        cycle.run(DAY0 + AFTER + hour * HOUR)
+    if cycle.policy.archive and cycle.policy.archive.to == "offline":
+        cycle.compact(LATER)
+
+
+def world_of(prepared: States, case: Case) -> World:
+    return World(prepared(case, half_merged), list(case.documents), list(case.overflow), len(case.documents))
 
 
 @pytest.mark.parametrize("is_placed", [False, True])
@@ -147,19 +150,14 @@ def test_what_may_still_hold_the_series_is_told(database: Database[Document], fi
 @pytest.mark.parametrize("to", ["offline", "online"])
 @pytest.mark.parametrize("name", SERIES)
 def test_it_dies_at_each_step(
-    database: Database[Document],
-    file_store: Store,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    to: str,
-    few_steps: bool,
+    prepared: States, monkeypatch: pytest.MonkeyPatch, name: str, to: str, few_steps: bool
 ) -> None:
     """At each name of a step in one of the cases; in the proofs at every step in each."""
     monkeypatch.setattr(filling, "MAX_READINGS", 5000)
     make, series, is_erased = SERIES[name]
     case = make() if to == "offline" else online(make())
     expected = others(case, is_erased)
-    world = prepared(database, case, file_store)
+    world = world_of(prepared, case)
     standing = Standing(world.cycle)
 
     def erase(steps: Steps) -> None:
@@ -186,12 +184,12 @@ def test_it_dies_at_each_step(
 
 
 @pytest.mark.parametrize("name", SERIES)
-def test_what_was_merged_goes_at_once(database: Database[Document], file_store: Store, name: str) -> None:
+def test_what_was_merged_goes_at_once(prepared: States, name: str) -> None:
     """The commits that a compaction has replaced stay for a while; not where they hold what is erased."""
     make, series, is_erased = SERIES[name]
     case = make()
     expected = others(case, is_erased)
-    world = prepared(database, case, file_store)
+    world = world_of(prepared, case)
     merged = len(world.cycle.archived())
     before = len(list(world.cycle.root.rglob("*.parquet")))
     report = world.cycle.erase(series)
@@ -204,8 +202,8 @@ def test_what_was_merged_goes_at_once(database: Database[Document], file_store: 
     assert not any(again.counts.values())
 
 
-def test_who_has_lost_the_lease_erases_nothing(database: Database[Document], file_store: Store) -> None:
-    world = prepared(database, slots("minute"), file_store)
+def test_who_has_lost_the_lease_erases_nothing(prepared: States) -> None:
+    world = world_of(prepared, slots("minute"))
     before = held(world)
 
     def guard(_session: Any) -> None:
@@ -216,10 +214,8 @@ def test_who_has_lost_the_lease_erases_nothing(database: Database[Document], fil
     assert held(world) == before
 
 
-def test_other_arguments_wait_for_the_erasure_that_has_begun(
-    database: Database[Document], file_store: Store
-) -> None:
-    world = prepared(database, slots("minute"), file_store)
+def test_other_arguments_wait_for_the_erasure_that_has_begun(prepared: States) -> None:
+    world = world_of(prepared, slots("minute"))
     dying = Steps(45)
     with pytest.raises(Crash):
         world.cycle.erase({"meta.symbol": "ORCL"}, store=DyingStore(world.cycle.store, dying))
@@ -248,7 +244,7 @@ POLICY = Policy(
 WHO = ["Anna", "Bert", "A nna", 7, 7.5, "7"]
 
 
-@settings(max_examples=examples(20))
+@settings(max_examples=examples(10))
 @given(
     rows=st.lists(st.tuples(st.sampled_from(WHO), st.integers(0, 4000)), min_size=1, max_size=60),
     asked=st.sampled_from(["Anna", "Bert", "7", "7.5", "nobody"]),
@@ -293,9 +289,10 @@ def test_any_series_any_range(
         assert in_files(world.cycle.root / world.cycle.policy.name, asked) == []
 
 
-def test_what_comes_in_meanwhile_goes_too(database: Database[Document], file_store: Store) -> None:
+def test_what_comes_in_meanwhile_goes_too(prepared: States) -> None:
     """While the application writes on: what is found in a further pass."""
-    world = prepared(database, slots("minute"), file_store)
+    world = world_of(prepared, slots("minute"))
+    database = world.cycle.database
     writes = iter(range(1000, 1003))
 
     def check() -> None:
@@ -310,8 +307,9 @@ def test_what_comes_in_meanwhile_goes_too(database: Database[Document], file_sto
     assert not any(b"ORCL" in it for it in raw_documents(database, world.cycle.policy.collection))
 
 
-def test_a_hold_that_is_placed_meanwhile_stops_it(database: Database[Document], file_store: Store) -> None:
-    world = prepared(database, slots("minute"), file_store)
+def test_a_hold_that_is_placed_meanwhile_stops_it(prepared: States) -> None:
+    world = world_of(prepared, slots("minute"))
+    database = world.cycle.database
     holds = Holds(database, world.cycle.policy.name)
     hold = Hold("case-9", {"meta.symbol": "ORCL"}, TimeRange(), "a court", LATER, "me", False, bytes(32))
     placed: list[int] = []
@@ -353,7 +351,8 @@ def versioned_store(moto_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> S
 
 
 def test_older_versions_of_files_are_told(database: Database[Document], versioned_store: Store) -> None:
-    world = prepared(database, slots("minute"), versioned_store)
+    world = World.make(database, slots("minute"), versioned_store)
+    world.cycle.run(DAY0 + AFTER + 15 * HOUR)
     report = world.cycle.erase({"meta.symbol": "ORCL"})
     assert not any(b"ORCL" in it for it in held(world))
     (told,) = [it for it in report.remaining if it.found]
@@ -368,14 +367,15 @@ def test_older_versions_of_files_are_told(database: Database[Document], versione
 
 
 def test_a_plain_bucket_keeps_none(database: Database[Document], moto_store: Store) -> None:
-    world = prepared(database, reading(), moto_store)
+    world = World.make(database, reading(), moto_store)
+    world.cycle.run(DAY0 + AFTER + 15 * HOUR)
     assert not world.cycle.erase({"symbol": "Ä"}).is_found
 
 
 def test_a_range_reads_no_commits_beyond_it(database: Database[Document], file_store: Store) -> None:
     """However long the history is."""
     read = []
-    for days in (3, 9):
+    for days in (3, 6):
         times = [DAY0 + hour * HOUR for hour in range(24 * days)]
         documents = [encode({"_id": i, "who": i % 2, "d": at, "p": 1.5}) for i, at in enumerate(times)]
         world = World.make(database, Case("it", POLICY, documents, []), file_store)
@@ -389,13 +389,11 @@ def test_a_range_reads_no_commits_beyond_it(database: Database[Document], file_s
 
 
 @pytest.mark.parametrize("to", ["offline", "online"])
-def test_overflow_that_a_restore_has_put_back_goes_too(
-    database: Database[Document], file_store: Store, to: str
-) -> None:
+def test_overflow_that_a_restore_has_put_back_goes_too(prepared: States, to: str) -> None:
     """It lies in the policy's collection of overflow, wherever its buckets were restored to."""
     make, series, is_erased = SERIES["overflow"]
     case = make() if to == "offline" else online(make())
-    world = prepared(database, case, file_store)
+    world = world_of(prepared, case)
     world.cycle.run(LATER)
     world.cycle.restore("back")
     assert sorted(world.cycle.live_overflow()) == sorted(case.overflow)

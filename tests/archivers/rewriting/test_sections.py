@@ -228,10 +228,15 @@ def test_an_erasure_reads_the_sections_of_its_series(prepared: States) -> None:
     assert len(store.parts) == 1
 
 
-def test_the_name_of_a_commit_tells_runs_apart(database: Database[Document], file_store: Store) -> None:
-    """Where the count of leases was put back, the same commits may be merged under the same fence."""
-    cycle = Cycle(database, of_hours(), file_store, memory=memory_for(SMALL["hours"])).load()
+def of_an_hour_each(cycle: Cycle) -> None:
+    """Commits that may become one of several sections."""
+    cycle.memory = memory_for(SMALL["hours"])
     often(cycle, step=1, hours=HOURS)
+
+
+def test_the_name_of_a_commit_tells_runs_apart(prepared: States) -> None:
+    """Where the count of leases was put back, the same commits may be merged under the same fence."""
+    cycle = prepared(of_hours(), of_an_hour_each)
     standing, made = Standing(cycle), list[str]()
     for now in (LATER, LATER + HOUR):
         standing.put_back(cycle)
@@ -240,11 +245,8 @@ def test_the_name_of_a_commit_tells_runs_apart(database: Database[Document], fil
     assert len(made) == len(set(made)) == 2
 
 
-def test_what_was_half_dropped_does_not_wait_for_a_longer_delay(
-    database: Database[Document], file_store: Store
-) -> None:
-    cycle = Cycle(database, of_hours(), file_store, memory=memory_for(SMALL["hours"])).load()
-    often(cycle, step=1, hours=HOURS)
+def test_what_was_half_dropped_does_not_wait_for_a_longer_delay(prepared: States) -> None:
+    cycle = prepared(of_hours(), of_an_hour_each)
     cycle.compact(LATER)
     with pytest.raises(Crash):
         cycle.run(LATER + HOUR, store=DyingStore(cycle.store, Steps(1, only="after delete")))
@@ -294,10 +296,12 @@ def test_it_dies_at_each_step(
     """Files of sections that were written belong to no commit before the manifest is there."""
     memory = memory_for(SMALL["slots"])
     monkeypatch.setattr(filling, "MAX_READINGS", 5000)
+    world = World.make(database, slots("minute"), file_store)
+    cycle = often(world.cycle, step=3, hours=12)
+    cycle.memory = memory
+    standing = Standing(cycle)
     for die_at in range(1, 2000, step):
-        world = World.make(database, slots("minute"), file_store)
-        cycle = often(world.cycle, step=3, hours=12)
-        cycle.memory = memory
+        standing.put_back(cycle)
         steps = Steps(die_at)
         with pytest.MonkeyPatch.context() as patch:
             die_in_transactions(patch, steps)

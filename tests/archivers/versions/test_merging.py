@@ -27,7 +27,7 @@ from tests.archivers.builders import (
     slots,
 )
 from tests.archivers.faults import Crash, Steps, die_in_transactions
-from tests.archivers.harness import Cycle
+from tests.archivers.harness import Cycle, Standing
 from tests.archivers.records.test_online_heads import forget_receipts
 from tests.archivers.versions.test_late_versions import archive, hours, original, versioned
 
@@ -195,12 +195,12 @@ def test_a_crash_at_every_step(
 ) -> None:
     """The archive is what it was until the late bucket goes, and what the writer does meanwhile is heeded."""
     base = slots("minute")
+    cycle = Cycle(database, Case(base.name, base.policy, [], []).online(), file_store)
+    archive(cycle, hours({3: 1.0, 4: 1.0}))
+    insert(database, "slots", [encode(hours({4: 2.0, 5: 2.0}))])
+    standing = Standing(cycle)
     for die_at in range(1 + MEDDLES.index(meddle) % every, 100, every):
-        for name in database.list_collection_names():
-            database.drop_collection(name)
-        cycle = Cycle(database, Case(base.name, base.policy, [], []).online(), file_store)
-        archive(cycle, hours({3: 1.0, 4: 1.0}))
-        insert(database, "slots", [encode(hours({4: 2.0, 5: 2.0}))])
+        standing.put_back(cycle)
         steps, has_meddled = Steps(die_at), False
 
         def guard(*_args: object) -> None:
