@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property, partial
@@ -23,7 +23,7 @@ from bucketwise.archivers.format.keys import UNSIGNED, Keys
 from bucketwise.archivers.format.manifest import Manifest
 from bucketwise.archivers.records.deletions import Deletions
 from bucketwise.archivers.records.identity import NO_RUN, RunIdentity
-from bucketwise.archivers.records.pins import Pins
+from bucketwise.archivers.records.pins import Pins, restored
 from bucketwise.archivers.records.policies import PolicyRecord, PolicyRecords
 from bucketwise.archivers.records.receipt_files import ReceiptFiles
 from bucketwise.archivers.records.receipts import Receipts
@@ -33,7 +33,8 @@ from bucketwise.archivers.stores.base import ClaimingStore, ObjectStore
 from bucketwise.archivers.tasks import Connections, Executor
 from bucketwise.archivers.writes.held import covered
 from bucketwise.buckets.bson.raw import Batch
-from bucketwise.buckets.decoding.decode import Decoded, decode
+from bucketwise.buckets.decoding.decode import Decoded, decode, decode_live
+from bucketwise.buckets.decoding.plausible import Plausible
 from bucketwise.buckets.fields.times import as_ms
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.source import Source
@@ -41,6 +42,7 @@ from bucketwise.config.policies import Archive, Policy
 from bucketwise.rollups.context import RunContext
 from bucketwise.rollups.guarded import transaction
 from bucketwise.rollups.holds import Hold, Holds
+from bucketwise.rollups.standing import load_standing, plausible_times
 
 _MS = timedelta(milliseconds=1)
 #: Returns those of these fences under which the database knows of a run. It does not know runs that it has
@@ -194,6 +196,19 @@ class ArchiveContext(RunContext):
     def pins(self) -> Pins:
         """Returns the pins of the policy, as of `now`."""
         return Pins(self.database, self.policy, self.now)
+
+    @cached_property
+    def plausible(self) -> Plausible:
+        """Returns the times that live buckets of the policy may have, as long as they are not archived."""
+        return plausible_times(self.policy, load_standing(self.database, self.policy), self.now)
+
+    def decode_live(self, batch: Batch) -> Iterator[Decoded]:
+        """Yields the columns of live buckets, restored ones apart."""
+        return decode_live(batch, self.policy, self.restored, self.plausible)
+
+    def restored(self, batch: Batch) -> list[int]:
+        """Returns which live buckets of a batch were restored, and are archived as well."""
+        return restored(self.database, self.policy, batch)
 
     @cached_property
     def freezes(self) -> list[Hold]:

@@ -28,7 +28,8 @@ def roll_up_all(context: ArchiveContext, options: RollupOptions = CATCH_UP) -> R
     policy may have their readings in its archive."""
     archived = archived_reader(context.connections, context.policy)
     reader = slice_reader(context, archived)
-    known = Archived(reader, RECEIPTS, archived.span(), archived.superseded, archived.earliest)
+    found = archived.superseded, archived.earliest, archived.restored
+    known = Archived(reader, RECEIPTS, archived.span(), *found)
     report = roll_up(context, options, known)
     if report.gone and context.policy_records.archives_besides(context.policy):
         report.gone = 0
@@ -42,7 +43,7 @@ def recompute(context: ArchiveContext, archived: ArchivedReader, unread: Sequenc
     return roll_up(
         replace(context, guard=dry_run_guard),
         RollupOptions(whole=True, trusted_spans=unread, dry_run=True),
-        Archived(reader, RECEIPTS, archived.span(), earliest=archived.earliest),
+        Archived(reader, RECEIPTS, archived.span(), earliest=archived.earliest, restored=archived.restored),
     )
 
 

@@ -30,6 +30,8 @@ from bucketwise.config.values import (
     DayOrLonger,
     Duration,
     DurationOrForever,
+    InstantText,
+    LatestText,
     Limit,
     List,
     PositiveDuration,
@@ -202,6 +204,8 @@ class Policy(Table):
     attributes_field: str | None = None  # an array of {k: name, v: value}
     attribute_key: str = "k"
     attribute_value: str = "v"
+    earliest: InstantText | None = None  # of live buckets; None: 1971, unless earlier times are summarised
+    latest: LatestText | None = None  # an instant, or a duration after now; None: any
     nonnumeric_ok: List[str] = ()  # value fields that need not hold any number
     local_offset_field: str | None = None  # minutes, UTC minus local time
     expected_interval: DurationOrForever = None  # None: what is missing is not told

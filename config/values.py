@@ -16,6 +16,7 @@ from bucketwise.config.amounts import SHARE_REMEDY, SIZE_REMEDY, check_limit, pa
 from bucketwise.config.amounts import Share as ParsedShare
 from bucketwise.config.cron import parse_cron
 from bucketwise.config.durations import format_duration, parse_duration
+from bucketwise.config.instants import as_text, read_instant, read_latest
 from bucketwise.config.problems import InvalidValueError
 from bucketwise.config.throttling import parse_rate, parse_window
 
@@ -131,6 +132,9 @@ Share = Annotated[float, BeforeValidator(_share)]
 #: A number, or a share such as "20%"; None: no limit.
 Limit = Annotated[int | str | None, BeforeValidator(_limit)]
 Schedule = Annotated[str, _parsed_by(parse_cron)]
+InstantText = Annotated[str, _parsed_by(read_instant), BeforeValidator(as_text)]
+#: An instant, or a duration.
+LatestText = Annotated[str, _parsed_by(read_latest), BeforeValidator(as_text)]
 RateText = Annotated[str, _parsed_by(parse_rate)]
 WindowText = Annotated[str, _parsed_by(parse_window)]
 Secrets = Annotated[tuple[SecretStr, ...], Field(strict=False), BeforeValidator(_secrets)]

@@ -6,12 +6,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from bson.datetime_ms import DatetimeMS
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
+from bucketwise.buckets.decoding.plausible import EARLIEST, Plausible
+from bucketwise.buckets.fields.times import as_ms
 from bucketwise.config.policies import LevelName, Policy
 from bucketwise.rollups.calendar.levels import Level, Span, levels_of
 from bucketwise.rollups.calendar.windows import LOWEST, to_ms
@@ -35,6 +38,12 @@ class Standing:
     retentions: Mapping[LevelName, str]
     tombstones: Mapping[LevelName, Tombstones]
 
+    def has_before(self, instant: datetime) -> bool:
+        """Returns whether any summary that runs have counted is of a month before that of an instant."""
+        first = month_of(as_ms(instant))
+        counted = (month for it in self.counts.values() for month, count in it.standing.items() if count)
+        return any(month < first for month in counted)
+
 
 def load_standing(
     database: Database[Document], policy: Policy, session: ClientSession | None = None
@@ -47,6 +56,11 @@ def load_both(database: Database[Document], policy: Policy) -> tuple[Progress, S
     """Returns how far a policy is rolled up, and what is recorded of its summaries. Asks once."""
     found = records_of(database, policy, KIND)
     return progress_of(found, policy), standing_of(found.get(KIND), policy)
+
+
+def plausible_times(policy: Policy, standing: Standing, now: datetime) -> Plausible:
+    """Returns the times that live buckets of a policy may have."""
+    return Plausible.of(policy, now, has_earlier=standing.has_before(EARLIEST))
 
 
 def standing_of(record: Document | None, policy: Policy) -> Standing:

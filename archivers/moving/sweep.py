@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import closing
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from bucketwise.archivers.writes.delete import compare_all, measured
 from bucketwise.buckets.bson.cursor import READ_AHEAD_BYTES
 from bucketwise.buckets.bson.prefetch import prefetch
 from bucketwise.buckets.bson.raw import Batch
-from bucketwise.buckets.decoding.decode import BucketSet, decode
+from bucketwise.buckets.decoding.decode import BucketSet, restored_among
 from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS
 from bucketwise.buckets.source import Source
 from bucketwise.rollups.context import share_of
@@ -62,8 +63,10 @@ class Sweep:
         """Moves all that has expired and ends within [start, end), milliseconds."""
         filling, source, begun, first = self._filling, self._work.source, start, None
         source.look_at_texts()
-        for batch in source.untimed():
-            self._work.report.quarantine(decode(batch, self._work.policy).quarantined)
+        too_late = source.ending(self._work.plausible.last + 1, LAST_MS + 1)
+        for batch in chain(source.untimed(), too_late):
+            for decoded in self._work.decode_live(batch):
+                self._work.report.quarantine(decoded.quarantined)
         with (
             closing(_expired(source, start, end)) as by_day,
             closing(prefetch(by_day, lambda: True, lambda it: it.batch.size, READ_AHEAD_BYTES)) as expired,
@@ -92,7 +95,11 @@ class Sweep:
         size."""
         if (batch := self._filling.take_read()) is None:
             return
-        self.sort(BucketSet(batch, self._work.policy))
+        buckets = BucketSet(batch, self._work.policy, self._work.plausible)
+        if len(again := restored_among(batch, buckets.decoded, self._work.restored)):
+            self.sort(BucketSet(batch.take(again), self._work.policy))
+            buckets = buckets.take(np.setdiff1d(np.arange(len(batch)), again))
+        self.sort(buckets)
         if self._filling.is_full:
             self.flush()
 

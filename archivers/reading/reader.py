@@ -13,6 +13,7 @@ from pymongo.database import Database
 
 from bucketwise.archivers.format.manifest import Part
 from bucketwise.archivers.format.rows import RowFilter
+from bucketwise.archivers.records.pins import restored
 from bucketwise.archivers.records.receipts import Receipts
 from bucketwise.archivers.writes.delete import MAX_BUCKETS, measured, units
 from bucketwise.buckets.bson.raw import Batch
@@ -78,6 +79,10 @@ class ArchivedReader(ABC):
     def take_read(self) -> set[str]:
         """Returns the commits that were read whole since the last call."""
         return set()
+
+    def restored(self, batch: Batch) -> list[int]:
+        """Returns which live buckets of a batch were restored, and are archived as well."""
+        return restored(self._database, self.policy, batch)
 
     def _not_live(
         self, batch: Batch, may_be_live: NDArray[np.bool_], row_filter: RowFilter

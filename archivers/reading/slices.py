@@ -17,7 +17,7 @@ from bucketwise.buckets.layouts.groups import Unions
 from bucketwise.buckets.source import Source
 from bucketwise.config.errors import BucketwiseError
 from bucketwise.config.policies import Policy
-from bucketwise.rollups.rolling.slices import SliceReader, SliceRequest, SliceStates, read
+from bucketwise.rollups.rolling.slices import ArchivedHalf, SliceReader, SliceRequest, SliceStates, read
 from bucketwise.rollups.tasks import run_now
 
 
@@ -52,7 +52,7 @@ def _read(
     source: Source, archived: ArchivedReader, policy: Policy, request: SliceRequest, unions: Unions
 ) -> SliceStates:
     """Also returns which commits were read."""
-    found = read(source, archived.batches, policy, request, unions)
+    found = read(source, ArchivedHalf(archived.batches, archived.restored), policy, request, unions)
     found.commits = archived.take_read()
     return found
 

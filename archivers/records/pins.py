@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cached_property
 from itertools import islice
 from typing import Any, NamedTuple
@@ -51,6 +51,15 @@ class Pin(NamedTuple):
 def fingerprint(batch: Batch, index: int) -> bytes:
     """Returns a digest that shows whether a bucket has changed. No delete relies on it."""
     return hashlib.sha256(batch.unit(index)).digest()[:SIZE]
+
+
+#: Before the end of any pin.
+_ANY_TIME = datetime(1, 1, 1, tzinfo=UTC)
+
+
+def restored(database: Database[Document], policy: Policy, batch: Batch) -> list[int]:
+    """Returns which live buckets of a batch were restored, and are archived as well."""
+    return list(Pins(database, policy, _ANY_TIME).of(batch))
 
 
 class Pins:

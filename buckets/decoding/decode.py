@@ -3,7 +3,7 @@ reason."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -14,6 +14,7 @@ from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Columns, Quarantined
 from bucketwise.buckets.decoding.local import local_times
 from bucketwise.buckets.decoding.places import RowPlaces, column, place
+from bucketwise.buckets.decoding.plausible import Plausible
 from bucketwise.buckets.decoding.soundness import (
     BucketSpans,
     Faults,
@@ -71,6 +72,7 @@ class BucketSet:
 
     batch: Batch
     policy: Policy
+    plausible: Plausible | None = None  # of live buckets; None: any time
 
     def __len__(self) -> int:
         return len(self.batch)
@@ -78,7 +80,7 @@ class BucketSet:
     @cached_property
     def decoded(self) -> Decoded:
         """Returns the buckets as columns; decodes them when first asked."""
-        return decode(self.batch, self.policy)
+        return decode(self.batch, self.policy, plausible=self.plausible)
 
     @property
     def readings(self) -> int:
@@ -103,12 +105,12 @@ class BucketSet:
     def take(self, indices: Sequence[int] | NDArray[np.integer]) -> BucketSet:
         """Returns these buckets, in this order."""
         batch = self.batch.take(indices)
-        return self if batch is self.batch else BucketSet(batch, self.policy)
+        return self if batch is self.batch else replace(self, batch=batch)
 
     @classmethod
     def concat(cls, sets: Sequence[BucketSet]) -> BucketSet:
         """Joins sets of one policy, at least one."""
-        return sets[0] if len(sets) == 1 else cls(Batch.concat([it.batch for it in sets]), sets[0].policy)
+        return sets[0] if len(sets) == 1 else replace(sets[0], batch=Batch.concat([it.batch for it in sets]))
 
 
 def cells_of(readings: int, buckets: int, policy: Policy) -> int:
@@ -117,9 +119,12 @@ def cells_of(readings: int, buckets: int, policy: Policy) -> int:
     return readings * numbers // 2 + buckets
 
 
-def decode(batch: Batch, policy: Policy, unions: Unions | None = None) -> Decoded:
+def decode(
+    batch: Batch, policy: Policy, unions: Unions | None = None, plausible: Plausible | None = None
+) -> Decoded:
     """Returns all readings of a batch, in the order that `Columns` promises. `unions` that fitted before are
-    tried first; what is decoded with them can't be packed."""
+    tried first; what is decoded with them can't be packed. `plausible`: the times that live buckets may
+    have."""
     faults, model = Faults(len(batch)), model_of(policy)
     table = SeriesTable()
     series = np.zeros(len(batch), dtype=np.int32)
@@ -153,6 +158,8 @@ def decode(batch: Batch, policy: Policy, unions: Unions | None = None) -> Decode
     for piece in pieces:
         check_times(piece, span, policy, faults)
         check_values(piece, policy, faults)
+        if plausible is not None:
+            plausible.check(piece, faults)
     check_totals(pieces, policy, faults)
     local = local_times(pieces, policy, faults)
     quarantined = _quarantined(batch, faults, span, without_id)
@@ -162,6 +169,33 @@ def decode(batch: Batch, policy: Policy, unions: Unions | None = None) -> Decode
     if of_readings is not None:
         decoded = _with_series(decoded, of_readings)
     return decoded if local is None else _with_local(decoded, local)
+
+
+def decode_live(
+    batch: Batch,
+    policy: Policy,
+    restored: Callable[[Batch], list[int]],
+    plausible: Plausible | None,
+    unions: Unions | None = None,
+) -> Iterator[Decoded]:
+    """Yields the columns of live buckets, in one or two parts: those that `restored` names were archived
+    before, and may have any time."""
+    decoded = decode(batch, policy, unions, plausible)
+    again = restored_among(batch, decoded, restored)
+    if not len(again):
+        yield decoded
+        return
+    yield decode(batch.take(np.setdiff1d(np.arange(len(batch)), again)), policy, unions, plausible)
+    yield decode(batch.take(again), policy, unions)
+
+
+def restored_among(
+    batch: Batch, decoded: Decoded, restored: Callable[[Batch], list[int]]
+) -> NDArray[np.int64]:
+    """Returns which of the buckets of a batch that break their model, or are not plausible, are restored
+    ones."""
+    broken = np.setdiff1d(np.arange(len(batch)), decoded.units)
+    return broken[restored(batch.take(broken))] if len(broken) else broken
 
 
 def _series_of_readings(

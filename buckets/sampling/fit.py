@@ -9,6 +9,7 @@ import numpy as np
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Columns, Quarantined, Series, ValueKind
 from bucketwise.buckets.decoding.decode import Decoded, decode
+from bucketwise.buckets.decoding.plausible import Plausible
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.sampling.unused import FieldUse, fields_of
 from bucketwise.config.policies import Policy
@@ -56,9 +57,9 @@ class Fit:
         ]
 
 
-def fit_of(batch: Batch, policy: Policy) -> Fit:
-    """Returns the fit of the policy with these buckets."""
-    decoded, fields = decode(batch, policy), fields_of(batch.main, policy)
+def fit_of(batch: Batch, policy: Policy, plausible: Plausible | None = None) -> Fit:
+    """Returns the fit of the policy with these live buckets. `plausible`: the times that they may have."""
+    decoded, fields = decode(batch, policy, plausible=plausible), fields_of(batch.main, policy)
     columns = decoded.columns
     return Fit(
         sampled=len(batch),

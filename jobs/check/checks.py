@@ -11,6 +11,7 @@ from pymongo.database import Database
 
 from bucketwise.archivers.stores.base import ObjectStore, StoreError, probe_class
 from bucketwise.buckets.bson.cluster import is_sharded, keeps_ids_unique, shard_key
+from bucketwise.buckets.decoding.plausible import Plausible
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.sampling.fit import Fit, fit_of
 from bucketwise.buckets.sampling.sample import has_index, sample
@@ -108,9 +109,11 @@ def check_policy(
     policy: Policy,
     own_collections: Mapping[str, tuple[str, ...]],
     unmet: Callable[[], Iterable[Finding]] = tuple,
+    plausible: Callable[[], Plausible | None] = lambda: None,
 ) -> CheckResult:
     """Returns what is found of one policy. `own_collections`: where the suite keeps its records, and what it
-    does there. `unmet` finds what would keep a run from going on; it is called where the user may look.
+    does there. `unmet` finds what would keep a run from going on, and `plausible` gives the times that live
+    buckets may have; both are called where the user may look.
 
     Raises PyMongoError where the server can't be asked."""
     checker = _Check(database, policy)
@@ -121,7 +124,7 @@ def check_policy(
     may_look = not any("find" in it.message and it.place in policy.sources for it in rights)
     fit = None
     if may_look and policy.collection in checker.here and all(it.severity != "error" for it in kind):
-        fit = fit_of(sample(checker.buckets), policy)
+        fit = fit_of(sample(checker.buckets), policy, plausible())
     unfit = misfits(fit, policy) if fit else []
     findings = [
         *kind,

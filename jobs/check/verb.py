@@ -14,6 +14,8 @@ from bucketwise.archivers.preconditions import OF_CHECKS, problems
 from bucketwise.archivers.records.pins import COLLECTION as PINS
 from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
 from bucketwise.archivers.stores.base import StoreError
+from bucketwise.buckets.decoding.plausible import EARLIEST
+from bucketwise.buckets.fields.times import as_ms
 from bucketwise.config.errors import BucketwiseError
 from bucketwise.config.policies import Policy
 from bucketwise.jobs.check.checks import check_policy, check_server, check_store
@@ -95,10 +97,15 @@ OWN_COLLECTIONS = {
 
 def _check(turn: Turn) -> StepResult:
     context = turn.context
-    checked = check_policy(context.database, turn.policy, OWN_COLLECTIONS, partial(_unmet, context))
+    checked = check_policy(
+        context.database, turn.policy, OWN_COLLECTIONS, partial(_unmet, context), lambda: context.plausible
+    )
     may_look = all(it.place != lease.COLLECTION for it in checked.findings)  # else a right is missing there
     paused = pause_findings(turn) if may_look else []
-    done = findings_result([*paused, *lag_findings(turn), *unfollowed(turn), *checked.findings], FAILED)
+    early = _early(context) if may_look else []
+    done = findings_result(
+        [*paused, *lag_findings(turn), *unfollowed(turn), *early, *checked.findings], FAILED
+    )
     fit = None if checked.fit is None else fit_body(checked.fit, turn.policy, checked.misfits)
     return StepResult({**done.body, "fit": fit}, done.exit_code)
 
@@ -111,6 +118,20 @@ def _unmet(context: ArchiveContext) -> Iterator[Finding]:
             yield Finding(it.code, name, it.place, "error", str(it.error))
     except StoreError as error:  # the rest can't be asked
         yield Finding("store", name, context.store.url if context.store else "", "error", str(error))
+
+
+def _early(context: ArchiveContext) -> list[Finding]:
+    """Returns a finding if times before 1971 are summarised, and the policy does not say from when on times
+    are plausible."""
+    policy = context.policy
+    if policy.earliest is not None or context.plausible.first == as_ms(EARLIEST):
+        return []
+    message = (
+        f"there are summaries of times before {EARLIEST:%Y}, so that any earlier time is taken for right: a "
+        "wrong unit would not be noticed. Say from when on times are plausible, such as "
+        'earliest = "1960-01-01"'
+    )
+    return [Finding("earliest-missing", policy.name, policy.collection, "warning", message)]
 
 
 CHECK = Step("check", _check)

@@ -110,7 +110,7 @@ def check_fit(turn: Turn) -> Body | None:
     if not turn.dry_run and is_fit_proven(turn.context.database, policy):
         return None
     source = turn.context.source
-    fit = fit_of(sample(source), policy)
+    fit = fit_of(sample(source), policy, turn.context.plausible)
     found = misfits(fit, policy)
     if fit.readings and not found and not turn.dry_run:
         note_fit(turn.context.database, policy, turn.context.now)

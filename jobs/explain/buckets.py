@@ -184,7 +184,8 @@ def _explained(
 ) -> ExplainedBucket:
     bucket, archived_by = found.latest
     policy = archived_by or context.policy
-    decoded = decode(bucket, policy)
+    never_archived = found.live is not None and not found.copies
+    decoded = decode(bucket, policy, plausible=context.plausible if never_archived else None)
     is_sound = bool(len(decoded.units))
     first, last = _span(policy, bucket) if not is_sound else decoded.spans()[0].tolist()
     holds = _holds(context, policy, decoded)

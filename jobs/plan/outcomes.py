@@ -133,7 +133,7 @@ def _outcomes_of(rules: Sequence[PolicyRule], found: Sequence[RuleOutcome], unti
     source.look_at_texts()
     for batch in source.ending(NEVER, until):
         context.check()
-        decoded = decode(batch, policy)
+        decoded = decode(batch, policy, plausible=context.plausible)
         sizes = batch.sizes[decoded.units]
         for it, outcome in zip(rules, found, strict=True):
             movable = np.isin(decoded.units, it.context.movable(batch))

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Quarantined
 from bucketwise.buckets.fields.times import EVER, TimeRange
 from bucketwise.config.policies import LevelName, Policy
@@ -59,6 +60,11 @@ def same_instant(at: int) -> int | None:
     return at
 
 
+def none_restored(_batch: Batch) -> list[int]:
+    """Returns nothing: no live bucket is a restored one."""
+    return []
+
+
 @dataclass(frozen=True)
 class Archived:
     """The archived half of a policy's readings, and how it is read together with the live one."""
@@ -68,6 +74,7 @@ class Archived:
     span: Span | None = None  # holds all archived readings
     superseded: Callable[[], Iterable[Span]] = tuple  # spans of the copies of live buckets
     earliest: Callable[[int], int | None] = same_instant  # at or after an instant: nothing is before it
+    restored: Callable[[Batch], list[int]] = none_restored  # which live buckets of a batch are restored ones
 
     def next(self, at: int) -> int | None:
         """Returns an instant at or after `at`, and nothing archived lies between; None where nothing is later

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Quarantined
-from bucketwise.buckets.decoding.decode import decode
+from bucketwise.buckets.decoding.decode import Decoded, decode_live
+from bucketwise.buckets.decoding.plausible import Plausible
+from bucketwise.buckets.fields.times import LAST_MS
 from bucketwise.buckets.source import Source
 from bucketwise.config.policies import LevelName
 from bucketwise.rollups.calendar.due import Calendar, Spans
@@ -52,6 +54,7 @@ class Planner:
     source: Source
     records: Records
     remaking: Remaking
+    plausible: Plausible  # times of live buckets
 
     def plan(self) -> RollupPlan:
         """Returns the windows that are due. Raises BucketwiseError where the policy's changes can't be
@@ -108,8 +111,9 @@ class Planner:
         self.source.look_at_texts()  # not before: what comes in from now on is for the next run to hear of
         is_empty = not through and self.archived.span is None and self.source.earliest() is None
         quarantine = self.records.quarantine
-        quarantine.add(chain.from_iterable(map(self._quarantined_in, self.source.untimed())))
-        changed = [*late.spans, *quarantine.recheck(self.source)]
+        found = chain(self.source.untimed(), self._too_late())
+        quarantine.add(chain.from_iterable(map(self._quarantined_in, found)))
+        changed = [*late.spans, *quarantine.recheck(self.source, self._decoded)]
         remade = self.remaking.spans
         existing = self._existing
         if late.mode == "scan":  # if it begins in the middle of a day
@@ -130,8 +134,15 @@ class Planner:
         shared = self.options.shared
         return None if shared is None else shared.take(self.context.policy, self.loaded)
 
+    def _too_late(self) -> Iterable[Batch]:
+        """Returns the live buckets that are later than is plausible: no window of theirs is due."""
+        return self.source.ending(self.plausible.last + 1, LAST_MS + 1)
+
+    def _decoded(self, batch: Batch) -> Iterator[Decoded]:
+        return decode_live(batch, self.context.policy, self.archived.restored, self.plausible)
+
     def _quarantined_in(self, batch: Batch) -> list[Quarantined]:
-        return decode(batch, self.context.policy).quarantined
+        return [broken for it in self._decoded(batch) for broken in it.quarantined]
 
 
 class Watermark:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import Any
@@ -15,9 +15,9 @@ from pymongo import UpdateOne
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
-from bucketwise.buckets.bson.raw import TOLERANT, without_uuid
+from bucketwise.buckets.bson.raw import TOLERANT, Batch, without_uuid
 from bucketwise.buckets.columns import Quarantined
-from bucketwise.buckets.decoding.decode import decode
+from bucketwise.buckets.decoding.decode import Decoded
 from bucketwise.buckets.fields.times import DAY_MS
 from bucketwise.buckets.source import Source
 from bucketwise.config.policies import Policy
@@ -58,9 +58,9 @@ class Quarantine:
         if new:
             self._write(new)
 
-    def recheck(self, source: Source) -> set[Span]:
-        """Reads again what is recorded. What is still broken is added; of what is sound now, the UTC days of
-        its readings, which want rolling up."""
+    def recheck(self, source: Source, decoded: Callable[[Batch], Iterable[Decoded]]) -> set[Span]:
+        """Reads again what is recorded, as columns of live buckets. What is still broken is added; of what is
+        sound now, the UTC days of its readings, which want rolling up."""
         days: set[int] = set()
         spans: list[Span] = []  # spans of those that can't be looked up by their `_id`
         recorded = self.recorded()
@@ -68,12 +68,13 @@ class Quarantine:
             self._may_heal = True
             spans += [(it["span"][0], it["span"][1] + 1) for it in records if "span" in it]
             for batch in source.by_ids([it["_id"]["id"] for it in records]):
-                decoded = decode(batch, self._policy)
-                self.add(decoded.quarantined)
-                days |= set(np.unique(decoded.columns.time // DAY_MS).tolist())
+                for it in decoded(batch):
+                    self.add(it.quarantined)
+                    days |= set(np.unique(it.columns.time // DAY_MS).tolist())
         for start, end in Spans(spans).spans:
             for batch in source.batches(start, end):
-                self.add(decode(batch, self._policy).quarantined)
+                for it in decoded(batch):
+                    self.add(it.quarantined)
         return {(day * DAY_MS, (day + 1) * DAY_MS) for day in days}
 
     def remove_healed(self) -> None:

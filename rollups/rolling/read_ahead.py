@@ -12,6 +12,7 @@ from typing import Any
 from bson.datetime_ms import DatetimeMS
 from pymongo.database import Database
 
+from bucketwise.buckets.decoding.plausible import Plausible
 from bucketwise.buckets.source import Source
 from bucketwise.config.policies import LevelName
 from bucketwise.rollups.calendar.due import Calendar, Spans
@@ -87,6 +88,7 @@ class ReadAhead:
     reader: SliceReader
     check: Callable[[], None]
     spend: Spend
+    plausible: Plausible  # times of live buckets
 
     def read(self, slices: Iterator[Slice]) -> Iterator[tuple[Slice, SliceStates | None]]:
         """Yields the states of each slice; None where no readings of it are needed."""
@@ -125,7 +127,8 @@ class ReadAhead:
         edges = {local: sorted({edge for span in it for edge in span}) for local, it in by_clock.items()}
         bounds = self._share_bounds(shares_per_slice) if shares_per_slice > 1 else []
         plain, memory = self.source.is_plain, self.reader.memory_per_slice
-        return [self.reader.read(SliceRequest(edges, share, plain, memory)) for share in shares(bounds)]
+        asked = (SliceRequest(edges, it, plain, memory, self.plausible) for it in shares(bounds))
+        return [self.reader.read(it) for it in asked]
 
     def _share_bounds(self, count: int) -> list[Any]:
         """Returns values of the first series field that cut the series into so many parts of about equal

@@ -16,7 +16,7 @@ from bucketwise.rollups.rolling.read_ahead import ReadAhead, SliceFinder
 from bucketwise.rollups.rolling.records import records_of
 from bucketwise.rollups.rolling.remaking import Remaking
 from bucketwise.rollups.rolling.writing import SummaryWriter
-from bucketwise.rollups.standing import load_both
+from bucketwise.rollups.standing import load_both, plausible_times
 from bucketwise.rollups.summaries.targets import Counts
 from bucketwise.rollups.ttl import deletes_before_archive
 
@@ -41,7 +41,8 @@ def roll_up(context: RunContext, options: RollupOptions, archived: Archived) -> 
         loaded = replace(loaded, gone=remaking.gone)
     calendar = Calendar(policy, policy.rollup, context.now, loaded.through, loaded.gone)
     records = records_of(context, remaking, dry_run=options.dry_run)
-    planner = Planner(context, options, archived, calendar, loaded, source, records, remaking)
+    plausible = plausible_times(policy, standing, context.now)
+    planner = Planner(context, options, archived, calendar, loaded, source, records, remaking, plausible)
     return _carry_out(planner, planner.plan())
 
 
@@ -65,6 +66,7 @@ def _carry_out(planner: Planner, plan: RollupPlan) -> RollupReport:
         planner.archived.reader,
         context.check,
         context.spend,
+        planner.plausible,
     )
     for number, (piece, found) in enumerate(reading.read(finder.slices(plan.spans, plan.existing))):
         if number == 0:

@@ -10,15 +10,15 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Quarantined, Series
-from bucketwise.buckets.decoding.decode import Decoded, decode
+from bucketwise.buckets.decoding.decode import Decoded, decode, decode_live
 from bucketwise.buckets.decoding.local import LARGEST_MS
+from bucketwise.buckets.decoding.plausible import Plausible
 from bucketwise.buckets.layouts.groups import Unions
 from bucketwise.buckets.models.series import series_key
 from bucketwise.buckets.source import Source
@@ -30,7 +30,17 @@ from bucketwise.rollups.summaries.coverage import interval_of
 from bucketwise.rollups.summaries.summary import State, aggregate, merge
 
 Document = dict[str, Any]
-ArchivedBatches = Callable[[int, int], Iterable[Batch]]
+
+
+@dataclass(frozen=True)
+class ArchivedHalf:
+    """The archived half of a slice."""
+
+    #: Those that may hold a reading in [start, end), and are not live.
+    batches: Callable[[int, int], Iterable[Batch]]
+    restored: Callable[[Batch], list[int]]  # which live buckets of a batch are restored ones
+
+
 #: Approximate bytes of a value field's state without percentiles, and of each part of one, as Python objects.
 STATE_BYTES, _PART_BYTES = 1000, 100
 #: Buckets that are decoded at once.
@@ -78,6 +88,7 @@ class SliceRequest:
     share: SeriesShare = WHOLE
     is_plain: bool = False
     memory: int = 0
+    plausible: Plausible | None = None  # of live buckets
 
 
 @dataclass
@@ -234,18 +245,20 @@ class SliceReader:
 
 
 def read(
-    source: Source, archived: ArchivedBatches, policy: Policy, request: SliceRequest, unions: Unions
+    source: Source, archived: ArchivedHalf, policy: Policy, request: SliceRequest, unions: Unions
 ) -> SliceStates:
     """Reads a slice of live and archived buckets into states; of a bucket that reaches over its edge, what is
-    inside. `archived(start_ms, end_ms)` gives archived buckets that may hold a reading in the range and are
-    not live."""
+    inside."""
     fields = statistics_of(policy)
     cells = {local: CellStates(edges, fields) for local, edges in request.edges.items()}
     states = SliceStates(cells, request.memory)
     start = min(edges[0] - local * LARGEST_MS for local, edges in request.edges.items())
     end = max(edges[-1] + local * LARGEST_MS for local, edges in request.edges.items())
     live = (source.rough if request.is_plain else source).batches(start, end, request.share.query(policy))
-    for batch in _cut(chain(states.counted(live), () if request.share.low else archived(start, end))):
+    for batch in _cut(states.counted(live)):
+        for decoded in decode_live(batch, policy, archived.restored, request.plausible, unions):
+            _aggregate(decoded, policy, states)
+    for batch in _cut(() if request.share.low else archived.batches(start, end)):
         _aggregate(decode(batch, policy, unions), policy, states)
     return states
 

@@ -49,6 +49,11 @@ class Case:
         policy = self.policy.model_copy(update={"archive": archive})
         return Case(self.name, policy, self.documents, self.readings, self.overflow)
 
+    def of_any_time(self) -> Case:
+        """Returns the case with a policy for which all times are plausible."""
+        policy = self.policy.model_copy(update={"earliest": "0001-01-01"})
+        return Case(self.name, policy, self.documents, self.readings, self.overflow)
+
     def online(self) -> Case:
         return self.with_archive(to="online", collection=f"{self.policy.collection}_archive")
 

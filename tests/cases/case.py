@@ -21,7 +21,6 @@ CASES = Path(__file__).resolve().parents[3] / "shared" / "cases"
 #: Of what is not built yet.
 _LATER = {
     "bson-timestamp",
-    "clock-ahead",
     "clock-keys-colon",
     "clock-keys-compact-local",
     "clock-keys-doubled-hour",
@@ -47,7 +46,6 @@ _LATER = {
     "rules-two",
     "samples-hour",
     "samples-minute-second",
-    "seconds-among-milliseconds",
     "settlement-periods",
     "sparse-on-purpose",
     "state-edges",

@@ -878,6 +878,28 @@ FIELDS = [
         "[policies.ticks.values.p] with `as = ",
     ),
     bad(
+        "earliest-no-instant",
+        'slot = "second"',
+        'slot = "second"\nearliest = "last year"',
+        "policies.ticks.earliest",
+        "it is not an instant",
+        'such as "2018-06-30"',
+    ),
+    bad(
+        "latest-forever",
+        'slot = "second"',
+        'slot = "second"\nlatest = "forever"',
+        "policies.ticks.latest",
+        "it is neither an instant nor a duration",
+    ),
+    bad(
+        "latest-no-date",
+        'slot = "second"',
+        'slot = "second"\nlatest = "2025-02-30"',
+        "policies.ticks.latest",
+        "it is not an instant",
+    ),
+    bad(
         "series-default-of-unknown",
         'slot = "second"',
         'slot = "second"\nseries_defaults = {symbl = "none"}',

@@ -20,9 +20,9 @@ from bucketwise.buckets.source import Source
 from bucketwise.config.errors import InterruptedRun
 from bucketwise.config.policies import Policy
 from bucketwise.rollups.context import RunContext
-from bucketwise.rollups.rolling.options import Archived, RollupOptions, RollupReport
+from bucketwise.rollups.rolling.options import Archived, RollupOptions, RollupReport, none_restored
 from bucketwise.rollups.rolling.rollup import roll_up
-from bucketwise.rollups.rolling.slices import SliceReader, read
+from bucketwise.rollups.rolling.slices import ArchivedHalf, SliceReader, read
 from bucketwise.rollups.tasks import run_now
 
 Document = dict[str, Any]
@@ -58,7 +58,8 @@ class Bench:
         progress = more.pop("progress", lambda _what, count, _share: self.slices.append(count))
         source, unions = Source(self.database, policy), Unions()
         here = SliceReader(
-            lambda asked: run_now(read, source, archived, policy, asked, unions), memory=self.memory
+            lambda asked: run_now(read, source, ArchivedHalf(archived, none_restored), policy, asked, unions),
+            memory=self.memory,
         )
         reader = more.pop("reader", here)
         span = None if first is None or last is None else (first, last + 86_400_000)

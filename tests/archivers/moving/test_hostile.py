@@ -153,7 +153,7 @@ def test_ends_that_are_no_times(database: Database[Document], file_store: Store,
 
 def test_ends_in_fractions_of_seconds(database: Database[Document], file_store: Store) -> None:
     """Epoch seconds whose product with 1000 rounds down, just where the run's range ends or days meet."""
-    cycle = Cycle(database, samples("epoch"), file_store)
+    cycle = Cycle(database, samples("epoch").of_any_time(), file_store)
     moments = [1.001, 1535530432.007, 1535530432.001, 86399.9999, 86400.0001, -0.001, 1.0005, 4.35]
     rows = []
     for i, at in enumerate(moments):
@@ -175,7 +175,7 @@ def test_ends_in_fractions_of_seconds(database: Database[Document], file_store: 
 
 def test_dates_at_the_ends_of_time(database: Database[Document], file_store: Store, to: str) -> None:
     """The years 1 to 9999 go; what lies outside is reported and stays."""
-    cycle = cycle_of(database, file_store, reading(), to)
+    cycle = cycle_of(database, file_store, reading().of_any_time(), to)
     codec = bson.CodecOptions[Document](datetime_conversion=DatetimeConversion.DATETIME_MS)
     sound = [datetime(1, 1, 1, tzinfo=UTC), datetime(1969, 12, 31, 23, 59, 59, 999000, tzinfo=UTC), DAY0]
     documents = [encode({"_id": i, "symbol": "x", "d": at, "p": 1.0}) for i, at in enumerate(sound)]

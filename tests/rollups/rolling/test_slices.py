@@ -24,7 +24,15 @@ from bucketwise.buckets.layouts.groups import Unions
 from bucketwise.buckets.source import Source
 from bucketwise.config.errors import InterruptedRun
 from bucketwise.config.policies import Policy
-from bucketwise.rollups.rolling.slices import SliceReader, SliceRequest, SliceStates, read, shares
+from bucketwise.rollups.rolling.options import none_restored
+from bucketwise.rollups.rolling.slices import (
+    ArchivedHalf,
+    SliceReader,
+    SliceRequest,
+    SliceStates,
+    read,
+    shares,
+)
 from tests.buckets import handmade as bson_of
 from tests.buckets.handmade import Value
 from tests.buckets.strategies import anything
@@ -100,7 +108,8 @@ class Elsewhere:
         self.asked.append(asked)
         self.under_way += 1
         self.most = max(self.most, self.under_way)
-        return self._pool.submit(read, Source(database, policy), archive.batches, policy, asked, self._unions)
+        half = ArchivedHalf(archive.batches, none_restored)
+        return self._pool.submit(read, Source(database, policy), half, policy, asked, self._unions)
 
     def wrote(self, *_: object) -> None:
         self.under_way -= 1
