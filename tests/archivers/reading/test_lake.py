@@ -45,12 +45,15 @@ from tests.archivers.faults import Crash, DyingStore, Steps, die_in_transactions
 from tests.archivers.harness import Cycle, expected_rows, plain_row
 from tests.conftest import ACCESS_KEY, REGION, SECRET_KEY
 from tests.jobs.counting import CountingStore
+from tests.tiers import tier
 
 Document = dict[str, Any]
 Rows = Counter[tuple[Any, ...]]
 HOUR = timedelta(hours=1)
 AFTER = timedelta(days=30)
 OWN = Lake(namespace="market")
+#: Whose parts `make test` registers: in them a value is a column, and so it is with all others.
+FEW_MODELS = ("reading", "timeseries")
 
 
 def in_catalog(properties: dict[str, str], namespace: str) -> Lake:
@@ -107,7 +110,13 @@ def by_hours(cycle: Cycle, hours: int = 20, step: int = 4) -> Cycle:
     return cycle
 
 
-@pytest.mark.parametrize("case", [*deletable(), timeseries()], ids=lambda it: str(it.name))
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=case.name, marks=tier(is_first=case.policy.model in FEW_MODELS, is_proof=True))
+        for case in [*deletable(), timeseries()]
+    ],
+)
 def test_readers_of_iceberg_see_what_is_archived(
     database: Database[Document], file_store: Store, case: Case
 ) -> None:
@@ -317,7 +326,7 @@ def test_a_sync_that_dies_anywhere_is_healed_by_the_next(
         cycle.run(DAY0 + AFTER + hour * HOUR)
         if hour % 3 == 0:
             assert cycle.compact().commits
-        is_dead = dying(cycle, monkeypatch, 3 * hour - 2)
+        is_dead = dying(cycle, monkeypatch, 5 * hour - 4)
         report = synced(cycle)
         live = cycle.live()
         archived = without(case, [raw for raw in case.documents if raw not in live])
@@ -326,7 +335,7 @@ def test_a_sync_that_dies_anywhere_is_healed_by_the_next(
         assert synced(cycle)[:2] == (0, 0)
         if not is_dead:
             break
-    assert not is_dead and hour > 5
+    assert not is_dead and hour > 3
 
 
 def test_readers_of_the_folder_find_the_last_metadata_after_a_crash_as_well(
@@ -393,7 +402,7 @@ def commit_and_sync(cycle: Cycle, number: int) -> Counter[str]:
     return store.asked
 
 
-@pytest.mark.parametrize(("syncs", "kept"), [(24, 4), pytest.param(60, 20, marks=pytest.mark.proof)])
+@pytest.mark.parametrize(("syncs", "kept"), [(16, 4), pytest.param(60, 20, marks=pytest.mark.proof)])
 def test_a_sync_costs_what_has_changed_and_leaves_no_garbage(
     database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch, syncs: int, kept: int
 ) -> None:
@@ -404,7 +413,7 @@ def test_a_sync_costs_what_has_changed_and_leaves_no_garbage(
     sums = [it["get_bytes"] + it["put_bytes"] + it["head"] + it["list"] for it in asked]
     merged = max(sums)  # once in a while small manifests become one
     assert merged < 50
-    assert median(sums[-8:]) <= median(sums[kept + 2 : kept + 10]) + 1, sums
+    assert median(sums[-5:]) <= median(sums[kept + 2 : kept + 7]) + 1, sums
     report = synced(cycle)
     table = table_of(report)
     snapshots = table.metadata.snapshots

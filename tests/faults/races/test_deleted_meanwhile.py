@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
+from tests.archivers.harness import in_turn
 from tests.faults.meddling import hook
 from tests.faults.scene import NOW, OFFLINE, ONLINE, ROLLUP, SLOTS, MakeScene, Scene
 from tests.jobs.command import Meddle
@@ -16,6 +17,12 @@ from tests.jobs.command import Meddle
 Db = Database[dict[str, Any]]
 ARCHIVES = {"offline": OFFLINE, "online": ONLINE}
 GRACE = 'grace = "1d"\n'
+#: How late data is met, and what else the archive says.
+WAYS = {
+    "told": ("stream", ""),
+    "told in a grace": ("stream", GRACE),
+    "looked for among what is kept": ("scan", "delete = false\n"),
+}
 BUCKETS, GONE = 12, 7  # of the buckets of a scene
 
 
@@ -29,15 +36,14 @@ def check_archive_and_summaries(it: Scene) -> None:
     it.truth.check_summaries()
 
 
-@pytest.mark.parametrize("to", ARCHIVES)
-@pytest.mark.parametrize(("late", "rest"), [("stream", ""), ("stream", GRACE), ("scan", "delete = false\n")])
+@pytest.mark.parametrize(("way", "to"), in_turn(list(WAYS), list(ARCHIVES)))
 def test_once_it_is_read_and_before_its_windows_are_brought_up_to_date(
     scene: MakeScene,
     to: str,
-    late: str,
-    rest: str,
+    way: str,
 ) -> None:
     """What tells of the delete is read before there are copies: no later run would look there again."""
+    late, rest = WAYS[way]
     text = f'{SLOTS}{ROLLUP}late_data = "{late}"\n{ARCHIVES[to]}{rest}'
     it = scene(text)
     is_told = late == "stream"  # else the summary is the only witness of what was there
