@@ -15,17 +15,12 @@ from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.preconditions import OF_READERS
 from bucketwise.config.errors import UsageError
 from bucketwise.jobs.core.call import Call
+from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.runner import perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import instant, number, outcome, outcome_table, printable
 from bucketwise.rollups.guarded import transaction
-
-EXAMPLES = [
-    'bucketwise adopt --reason "The cluster has moved to Frankfurt"',
-    'bucketwise adopt -p ticks --reason "Restored from the backup of Monday"',
-]
-
 
 Reason = Annotated[
     str | None,
@@ -89,3 +84,12 @@ def adopted_table(results: Sequence[Result]) -> RenderableType:
         where = printable(it.get("from") or ("an unknown database" if it else idle))
         table.add_row(result.policy, where, instant(it.get("at")), number(it.get("lineage")), outcome(result))
     return table
+
+
+JOB = Job(
+    adopt,
+    examples=(
+        'bucketwise adopt --reason "The cluster has moved to Frankfurt"',
+        'bucketwise adopt -p ticks --reason "Restored from the backup of Monday"',
+    ),
+)

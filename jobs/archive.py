@@ -18,8 +18,9 @@ from bucketwise.config.policies import Policy
 from bucketwise.jobs.core.bodies import limit_body, quarantine_body
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import parse_range
-from bucketwise.jobs.core.command import AllowLarge, Executor, Since, Until, WorkerCount
+from bucketwise.jobs.core.command import AllowLarge, Since, Until
 from bucketwise.jobs.core.fit import archives_now, check_fit, require_fit, step_body
+from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import (
     LEFT_SOMETHING,
@@ -32,15 +33,8 @@ from bucketwise.jobs.core.turn import (
 )
 from bucketwise.jobs.lake import registering
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import fit_lines, leftover_lines, notes, table_of
+from bucketwise.jobs.output.tables import fit_lines, job_table, leftover_lines, notes
 from bucketwise.jobs.publish.verb import published
-
-EXAMPLES = [
-    "bucketwise archive",
-    "bucketwise archive --dry-run",
-    "bucketwise archive -p ticks --until 2018-07-01",
-]
-
 
 Body = dict[str, Any]
 
@@ -53,15 +47,13 @@ def archive(
     until: Until = None,
     dry_run: DryRun = False,
     allow_large: AllowLarge = False,
-    workers: WorkerCount = None,
-    executor: Executor = None,
 ) -> Report:
     """Archive the buckets that have expired.
 
     They are copied, verified, committed, and only then deleted.
     """
     within = parse_range(since, until)
-    open_executor = call.open_executor(workers, executor)
+    open_executor = call.open_executor()
     followers = (*registering(call.settings.lake), *published(call.settings))
     results = perform(call, [ARCHIVE], RunOptions(within, dry_run, open_executor, allow_large, followers))
     return Report(call.command, call.now, results, [*archive_tables(results), *notes(results)])
@@ -132,5 +124,19 @@ def archive_tables(results: Sequence[Result]) -> list[RenderableType]:
 
 def archive_table(results: Sequence[Result]) -> RenderableType:
     """Returns the counts of an archive run, a row for each policy."""
-    keys = ("to", "buckets", "readings", "parts", "bytes", "deleted", "left", "quarantined")
-    return table_of("Archive", results, *keys, step="archive")
+    return job_table(JOB, results)
+
+
+JOB = Job(
+    archive,
+    examples=(
+        "bucketwise archive",
+        "bucketwise archive --dry-run",
+        "bucketwise archive -p ticks --until 2018-07-01",
+    ),
+    title="Archive",
+    columns=("to", "buckets", "readings", "parts", "bytes", "deleted", "left", "quarantined"),
+    is_pausable=True,
+    is_measured=True,
+    has_workers=True,
+)

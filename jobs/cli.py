@@ -8,10 +8,12 @@ heap.keep_freed_memory()  # first of all: with Arrow comes a thread, that would 
 
 import sys
 import threading
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Annotated, Any
 
 import typer
+from typer.core import CompletionItem, TyperGroup  # type: ignore[attr-defined]
 
 from bucketwise import __version__
 from bucketwise.config.errors import UsageError
@@ -32,9 +34,11 @@ from bucketwise.jobs.core.command import (
 from bucketwise.jobs.core.failures import log_thread_error
 from bucketwise.jobs.core.stopping import fix_exit_code
 from bucketwise.jobs.output import streams
-from bucketwise.jobs.suite import VERBS, load
+from bucketwise.jobs.suite import ENTRIES, GROUPS, load
 
 NAME = "bucketwise"
+_HELP = {"help_option_names": ["--help", "-h"]}
+_WIDTH = max(map(len, ENTRIES))
 
 
 def _print_version(asked: bool) -> None:
@@ -59,36 +63,78 @@ def _before_the_verb(
     context.obj = common(config, policy, now, json, quiet, log_format, yes)
 
 
+class _Commands(Mapping[str, Any]):
+    """The commands of the jobs by their names; each is imported when it is asked for."""
+
+    def __getitem__(self, name: str) -> Any:
+        return _command(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(ENTRIES)
+
+    def __len__(self) -> int:
+        return len(ENTRIES)
+
+
+class _Suite(TyperGroup):
+    """The program: it lists the jobs without importing them."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = _Commands()  # type: ignore[assignment]
+
+    def format_commands(self, _context: Any, formatter: Any) -> None:
+        """Writes the jobs in their groups."""
+        for group, entries in GROUPS.items():
+            with formatter.section(group):
+                formatter.write_dl([(name.ljust(_WIDTH), it.summary) for name, it in entries.items()])
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Returns the jobs, and the options of the program, that begin so."""
+        jobs = [CompletionItem(name, help=it.summary) for name, it in ENTRIES.items()]
+        options = super(TyperGroup, self).shell_complete(ctx, incomplete)
+        return [*(it for it in jobs if it.value.startswith(incomplete)), *options]
+
+
 def main() -> None:
     """Runs the program. Ends the process with the exit code."""
     verb = _verb_in(sys.argv[1:])
-    named = program(*([verb] if verb else VERBS))
+    if verb is not None:
+        load(verb)
     heap.freeze_objects()
     streams.protect_streams()
     threading.excepthook = log_thread_error
-    code = _run(named, verb, sys.argv[1:])
+    code = _run(verb, sys.argv[1:])
     fix_exit_code(code)
     sys.exit(code)
 
 
 @cache
-def program(*names: str) -> Any:
-    """Returns the command that has these verbs."""
+def program() -> Any:
+    """Returns the command that has all others."""
     app = typer.Typer(
         name=NAME,
+        cls=_Suite,
         help="Keeps time-series collections in MongoDB small: hourly and daily summaries, verified archives, "
         "guarded deletes.",
         epilog="Exit codes: 0 all done, 1 failed and safe to run again, 2 bad usage or config, 3 something "
         "was left alone, 4 a policy is not kept, 5 halted, 11 another run holds the lease, 130 interrupted.",
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
-        context_settings={"help_option_names": ["--help", "-h"]},
+        context_settings=_HELP,
     )
     app.callback()(_before_the_verb)
-    for name in names:
-        verb, examples = load(name)
-        epilog = "\b\nExamples:\n" + "\n".join(f"  {example}" for example in examples)
-        app.command(name, help=verb.__doc__, epilog=epilog)(command(verb, name))
+    return typer.main.get_command(app)
+
+
+@cache
+def _command(name: str) -> Any:
+    if name not in ENTRIES:
+        raise KeyError(name)
+    job = load(name)
+    app = typer.Typer(rich_markup_mode=None, add_completion=False, context_settings=_HELP)
+    epilog = "\b\nExamples:\n" + "\n".join(f"  {example}" for example in job.examples)
+    app.command(name, help=job.verb.__doc__, epilog=epilog)(command(job))
     return typer.main.get_command(app)
 
 
@@ -105,15 +151,15 @@ def _verb_in(arguments: list[str]) -> str | None:
             raise
         return None  # refused once more where it is run
     word = next((it for it in rest if not it.startswith("-")), None)
-    return word if word in VERBS and not options.get("help") else None
+    return word if word in ENTRIES and not options.get("help") else None
 
 
-def _run(program: Any, verb: str | None, arguments: list[str]) -> int:
+def _run(verb: str | None, arguments: list[str]) -> int:
     if not arguments:
-        program.main(["--help"], prog_name=NAME, standalone_mode=False)
+        program().main(["--help"], prog_name=NAME, standalone_mode=False)
         return 2
     try:
-        code: Any = program.main(arguments, prog_name=NAME, standalone_mode=False)
+        code: Any = program().main(arguments, prog_name=NAME, standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
         return 130
     except Exception as error:

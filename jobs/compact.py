@@ -13,17 +13,12 @@ from bucketwise.archivers.preconditions import OF_REWRITERS
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import parse_range
 from bucketwise.jobs.core.command import Since, Until
+from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.lake import registering
 from bucketwise.jobs.output.report import Report
-from bucketwise.jobs.output.tables import notes, table_of_verb
-
-EXAMPLES = [
-    "bucketwise compact --dry-run",
-    "bucketwise compact -p ticks --since 2018-06-01 --until 2018-07-01",
-]
-
+from bucketwise.jobs.output.tables import job_table, notes
 
 DryMerge = Annotated[bool, typer.Option("--dry-run", help="Show what would be merged, and change nothing.")]
 
@@ -37,7 +32,7 @@ def compact(call: Call, since: Since = None, until: Until = None, dry_run: DryMe
     within = parse_range(since, until)
     options = RunOptions(within, dry_run, followers=registering(call.settings.lake))
     results = perform(call, [COMPACT_ALL], options)
-    return Report(call.command, call.now, results, [table_of_verb("compact", results), *notes(results)])
+    return Report(call.command, call.now, results, [job_table(JOB, results), *notes(results)])
 
 
 def _compact(turn: Turn) -> StepResult:
@@ -64,3 +59,16 @@ COMPACT = Step("compact", _compact, by_present=True, preconditions=OF_REWRITERS)
 
 
 COMPACT_ALL = replace(COMPACT, do=_compact_all, by_present=False)
+
+
+JOB = Job(
+    compact,
+    examples=(
+        "bucketwise compact --dry-run",
+        "bucketwise compact -p ticks --since 2018-06-01 --until 2018-07-01",
+    ),
+    title="Compaction",
+    columns=("commits", "into", "buckets", "bytes_before", "bytes_after"),
+    is_pausable=True,
+    is_measured=True,
+)

@@ -23,6 +23,7 @@ from bucketwise.config.errors import UsageError
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import iso, parse_range
 from bucketwise.jobs.core.command import Series, Since, Until, parse_series
+from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn, pick
 from bucketwise.jobs.output.report import Report, Result
@@ -30,12 +31,6 @@ from bucketwise.jobs.output.tables import number, plain_table
 from bucketwise.rollups.calendar.windows import HOUR
 
 Body = dict[str, Any]
-
-EXAMPLES = [
-    "bucketwise coverage",
-    "bucketwise coverage -p ticks --since 2018-06-01 --until 2018-07-01 --series symbol=MDB",
-    "bucketwise coverage -p ticks --since 2018-06-30 --until 2018-07-01 --by hour --format csv",
-]
 
 
 ByWhat = Annotated[Literal["day", "hour"], typer.Option("--by", help="A row per UTC day, or per hour.")]
@@ -185,3 +180,14 @@ def strip(days: Sequence[Body]) -> Iterator[Text]:
 def _legend(days: Sequence[Body]) -> Text:
     states = {it["state"] for it in days}
     return Text("  ".join(f"{letter} {name}" for name, (letter, _) in _SHOWN.items() if name in states))
+
+
+JOB = Job(
+    coverage,
+    examples=(
+        "bucketwise coverage",
+        "bucketwise coverage -p ticks --since 2018-06-01 --until 2018-07-01 --series symbol=MDB",
+        "bucketwise coverage -p ticks --since 2018-06-30 --until 2018-07-01 --by hour --format csv",
+    ),
+    reads_departed=True,
+)

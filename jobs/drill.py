@@ -11,14 +11,13 @@ from bucketwise.archivers.kinds.drill import DrilledDay
 from bucketwise.archivers.preconditions import OF_READERS
 from bucketwise.config.errors import HaltedError
 from bucketwise.jobs.core.call import Call
+from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.runner import perform
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn, pick
 from bucketwise.jobs.output.report import Report
-from bucketwise.jobs.output.tables import table_of_verb
+from bucketwise.jobs.output.tables import job_table
 
 Body = dict[str, Any]
-
-EXAMPLES = ["bucketwise drill", "bucketwise drill -p ticks --days 7", "bucketwise drill --seed 42 --json"]
 
 
 Days = Annotated[int, typer.Option("--days", min=1, metavar="N", help="Number of days per policy.")]
@@ -39,7 +38,7 @@ def drill(call: Call, days: Days = 1, seed: Seed = None) -> Report:
     """
     chosen = call.now.toordinal() if seed is None else seed
     results = perform(call, [drill_step(days, chosen)])
-    return Report(call.command, call.now, results, [table_of_verb("drill", results)])
+    return Report(call.command, call.now, results, [job_table(JOB, results)])
 
 
 def drill_step(days: int, seed: int) -> Step:
@@ -67,3 +66,17 @@ def drill_step(days: int, seed: int) -> Step:
 def _day_body(found: DrilledDay) -> Body:
     counts = pick(found, "commits", "buckets", "equal", "drilled_before")
     return {"day": found.name, **counts, "summaries_differing": found.summaries}
+
+
+JOB = Job(
+    drill,
+    examples=(
+        "bucketwise drill",
+        "bucketwise drill -p ticks --days 7",
+        "bucketwise drill --seed 42 --json",
+    ),
+    title="Restore drill",
+    columns=("days", "buckets", "equal", "differing"),
+    is_measured=True,
+    reads_departed=True,
+)

@@ -18,13 +18,11 @@ from bucketwise.config.errors import UsageError
 from bucketwise.config.tables import Lake
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.findings import Finding
+from bucketwise.jobs.core.job import Code, Job
 from bucketwise.jobs.core.runner import perform
 from bucketwise.jobs.core.turn import Follower, Step, StepResult, Turn, prepare
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import lake_line
-
-EXAMPLES = ["bucketwise lake sync", "bucketwise lake sync -p ticks --json"]
-
 
 Body = dict[str, Any]
 
@@ -106,3 +104,18 @@ def sync_lines(results: Sequence[Result]) -> list[RenderableType]:
         else lake_line(policy, body["added"], body["removed"], body["snapshot"])
         for policy, body in bodies
     ]
+
+
+JOB = Job(
+    lake,
+    audited=(
+        Code("lake-behind", ("warning",), "Run `bucketwise lake sync`. If it stays: its message says why."),
+        Code(
+            "lake-differs", ("error",), "Find out who else writes to the table. Run `bucketwise lake sync`."
+        ),
+    ),
+    examples=(
+        "bucketwise lake sync",
+        "bucketwise lake sync -p ticks --json",
+    ),
+)

@@ -14,6 +14,8 @@ from bucketwise.archivers.forward import lift_time
 from bucketwise.config.errors import UsageError
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import iso
+from bucketwise.jobs.core.job import Code, Job
+from bucketwise.jobs.core.lease import COLLECTION as LEASES
 from bucketwise.jobs.core.lease import leases, pauses, touching
 from bucketwise.jobs.core.machine import this_user
 from bucketwise.jobs.core.runner import RunOptions, perform
@@ -22,14 +24,6 @@ from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import plain_table, printable
 
 Document = dict[str, Any]
-
-EXAMPLES = [
-    'bucketwise pause -p ticks --reason "The cluster is being moved"',
-    'bucketwise pause --reason "Nothing is archived before the new disks are in"',
-    "bucketwise resume -p ticks",
-    'bucketwise resume --reason "The new disks are in"',
-    'bucketwise resume --time -p ticks --reason "Somebody typed --now 2096 for 2026"',
-]
 
 
 Reason = Annotated[
@@ -138,3 +132,28 @@ def pauses_table(results: Sequence[Result]) -> RenderableType:
         row = (iso(it["since"]), it["by"], it["reason"]) if it else ("–", "–", "–")
         table.add_row(result.policy, *map(printable, row))
     return table
+
+
+_PAUSED = Code("paused", ("warning",), "Once the reason is gone: `bucketwise resume`.")
+_RIGHTS = {LEASES: ("insert", "update")}
+PAUSE = Job(
+    pause,
+    checked=(_PAUSED,),
+    audited=(_PAUSED,),
+    rights=_RIGHTS,
+    examples=(
+        'bucketwise pause -p ticks --reason "The cluster is being moved"',
+        'bucketwise pause --reason "Nothing is archived before the new disks are in"',
+    ),
+)
+
+
+RESUME = Job(
+    resume,
+    rights=_RIGHTS,
+    examples=(
+        "bucketwise resume -p ticks",
+        'bucketwise resume --reason "The new disks are in"',
+        'bucketwise resume --time -p ticks --reason "Somebody typed --now 2096 for 2026"',
+    ),
+)

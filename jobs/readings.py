@@ -21,19 +21,13 @@ from bucketwise.jobs.core.bodies import quarantine_body
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import parse_range
 from bucketwise.jobs.core.command import Series, Since, Until, one_policy, parse_series
+from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.streams import discard_buffer, write_atomically
-from bucketwise.jobs.output.tables import leftover_lines, report_quarantined, table_of
+from bucketwise.jobs.output.tables import job_table, leftover_lines, report_quarantined
 from bucketwise.rollups.context import ProgressListener
-
-EXAMPLES = [
-    "bucketwise readings -p ticks --series symbol=MDB --since 2018-06-30 --until 2018-07-01",
-    "bucketwise readings -p iot --since 2018-06-01 --format parquet --output iot.parquet",
-    "bucketwise readings -p ticks --format json | jq -c 'select(.p > 60)'",
-]
-
 
 How = Annotated[
     Format, typer.Option("--format", help="Output format: CSV, JSON (one object per line) or Parquet.")
@@ -143,4 +137,17 @@ def _deliver(found: Readings, form: Format, output: Path | None, progress: Progr
 
 def readings_tables(results: Sequence[Result]) -> list[RenderableType]:
     """Returns what `readings` prints beside its output."""
-    return [table_of("Readings", results, "output", "readings", "quarantined"), *leftover_lines(results)]
+    return [job_table(JOB, results), *leftover_lines(results)]
+
+
+JOB = Job(
+    readings,
+    examples=(
+        "bucketwise readings -p ticks --series symbol=MDB --since 2018-06-30 --until 2018-07-01",
+        "bucketwise readings -p iot --since 2018-06-01 --format parquet --output iot.parquet",
+        "bucketwise readings -p ticks --format json | jq -c 'select(.p > 60)'",
+    ),
+    title="Readings",
+    columns=("output", "readings", "quarantined"),
+    reads_departed=True,
+)

@@ -11,13 +11,11 @@ from bucketwise.archivers.records.deletions import legible
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import iso, parse_range
 from bucketwise.jobs.core.command import Since, Until
+from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import instant, number, outcome, outcome_table, printable
-
-EXAMPLES = ["bucketwise receipts -p ticks --since 2018-09-01", "bucketwise receipts -p ticks --json"]
-
 
 Body = dict[str, Any]
 
@@ -92,3 +90,13 @@ def receipts_table(results: Sequence[Result]) -> RenderableType:
 def _who(receipt: Body) -> str:
     """Returns who wrote a receipt, as `user@host`; a dash where it is of an earlier version."""
     return printable(f"{receipt['user']}@{receipt['host']}") if "user" in receipt else "–"
+
+
+JOB = Job(
+    receipts,
+    examples=(
+        "bucketwise receipts -p ticks --since 2018-09-01",
+        "bucketwise receipts -p ticks --json",
+    ),
+    reads_departed=True,
+)

@@ -12,9 +12,12 @@ from rich.text import Text
 
 from bucketwise.archivers.records.deletions import last_receipt
 from bucketwise.archivers.records.policies import RETIRE, PolicyRecords
+from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
 from bucketwise.config.errors import UsageError
 from bucketwise.config.policies import Policy
 from bucketwise.jobs.core.call import Call
+from bucketwise.jobs.core.job import Job
+from bucketwise.jobs.core.lease import COLLECTION as LEASES
 from bucketwise.jobs.core.lease import touching
 from bucketwise.jobs.core.machine import this_user
 from bucketwise.jobs.core.runner import RunOptions, perform
@@ -22,9 +25,7 @@ from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import printable
 from bucketwise.rollups.guarded import transaction
-
-EXAMPLES = ['bucketwise retire ticks --reason "The feed was switched off in May"']
-
+from bucketwise.rollups.progress import COLLECTION as PROGRESS
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name, or id, of a policy that has left the file.")]
 
@@ -93,3 +94,10 @@ def retired_lines(results: Sequence[Result]) -> list[RenderableType]:
         Text(f"{policy}: {'is' if is_new else 'was'} retired; -p {policy} reads what it has archived")
         for policy, is_new in ended
     ]
+
+
+JOB = Job(
+    retire,
+    rights={LEASES: ("insert", "update"), RECEIPTS: ("insert", "update"), PROGRESS: ("insert", "update")},
+    examples=('bucketwise retire ticks --reason "The feed was switched off in May"',),
+)

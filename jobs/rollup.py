@@ -21,8 +21,9 @@ from bucketwise.config.problems import InvalidValueError
 from bucketwise.jobs.core.bodies import quarantine_body
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import parse_range
-from bucketwise.jobs.core.command import Executor, Since, Until, WorkerCount
+from bucketwise.jobs.core.command import Since, Until
 from bucketwise.jobs.core.fit import archives_now, check_fit, misfits_of, step_body
+from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn, note_policy, pick, prepare
 from bucketwise.jobs.output.report import Report, Result
@@ -32,13 +33,6 @@ from bucketwise.rollups.changes.late import LateSpans
 from bucketwise.rollups.rolling.backfill import Backfill
 from bucketwise.rollups.rolling.options import RollupOptions, RollupReport, no_report
 from bucketwise.rollups.rolling.remaking import MissingSummaries
-
-EXAMPLES = [
-    "bucketwise rollup",
-    "bucketwise rollup -p ticks --since 2018-06-01 --until 2018-07-01",
-    "bucketwise rollup -p ticks --since 2014-01-01 --until 2018-07-01 --slices 30d",
-]
-
 
 Body = dict[str, Any]
 
@@ -61,8 +55,6 @@ def rollup(
     until: Until = None,
     slices: Slices = None,
     restart: Restart = False,
-    workers: WorkerCount = None,
-    executor: Executor = None,
 ) -> Report:
     """Roll up what is due.
 
@@ -74,7 +66,7 @@ def rollup(
     if restart and slices is None:
         raise UsageError("--restart: give --slices as well; without it each call starts again")
     step = ROLLUP if slices is None else backfill_step(_length(slices, within), restart=restart)
-    open_executor = call.open_executor(workers, executor)
+    open_executor = call.open_executor()
     options = RunOptions(within, open_executor=open_executor, followers=published(call.settings))
     results = perform(call, [step], options)
     tables = [*rollup_tables(results), *_resumed(results), *notes(results)]
@@ -211,3 +203,16 @@ def missing_lines(results: Sequence[Result]) -> Iterator[Text]:
             lost = f"; {it['lost']:,} stay lost, since their readings are gone" if it["lost"] else ""
             what = f"{it['missing']:,} {it['level']} summaries of {it['since']:%Y-%m} had been removed"
             yield Text(f"{result.policy}: {what} by somebody{lost}", style="yellow")
+
+
+JOB = Job(
+    rollup,
+    examples=(
+        "bucketwise rollup",
+        "bucketwise rollup -p ticks --since 2018-06-01 --until 2018-07-01",
+        "bucketwise rollup -p ticks --since 2014-01-01 --until 2018-07-01 --slices 30d",
+    ),
+    is_pausable=True,
+    is_measured=True,
+    has_workers=True,
+)

@@ -10,12 +10,11 @@ from bucketwise.archivers.preconditions import OF_ARCHIVES
 from bucketwise.archivers.records.receipt_files import ReceiptFile
 from bucketwise.config.errors import HaltedError
 from bucketwise.jobs.core.call import Call
+from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.runner import perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn, prepare
 from bucketwise.jobs.output.report import Report
-from bucketwise.jobs.output.tables import table_of_verb
-
-EXAMPLES = ["bucketwise sign -p ticks"]
+from bucketwise.jobs.output.tables import job_table
 
 
 def sign(call: Call) -> Report:
@@ -26,7 +25,7 @@ def sign(call: Call) -> Report:
     are taken off.
     """
     results = perform(call, [SIGN])
-    return Report(call.command, call.now, results, [table_of_verb("sign", results)])
+    return Report(call.command, call.now, results, [job_table(JOB, results)])
 
 
 def _sign(turn: Turn) -> StepResult:
@@ -79,3 +78,11 @@ def _sign_file(context: ArchiveContext, file: ReceiptFile) -> int:
     if signed != found:
         files.write(file, signed)
     return sum(it["kind"] == "delete" and it != was for it, was in zip(signed, found, strict=True))
+
+
+JOB = Job(
+    sign,
+    examples=("bucketwise sign -p ticks",),
+    title="Signed",
+    columns=("key", "manifests", "receipts"),
+)

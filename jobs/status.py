@@ -20,18 +20,17 @@ from bucketwise.config.policies import Policy
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import iso
 from bucketwise.jobs.core.gauges import gauges
+from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.lease import pauses
 from bucketwise.jobs.core.ledger import Ledger, Repeat
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Document, Step, StepResult, Turn
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import cell, outcome_table, pause_lines, printable, table_of
+from bucketwise.jobs.output.tables import cell, job_table, outcome_table, pause_lines, printable
 from bucketwise.rollups.progress import NO_GATE, load, rolled_up_through
 from bucketwise.rollups.rolling import quarantine
 
 Body = dict[str, Any]
-
-EXAMPLES = ["bucketwise status", "bucketwise status -p ticks --json", "bucketwise status --failed"]
 
 
 Failed = Annotated[
@@ -155,14 +154,13 @@ def command(verb: str, policy: str, arguments: Sequence[str], config: Path | Non
 
 def status_tables(results: Sequence[Result]) -> list[RenderableType]:
     """Returns what `status` prints: how far each policy is, and its last runs."""
-    keys = ("rolled_up_through", "archived_through", "waiting", "pinned", "pinned_until", "quarantined")
     runs = outcome_table("Last runs", "policy", "verb", "runs", "started", "ended", "error")
     for result in results:
         for run in result.body.get("last_runs", []):
             cells = [cell(key, run[key]) for key in ("verb", "runs", "started", "ended")]
             error = (run["error"] or "").partition("\n")[0]
             runs.add_row(result.policy, *cells, Text(error), run["outcome"])
-    return [table_of("Status", results, *keys), runs]
+    return [job_table(JOB, results), runs]
 
 
 UNTOLD = "repeat it as it was given: the ledger does not record which series it named"
@@ -186,3 +184,16 @@ def _failed_lines(result: Result, it: dict[str, Any]) -> Iterator[Text]:
     what = f"{result.policy}: {it['verb']} of {iso(it['started'])}: {it['outcome']}: {error}"
     yield Text(printable(what), style="bold red")
     yield Text(f"    {printable(it['command'] or UNTOLD)}")
+
+
+JOB = Job(
+    status,
+    examples=(
+        "bucketwise status",
+        "bucketwise status -p ticks --json",
+        "bucketwise status --failed",
+    ),
+    title="Status",
+    columns=("rolled_up_through", "archived_through", "waiting", "pinned", "pinned_until", "quarantined"),
+    reads_departed=True,
+)

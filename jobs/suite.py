@@ -1,57 +1,81 @@
-"""The list of jobs."""
+"""The list of jobs, in the groups and the order of `--help`. It imports none of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from importlib import import_module
+from typing import NamedTuple
 
-from bucketwise.jobs.output.report import Report
+from bucketwise.jobs.core.job import Job
 
-#: In the order in which --help lists them: the module of each, in this package.
-VERBS = {
-    "demo": "demo.verb",
-    "init": "init.verb",
-    "check": "check.verb",
-    "plan": "plan.verb",
-    "rollup": "rollup",
-    "archive": "archive",
-    "run": "run.verb",
-    "summarize": "summarize",
-    "readings": "readings",
-    "query": "query.verb",
-    "coverage": "coverage",
-    "explain": "explain.verb",
-    "advise": "advise.verb",
-    "remodel": "remodel.verb",
-    "schedule": "schedule.verb",
-    "publish": "publish.verb",
-    "compact": "compact",
-    "lake": "lake",
-    "verify": "verify",
-    "drill": "drill",
-    "restore": "restore.verb",
-    "unpin": "restore.unpin",
-    "hold": "hold.verb",
-    "undelete": "undelete",
-    "erase": "erase.verb",
-    "adopt": "adopt",
-    "pause": "pause",
-    "resume": "pause",
-    "retire": "retire",
-    "receipts": "receipts",
-    "sign": "sign",
-    "audit": "audit.verb",
-    "status": "status",
+
+class Entry(NamedTuple):
+    """Where a job is, and the first line of its help."""
+
+    module: str
+    summary: str
+
+
+GROUPS = {
+    "Begin": {
+        "demo": Entry("demo.verb", "Show the whole cycle on invented readings."),
+        "init": Entry("init.verb", "Write a policy file for the collections of a database."),
+        "check": Entry("check.verb", "Check that a run would work, and would be safe."),
+        "plan": Entry("plan.verb", "Show what `run` would do now."),
+    },
+    "Run": {
+        "run": Entry("run.verb", "Roll up, archive, expire summaries."),
+        "rollup": Entry("rollup", "Roll up what is due."),
+        "archive": Entry("archive", "Archive the buckets that have expired."),
+        "compact": Entry("compact", "Merge small commits of offline archives."),
+        "schedule": Entry("schedule.verb", "Stay up and run policies on schedule."),
+        "pause": Entry("pause", "Keep policies from being worked on."),
+        "resume": Entry("pause", "Let paused policies be worked on again."),
+    },
+    "Ask": {
+        "status": Entry("status", "Show where each policy stands."),
+        "summarize": Entry("summarize", "Summarize a range from its summaries."),
+        "readings": Entry("readings", "Print the readings of a range."),
+        "query": Entry("query.verb", "Query readings and summaries in SQL."),
+        "coverage": Entry("coverage", "Show where each day is."),
+        "explain": Entry("explain.verb", "Explain what becomes of a bucket."),
+    },
+    "Prove": {
+        "verify": Entry("verify", "Re-read archived parts."),
+        "drill": Entry("drill", "Prove that archived days can be restored."),
+        "audit": Entry("audit.verb", "Check that every policy is kept."),
+        "receipts": Entry("receipts", "List what has been deleted."),
+        "sign": Entry("sign", "Sign what has been archived without a signature."),
+    },
+    "Keep, bring back and remove": {
+        "restore": Entry("restore.verb", "Bring archived buckets back."),
+        "unpin": Entry("restore.unpin", "Release restored buckets."),
+        "hold": Entry("hold.verb", "Keep readings from being destroyed."),
+        "undelete": Entry("undelete", "Lift the tombstones of expiring archives and summaries."),
+        "erase": Entry("erase.verb", "Erase a series for good."),
+        "adopt": Entry("adopt", "Take archives over that belong to another database or lineage."),
+        "retire": Entry("retire", "End a policy that has left the policy file."),
+    },
+    "Publish": {
+        "publish": Entry("publish.verb", "Publish the newest summaries in Redis."),
+        "lake": Entry("lake", "Bring Iceberg tables up to what the offline archives hold."),
+    },
+    "Design": {
+        "advise": Entry(
+            "advise.verb", "Tell how well a collection's model is kept, and what others would take."
+        ),
+        "remodel": Entry("remodel.verb", "Rewrite a collection in another bucket model."),
+    },
 }
+ENTRIES = {name: entry for group in GROUPS.values() for name, entry in group.items()}
 
 
-def load(name: str) -> tuple[Callable[..., Report], list[str]]:
-    """Imports a verb. Returns its function and its examples.
+def load(name: str) -> Job:
+    """Imports a job, and nothing of the others: all of them take as long as a short run."""
+    module = import_module(f"{__package__}.{ENTRIES[name].module}")
+    return next(it for it in vars(module).values() if isinstance(it, Job) and it.name == name)
 
-    A process imports only the verbs that its command line names: all of them take as long as a short run."""
-    module = import_module(f"{__package__}.{VERBS[name]}")
-    beside = [
-        f"bucketwise {other} " for other, path in VERBS.items() if path == VERBS[name] and other != name
-    ]
-    examples = [it for it in module.EXAMPLES if not any(other in f"{it} " for other in beside)]
-    return getattr(module, name), examples
+
+def all_jobs() -> Iterator[Job]:
+    """Imports and yields all jobs."""
+    return map(load, ENTRIES)

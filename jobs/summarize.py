@@ -17,6 +17,7 @@ from bucketwise.config.policies import LEVEL_NAMES, LevelName, Policy
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import parse_range
 from bucketwise.jobs.core.command import Series, one_policy, parse_series
+from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.output.report import Report, Result
@@ -27,14 +28,6 @@ from bucketwise.rollups.calendar.levels import LEVEL_RULES
 from bucketwise.rollups.calendar.tiling import TilingPiece
 from bucketwise.rollups.progress import rolled_up_through
 from bucketwise.rollups.statistics import table_keys
-
-EXAMPLES = [
-    "bucketwise summarize -p ticks --since 2018-06-01 --until 2018-07-01",
-    "bucketwise summarize -p ticks --series symbol=MDB --since 2018-06-30T09 --until 2018-06-30T17 "
-    "--percentiles 50,99.9",
-    "bucketwise summarize -p iot --since 2018-06-01 --until 2018-07-01 --by none --json",
-]
-
 
 INCOMPLETE = 3
 
@@ -160,3 +153,15 @@ def summarize_tables(results: Sequence[Result]) -> list[RenderableType]:
             text = f"incomplete: {instant(gap['since'])} to {instant(gap['until'])}: {gap['reason']}"
             tables.append(Text(text, style="yellow"))
     return tables
+
+
+JOB = Job(
+    summarize,
+    examples=(
+        "bucketwise summarize -p ticks --since 2018-06-01 --until 2018-07-01",
+        "bucketwise summarize -p ticks --series symbol=MDB --since 2018-06-30T09 --until 2018-06-30T17 "
+        "--percentiles 50,99.9",
+        "bucketwise summarize -p iot --since 2018-06-01 --until 2018-07-01 --by none --json",
+    ),
+    reads_departed=True,
+)

@@ -19,19 +19,15 @@ from bucketwise.buckets.fields.times import DAY_MS, EVER, TimeRange
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import iso, parse_range
 from bucketwise.jobs.core.command import Since, Until
+from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.lease import touching
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.rollups.guarded import transaction
+from bucketwise.rollups.progress import COLLECTION as PROGRESS
 from bucketwise.rollups.rolling.expiry import lift_tombstones
 from bucketwise.rollups.summaries.tombstones import LIFTED_FOR
-
-EXAMPLES = [
-    "bucketwise undelete -p ticks",
-    "bucketwise undelete -p ticks --since 2018-06-30 --until 2018-07-01",
-]
-
 
 Document = dict[str, Any]
 
@@ -107,3 +103,14 @@ def _lifted(it: Result) -> str:
     if not what:
         return f"{it.policy}: no tombstone stands there"
     return f"{it.policy}: tombstones of {' and of '.join(what)} were lifted, until {iso(it.body['until'])}"
+
+
+JOB = Job(
+    undelete,
+    rights={PROGRESS: ("insert", "update")},
+    examples=(
+        "bucketwise undelete -p ticks",
+        "bucketwise undelete -p ticks --since 2018-06-30 --until 2018-07-01",
+    ),
+    reads_departed=True,
+)

@@ -13,12 +13,11 @@ from bucketwise.config.errors import HaltedError
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import parse_range
 from bucketwise.jobs.core.command import Since, Until
+from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn, pick
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import table_of
-
-EXAMPLES = ["bucketwise verify", "bucketwise verify -p ticks --since 2018-06-01 --until 2018-07-01"]
+from bucketwise.jobs.output.tables import job_table
 
 
 def verify(call: Call, since: Since = None, until: Until = None) -> Report:
@@ -49,4 +48,17 @@ def verify_tables(results: Sequence[Result]) -> list[RenderableType]:
         for result in results
         for it in result.body.get("damage", [])
     ]
-    return [table_of("Verify", results, "parts", "readings", "bad"), *damage]
+    return [job_table(JOB, results), *damage]
+
+
+JOB = Job(
+    verify,
+    examples=(
+        "bucketwise verify",
+        "bucketwise verify -p ticks --since 2018-06-01 --until 2018-07-01",
+    ),
+    title="Verify",
+    columns=("parts", "readings", "bad"),
+    is_measured=True,
+    reads_departed=True,
+)

@@ -11,15 +11,8 @@ from bucketwise.config.errors import UsageError
 from bucketwise.jobs.advise.advise import AdviseOptions, advise_on
 from bucketwise.jobs.advise.shard_keys import DEFAULT_SHARDS, ShardOptions, shard_keys_of
 from bucketwise.jobs.core.call import Call
+from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.output.report import Report
-
-EXAMPLES = [
-    "bucketwise advise ticks",
-    "bucketwise advise iot --html iot.html",
-    "bucketwise advise ticks --scratch advise_scratch --readings 200000 --json",
-    "bucketwise advise ticks --shard-keys 'symbol,d;_id:hashed' --shards 4",
-]
-
 
 Name = Annotated[str, typer.Argument(metavar="COLLECTION", help="The collection to look at.")]
 
@@ -120,3 +113,14 @@ def advise(
         options = ShardOptions(shard_keys, shards or DEFAULT_SHARDS, queries, shard_readings)
         return shard_keys_of(call, name, options)
     return advise_on(call, name, AdviseOptions(scratch, readings, not no_candidates, html))
+
+
+JOB = Job(
+    advise,
+    examples=(
+        "bucketwise advise ticks",
+        "bucketwise advise iot --html iot.html",
+        "bucketwise advise ticks --scratch advise_scratch --readings 200000 --json",
+        "bucketwise advise ticks --shard-keys 'symbol,d;_id:hashed' --shards 4",
+    ),
+)

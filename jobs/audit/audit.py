@@ -28,7 +28,8 @@ from bucketwise.buckets.fields.selectors import extended_json
 from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, as_date, as_ms, as_text
 from bucketwise.config.durations import format_duration
 from bucketwise.config.policies import Policy
-from bucketwise.jobs.core.findings import Finding, Severity
+from bucketwise.jobs.core.findings import Finding
+from bucketwise.jobs.core.job import Severity
 from bucketwise.rollups import ttl
 from bucketwise.rollups.answers.holes import longest_holes
 from bucketwise.rollups.calendar.due import Spans, over_before

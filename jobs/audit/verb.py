@@ -17,14 +17,15 @@ from bucketwise.archivers.preconditions import is_known
 from bucketwise.archivers.records.deletions import policy_digest
 from bucketwise.config.errors import HaltedError, UsageError
 from bucketwise.config.written import policy_toml
+from bucketwise.jobs import lake
 from bucketwise.jobs.audit.audit import audit_policy
 from bucketwise.jobs.audit.evidence import evidence_body
+from bucketwise.jobs.audit.findings import AUDITED
 from bucketwise.jobs.audit.page import audit_page, parts_read
-from bucketwise.jobs.audit.remedies import REMEDIES
 from bucketwise.jobs.audit.words import words
 from bucketwise.jobs.core.call import Call
-from bucketwise.jobs.core.command import Executor, WorkerCount
 from bucketwise.jobs.core.findings import Finding, findings_result
+from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.lease import pause_findings
 from bucketwise.jobs.core.machine import this_user
 from bucketwise.jobs.core.runner import RunOptions, perform
@@ -33,15 +34,9 @@ from bucketwise.jobs.lake import lake_findings
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.streams import write_atomically
 from bucketwise.jobs.output.tables import findings_table
+from bucketwise.jobs.pause import PAUSE
+from bucketwise.jobs.publish import verb as publish
 from bucketwise.jobs.publish.verb import publishing
-
-EXAMPLES = [
-    "bucketwise audit",
-    "bucketwise audit --full",
-    "bucketwise audit --html audit.html",
-    "bucketwise audit -p ticks --json",
-]
-
 
 Full = Annotated[bool, typer.Option("--full", help="Read the whole archive, whatever `audit.sample` says.")]
 
@@ -56,8 +51,6 @@ def audit(
     call: Call,
     full: Full = False,
     html: Html = None,
-    workers: WorkerCount = None,
-    executor: Executor = None,
 ) -> Report:
     """Check that every policy is kept.
 
@@ -66,7 +59,7 @@ def audit(
     """
     if html is not None and not html.parent.is_dir():
         raise UsageError(f"--html {html}: there is no folder {html.parent}")
-    policies, open_executor = call.policies, call.open_executor(workers, executor)
+    policies, open_executor = call.policies, call.open_executor()
     options = RunOptions(dry_run=True, open_executor=open_executor)
     found = publishing(call.settings)
     step = audit_step(
@@ -109,6 +102,7 @@ def audit_step(
     there is, and how it is proven. `drilled_every`: how long a day may go without a drill; None: forever.
     `finders`: return further findings.
     """
+    remedies = {it.code: it.remedy for job in (JOB, PAUSE, lake.JOB, publish.JOB) for it in job.audited}
 
     def do(turn: Turn) -> StepResult:
         report = audit_policy(turn.context, turn.readers, full=full, drilled_every=drilled_every)
@@ -116,7 +110,7 @@ def audit_step(
         done = findings_result([*pause_findings(turn), *report.findings, *further], NOT_KEPT)
         read = {"parts": report.parts, "parts_read": report.parts_read, "days": report.days}
         for it in done.body["findings"]:
-            it["remedy"] = REMEDIES[it["code"]]
+            it["remedy"] = remedies[it["code"]]
         proof = evidence_body(turn.context) if evidence else {}
         code = HaltedError.exit_code if report.halted else done.exit_code
         return StepResult({**done.body, **read, **proof}, code)
@@ -131,3 +125,18 @@ def parts_lines(results: Iterable[Result]) -> list[RenderableType]:
     """Returns how much of each offline archive an audit has read."""
     read = ((it.policy, parts_read(it.body)) for it in results)
     return [Text(f"{policy}: {text}") for policy, text in read if text]
+
+
+JOB = Job(
+    audit,
+    examples=(
+        "bucketwise audit",
+        "bucketwise audit --full",
+        "bucketwise audit --html audit.html",
+        "bucketwise audit -p ticks --json",
+    ),
+    is_measured=True,
+    has_workers=True,
+    reads_departed=True,
+    audited=AUDITED,
+)

@@ -17,8 +17,9 @@ from bucketwise.buckets.sampling.fit import Fit, fit_of
 from bucketwise.buckets.sampling.sample import has_index, sample
 from bucketwise.buckets.source import Source
 from bucketwise.config.policies import Policy
-from bucketwise.jobs.core.findings import Finding, Severity
+from bucketwise.jobs.core.findings import Finding
 from bucketwise.jobs.core.fit import misfits
+from bucketwise.jobs.core.job import Code, Severity
 from bucketwise.rollups import ttl
 from bucketwise.rollups.calendar.levels import levels_of
 from bucketwise.rollups.changes.reach import may_stream
@@ -27,6 +28,83 @@ Document = dict[str, Any]
 
 OLDEST = (6, 0)
 
+
+#: What a check may find.
+CHECKED = (
+    Code("server-unreachable", ("error",)),
+    Code(
+        "server-version",
+        (
+            "error",
+            "ok",
+        ),
+    ),
+    Code(
+        "replica-set",
+        (
+            "error",
+            "warning",
+            "ok",
+        ),
+    ),
+    Code("archive-kind", ("error",)),
+    Code("sharded-id", ("warning",)),
+    Code(
+        "clock",
+        (
+            "error",
+            "ok",
+        ),
+    ),
+    Code(
+        "store",
+        (
+            "error",
+            "ok",
+        ),
+    ),
+    Code("store-absent", ("error",)),
+    Code("archive-not-ours", ("error",)),
+    Code(
+        "object-lock",
+        (
+            "error",
+            "warning",
+            "ok",
+        ),
+    ),
+    Code("store-versioned", ("ok",)),
+    Code("lag-unreadable", ("error",)),
+    Code("late-missed", ("warning",)),
+    Code("lag", ("warning",)),
+    Code("policy", ("ok",)),
+    Code("time-recorded", ("error",)),
+    Code("policy-renamed", ("error",)),
+    Code("summaries-lost", ("error",)),
+    Code("archive-unreadable", ("error",)),
+    Code("hold-missing", ("error",)),
+    Code("source-missing", ("error",)),
+    Code("archive-foreign", ("error",)),
+    Code("archive-incomplete", ("error",)),
+    Code("source-kind", ("error",)),
+    Code("deletes-impossible", ("warning",)),
+    Code("index-missing", ("warning",)),
+    Code("overflow-kind", ("error",)),
+    Code("overflow-missing", ("warning",)),
+    Code("ttl-conflict", ("error",)),
+    Code("value-field-empty", ("error",)),
+    Code("no-readings", ("error",)),
+    Code("no-bucket-fits", ("error",)),
+    Code("target-kind", ("error",)),
+    Code(
+        "stream-unreadable",
+        (
+            "error",
+            "warning",
+        ),
+    ),
+    Code("privilege-missing", ("error",)),
+)
 
 _LOOKS = ("listCollections", "listIndexes")
 

@@ -11,31 +11,26 @@ from pymongo.errors import PyMongoError
 
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.preconditions import OF_CHECKS, problems
-from bucketwise.archivers.records.pins import COLLECTION as PINS
-from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
 from bucketwise.archivers.stores.base import StoreError
 from bucketwise.buckets.decoding.plausible import EARLIEST
 from bucketwise.buckets.fields.times import as_ms
 from bucketwise.config.errors import BucketwiseError
 from bucketwise.config.policies import Policy
-from bucketwise.jobs.check.checks import check_policy, check_server, check_store
-from bucketwise.jobs.core import clock, lease, ledger
+from bucketwise.jobs.check.checks import CHECKED, check_policy, check_server, check_store
+from bucketwise.jobs.core import clock, lease
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.failures import failure_of
 from bucketwise.jobs.core.findings import Finding, finding_body, findings_result
 from bucketwise.jobs.core.fit import fit_body
+from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.lease import pause_findings
 from bucketwise.jobs.core.runner import Runner, RunOptions
 from bucketwise.jobs.core.throttle import lag_findings
 from bucketwise.jobs.core.turn import FAILED, Step, StepResult, Turn
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import findings_table, fit_lines
-from bucketwise.rollups import progress as rollup_progress
+from bucketwise.jobs.run.verb import JOB as RUN_JOB
 from bucketwise.rollups.calendar.levels import levels_of
-from bucketwise.rollups.holds import COLLECTION as HOLDS
-from bucketwise.rollups.rolling import quarantine
-
-EXAMPLES = ["bucketwise check", "bucketwise check -c /etc/bucketwise.toml --json"]
 
 
 def check(call: Call) -> Report:
@@ -83,16 +78,8 @@ def _clock(database: Database[dict[str, Any]]) -> Finding:
     return Finding("clock", None, "clock", "ok", "this machine's clock and MongoDB's agree")
 
 
-#: What a run does in the suite's own collections. Only a restore puts pins.
-OWN_COLLECTIONS = {
-    lease.COLLECTION: ("find", "insert", "update"),
-    ledger.COLLECTION: ("find", "insert", "update", "remove", "createIndex"),
-    rollup_progress.COLLECTION: ("find", "insert", "update"),
-    quarantine.COLLECTION: ("find", "insert", "update", "remove"),
-    RECEIPTS: ("find", "insert", "update", "remove", "createIndex"),
-    PINS: ("find", "update", "remove"),
-    HOLDS: ("find",),
-}
+#: What a run does in the collections of bucketwise.
+OWN_COLLECTIONS = {name: ("find", *actions) for name, actions in RUN_JOB.rights.items()}
 
 
 def _check(turn: Turn) -> StepResult:
@@ -149,3 +136,13 @@ def unfollowed(turn: Turn) -> list[Finding]:
         f"matters, let policy {name} make these summaries"
     )
     return [Finding("late-missed", policy.name, policy.collection, "warning", message)]
+
+
+JOB = Job(
+    check,
+    checked=CHECKED,
+    examples=(
+        "bucketwise check",
+        "bucketwise check -c /etc/bucketwise.toml --json",
+    ),
+)

@@ -29,12 +29,6 @@ from bucketwise.jobs.core.stopping import Stop
 from bucketwise.jobs.core.workers import ProcessExecutor, WorkerSettings
 from bucketwise.jobs.output.progress import ProgressDisplay
 
-#: Verbs that also work on a policy that has left the file.
-AFTER_ITS_END = (
-    "summarize", "readings", "query", "coverage", "explain", "verify", "drill", "restore", "unpin", "hold",
-    "undelete", "erase", "receipts", "audit", "status",
-)  # fmt: skip
-
 
 @dataclass
 class Call:
@@ -52,7 +46,11 @@ class Call:
     metrics_option: Path | None = None  # --metrics-file
     no_throttle: bool = False  # --no-throttle
     arguments: tuple[str, ...] | None = ()  # what stood behind the verb, but common options; None: series
+    workers: int | None = None  # --workers
+    executor: str | None = None  # --executor
     is_measured: bool = False  # it runs policies, and changes what it finds due
+    is_pausable: bool = False  # a pause and a closed window stop it
+    reads_departed: bool = False  # it also works on a policy that has left the file
     needs_policies: bool = True  # a policy file without any is refused
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     hosts: str = ""  # where MongoDB is, once that is known
@@ -83,7 +81,7 @@ class Call:
     def _recorded(self, names: Sequence[str], policies: Iterable[Policy]) -> dict[str, Policy]:
         """Returns those of these policies that have left the file, for a verb that may still work on what
         they have archived: as one that has their `id`, or as they were last."""
-        if not names or self.command not in AFTER_ITS_END:
+        if not names or not self.reads_departed:
             return {}
         found = {it.identity: it for it in policies if it.identity in names}
         with self.database() as database:
@@ -111,12 +109,10 @@ class Call:
         """Returns a new display of progress on stderr."""
         return ProgressDisplay(quiet=self.quiet)
 
-    def open_executor(
-        self, count: int | None, executor: str | None
-    ) -> Callable[[Connections], AbstractContextManager[Executor]]:
+    def open_executor(self) -> Callable[[Connections], AbstractContextManager[Executor]]:
         """Returns what executes tasks: as the options --workers and --executor say, else the settings. Raises
         UsageError."""
-        work = self.settings.work
+        work, count, executor = self.settings.work, self.workers, self.executor
         if count is not None and executor is not None:
             raise UsageError(f"--workers {count} and --executor {executor}: {BOTH}")
         if executor is not None:

@@ -22,7 +22,7 @@ from bucketwise.config.values import MOST_WORKERS
 from bucketwise.jobs.core import clock, logs, metrics_file
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.failures import failure_of
-from bucketwise.jobs.core.lease import PAUSABLE
+from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.logs import OPTION, VARIABLE, LogFormat
 from bucketwise.jobs.core.notify import Notifier
 from bucketwise.jobs.core.stopping import Stop, fix_exit_code, signals_to
@@ -88,10 +88,6 @@ MetricsFile = Annotated[
 ]
 
 
-#: Verbs that add their run to the metrics. (`schedule` does so itself, run by run.)
-MEASURED = ("run", "rollup", "archive", "compact", "audit", "drill", "verify")
-
-
 Since = Annotated[
     str | None, typer.Option("--since", metavar="INSTANT", help="Start of the range (ISO 8601), inclusive.")
 ]
@@ -151,14 +147,14 @@ def common(  # noqa: PLR0913  (the options that every verb has)
 _COMMON = list(inspect.signature(common, eval_str=True).parameters.values())
 
 
-_METRICS_FILE = inspect.Parameter(
-    "metrics_file", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=MetricsFile
-)
+def _options(**annotations: Any) -> list[inspect.Parameter]:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return [inspect.Parameter(name, kind, default=None, annotation=it) for name, it in annotations.items()]
 
 
-_NO_THROTTLE = inspect.Parameter(
-    "no_throttle", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=NoThrottle
-)
+_WORKERS = _options(workers=WorkerCount, executor=Executor)
+_METRICS_FILE = _options(metrics_file=MetricsFile)
+_NO_THROTTLE = [it.replace(default=False) for it in _options(no_throttle=NoThrottle)]
 
 
 #: Options for one run only: a repetition first checks whether it would delete too much, and continues where
@@ -186,30 +182,26 @@ def _arguments_to_repeat(
     return tuple(typed)
 
 
-def command(verb: Callable[..., Report], name: str) -> Callable[..., int]:
-    """Returns `verb(call, **own options)` with the common options added, as typer takes it; it returns the
-    exit code."""
-    own = list(inspect.signature(verb, eval_str=True).parameters.values())[1:]
+def command(job: Job) -> Callable[..., int]:
+    """Returns the verb of a job with the options added that it shares with others, as typer takes it; it
+    returns the exit code."""
+    own = list(inspect.signature(job.verb, eval_str=True).parameters.values())[1:]
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    working = _WORKERS if job.has_workers else []
+    running = [*(_METRICS_FILE if job.is_measured else []), *(_NO_THROTTLE if job.is_pausable else [])]
 
-    measured = [_METRICS_FILE] if name in MEASURED else []
-    throttled = [_NO_THROTTLE] if name in PAUSABLE else []
-
-    @functools.wraps(verb)
+    @functools.wraps(job.verb)
     def run(context: typer.Context, **given: Any) -> int:
         before: dict[str, Any] = context.obj or {}  # common options that stood before the verb
         after = common(**{parameter.name: given.pop(parameter.name) for parameter in _COMMON})
         policies = (*before.get("policy", ()), *after.get("policy", ()))
         merged = before | after | {"policy": policies}
-        if measured:
-            merged["metrics_file"] = given.pop("metrics_file")
-            merged["is_measured"] = not given.get("dry_run")
-        if throttled:
-            merged["no_throttle"] = given.pop("no_throttle")
-        merged["arguments"] = _arguments_to_repeat(own, given)
-        return execute(name, merged, functools.partial(verb, **given))
+        merged["is_measured"] = job.is_measured and not given.get("dry_run")
+        merged["arguments"] = _arguments_to_repeat([*own, *working], given)
+        merged |= {it.name: given.pop(it.name) for it in (*working, *running)}
+        return execute(job, merged, functools.partial(job.verb, **given))
 
-    taken = (context, *own, *measured, *throttled, *_COMMON)
+    taken = (context, *own, *working, *running, *_COMMON)
     parameters = [it.replace(kind=inspect.Parameter.KEYWORD_ONLY) for it in taken]
     run.__signature__ = inspect.Signature(parameters, return_annotation=int)  # type: ignore[attr-defined]
     run.__annotations__ = {it.name: it.annotation for it in parameters}
@@ -241,8 +233,10 @@ def parse_series(pairs: list[str] | None) -> dict[str, str]:
 log = structlog.get_logger()
 
 
-def execute(name: str, given: dict[str, Any], verb: Callable[[Call], Report]) -> int:
-    """Runs `verb` with the common options `given`, prints what it reports, and returns the exit code."""
+def execute(job: Job, given: dict[str, Any], verb: Callable[[Call], Report]) -> int:
+    """Runs `verb`, that of the job with its own options, with the common options `given`; prints what it
+    reports, and returns the exit code."""
+    name = job.name
     as_json, quiet = given.get("json", False), given.get("quiet", False)
     logs.configure(quiet=quiet, form=given.get("log_format", "text"), verb=name)
     call: Call | None = None
@@ -251,7 +245,7 @@ def execute(name: str, given: dict[str, Any], verb: Callable[[Call], Report]) ->
     stop = Stop()
     with signals_to(stop):  # one that comes when all is done keeps nobody from being told
         try:
-            call = make_call(name, given, stop)
+            call = make_call(job, given, stop)
             if call.is_measured:
                 notifier = Notifier(call.settings.notify, undelivered.append)
                 notifier.started()
@@ -273,12 +267,12 @@ def execute(name: str, given: dict[str, Any], verb: Callable[[Call], Report]) ->
     return report.exit_code
 
 
-def make_call(name: str, given: dict[str, Any], stop: Stop) -> Call:
-    """Returns the call of a verb with its common options. Raises UsageError if --now is not a valid
+def make_call(job: Job, given: dict[str, Any], stop: Stop) -> Call:
+    """Returns the call of a job with its common options. Raises UsageError if --now is not a valid
     timestamp."""
     text = given.get("now")
     return Call(
-        command=name,
+        command=job.name,
         config=given.get("config"),
         names=tuple(given.get("policy", ())),
         now=clock.current() if text is None else clock.parse_instant(text, "--now"),
@@ -289,8 +283,12 @@ def make_call(name: str, given: dict[str, Any], stop: Stop) -> Call:
         stop=stop,
         metrics_option=given.get("metrics_file"),
         no_throttle=given.get("no_throttle", False),
+        workers=given.get("workers"),
+        executor=given.get("executor"),
         arguments=given.get("arguments", ()),
         is_measured=given.get("is_measured", False),
+        is_pausable=job.is_pausable,
+        reads_departed=job.reads_departed,
     )
 
 

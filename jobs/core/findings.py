@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
+from bucketwise.jobs.core.job import Severity
 from bucketwise.jobs.core.turn import StepResult, pick
 
 Body = dict[str, Any]
-
-Severity = Literal["ok", "warning", "error"]
 
 
 @dataclass(frozen=True)

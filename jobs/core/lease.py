@@ -260,10 +260,6 @@ def touching(database: Database[Document], policy: str) -> Guard:
     return touch
 
 
-#: The verbs that leave a paused policy alone. (`schedule` runs `run`.)
-PAUSABLE = ("run", "rollup", "archive", "compact")
-
-
 def pauses(turn: Turn) -> Document:
     """Returns the JSON of pauses: the one that stands, and how the last one ended."""
     found = leases(turn).find_one({"_id": turn.policy.identity}, ["paused", "resumed"]) or {}

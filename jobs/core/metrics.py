@@ -13,7 +13,6 @@ from bucketwise.config.errors import InterruptedRun
 from bucketwise.jobs.core import clock
 from bucketwise.jobs.core.failures import OUTCOMES
 from bucketwise.jobs.core.gauges import GAUGES
-from bucketwise.jobs.core.lease import PAUSABLE
 from bucketwise.jobs.core.ledger import COMPLETED, SCHEDULED
 from bucketwise.jobs.output.report import Measures, Result
 
@@ -56,7 +55,7 @@ class Metrics:
     def record(self, verb: str, result: Result) -> None:
         """Counts one run of one policy; of none, where it is called "": the command could not start."""
         policy, now = result.policy, (result.measures.ended or clock.current()).timestamp()
-        if policy and verb in PAUSABLE:
+        if policy and result.has_window:
             self._waits.labels(policy).set(result.next_window is not None)
         if result.is_idle:  # no run, but its lags grow
             self._record_measures(policy, result.measures)

@@ -29,7 +29,7 @@ from bucketwise.jobs.core import clock, machine
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.failures import OUTCOMES, Failure, failure_of
 from bucketwise.jobs.core.gauges import gauges
-from bucketwise.jobs.core.lease import PAUSABLE, Lease
+from bucketwise.jobs.core.lease import Lease
 from bucketwise.jobs.core.ledger import COMPLETED, SCHEDULED, Ledger
 from bucketwise.jobs.core.stopping import Stop
 from bucketwise.jobs.core.throttle import Members, Throttler
@@ -80,6 +80,7 @@ class Runner:
     stop: Stop
     progress: ProgressDisplay
     options: RunOptions = RunOptions()
+    is_pausable: bool = False  # by a pause, and by a window that closes
     is_now_given: bool = False  # by a person, who may mean another instant than the present
     hosts: str = ""
     keys: Keys = UNSIGNED
@@ -114,6 +115,7 @@ class Runner:
             stop=call.stop,
             progress=call.progress,
             options=options,
+            is_pausable=call.is_pausable,
             is_now_given=call.is_now_given,
             hosts=call.hosts,
             keys=call.keys,
@@ -164,7 +166,7 @@ class Runner:
     def run_if(self, policy: Policy, is_wanted: Callable[[], bool]) -> Result | None:
         """Runs a policy if it `is_wanted`, which is asked once the lease is held. Returns None, and does
         nothing, where it is not."""
-        result = Result(policy.name)
+        result = Result(policy.name, has_window=self.is_pausable)
         try:
             self.stop.check()
             if not self.is_now_given and any(step.by_present for step in self.steps):
@@ -178,7 +180,7 @@ class Runner:
                     self._read_on()
                     self._do(result, self._turn(policy, None, executor))
                     return result
-                with Lease(self.database, policy.identity, pausable=self.verb in PAUSABLE) as lease:
+                with Lease(self.database, policy.identity, pausable=self.is_pausable) as lease:
                     if not is_wanted():
                         if lease.is_clean:
                             lease.leave_clean()
@@ -214,7 +216,7 @@ class Runner:
         return clock.of_server(self.database)
 
     def _gate(self, policy: Policy) -> Throttler | None:
-        if not self.is_throttled or self.options.dry_run or self.verb not in PAUSABLE:
+        if not self.is_throttled or self.options.dry_run or not self.is_pausable:
             return None
         return Throttler(policy.throttle, Members(self.database).lag, clock.steady())
 

@@ -18,12 +18,10 @@ from bucketwise.config.loading.environment import OVERRIDES
 from bucketwise.config.loading.load import PATH_VARIABLE
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import iso
+from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.demo.acts import ACTS
 from bucketwise.jobs.demo.stage import FaultError, Show, Stage, stage
 from bucketwise.jobs.output.report import Report
-
-EXAMPLES = ["bucketwise demo", "bucketwise demo --keep", "bucketwise demo --json | jq .sizes"]
-
 
 Keep = Annotated[
     bool, typer.Option("--keep", help="Leave MongoDB running, and keep the archive and the policy file.")
@@ -109,3 +107,13 @@ def _kept(stage: Stage, program: str) -> list[str]:
         "To end it:",
         f"  kill {stage.mongod.pid}; rm -r {stage.folder}",
     ]
+
+
+JOB = Job(
+    demo,
+    examples=(
+        "bucketwise demo",
+        "bucketwise demo --keep",
+        "bucketwise demo --json | jq .sizes",
+    ),
+)

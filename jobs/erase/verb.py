@@ -17,19 +17,14 @@ from bucketwise.config.policies import Policy
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import parse_range
 from bucketwise.jobs.core.command import Since, Until, one_policy, parse_series
+from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn, prepare
 from bucketwise.jobs.erase.everywhere import ErasureFacts, erase_series, plan_erasure
 from bucketwise.jobs.lake import registering
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import lake_lines, plain_table, table_of
+from bucketwise.jobs.output.tables import job_table, lake_lines, plain_table
 from bucketwise.jobs.publish.verb import Publishing, publishing, remaining_in_redis
-
-EXAMPLES = [
-    'bucketwise erase -p iot --series deviceid=1234 --reason "case 17"',
-    'bucketwise erase -p iot --series deviceid=1234 --reason "case 17" --confirm iot',
-]
-
 
 Series = Annotated[
     list[str] | None,
@@ -119,5 +114,16 @@ def erase_tables(results: Sequence[Result]) -> list[RenderableType]:
     )
     if none and all(result.body for result in results):
         notes.insert(0, Text("Nothing of this series was found: is --series correct?"))
-    keys = ("buckets", "live", "online", "archived", "commits_rewritten", "summaries")
-    return [table_of("Erase", results, *keys), *notes, left]
+    return [job_table(JOB, results), *notes, left]
+
+
+JOB = Job(
+    erase,
+    examples=(
+        'bucketwise erase -p iot --series deviceid=1234 --reason "case 17"',
+        'bucketwise erase -p iot --series deviceid=1234 --reason "case 17" --confirm iot',
+    ),
+    title="Erase",
+    columns=("buckets", "live", "online", "archived", "commits_rewritten", "summaries"),
+    reads_departed=True,
+)

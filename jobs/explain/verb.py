@@ -24,6 +24,7 @@ from bucketwise.jobs.core.bodies import hold_body
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import iso, parse_instant
 from bucketwise.jobs.core.command import Series, parse_series
+from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.ledger import Ledger
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn, archivable_through, pick
@@ -32,12 +33,6 @@ from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import printable
 
 Body = dict[str, Any]
-
-EXAMPLES = [
-    "bucketwise explain -p ticks --at 2018-06-30T12:00 --series symbol=MDB",
-    """bucketwise explain -p ticks --id '{"$oid": "5b3717f0e1f2a3b4c5d6e7f8"}'""",
-    "bucketwise explain -p iot --id 4711 --at 2018-06-30 --json",
-]
 
 
 #: A UUID stays binary: Python's type needs settings to encode.
@@ -206,3 +201,14 @@ def _event(it: Body) -> str:
     parts += [it["detail"]] if it["detail"] else []
     at = iso(it["at"]) if it["at"] else "–"
     return f"{at}  {', '.join(parts)}"
+
+
+JOB = Job(
+    explain,
+    examples=(
+        "bucketwise explain -p ticks --at 2018-06-30T12:00 --series symbol=MDB",
+        """bucketwise explain -p ticks --id '{"$oid": "5b3717f0e1f2a3b4c5d6e7f8"}'""",
+        "bucketwise explain -p iot --id 4711 --at 2018-06-30 --json",
+    ),
+    reads_departed=True,
+)

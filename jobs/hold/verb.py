@@ -12,6 +12,7 @@ import typer
 from pymongo.database import Database
 from rich.console import RenderableType
 
+from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
 from bucketwise.buckets.fields.selectors import check_selector
 from bucketwise.buckets.fields.times import TimeRange, as_date, as_ms
 from bucketwise.config.errors import UsageError
@@ -19,21 +20,15 @@ from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import iso, parse_range
 from bucketwise.jobs.core.command import Series, Since, Until, parse_series
 from bucketwise.jobs.core.connect import Document
+from bucketwise.jobs.core.job import Job
+from bucketwise.jobs.core.lease import COLLECTION as LEASES
 from bucketwise.jobs.core.machine import this_user
 from bucketwise.jobs.core.runner import Runner, RunOptions
 from bucketwise.jobs.hold.holds import LIST, covers_step, place_step, policies_with_hold, release_step
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import plain_table, printable
+from bucketwise.rollups.holds import COLLECTION as HOLDS
 from bucketwise.rollups.holds import Hold
-
-EXAMPLES = [
-    "bucketwise hold add case-17 -p ticks --series symbol=MDB --since 2018-06-01 --until 2018-07-01 "
-    '--reason "Litigation 17/2018"',
-    'bucketwise hold add inspection --freeze --reason "Nothing moves until the auditors are done"',
-    "bucketwise hold list",
-    "bucketwise hold release case-17",
-]
-
 
 #: Bytes of a salt.
 _SALT = 32
@@ -178,3 +173,17 @@ def holds_table(results: Sequence[Result]) -> RenderableType:
             row = (result.policy, *what, iso(it["placed_at"]), it["by"], it["reason"])
             table.add_row(*map(printable, row))
     return table
+
+
+JOB = Job(
+    hold,
+    rights={HOLDS: ("insert", "remove"), LEASES: ("insert", "update"), RECEIPTS: ("insert", "update")},
+    examples=(
+        "bucketwise hold add case-17 -p ticks --series symbol=MDB --since 2018-06-01 --until 2018-07-01 "
+        '--reason "Litigation 17/2018"',
+        'bucketwise hold add inspection --freeze --reason "Nothing moves until the auditors are done"',
+        "bucketwise hold list",
+        "bucketwise hold release case-17",
+    ),
+    reads_departed=True,
+)

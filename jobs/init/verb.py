@@ -10,15 +10,9 @@ import typer
 from bucketwise.config.errors import UsageError
 from bucketwise.config.loading.load import DEFAULT_PATH
 from bucketwise.jobs.core.call import Call
+from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.init.survey import free, mongodb_at, survey
 from bucketwise.jobs.output.report import Report
-
-EXAMPLES = [
-    "bucketwise init '${MONGODB_URI}'",
-    "bucketwise init mongodb://localhost/market ticks iot --output market.toml",
-    "bucketwise init mongodb://localhost/market --output -",
-]
-
 
 URI = Annotated[
     str,
@@ -50,3 +44,13 @@ def init(call: Call, uri: URI, collections: Collections = None, *, output: Outpu
     mongodb = mongodb_at(call, uri)
     target = None if str(output) == "-" else free(output)
     return survey(call, mongodb, collections or [], target)
+
+
+JOB = Job(
+    init,
+    examples=(
+        "bucketwise init '${MONGODB_URI}'",
+        "bucketwise init mongodb://localhost/market ticks iot --output market.toml",
+        "bucketwise init mongodb://localhost/market --output -",
+    ),
+)

@@ -59,7 +59,7 @@ class Result:
     """The result of one policy. `body` is its part of the JSON, beside name, exit code and error. `paused`:
     the pause that kept it from being worked on. `stopped`: its window was over, or had not opened, and
     `next_window` is when it opens. `late_since`: the first firing of its schedule that was missed before.
-    `measures` are for the metrics."""
+    `has_window`: it waits for one. `measures` are for the metrics."""
 
     policy: str
     exit_code: int = 0
@@ -69,6 +69,7 @@ class Result:
     stopped: Literal["window over", "outside window"] | None = None
     next_window: datetime | None = None
     late_since: datetime | None = None
+    has_window: bool = False
     measures: Measures = field(default_factory=Measures)
 
     @property

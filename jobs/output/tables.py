@@ -13,6 +13,7 @@ from rich.text import Text
 from bucketwise.buckets.fields.selectors import extended_json
 from bucketwise.jobs.core import logs
 from bucketwise.jobs.core.clock import iso
+from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.output.report import Result
 
 Body = dict[str, Any]
@@ -112,21 +113,9 @@ _GONE = (
 )
 
 
-#: Verbs whose results are one table: its title, and its columns by their keys.
-_VERBS = {
-    "compact": ("Compaction", ("commits", "into", "buckets", "bytes_before", "bytes_after")),
-    "drill": ("Restore drill", ("days", "buckets", "equal", "differing")),
-    "restore": ("Restore", ("to", "buckets", "readings", "overflow", "versions", "pinned", "pinned_until")),
-    "unpin": ("Unpin", ("buckets",)),
-    "publish": ("Published", ("keys",)),
-    "sign": ("Signed", ("key", "manifests", "receipts")),
-}
-
-
-def table_of_verb(verb: str, results: Sequence[Result]) -> RenderableType:
-    """Returns what a verb of `_VERBS` prints: a row for each policy."""
-    title, keys = _VERBS[verb]
-    return table_of(title, results, *keys, step=verb)
+def job_table(job: Job, results: Sequence[Result]) -> Table:
+    """Returns the table of a job: a row for each policy."""
+    return table_of(job.title, results, *job.columns, step=job.name)
 
 
 def findings_table(title: str, findings: Iterable[Body]) -> RenderableType:

@@ -18,17 +18,15 @@ from bucketwise.config.tables import Redis
 from bucketwise.jobs.core import clock
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.findings import Finding
+from bucketwise.jobs.core.job import Code, Job
 from bucketwise.jobs.core.runner import perform
 from bucketwise.jobs.core.turn import Follower, Step, StepResult, Turn
 from bucketwise.jobs.output.report import Report
-from bucketwise.jobs.output.tables import table_of_verb
+from bucketwise.jobs.output.tables import job_table
 from bucketwise.jobs.publish.redis import Link, LinkError, shown
 from bucketwise.rollups.context import SummaryListener, no_listener
 from bucketwise.rollups.publishing.publish import Publisher, PublishError
 from bucketwise.rollups.publishing.state import ChangedSummaries, PublishStates
-
-EXAMPLES = ["bucketwise publish", "bucketwise publish -p ticks --all"]
-
 
 Body = dict[str, Any]
 T = TypeVar("T")
@@ -48,7 +46,7 @@ def publish(call: Call, *, everything: All = False) -> Report:
             f"{call.settings.path} has no [publish.redis]: nothing is published. Add it with a `url`"
         )
     results = perform(call, [found.step(everything=everything)])
-    return Report(call.command, call.now, results, [table_of_verb("publish", results)])
+    return Report(call.command, call.now, results, [job_table(JOB, results)])
 
 
 #: Seconds that all requests of one policy may take in a run, and for which one that failed stands for others.
@@ -162,3 +160,15 @@ def _place(redis: Redis, policy: str) -> str:
 
 def _changed(turn: Turn) -> ChangedSummaries | None:
     return turn.context.listener if isinstance(turn.context.listener, ChangedSummaries) else None
+
+
+JOB = Job(
+    publish,
+    audited=(Code("publish-behind", ("warning",), "Once Redis works: `bucketwise publish`."),),
+    examples=(
+        "bucketwise publish",
+        "bucketwise publish -p ticks --all",
+    ),
+    title="Published",
+    columns=("keys",),
+)

@@ -14,6 +14,7 @@ import typer
 from bucketwise.archivers.tasks import Connections
 from bucketwise.config.errors import UsageError
 from bucketwise.jobs.core.call import Call
+from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.stopping import waking
 from bucketwise.jobs.output.progress import ProgressDisplay
 from bucketwise.jobs.output.report import Report
@@ -22,14 +23,6 @@ from bucketwise.jobs.query.prompt import prompt
 
 if TYPE_CHECKING:
     from bucketwise.jobs.query.engine import Engine
-
-EXAMPLES = [
-    "bucketwise query \"SELECT symbol, max(p) FROM ticks WHERE time >= '2018-06-30' GROUP BY symbol\"",
-    'bucketwise query "FROM ticks_daily" --format csv',
-    "bucketwise query --output june.parquet \"FROM ticks WHERE time < '2018-07-01'\"",
-    'bucketwise query --explain "SELECT count(*) FROM ticks"',
-    "bucketwise query --interactive",
-]
 
 
 _OF_FILES = [it.value for it in Format if it is not Format.table]
@@ -149,3 +142,16 @@ def _engine(call: Call, progress: ProgressDisplay) -> Iterator[Engine]:
             require(context, OF_READERS)
         with Engine(contexts, memory) as engine:
             yield engine
+
+
+JOB = Job(
+    query,
+    examples=(
+        "bucketwise query \"SELECT symbol, max(p) FROM ticks WHERE time >= '2018-06-30' GROUP BY symbol\"",
+        'bucketwise query "FROM ticks_daily" --format csv',
+        "bucketwise query --output june.parquet \"FROM ticks WHERE time < '2018-07-01'\"",
+        'bucketwise query --explain "SELECT count(*) FROM ticks"',
+        "bucketwise query --interactive",
+    ),
+    reads_departed=True,
+)

@@ -15,19 +15,15 @@ from bucketwise.config.checks.targets import reserved
 from bucketwise.config.errors import UsageError
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.drafts import draft_policy, policy_names
+from bucketwise.jobs.core.job import Job
+from bucketwise.jobs.core.lease import COLLECTION as LEASES
 from bucketwise.jobs.core.lease import Lease
 from bucketwise.jobs.core.policy_text import policy_text
 from bucketwise.jobs.core.subject import subject_of
 from bucketwise.jobs.output.report import Report
 from bucketwise.jobs.output.tables import printable
+from bucketwise.jobs.remodel.remodel import COLLECTION as REMODELLED
 from bucketwise.jobs.remodel.remodel import Remodel, counted
-
-EXAMPLES = [
-    "bucketwise remodel prices --to slots-minute --into prices_by_minute",
-    "bucketwise remodel iot --to samples-200 --into iot_200 --dry-run",
-    "bucketwise remodel ticks --to timeseries --into ticks_native",
-]
-
 
 Name = Annotated[
     str, typer.Argument(metavar="COLLECTION", help="The collection to rewrite; it is only read.")
@@ -152,3 +148,14 @@ def _shown(body: dict[str, Any], differing: int | None) -> list[RenderableType]:
             "Equal to the source, reading by reading" if body["equal"] else "Not equal to the source"
         )
     return [*(Text(printable(it)) for it in lines), Text(body["policy"])]
+
+
+JOB = Job(
+    remodel,
+    rights={REMODELLED: ("insert", "update"), LEASES: ("insert", "update")},
+    examples=(
+        "bucketwise remodel prices --to slots-minute --into prices_by_minute",
+        "bucketwise remodel iot --to samples-200 --into iot_200 --dry-run",
+        "bucketwise remodel ticks --to timeseries --into ticks_native",
+    ),
+)

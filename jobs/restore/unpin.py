@@ -10,16 +10,12 @@ from bucketwise.buckets.fields.times import EVER, TimeRange
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import parse_range
 from bucketwise.jobs.core.command import Since, Until
+from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.output.report import Report
-from bucketwise.jobs.output.tables import table_of_verb
+from bucketwise.jobs.output.tables import job_table
 from bucketwise.rollups.guarded import transaction
-
-EXAMPLES = [
-    "bucketwise unpin -p ticks",
-    "bucketwise unpin -p ticks --since 2018-06-30 --until 2018-07-01",
-]
 
 
 def unpin(call: Call, since: Since = None, until: Until = None) -> Report:
@@ -30,7 +26,7 @@ def unpin(call: Call, since: Since = None, until: Until = None) -> Report:
     in that range are released.
     """
     results = perform(call, [UNPIN], RunOptions(parse_range(since, until)))
-    return Report(call.command, call.now, results, [table_of_verb("unpin", results)])
+    return Report(call.command, call.now, results, [job_table(JOB, results)])
 
 
 def _unpin(turn: Turn) -> StepResult:
@@ -58,3 +54,15 @@ def release_pins(context: ArchiveContext, within: TimeRange = EVER) -> int:
         context.progress("released buckets", count)
         released += count
     return released
+
+
+JOB = Job(
+    unpin,
+    examples=(
+        "bucketwise unpin -p ticks",
+        "bucketwise unpin -p ticks --since 2018-06-30 --until 2018-07-01",
+    ),
+    title="Unpin",
+    columns=("buckets",),
+    reads_departed=True,
+)

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.preconditions import OF_READERS
+from bucketwise.archivers.records.pins import COLLECTION as PINS
 from bucketwise.archivers.restoring.options import RestoreOptions
 from bucketwise.archivers.restoring.target import Mode, VersionHandling
 from bucketwise.buckets.models import model_of
@@ -26,20 +27,12 @@ from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import parse_range
 from bucketwise.jobs.core.command import Series, Since, Until, one_policy, parse_series
 from bucketwise.jobs.core.connect import Document
+from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.runner import Runner, RunOptions
 from bucketwise.jobs.core.stopping import interruptible
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import printable, table_of_verb
-
-EXAMPLES = [
-    "bucketwise restore -p ticks --since 2018-06-30 --until 2018-07-01 --to ticks_back",
-    "bucketwise restore -p iot --since 2018-08-29 --until 2018-08-30 --series deviceid=1234 --to iot",
-    "bucketwise restore -p iot --since 2018-08-29 --until 2018-08-30 --to iot --keep-for 30d",
-    "bucketwise restore -p ticks --to ticks_back --versions all --versions-to ticks_older",
-    "bucketwise restore -p ticks --to ticks_back --skip-damaged --json",
-]
-
+from bucketwise.jobs.output.tables import job_table, printable
 
 Body = dict[str, Any]
 
@@ -177,10 +170,26 @@ def restore_tables(results: Sequence[Result]) -> list[RenderableType]:
         for result in results
         for it in result.body.get("missing", [])
     ]
-    return [table_of_verb("restore", results), *missing]
+    return [job_table(JOB, results), *missing]
 
 
 def _missing(it: Body) -> str:
     receipts = ", ".join(str(receipt["sequence"]) for receipt in it["receipts"]) or "none"
     lost = f"{it['buckets']:,} buckets of commit {it['commit']}, {it['live']:,} of them still live"
     return f"{lost}: {it['place']}: {it['reason']}; receipts of deletes: {receipts}"
+
+
+JOB = Job(
+    restore,
+    rights={PINS: ("insert",)},
+    examples=(
+        "bucketwise restore -p ticks --since 2018-06-30 --until 2018-07-01 --to ticks_back",
+        "bucketwise restore -p iot --since 2018-08-29 --until 2018-08-30 --series deviceid=1234 --to iot",
+        "bucketwise restore -p iot --since 2018-08-29 --until 2018-08-30 --to iot --keep-for 30d",
+        "bucketwise restore -p ticks --to ticks_back --versions all --versions-to ticks_older",
+        "bucketwise restore -p ticks --to ticks_back --skip-damaged --json",
+    ),
+    title="Restore",
+    columns=("to", "buckets", "readings", "overflow", "versions", "pinned", "pinned_until"),
+    reads_departed=True,
+)

@@ -7,33 +7,36 @@ from collections.abc import Iterator, Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
+from bucketwise.archivers.records.pins import COLLECTION as PINS
+from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
+from bucketwise.jobs import compact
 from bucketwise.jobs.archive import ARCHIVE, archive_table
 from bucketwise.jobs.compact import COMPACT
+from bucketwise.jobs.core import lease, ledger
 from bucketwise.jobs.core.call import Call
-from bucketwise.jobs.core.command import AllowLarge, Executor, WorkerCount
+from bucketwise.jobs.core.command import AllowLarge
+from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.lake import registering
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.tables import fit_lines, leftover_lines, notes, table_of, table_of_verb
+from bucketwise.jobs.output.tables import fit_lines, job_table, leftover_lines, notes, table_of
 from bucketwise.jobs.publish.verb import published
 from bucketwise.jobs.rollup import ROLLUP, levels_in, missing_lines, rollup_table
 from bucketwise.jobs.run.expiry import ARCHIVE_EXPIRY, EXPIRY
-
-EXAMPLES = [
-    "bucketwise run",
-    "bucketwise run -p ticks -p iot --json",
-    "*/10 * * * * bucketwise run --quiet --config /etc/bucketwise.toml   # a line for cron",
-]
+from bucketwise.rollups import progress
+from bucketwise.rollups.holds import COLLECTION as HOLDS
+from bucketwise.rollups.rolling import quarantine
 
 
 def run(
-    call: Call, allow_large: AllowLarge = False, workers: WorkerCount = None, executor: Executor = None
+    call: Call,
+    allow_large: AllowLarge = False,
 ) -> Report:
     """Roll up, archive, expire summaries.
 
     For every policy, or those named: the entry for cron.
     """
-    open_executor = call.open_executor(workers, executor)
+    open_executor = call.open_executor()
     followers = (*registering(call.settings.lake), *published(call.settings))
     options = RunOptions(open_executor=open_executor, allow_large=allow_large, followers=followers)
     results = perform(call, RUN, options)
@@ -51,7 +54,7 @@ def run_tables(results: Sequence[Result]) -> list[RenderableType]:
     return [
         rollup_table(results),
         archive_table(results),
-        *([table_of_verb("compact", results)] if is_compacted else []),
+        *([job_table(compact.JOB, results)] if is_compacted else []),
         table_of("Expired summaries", results, *levels, step="expiry"),
         *missing_lines(results),
         *archive_expiry_lines(results),
@@ -97,3 +100,25 @@ def archive_expiry_lines(results: Sequence[Result]) -> Iterator[Text]:
         if live := body.get("live"):
             stay = "are past retain.archive, and stay while their originals are live"
             yield Text(f"{result.policy}: {live:,} archived buckets {stay}")
+
+
+JOB = Job(
+    run,
+    rights={
+        lease.COLLECTION: ("insert", "update"),
+        ledger.COLLECTION: ("insert", "update", "remove", "createIndex"),
+        progress.COLLECTION: ("insert", "update"),
+        quarantine.COLLECTION: ("insert", "update", "remove"),
+        RECEIPTS: ("insert", "update", "remove", "createIndex"),
+        PINS: ("update", "remove"),
+        HOLDS: (),
+    },
+    examples=(
+        "bucketwise run",
+        "bucketwise run -p ticks -p iot --json",
+        "*/10 * * * * bucketwise run --quiet --config /etc/bucketwise.toml   # a line for cron",
+    ),
+    is_pausable=True,
+    is_measured=True,
+    has_workers=True,
+)

@@ -20,7 +20,8 @@ from bucketwise.config.errors import UsageError
 from bucketwise.config.policies import Policy
 from bucketwise.jobs.core import clock
 from bucketwise.jobs.core.call import Call
-from bucketwise.jobs.core.command import Executor, MetricsFile, WorkerCount
+from bucketwise.jobs.core.command import MetricsFile
+from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.ledger import SCHEDULED, Ledger
 from bucketwise.jobs.core.metrics import Metrics
 from bucketwise.jobs.core.metrics_file import add
@@ -37,13 +38,6 @@ from bucketwise.jobs.schedule.board import Board, pages
 from bucketwise.jobs.schedule.scheduler import Service, Task
 from bucketwise.jobs.schedule.server import Hosts, in_url, served
 from bucketwise.jobs.status import PLACE
-
-EXAMPLES = [
-    "bucketwise schedule",
-    "bucketwise schedule --metrics-port 9464 --metrics-host 0.0.0.0",
-    'schedule = "*/10 * * * *"   # in a policy: when it runs, UTC',
-]
-
 
 Port = Annotated[
     int | None,
@@ -92,8 +86,6 @@ def schedule(
     metrics_host: Host = "127.0.0.1",
     allow_host: AllowedHosts = None,
     metrics_file: MetricsFile = None,
-    workers: WorkerCount = None,
-    executor: Executor = None,
 ) -> Report:
     """Stay up and run policies on schedule.
 
@@ -110,7 +102,7 @@ def schedule(
         Metrics(), file, {it.name: Counter() for it in call.policies if it in (*runs, *drills)}
     )
     options = RunOptions(
-        open_executor=call.open_executor(workers, executor),
+        open_executor=call.open_executor(),
         followers=(*registering(call.settings.lake), *published(call.settings)),
     )
     with call.database() as database:
@@ -185,6 +177,7 @@ class _Runners:
         return replace(
             Runner.of(self.call, self.database, steps, options),
             verb=verb,
+            is_pausable=verb == SCHEDULED,
             now=now,
             progress=ProgressDisplay(quiet=True),  # log lines tell of runs here
             arguments=(),  # those of `schedule` are no run's
@@ -207,3 +200,14 @@ def _scheduled(call: Call) -> tuple[list[Policy], list[Policy]]:
             f'no policy in {call.settings.path} has a schedule. Add one, such as schedule = "*/10 * * * *"'
         )
     return scheduled, drilled
+
+
+JOB = Job(
+    schedule,
+    examples=(
+        "bucketwise schedule",
+        "bucketwise schedule --metrics-port 9464 --metrics-host 0.0.0.0",
+        'schedule = "*/10 * * * *"   # in a policy: when it runs, UTC',
+    ),
+    has_workers=True,
+)

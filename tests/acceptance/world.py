@@ -154,7 +154,8 @@ class World:
         common["json"] = given.pop("json", False)
         out, err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = execute(verb, common, functools.partial(load(verb)[0], **given))
+            job = load(verb)
+            code = execute(job, common, functools.partial(job.verb, **given))
         out.seek(0)
         text = out.read()
         assert code in codes, (verb, given, code, text, err.getvalue())

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import ast
 import re
+from collections import Counter
 from datetime import UTC, datetime
-from typing import get_args
 
 from bucketwise.config.errors import BucketwiseError
-from bucketwise.jobs.audit.remedies import REMEDIES
 from bucketwise.jobs.check.verb import OWN_COLLECTIONS
 from bucketwise.jobs.core.failures import OUTCOMES
-from bucketwise.jobs.core.findings import Severity
 from bucketwise.jobs.core.gauges import GAUGES
 from bucketwise.jobs.core.metrics import Metrics
 from bucketwise.jobs.core.turn import FAILED, LEFT_SOMETHING, NOT_KEPT
 from bucketwise.jobs.output.report import PRECEDENCE, Measures, Report, Result
 from bucketwise.jobs.receipts import EVENTS, event
+from bucketwise.jobs.suite import all_jobs
 from tests.docs.pages import ROOT, code, prose, rows, section
 
 EXIT_CODES = ROOT / "docs" / "exit-codes.md"
 OPERATIONS = ROOT / "docs" / "operations.md"
-_OF_CHECK = ("jobs/check/checks.py", "jobs/core/fit.py", "archivers/preconditions.py")
-_OF_BOTH = "jobs/core/lease.py"
-_MAKERS = {"Finding", "_finding", "Problem", "_halting", "DamagedError", "Damage"}
 
 
 def test_every_exit_code_is_explained() -> None:
@@ -58,23 +53,6 @@ def test_every_kind_of_receipt_is_told_to_people() -> None:
     assert len(told) == len(kinds)
 
 
-def _findings_in(*files: str) -> dict[str, set[str]]:
-    """Of the calls that make findings: the code, which is the first argument, and the severities."""
-    found: dict[str, set[str]] = {}
-    for file in files:
-        for node in ast.walk(ast.parse((ROOT / file).read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and _called(node) in _MAKERS:
-                texts = [it.value if isinstance(it, ast.Constant) else None for it in node.args]
-                severities = {str(it) for it in texts if it in get_args(Severity)}
-                if texts and isinstance(texts[0], str):
-                    found.setdefault(texts[0], set()).update(severities or {"error"})
-    return found
-
-
-def _called(node: ast.Call) -> str:
-    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-
-
 def _said(heading: str) -> dict[str, set[str]]:
     found = list(rows(section(OPERATIONS, heading)))
     assert all(len(row) == 4 and all(row) for row in found)
@@ -82,31 +60,36 @@ def _said(heading: str) -> dict[str, set[str]]:
 
 
 def findings_of_check() -> dict[str, set[str]]:
-    steps = ("jobs/check/verb.py", "jobs/core/throttle.py")
-    return _findings_in(*_OF_CHECK, *steps, _OF_BOTH)
+    return {it.code: set(it.severities) for job in all_jobs() for it in job.checked}
 
 
 def findings_of_audit() -> dict[str, set[str]]:
-    files = {path.relative_to(ROOT).as_posix() for path in (ROOT / "archivers").rglob("*.py")} - {*_OF_CHECK}
-    steps = ("jobs/audit/audit.py", "jobs/lake.py", "jobs/publish/verb.py")
-    return _findings_in(*sorted(files), _OF_BOTH, *steps)
+    return {it.code: set(it.severities) for job in all_jobs() for it in job.audited}
+
+
+def test_each_declared_finding_is_made_somewhere() -> None:
+    """Whatever is found in a test is declared: see `Ran.json` in tests/jobs/command.py."""
+    made: Counter[str] = Counter()
+    for path in (it for top in ("archivers", "jobs") for it in (ROOT / top).rglob("*.py")):
+        made.update(re.findall(r'"([a-z]+(?:-[a-z]+)*)"', path.read_text(encoding="utf-8")))
+    declared = Counter(it.code for job in all_jobs() for it in (*job.checked, *job.audited))
+    assert [code for code, count in declared.items() if made[code] <= count] == []
 
 
 def test_every_finding_of_check_is_explained() -> None:
     found = findings_of_check()
-    assert found["index-missing"] == {"warning"}
     assert found == _said("Findings of check")
 
 
 def test_every_finding_of_audit_is_explained() -> None:
     found = findings_of_audit()
-    assert found["overdue"] == found["part-missing"] == {"error"}
     assert found == _said("Findings of audit")
 
 
 def test_what_to_do_about_each_finding_of_audit_is_told_in_the_same_words() -> None:
     told = {code(row[0]): row[3] for row in rows(section(OPERATIONS, "Findings of audit"))}
-    assert {name: re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text) for name, text in told.items()} == REMEDIES
+    remedies = {it.code: it.remedy for job in all_jobs() for it in job.audited}
+    assert {name: re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text) for name, text in told.items()} == remedies
 
 
 def test_every_collection_of_bucketwise_is_explained() -> None:
@@ -119,7 +102,9 @@ def test_every_metric_is_explained() -> None:
     now = datetime(2018, 9, 1, tzinfo=UTC)
     archive = {"buckets": 1, "readings": 1, "bytes": 1, "deleted": 1, "left": 0, "quarantined": 0}
     measures = Measures(now, {"rollup": 1.0}, {"put": 1}, 0, dict.fromkeys(GAUGES, 0.0))
-    result = Result("ticks", 0, {"rollup": {"readings": 1}, "archive": archive}, measures=measures)
+    result = Result(
+        "ticks", 0, {"rollup": {"readings": 1}, "archive": archive}, has_window=True, measures=measures
+    )
     assert Report("run", now, [result]).exit_code == 0
     metrics.record("run", result)
     metrics.record("audit", Result("ticks", 0, {"findings": []}))

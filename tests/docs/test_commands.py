@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bucketwise.jobs.cli import program
-from bucketwise.jobs.suite import VERBS
+from bucketwise.jobs.suite import ENTRIES, load
 from tests.docs.pages import PAGES, ROOT, blocks, name, prose, section
 
 _SHELLS = {"console", "sh", "crontab", "yaml", "dockerfile"}
@@ -33,7 +33,7 @@ def _calls() -> list[tuple[str, str]]:
 
 def test_there_are_some() -> None:
     assert len(_calls()) > 20
-    assert {call.split()[0] for _, call in _calls()} >= set(VERBS)
+    assert {call.split()[0] for _, call in _calls()} >= set(ENTRIES)
 
 
 @pytest.mark.parametrize(("place", "call"), _calls())
@@ -41,7 +41,7 @@ def test_the_command_line_takes_it(place: str, call: str) -> None:
     arguments = shlex.split(call)
     if arguments[0] in ("--help", "--version", "--install-completion") or set(arguments) & _WORDS:
         return
-    command: Any = program(*VERBS)
+    command: Any = program()
     verb, *rest = arguments
     assert verb in command.commands, f"{place}: there is no verb {verb}"
     rest = [*rest, "--to", "x"] if verb == "restore" and "--to" not in rest else rest
@@ -53,10 +53,10 @@ def test_the_command_line_takes_it(place: str, call: str) -> None:
         pytest.fail(f"{place}: bucketwise {call}: {error.format_message()}")
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", ENTRIES)
 def test_every_verb_and_option_is_explained(verb: str) -> None:
     page = ROOT / "docs" / "operations.md"
-    command: Any = program(*VERBS)
+    command: Any = program()
     text = section(page, f"`{verb}`")
     common = section(page, "Commands")
     for parameter in command.commands[verb].params:
@@ -68,3 +68,8 @@ def test_every_verb_and_option_is_explained(verb: str) -> None:
             continue
         option = next(name for name in parameter.opts if name.startswith("--"))
         assert f"`{option}" in text + common, f"operations.md does not explain {option} of {verb}"
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_the_list_tells_each_job_as_it_tells_itself(name: str) -> None:
+    assert ENTRIES[name].summary == str(load(name).verb.__doc__).partition("\n")[0]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bucketwise.jobs.suite import VERBS
+from bucketwise.jobs.suite import ENTRIES
 from tests.docs.pages import ROOT, anchor, prose
 from tests.docs.test_codes import findings_of_audit, findings_of_check
 from tests.docs.test_policies import TABLES
@@ -62,7 +62,7 @@ def test_each_term_is_there_once_in_order() -> None:
     assert [term.lower() for term in TERMS] == sorted({term.lower() for term in TERMS})
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", ENTRIES)
 def test_verbs(verb: str) -> None:
     assert f"### `{verb}`\n" in EXPLAINED
 

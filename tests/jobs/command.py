@@ -18,6 +18,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
+from functools import cache
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,21 @@ _ENVIRONMENT = {
 Meddle = tuple[str, dict[str, Any]]
 
 
+def _findings(report: dict[str, Any]) -> list[tuple[str, str]]:
+    """Codes and severities."""
+    found = [report.get("findings", []), *(it.get("findings", []) for it in report["policies"])]
+    return [(it["code"], it["severity"]) for some in found for it in some if "severity" in it]
+
+
+@cache
+def _declared(verb: str) -> set[tuple[str, str]]:
+    """What jobs say that a command may find."""
+    from bucketwise.jobs.suite import all_jobs
+
+    codes = [it for job in all_jobs() for it in (job.audited if verb == "audit" else job.checked)]
+    return {(it.code, severity) for it in codes for severity in it.severities}
+
+
 @dataclass(frozen=True)
 class Ran:
     """How a process ended, and what it wrote. `connected`: the addresses that it connected sockets to."""
@@ -56,6 +72,7 @@ class Ran:
         assert isinstance(found, dict)
         assert found["schema"] == 1
         assert found["exit_code"] == self.code
+        assert [it for it in _findings(found) if it not in _declared(found["command"])] == []
         return found
 
     def policy(self, name: str) -> dict[str, Any]:
@@ -153,14 +170,14 @@ _ON_THE_WAY = (
 
 def _serve() -> None:
     from bucketwise.jobs.cli import main, program
-    from bucketwise.jobs.suite import VERBS
+    from bucketwise.jobs.suite import ENTRIES
 
     read_s3_once()
     for name in _ON_THE_WAY:
         importlib.import_module(name)
-    for name in VERBS:  # so that no fork has to prepare its options anew
+    for name in ENTRIES:  # so that no fork has to prepare its options anew
         with redirect_stdout(StringIO()):
-            program(name).main([name, "--help"], standalone_mode=False)
+            program().main([name, "--help"], standalone_mode=False)
     answers = os.fdopen(os.dup(1), "w")
     _warm_up(main)
     gc.freeze()

@@ -13,7 +13,6 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from bucketwise.jobs import cli
-from bucketwise.jobs.suite import VERBS
 from tests.docs.pages import ROOT
 from tests.docs.played.test_container import image_environment, last
 from tests.ops.debian import program
@@ -61,7 +60,7 @@ def unit(name: str) -> configparser.ConfigParser:
 
 
 def takes(arguments: list[str]) -> None:
-    command: Any = cli.program(*VERBS)
+    command: Any = cli.program()
     command.commands[arguments[0]].make_context(arguments[0], list(arguments[1:]))
 
 

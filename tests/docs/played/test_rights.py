@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from bucketwise.jobs.check.verb import OWN_COLLECTIONS
+from bucketwise.jobs.suite import all_jobs
 from tests.docs.pages import ROOT, blocks
 from tests.docs.rights import (
     DATABASE,
@@ -347,3 +348,15 @@ def test_without_the_change_stream_late_readings_are_scanned_for(market: Market,
 def test_what_check_asks_for_is_what_the_page_grants() -> None:
     books = {(right.collection, right.action) for right in rights("books") if right.collection}
     assert books == {(name, action) for name, actions in OWN_COLLECTIONS.items() for action in actions}
+
+
+def test_the_page_grants_what_jobs_do_in_collections_of_bucketwise() -> None:
+    """Beside reading them. The role of some jobs is that of others, with what it has more."""
+    roles = {"run": "books", "resume": "pause"}
+    for job in (it for it in all_jobs() if it.rights):
+        granted = {
+            it["resource"]["collection"]: {*it["actions"]} - {"find"}
+            for it in role(roles.get(job.name, job.name))["privileges"]
+            if it["resource"]["collection"].startswith("bucketwise_")
+        }
+        assert granted == {name: {*actions} for name, actions in job.rights.items() if actions}, job.name
