@@ -102,13 +102,13 @@ def audit_step(
     there is, and how it is proven. `drilled_every`: how long a day may go without a drill; None: forever.
     `finders`: return further findings.
     """
-    remedies = {it.code: it.remedy for job in (JOB, PAUSE, lake.JOB, publish.JOB) for it in job.audited}
 
     def do(turn: Turn) -> StepResult:
         report = audit_policy(turn.context, turn.readers, full=full, drilled_every=drilled_every)
         further = (it for find in finders for it in find(turn))
         done = findings_result([*pause_findings(turn), *report.findings, *further], NOT_KEPT)
         read = {"parts": report.parts, "parts_read": report.parts_read, "days": report.days}
+        remedies = {it.code: it.remedy for job in (JOB, PAUSE, lake.JOB, publish.JOB) for it in job.audited}
         for it in done.body["findings"]:
             it["remedy"] = remedies[it["code"]]
         proof = evidence_body(turn.context) if evidence else {}
