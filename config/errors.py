@@ -53,12 +53,12 @@ class InterruptedRun(BucketwiseError):
 
 
 class PausedError(InterruptedRun):
-    """The policy is paused. `pause`: its `reason`, `since` and `by`. A run that is under way ends as if
+    """The policy is paused. `paused`: its `reason`, `since` and `by`. A run that is under way ends as if
     interrupted; one that would begin has nothing to do."""
 
-    def __init__(self, message: str, pause: dict[str, Any]) -> None:
+    def __init__(self, message: str, paused: dict[str, Any]) -> None:
         super().__init__(message)
-        self.pause = pause
+        self.paused = paused
 
 
 class WindowOverError(InterruptedRun):

@@ -14,7 +14,7 @@ from bucketwise.archivers.forward import lift_time
 from bucketwise.config.errors import UsageError
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import iso
-from bucketwise.jobs.core.job import Code, Job
+from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.lease import COLLECTION as LEASES
 from bucketwise.jobs.core.lease import leases, pauses, touching
 from bucketwise.jobs.core.machine import this_user
@@ -134,12 +134,9 @@ def pauses_table(results: Sequence[Result]) -> RenderableType:
     return table
 
 
-_PAUSED = Code("paused", ("warning",), "Once the reason is gone: `bucketwise resume`.")
 _RIGHTS = {LEASES: ("insert", "update")}
 PAUSE = Job(
     pause,
-    checked=(_PAUSED,),
-    audited=(_PAUSED,),
     rights=_RIGHTS,
     examples=(
         'bucketwise pause -p ticks --reason "The cluster is being moved"',

@@ -132,7 +132,7 @@ class Recovery:
         return {commit.name: commit for commit in self._archive.commits()}
 
     def _adopt_merges(self, unknown: list[Manifest], listed: dict[str, Commit]) -> None:
-        """Adopts forgotten merges, before anything is dropped or reported missing, since they explain where
+        """Adopts forgotten merges, before anything is dropped or reported missing, since they tell where
         commits went."""
         merges, heads = ForgottenMerges(self._work, self._archive, self._registry), read_heads(self._receipts)
         later = [it for it in unknown if heads is None or it.sequence > heads.sequence]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from bucketwise.jobs.core.job import Code
+from bucketwise.jobs.core.lease import PAUSED
 
 _EXIT_5 = "Follow “What to do at exit 5” in the operations manual."
 _RECEIPTS = "Restore `bucketwise_receipts` from a backup. Find out who changed or removed them."
 _FOREIGN = "Find out who put it there, and move it away. Readers of `data/` beside bucketwise see it."
 
 AUDITED = (
+    PAUSED,
     Code("overdue", ("error",), "Run `bucketwise run`. If it stays: `bucketwise plan` says why."),
     Code(
         "not-rolled-up",

@@ -34,7 +34,6 @@ from bucketwise.jobs.lake import lake_findings
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.streams import write_atomically
 from bucketwise.jobs.output.tables import findings_table
-from bucketwise.jobs.pause import PAUSE
 from bucketwise.jobs.publish import verb as publish
 from bucketwise.jobs.publish.verb import publishing
 
@@ -108,7 +107,7 @@ def audit_step(
         further = (it for find in finders for it in find(turn))
         done = findings_result([*pause_findings(turn), *report.findings, *further], NOT_KEPT)
         read = {"parts": report.parts, "parts_read": report.parts_read, "days": report.days}
-        remedies = {it.code: it.remedy for job in (JOB, PAUSE, lake.JOB, publish.JOB) for it in job.audited}
+        remedies = {it.code: it.remedy for job in (JOB, lake.JOB, publish.JOB) for it in job.audited}
         for it in done.body["findings"]:
             it["remedy"] = remedies[it["code"]]
         proof = evidence_body(turn.context) if evidence else {}

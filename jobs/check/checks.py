@@ -20,6 +20,7 @@ from bucketwise.config.policies import Policy
 from bucketwise.jobs.core.findings import Finding
 from bucketwise.jobs.core.fit import misfits
 from bucketwise.jobs.core.job import Code, Severity
+from bucketwise.jobs.core.lease import PAUSED
 from bucketwise.rollups import ttl
 from bucketwise.rollups.calendar.levels import levels_of
 from bucketwise.rollups.changes.reach import may_stream
@@ -31,6 +32,7 @@ OLDEST = (6, 0)
 
 #: What a check may find.
 CHECKED = (
+    PAUSED,
     Code("server-unreachable", ("error",)),
     Code(
         "server-version",
@@ -76,6 +78,7 @@ CHECKED = (
     Code("store-versioned", ("ok",)),
     Code("lag-unreadable", ("error",)),
     Code("late-missed", ("warning",)),
+    Code("earliest-missing", ("warning",)),
     Code("lag", ("warning",)),
     Code("policy", ("ok",)),
     Code("time-recorded", ("error",)),

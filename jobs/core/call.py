@@ -49,7 +49,7 @@ class Call:
     workers: int | None = None  # --workers
     executor: str | None = None  # --executor
     is_measured: bool = False  # it runs policies, and changes what it finds due
-    is_pausable: bool = False  # a pause and a closed window stop it
+    is_pausable: bool = False  # not while the policy is paused, or its window closed
     reads_departed: bool = False  # it also works on a policy that has left the file
     needs_policies: bool = True  # a policy file without any is refused
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)

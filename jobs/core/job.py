@@ -35,7 +35,7 @@ class Job:
     examples: Sequence[str]
     title: str = ""
     columns: Sequence[str] = ()
-    is_pausable: bool = False  # a pause and a closed window stop it
+    is_pausable: bool = False  # not while the policy is paused, or its window closed
     is_measured: bool = False  # adds its runs to the metrics
     has_workers: bool = False  # takes --workers and --executor
     reads_departed: bool = False  # also works on a policy that has left the file

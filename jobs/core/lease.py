@@ -23,6 +23,7 @@ from pymongo.errors import DuplicateKeyError, PyMongoError
 from bucketwise.config.errors import LeaseHeldError, LeaseLostError, PausedError
 from bucketwise.jobs.core import clock, machine
 from bucketwise.jobs.core.findings import Finding
+from bucketwise.jobs.core.job import Code
 from bucketwise.jobs.core.turn import Turn
 from bucketwise.rollups.guarded import Guard, majority
 
@@ -258,6 +259,9 @@ def touching(database: Database[Document], policy: str) -> Guard:
         leases.update_one({"_id": policy}, {"$inc": {"guards": 1}}, session=session)
 
     return touch
+
+
+PAUSED = Code("paused", ("warning",), "Once the reason is gone: `bucketwise resume`.")
 
 
 def pauses(turn: Turn) -> Document:

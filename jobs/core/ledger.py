@@ -281,8 +281,8 @@ class Ledger:
         return open_
 
     def latest(self, policies: Sequence[str], count: int) -> dict[str, tuple[Document | None, list[Run]]]:
-        """Returns the pause of each policy that ever ran, and its latest entries, the newest first. It takes
-        one command, and one more for each run that has not ended."""
+        """Returns since when each policy that ever ran is paused, and its latest entries, the newest first.
+        It takes one command, and one more for each run that has not ended."""
         newest: list[Document] = [{"$sort": {"started": DESCENDING, "_id": DESCENDING}}, {"$limit": count}]
         joined = {"localField": "_id", "foreignField": "policy", "pipeline": newest, "as": "runs"}
         found = self._database[lease.COLLECTION].aggregate(

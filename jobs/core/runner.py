@@ -80,7 +80,7 @@ class Runner:
     stop: Stop
     progress: ProgressDisplay
     options: RunOptions = RunOptions()
-    is_pausable: bool = False  # by a pause, and by a window that closes
+    is_pausable: bool = False  # not while the policy is paused, or its window closed
     is_now_given: bool = False  # by a person, who may mean another instant than the present
     hosts: str = ""
     keys: Keys = UNSIGNED
@@ -187,7 +187,7 @@ class Runner:
                         return None
                     self._do_recorded(result, lease, self._turn(policy, lease, executor, gate), gate)
         except PausedError as error:  # before its first step: there was nothing to do
-            result.paused = error.pause
+            result.paused = error.paused
         except WindowOverError as error:
             result.stopped, result.next_window = "outside window", error.opens_at
         except Exception as error:  # noqa: BLE001  # the next policy is to have its turn
@@ -340,7 +340,7 @@ class Runner:
             return
         failure: Failure = failure_of(error, self.hosts)
         if isinstance(error, PausedError):
-            result.paused = error.pause
+            result.paused = error.paused
         result.exit_code = worst_exit_code([result.exit_code, failure.exit_code])
         result.error = result.error or failure.message
 

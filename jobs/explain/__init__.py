@@ -1,1 +1,1 @@
-"""`bucketwise explain`: what becomes of a bucket."""
+"""What becomes of a bucket."""

@@ -57,7 +57,7 @@ class Measures:
 @dataclass
 class Result:
     """The result of one policy. `body` is its part of the JSON, beside name, exit code and error. `paused`:
-    the pause that kept it from being worked on. `stopped`: its window was over, or had not opened, and
+    by whom and why it was kept from being worked on. `stopped`: its window was over, or had not opened, and
     `next_window` is when it opens. `late_since`: the first firing of its schedule that was missed before.
     `has_window`: it waits for one. `measures` are for the metrics."""
 

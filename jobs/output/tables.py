@@ -243,7 +243,7 @@ def publish_lines(results: Sequence[Result]) -> list[RenderableType]:
 
 
 def pause_lines(results: Sequence[Result]) -> list[RenderableType]:
-    """Returns a line for each policy that is paused, or whose window is closed. Where a pause cut a run off,
+    """Returns a line for each policy that is paused, or whose window is closed. Where a run was cut off,
     the error says so."""
     found = [(it.policy, it.paused or it.body.get("paused")) for it in results if it.error is None]
     lines = [

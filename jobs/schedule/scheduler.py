@@ -191,8 +191,8 @@ class Service:
     def _report_result(self, task: Task, result: Result) -> None:
         outcome = {"outcome": result.outcome, "exit_code": result.exit_code}
         said = {"policy": result.policy, "verb": task.verb, **outcome}
-        if result.outcome == "paused" and (pause := result.paused):
-            log.info("policy is paused", policy=result.policy, by=pause["by"], reason=pause["reason"])
+        if result.outcome == "paused" and (paused := result.paused):
+            log.info("policy is paused", policy=result.policy, by=paused["by"], reason=paused["reason"])
         elif result.stopped and (opens := result.next_window):
             log.info("run stopped", **said, reason=result.stopped, next_window=clock.iso(opens))
         elif result.exit_code in (0, 3, 11, 130):
