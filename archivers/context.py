@@ -22,16 +22,15 @@ from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.keys import UNSIGNED, Keys
 from bucketwise.archivers.format.manifest import Manifest
 from bucketwise.archivers.records.deletions import Deletions
-from bucketwise.archivers.records.identity import NO_RUN, RunIdentity
 from bucketwise.archivers.records.pins import Pins, restored
 from bucketwise.archivers.records.policies import PolicyRecord, PolicyRecords
 from bucketwise.archivers.records.receipt_files import ReceiptFiles
-from bucketwise.archivers.records.receipts import Receipts
+from bucketwise.archivers.records.receipts import NO_RUN, Receipts, RunIdentity
 from bucketwise.archivers.records.registry import Registry
 from bucketwise.archivers.report import ArchiveReport
 from bucketwise.archivers.stores.base import ClaimingStore, ObjectStore
 from bucketwise.archivers.tasks import Connections, Executor
-from bucketwise.archivers.writes.held import covered
+from bucketwise.archivers.writes import covered
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import Decoded, decode, decode_live
 from bucketwise.buckets.decoding.plausible import Plausible
@@ -39,8 +38,7 @@ from bucketwise.buckets.fields.times import as_ms
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.source import Source
 from bucketwise.config.policies import Archive, Policy
-from bucketwise.rollups.context import RunContext
-from bucketwise.rollups.guarded import transaction
+from bucketwise.rollups.context import RunContext, transaction
 from bucketwise.rollups.holds import Hold, Holds
 from bucketwise.rollups.standing import load_standing, plausible_times
 

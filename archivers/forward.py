@@ -16,7 +16,7 @@ from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.records.recorded import TIME, recorded
 from bucketwise.buckets.fields.times import MAX_SKEW, as_text
 from bucketwise.config.errors import BucketwiseError, UsageError
-from bucketwise.rollups.guarded import transaction
+from bucketwise.rollups.context import transaction
 
 
 def recorded_time(context: ArchiveContext) -> datetime | None:

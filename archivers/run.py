@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.report import ArchiveReport
-from bucketwise.archivers.writes.delete import Outcome, Record, guarded_delete
+from bucketwise.archivers.writes import Outcome, Record, guarded_delete
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Series
 from bucketwise.buckets.decoding.decode import BucketSet, decode

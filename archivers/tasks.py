@@ -13,7 +13,7 @@ from pymongo.database import Database
 from bucketwise.archivers.format.keys import UNSIGNED, Keys
 from bucketwise.archivers.stores.base import ObjectStore
 from bucketwise.config.tables import USUAL_MEMORY
-from bucketwise.rollups.tasks import run_now
+from bucketwise.rollups.context import run_now
 
 P = ParamSpec("P")
 T = TypeVar("T")

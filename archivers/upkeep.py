@@ -17,9 +17,8 @@ from bucketwise.config.policies import Policy
 from bucketwise.rollups.calendar.due import widened
 from bucketwise.rollups.calendar.levels import Span, levels_of
 from bucketwise.rollups.changes.late import ChangeWatch
-from bucketwise.rollups.context import no_progress
-from bucketwise.rollups.guarded import dry_run_guard
-from bucketwise.rollups.rolling.options import CATCH_UP, Archived, RollupOptions, RollupReport
+from bucketwise.rollups.context import dry_run_guard, no_progress
+from bucketwise.rollups.rolling.plan import CATCH_UP, Archived, RollupOptions, RollupReport
 from bucketwise.rollups.rolling.rollup import roll_up
 
 

@@ -20,7 +20,7 @@ from bucketwise.jobs.core.runner import perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import instant, number, outcome, outcome_table, printable
-from bucketwise.rollups.guarded import transaction
+from bucketwise.rollups.context import transaction
 
 Reason = Annotated[
     str | None,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bucketwise.archivers.compacting.compact import CompactOptions, CompactReport
+from bucketwise.archivers.compact import CompactOptions, CompactReport
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.preconditions import OF_REWRITERS
 from bucketwise.jobs.core.call import Call

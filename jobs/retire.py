@@ -24,7 +24,7 @@ from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import printable
-from bucketwise.rollups.guarded import transaction
+from bucketwise.rollups.context import transaction
 from bucketwise.rollups.progress import COLLECTION as PROGRESS
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name, or id, of a policy that has left the file.")]

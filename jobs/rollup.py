@@ -30,9 +30,8 @@ from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import fit_lines, leftover_lines, notes, number, outcome, outcome_table
 from bucketwise.jobs.publish.verb import published
 from bucketwise.rollups.changes.late import LateSpans
-from bucketwise.rollups.rolling.backfill import Backfill
-from bucketwise.rollups.rolling.options import RollupOptions, RollupReport, no_report
-from bucketwise.rollups.rolling.remaking import MissingSummaries
+from bucketwise.rollups.rolling.plan import Backfill, RollupOptions, RollupReport, no_report
+from bucketwise.rollups.rolling.records import MissingSummaries
 
 Body = dict[str, Any]
 

@@ -22,8 +22,8 @@ from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import instant, plain_table, printable, statistic
-from bucketwise.rollups.answers.summarize import Answer, Question
-from bucketwise.rollups.answers.summarize import summarize as summarize_range
+from bucketwise.rollups.answers import Answer, Question
+from bucketwise.rollups.answers import summarize as summarize_range
 from bucketwise.rollups.calendar.levels import LEVEL_RULES
 from bucketwise.rollups.calendar.tiling import TilingPiece
 from bucketwise.rollups.progress import rolled_up_through

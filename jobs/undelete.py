@@ -12,8 +12,8 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.expiring.offline import record_lifted
 from bucketwise.archivers.expiring.rule import lifted
-from bucketwise.archivers.expiring.sealed import record_lifted
 from bucketwise.archivers.records.receipts import TOMBSTONE
 from bucketwise.buckets.fields.times import DAY_MS, EVER, TimeRange
 from bucketwise.jobs.core.call import Call
@@ -24,10 +24,10 @@ from bucketwise.jobs.core.lease import touching
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.rollups.guarded import transaction
+from bucketwise.rollups.context import transaction
 from bucketwise.rollups.progress import COLLECTION as PROGRESS
 from bucketwise.rollups.rolling.expiry import lift_tombstones
-from bucketwise.rollups.summaries.tombstones import LIFTED_FOR
+from bucketwise.rollups.standing import LIFTED_FOR
 
 Document = dict[str, Any]
 

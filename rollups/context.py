@@ -1,18 +1,60 @@
-"""The context of a run: what all work on one policy uses."""
+"""The context of a run: what all work on one policy uses; transactions under its lease; tasks."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, NoReturn, ParamSpec, Protocol, TypeVar
 
+from pymongo import ReadPreference, WriteConcern
+from pymongo.client_session import ClientSession
 from pymongo.database import Database
+from pymongo.read_concern import ReadConcern
 
+from bucketwise.config.errors import HaltedError
 from bucketwise.config.policies import Policy
-from bucketwise.rollups.guarded import Guard
 
 Document = dict[str, Any]
+#: Raises, inside the transaction, where another run has the lease by now.
+Guard = Callable[[ClientSession], None]
+T = TypeVar("T")
+
+
+def majority(database: Database[Document]) -> WriteConcern:
+    """Returns the write concern for a majority. The client says how long that is waited for."""
+    return WriteConcern("majority", database.write_concern.document.get("wtimeout"))
+
+
+def dry_run_guard(_session: ClientSession) -> NoReturn:
+    """Replaces the guard in a dry run, which must not start transactions. Always raises."""
+    raise HaltedError("a dry run was about to write; it was stopped and nothing was changed")
+
+
+def transaction(database: Database[Document], guard: Guard, step: Callable[[ClientSession], T]) -> T:
+    """Runs `step` in a transaction that fails where `guard` does. `step` may run more than once."""
+    tries = 0
+
+    def guarded(session: ClientSession) -> T:
+        nonlocal tries
+        tries += 1
+        guard(session)
+        return step(session)
+
+    with database.client.start_session() as session:
+        done = session.with_transaction(
+            guarded,
+            read_concern=ReadConcern("snapshot"),
+            write_concern=majority(database),
+            read_preference=ReadPreference.PRIMARY,
+        )
+    if tries > 1:  # the driver's error refers to itself, and to all local variables of its callers
+        gc.collect()
+    return done
+
+
 #: Raises where the run must stop.
 Check = Callable[[], None]
 
@@ -72,3 +114,29 @@ class RunContext:
     progress: ProgressListener = no_progress
     listener: SummaryListener = no_listener
     spend: Spend = no_limit
+
+
+P = ParamSpec("P")
+_SECONDS_BETWEEN_CHECKS = 0.2
+
+
+def complete(future: Future[T], task: Callable[P, T], *given: P.args, **named: P.kwargs) -> Future[T]:
+    """Runs the task and sets the future to its result or exception, unless the future was cancelled."""
+    if future.set_running_or_notify_cancel():
+        try:
+            future.set_result(task(*given, **named))
+        except Exception as error:  # noqa: BLE001  # raised again where the result is asked for
+            future.set_exception(error)
+    return future
+
+
+def run_now(task: Callable[P, T], *given: P.args, **named: P.kwargs) -> Future[T]:
+    """Runs the task at once. Returns its future."""
+    return complete(Future(), task, *given, **named)
+
+
+def result_of(future: Future[T], check: Callable[[], None]) -> T:
+    """Waits for the result. Calls `check` meanwhile, which raises if the run must stop."""
+    while not wait([future], _SECONDS_BETWEEN_CHECKS).done:
+        check()
+    return future.result()

@@ -23,7 +23,7 @@ from pymongo.database import Database
 from bucketwise.buckets.fields.selectors import Selector, summary_query
 from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS, TimeRange, as_ms
 from bucketwise.config.errors import HaltedError
-from bucketwise.rollups.guarded import majority
+from bucketwise.rollups.context import majority
 
 COLLECTION = "bucketwise_holds"
 Document = dict[str, Any]

@@ -18,7 +18,7 @@ from bucketwise.config.fingerprint import fingerprint, layout_fingerprint
 from bucketwise.config.policies import LevelName, Policy
 from bucketwise.rollups.calendar.levels import Span, base_levels, levels_of
 from bucketwise.rollups.calendar.windows import to_ms
-from bucketwise.rollups.guarded import majority
+from bucketwise.rollups.context import majority
 
 Document = dict[str, Any]
 COLLECTION = "bucketwise_progress"

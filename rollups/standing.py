@@ -4,9 +4,9 @@ long they stay, and their tombstones. One document a policy in `bucketwise_progr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from datetime import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from bson.datetime_ms import DatetimeMS
@@ -14,14 +14,156 @@ from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
 from bucketwise.buckets.decoding.plausible import EARLIEST, Plausible
-from bucketwise.buckets.fields.times import as_ms
+from bucketwise.buckets.fields.times import as_date, as_ms
+from bucketwise.config.durations import format_duration
 from bucketwise.config.policies import LevelName, Policy
 from bucketwise.rollups.calendar.levels import Level, Span, levels_of
-from bucketwise.rollups.calendar.windows import LOWEST, to_ms
+from bucketwise.rollups.calendar.windows import LOWEST, span_ms, to_ms
 from bucketwise.rollups.progress import Progress, gone_before, progress_collection, progress_of, records_of
-from bucketwise.rollups.summaries.months import SummaryCount, month_of, span_of
 from bucketwise.rollups.summaries.targets import target
-from bucketwise.rollups.summaries.tombstones import Lift, Tombstone, Tombstones
+
+#: The months of summaries, and how many there are of each.
+Months = Mapping[str, int]
+_DECEMBER = 12
+
+
+def month_of(start_ms: int) -> str:
+    """Returns the month of a window that begins at this instant."""
+    at = as_date(start_ms)
+    return f"{at.year:04}-{at.month:02}"
+
+
+def span_of(month: str) -> Span:
+    """Returns the instants at which a month begins and ends, milliseconds."""
+    year, number = int(month[:4]), int(month[5:])
+    following = (year, number + 1) if number < _DECEMBER else (year + 1, 1)
+    return to_ms(datetime(year, number, 1, tzinfo=UTC)), to_ms(datetime(*following, 1, tzinfo=UTC))
+
+
+@dataclass(frozen=True)
+class SummaryCount:
+    """What runs have counted of one level, by month: the summaries that stand; how many there were where
+    somebody has removed some, until a run has made them again (`wanted`); and those that no reading gives
+    again (`lost`). `beside`: by how much MongoDB's own estimate differs."""
+
+    standing: Months = field(default_factory=dict)
+    wanted: Months = field(default_factory=dict)
+    lost: Months = field(default_factory=dict)
+    beside: int = 0
+
+    def legible(self) -> SummaryCount:
+        """Returns the count as it was stored, where lost ones are none if more have come than were lost."""
+        return replace(self, lost=_positive(self.lost))
+
+    def fits(self, estimate: int) -> bool:
+        """Returns whether nothing has come or gone, by MongoDB's estimate."""
+        return estimate == sum(self.standing.values()) + self.beside and not self.wanted
+
+    def missing(self, found: Months) -> dict[str, int]:
+        """Returns how many summaries of each month are no longer there."""
+        known = {month: max(count, self.wanted.get(month, 0)) for month, count in self.standing.items()}
+        return _positive({month: n - found.get(month, 0) for month, n in {**self.wanted, **known}.items()})
+
+    def recounted(self, found: Months, estimate: int) -> SummaryCount:
+        """Returns the count with what was found, before anything is made again. What came from elsewhere,
+        such as a backup, is lost no more."""
+        wanted = {month: found.get(month, 0) + count for month, count in self.missing(found).items()}
+        came = {month: max(0, found.get(month, 0) - self.standing.get(month, 0)) for month in self.lost}
+        lost = _positive({month: count - came[month] for month, count in self.lost.items()})
+        return SummaryCount(dict(found), wanted, lost, estimate - sum(found.values()))
+
+    def settled(self) -> SummaryCount:
+        """Returns the count once all has been made again that readings give: the rest is lost."""
+        lost = {month: count - self.standing.get(month, 0) for month, count in self.wanted.items()}
+        return replace(self, wanted={}, lost=dict(Counter(self.lost) + Counter(_positive(lost))))
+
+
+def _positive(counts: Months) -> dict[str, int]:
+    return {month: count for month, count in counts.items() if count > 0}
+
+
+#: After tombstones are lifted, there is so long to change the policy before their grace begins again.
+LIFTED_FOR = timedelta(days=30)
+NEVER = -(2**62)
+#: A run places a tombstone if the one before is this old: a day, or this share of the grace.
+_PACE, _PACES = timedelta(days=1), 8
+
+
+class Tombstone(NamedTuple):
+    """A tombstone on the windows that ended `before` an instant, and when it was placed; milliseconds."""
+
+    before: int
+    at: int
+
+
+class Lift(NamedTuple):
+    """What ends after `since` stays until `until`, and has its grace from then on; milliseconds."""
+
+    since: int
+    until: int
+
+
+@dataclass(frozen=True)
+class Retention:
+    """How long the summaries of one level stay, at one instant. `past`: those whose windows ended before it
+    are past their time (milliseconds)."""
+
+    keep: timedelta
+    grace: timedelta
+    now: int
+    past: int
+
+    @property
+    def text(self) -> str:
+        """Returns how long summaries stay, as the policy file writes it."""
+        return format_duration(self.keep)
+
+
+@dataclass(frozen=True)
+class Tombstones:
+    """The tombstones of one level, the oldest first. They count only under the length that placed them."""
+
+    keep: str | None = None
+    placed: Sequence[Tombstone] = ()
+    lifts: Sequence[Lift] = ()
+
+    def counting(self, rule: Retention) -> Sequence[Tombstone]:
+        """Returns the tombstones that count under a rule."""
+        return self.placed if self.keep == rule.text else ()
+
+    def covered(self, rule: Retention) -> int:
+        """Returns the instant before which windows are under a tombstone."""
+        return min(rule.past, max((it.before for it in self.counting(rule)), default=NEVER))
+
+    def removable(self, rule: Retention) -> int:
+        """Returns the instant before which summaries may be removed: they are past their time, and their
+        tombstone has stood for the grace. A lift keeps what it is for, and all later ones."""
+        grace = span_ms(rule.grace)
+        due = [it.before for it in self.counting(rule) if it.at + grace <= rule.now]
+        ripe = max(due, default=NEVER) if grace else rule.past
+        kept = [it.since + 1 for it in self.lifts if rule.now < it.until + grace]
+        return min([rule.past, ripe, *kept])
+
+    def after_run(self, rule: Retention) -> Tombstones:
+        """Returns the tombstones once a run has placed what is due, and forgotten what is of no use."""
+        grace = span_ms(rule.grace)
+        standing = [it for it in self.counting(rule) if it.at <= rule.now]
+        ripe = [it for it in standing if it.at + grace <= rule.now]
+        standing = standing[max(0, len(ripe) - 1) :]
+        pace = min(span_ms(_PACE), grace // _PACES)
+        if grace and (not standing or standing[-1].at + pace <= rule.now):
+            standing.append(Tombstone(rule.past, rule.now))
+        lifts = tuple(it for it in self.lifts if rule.now < it.until + grace)
+        return Tombstones(rule.text, tuple(standing), lifts)
+
+    def lifted(self, since: int, now: int) -> Tombstones:
+        """Returns the tombstones with those on what ends after an instant lifted."""
+        return replace(self, lifts=(*self.lifts, Lift(since, now + span_ms(LIFTED_FOR))))
+
+    def is_lifted(self, since: int, rule: Retention) -> bool:
+        """Returns whether what ends after an instant is lifted already."""
+        return any(it.since <= since and rule.now < it.until for it in self.lifts)
+
 
 Document = dict[str, Any]
 KIND = "summaries"  # of the record

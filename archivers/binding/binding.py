@@ -19,14 +19,21 @@ from typing import Any, NamedTuple
 from pymongo.client_session import ClientSession
 
 from bucketwise.archivers.binding.deployment import Deployment
-from bucketwise.archivers.binding.lineage import Lineage, Step, lineage_prefix, step_key, step_of
-from bucketwise.archivers.binding.markers import Markers
-from bucketwise.archivers.binding.objects import encoded, put_checked
-from bucketwise.archivers.binding.records import OWNER, BindingRecord, OwnerFile, read_record
+from bucketwise.archivers.binding.markers import Markers, encoded, put_checked
+from bucketwise.archivers.binding.records import (
+    OWNER,
+    BindingRecord,
+    Lineage,
+    OwnerFile,
+    Step,
+    lineage_prefix,
+    read_record,
+    step_key,
+    step_of,
+)
 from bucketwise.archivers.format.names import owner_key
 from bucketwise.archivers.records.heads import read_heads
-from bucketwise.archivers.records.identity import RunIdentity
-from bucketwise.archivers.records.receipts import Receipts
+from bucketwise.archivers.records.receipts import Receipts, RunIdentity
 from bucketwise.archivers.stores.base import Missing, NotFound, ObjectStore
 from bucketwise.config.errors import HaltedError
 

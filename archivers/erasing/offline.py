@@ -21,13 +21,13 @@ from bucketwise.archivers.format.manifest import Manifest
 from bucketwise.archivers.format.names import commit_of_superseded, superseded_prefix
 from bucketwise.archivers.format.writing import Maker
 from bucketwise.archivers.moving.known import KnownCopies
-from bucketwise.archivers.records.dropped import record_rekept
 from bucketwise.archivers.records.receipt_files import decoded
+from bucketwise.archivers.records.registry import record_rekept
 from bucketwise.archivers.recovering.commits import CommitRegistry
 from bucketwise.archivers.run import ArchiveRun
 from bucketwise.archivers.stores.base import ObjectStore, StoreError
 from bucketwise.archivers.versions.superseded import RemovedBuckets, Superseded, SupersededFile
-from bucketwise.archivers.writes.delete import same_id
+from bucketwise.archivers.writes import same_id
 from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.buckets.bson.types import first_at
 from bucketwise.buckets.fields.times import as_text

@@ -18,8 +18,7 @@ from bucketwise.archivers.records.copies import record_gone
 from bucketwise.archivers.records.online_heads import OnlineHeads
 from bucketwise.archivers.records.receipts import MERGED, MERGING
 from bucketwise.archivers.versions.kept import KeptVersions
-from bucketwise.archivers.writes.delete import chunks
-from bucketwise.archivers.writes.online import archive_collections
+from bucketwise.archivers.writes import archive_collections, chunks
 from bucketwise.buckets.bson.cursor import find_raw
 from bucketwise.buckets.bson.queries import ids_query
 from bucketwise.buckets.bson.raw import LOSSLESS, Batch

@@ -12,12 +12,12 @@ from pymongo.client_session import ClientSession
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.erasing.erasure import Erasure
 from bucketwise.archivers.records.erasures import BegunErasure, Erasures
-from bucketwise.archivers.writes.delete import chunks, id_names, same_id
+from bucketwise.archivers.writes import chunks, id_names, same_id
 from bucketwise.buckets.bson.raw import LOSSLESS, Batch
 from bucketwise.buckets.fields.times import as_text
 from bucketwise.config.errors import BucketwiseError, UsageError
 from bucketwise.config.policies import Policy
-from bucketwise.rollups.guarded import transaction
+from bucketwise.rollups.context import transaction
 from bucketwise.rollups.holds import Hold, Holds
 from bucketwise.rollups.rolling.quarantine import Quarantine
 

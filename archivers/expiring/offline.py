@@ -6,7 +6,7 @@ a link of the chain. After a crash in between, the next recovery removes the fil
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
@@ -14,24 +14,83 @@ from typing import Any, Literal
 from pymongo.client_session import ClientSession
 
 from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.expiring.report import ExpiryReport
-from bucketwise.archivers.expiring.rule import RetentionRule
-from bucketwise.archivers.expiring.sealed import check_tombstone, record_placed
+from bucketwise.archivers.expiring.rule import ExpiryReport, RetentionRule
 from bucketwise.archivers.format.archive import OfflineArchive
-from bucketwise.archivers.format.manifest import Manifest
+from bucketwise.archivers.format.keys import Keys
+from bucketwise.archivers.format.manifest import DamagedError, Manifest
 from bucketwise.archivers.format.writing import Maker
-from bucketwise.archivers.records.faults import record_fault
+from bucketwise.archivers.records.deletions import Deletions
+from bucketwise.archivers.records.faults import reading, record_fault
 from bucketwise.archivers.records.heads import with_replaced
-from bucketwise.archivers.records.receipts import commit_of
+from bucketwise.archivers.records.receipt_checks import sealed_receipt
+from bucketwise.archivers.records.receipts import CODEC, Receipts, commit_of
 from bucketwise.archivers.recovering.commits import CommitRegistry
 from bucketwise.archivers.run import ArchiveRun
-from bucketwise.archivers.writes.held import may_cover
+from bucketwise.archivers.writes import may_cover
 from bucketwise.buckets.fields.times import DAY_MS, as_date, as_ms
-from bucketwise.rollups.guarded import transaction
+from bucketwise.rollups.context import transaction
 from bucketwise.rollups.holds import Holds
 from bucketwise.rollups.progress import note_ended
 
 Document = dict[str, Any]
+PLACED, LIFTED = "tombstones", "undelete"
+
+
+def record_placed(
+    deletions: Deletions, names: Sequence[str], tombstone: Document, session: ClientSession
+) -> Document:
+    """Writes the receipt for the tombstones of these records, in their transaction. Returns the tombstone as
+    the records keep it."""
+    facts = {"of": list(names), "due": tombstone["due"], "keep": tombstone["keep"]}
+    return {**tombstone, "receipt": deletions.record_event(PLACED, facts, session)}
+
+
+def record_lifted(
+    deletions: Deletions, names: Sequence[str], lifted: Document, session: ClientSession
+) -> Document:
+    """Writes the receipt which says that these records have no tombstone until an instant, in their
+    transaction. Returns what they keep in its place."""
+    facts = {"of": list(names), "until": lifted["until"]}
+    return {**lifted, "receipt": deletions.record_event(LIFTED, facts, session)}
+
+
+def unfounded_tombstones(receipts: Receipts, keys: Keys) -> Iterator[DamagedError]:
+    """Yields an error for each record whose tombstone is not what receipts say."""
+    query = {"_id.policy": receipts.policy, "tombstone": {"$exists": True}}
+    for record in receipts.collection.find(query, {"tombstone": 1}):
+        try:
+            with reading(record["_id"]["name"]):
+                check_tombstone(receipts, record["_id"]["name"], record["tombstone"], keys)
+        except DamagedError as error:
+            yield error
+
+
+def check_tombstone(
+    receipts: Receipts,
+    name: str,
+    tombstone: Mapping[str, Any],
+    keys: Keys,
+    session: ClientSession | None = None,
+) -> None:
+    """Raises DamagedError where a tombstone, or what took its place when it was lifted, is not what receipts
+    say."""
+    if (number := tombstone.get("receipt")) is None:
+        return
+    is_lifted = "until" in tombstone
+    there = receipts.collection.with_options(codec_options=CODEC)
+    wanted = {"_id": receipts.identity(f"delete-{int(number):010d}")}
+    found = there.find_one(wanted, session=session) or {}
+    fields = ("until",) if is_lifted else ("due", "keep")
+    # What took over a commit keeps that its tombstone was lifted.
+    is_named = found.get("kind") == LIFTED if is_lifted else name in found.get("of", ())
+    if not is_named or any(tombstone.get(it) != found.get(it) for it in fields):
+        raise record_fault(name, "its tombstone is not what the receipt says that it names")
+    sealed_receipt(found, keys)
+    later = {"kind": {"$in": [PLACED, LIFTED]}, "of": name}
+    if next(receipts.numbered(number, later, most=1), None) is not None:
+        raise record_fault(name, "its tombstone is an earlier one than the last that receipts tell of")
+
+
 #: Commits that get tombstones in one transaction; and the most commits with live originals that are counted.
 _AT_ONCE = 1000
 _PROJECTED = ("days", "buckets", "bytes", "first", "last", "tombstone", "state", "sequence", "seal")

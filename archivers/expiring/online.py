@@ -21,22 +21,19 @@ from pymongo import UpdateOne
 from pymongo.client_session import ClientSession
 
 from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.expiring.report import ExpiryReport
-from bucketwise.archivers.expiring.rule import RetentionRule
-from bucketwise.archivers.expiring.sealed import check_tombstone, record_placed
+from bucketwise.archivers.expiring.offline import check_tombstone, record_placed
+from bucketwise.archivers.expiring.rule import ExpiryReport, RetentionRule
 from bucketwise.archivers.records.deletions import packed_ids
 from bucketwise.archivers.records.online_heads import OnlineHeads
 from bucketwise.archivers.records.receipts import CODEC, MERGING, TOMBSTONE, Receipts
 from bucketwise.archivers.versions.kept import KeptVersions
-from bucketwise.archivers.writes.delete import chunks, same_id
-from bucketwise.archivers.writes.held import covered
-from bucketwise.archivers.writes.online import archive_collections, archived_source
+from bucketwise.archivers.writes import archive_collections, archived_source, chunks, covered, same_id
 from bucketwise.buckets.bson.queries import ids_query
 from bucketwise.buckets.bson.raw import LOSSLESS, Batch
 from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, as_date
 from bucketwise.buckets.source import Source
-from bucketwise.rollups.guarded import transaction
+from bucketwise.rollups.context import transaction
 from bucketwise.rollups.holds import Hold, Holds
 from bucketwise.rollups.progress import note_ended
 

@@ -9,16 +9,17 @@ manifest names: they are not part of the archive, and the next run removes them.
 from __future__ import annotations
 
 import itertools
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from threading import Lock
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bucketwise.archivers.format import parquet
 from bucketwise.archivers.format.chain import ChainPosition
 from bucketwise.archivers.format.commit_index import ArchivedCommits
-from bucketwise.archivers.format.manifest import DamagedError, Manifest, Part
+from bucketwise.archivers.format.manifest import DamagedError, Manifest, Part, Section
 from bucketwise.archivers.format.names import (
     Commit,
     CommitName,
@@ -26,8 +27,7 @@ from bucketwise.archivers.format.names import (
     superseded_key,
 )
 from bucketwise.archivers.format.parts import check_file, decoding, fetch
-from bucketwise.archivers.format.recent import Recent, section_key
-from bucketwise.archivers.format.rows import RowFilter, read_rows
+from bucketwise.archivers.format.series import RowFilter, misfit, series_types
 from bucketwise.archivers.format.writing import NOTHING, CommitWriter, Maker, Replaced, Written
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Series, joined
@@ -36,6 +36,62 @@ from bucketwise.buckets.packing.pack import PackedGroup, Rows
 from bucketwise.buckets.packing.unpack import Readings, unpack, unpacks_to
 from bucketwise.config.errors import HaltedError
 from bucketwise.config.policies import Policy
+
+#: Bytes of buckets that are cached, besides those of the last section.
+_MOST_BUCKETS = 8_000_000
+#: Bytes of parts that are cached.
+_MOST_PARTS = 12 << 20
+#: Bytes that each entry takes besides its own, about.
+_OVERHEAD = 2_000
+
+T = TypeVar("T")
+
+
+class Cache(Generic[T]):
+    """Holds the last thing that was put or asked for, and before it as many as `most` bytes allow. What one
+    costs doesn't depend on how many there are."""
+
+    def __init__(self, most: int, size_of: Callable[[T], int]) -> None:
+        self._most, self._size_of = most, size_of
+        self._held: OrderedDict[str, T] = OrderedDict()
+        self._size = 0
+        self._lock = Lock()  # a run copies in two threads
+
+    def get(self, key: str) -> T | None:
+        """Returns what was put under a key; None where it is not held."""
+        with self._lock:
+            if key in self._held:
+                self._held.move_to_end(key)
+            return self._held.get(key)
+
+    def put(self, key: str, value: T) -> None:
+        """Holds a value, and drops the oldest others beyond the limit."""
+        with self._lock:
+            if (old := self._held.pop(key, None)) is not None:
+                self._size -= self._cost(old)
+            while self._size > self._most:
+                self._size -= self._cost(self._held.popitem(last=False)[1])
+            self._held[key] = value
+            self._size += self._cost(value)
+
+    def _cost(self, value: T) -> int:
+        return _OVERHEAD + self._size_of(value)
+
+
+class Recent:
+    """Caches the last section of a commit that was read, and small ones before it: callers go by days, and
+    commits span some. Also caches the files of parts of which rows were read, since several commits may
+    overlap in time."""
+
+    def __init__(self) -> None:
+        self.parts = Cache[bytes](_MOST_PARTS, len)  # by their SHA-256
+        self.sections = Cache[Batch](_MOST_BUCKETS, lambda it: it.size)  # by `section_key`
+
+
+def section_key(section: Section) -> str:
+    """Returns a section's key in the cache. The key of its buckets file names the commit and the section."""
+    return f"{section.buckets_file.key} {section.documents_sha256}"
+
 
 #: Positions of buckets in a commit, ascending.
 Positions = NDArray[np.int64]
@@ -68,13 +124,13 @@ class OfflineArchive(ArchivedCommits):
         """Returns a series field, and its value, that the columns of this archive can't hold; None where they
         can."""
         types = self.known_types()
-        return parquet.misfit(series, types) if types else None
+        return misfit(series, types) if types else None
 
     def types_for(self, series: Sequence[Series]) -> dict[str, str]:
         """Returns the types of the series columns of a commit with these series: known ones, or these from
         now on."""
         if not self.known_types():
-            self._types = parquet.series_types(series, self.policy.series_names)
+            self._types = series_types(series, self.policy.series_names)
         return self.known_types()
 
     def copy(
@@ -171,11 +227,13 @@ class OfflineArchive(ArchivedCommits):
     def rows(self, manifest: Manifest, parts: Iterable[Part], row_filter: RowFilter) -> Iterator[Rows]:
         """Yields the rows that are asked for in parts of a commit. Raises DamagedError where one of these is
         missing, or differs from the manifest."""
+        from bucketwise.archivers.format import parquet  # it brings Arrow
+
         values = manifest.archived_policy.value_names
         for part in parts:
             data = self._part(part)
             with decoding(self.store, part):
-                yield from read_rows(data, manifest.series_types, values, row_filter)
+                yield from parquet.read_rows(data, manifest.series_types, values, row_filter)
 
     def _part(self, part: Part) -> bytes:
         if (data := self._recent.parts.get(part.sha256)) is None:
@@ -191,6 +249,8 @@ class OfflineArchive(ArchivedCommits):
 
     def _read_back(self, section: Written, policy: Policy) -> tuple[Readings, list[PackedGroup]]:
         """Reads the files of a section back as they lie in the store, whatever documents they give."""
+        from bucketwise.archivers.format import parquet  # it brings Arrow
+
         fields = policy.value_names
         data = {file.key: fetch(self.store, file) for file in (*section.parts, section.buckets_file)}
         with decoding(self.store, section.buckets_file):

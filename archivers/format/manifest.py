@@ -13,9 +13,10 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from datetime import date, datetime
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -31,13 +32,46 @@ from bucketwise.archivers.format.names import (
     parse_commit,
     part_key,
 )
-from bucketwise.archivers.format.seals import UNSEALED, seal_of
 from bucketwise.archivers.format.series import HeldSeries
 from bucketwise.archivers.stores.base import Corrupt, ObjectStore
 from bucketwise.buckets.fields.selectors import Selector
 from bucketwise.buckets.fields.times import as_ms
 from bucketwise.config.errors import HaltedError
 from bucketwise.config.policies import LAYOUT_KEYS, Policy
+
+UNSEALED = "0" * 64
+_SEALED = re.compile(
+    rb'\n "sha256": "(?P<seal>[0-9a-f]{64})"'
+    rb',\n "signature": (?P<signature>null|"[0-9a-f]{8}:[0-9a-f]{64}")\n}\Z'
+)
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def sealed(model: Model) -> Model:
+    """Returns a model with its seal: one flipped bit could hide a commit, or have it deleted too early."""
+    unsealed = model.model_copy(update={"sha256": UNSEALED, "signature": None})
+    return model.model_copy(update={"sha256": hashlib.sha256(encoded(unsealed)).hexdigest()})
+
+
+def encoded(model: BaseModel) -> bytes:
+    """Returns the bytes of a model's file."""
+    return model.model_dump_json(indent=1).encode()
+
+
+def signed(data: bytes, signature: str | None) -> bytes:
+    """Returns the bytes of a file with another signature, which the seal does not cover."""
+    found = _SEALED.search(data)
+    assert found is not None
+    return data[: found.start("signature")] + json.dumps(signature).encode() + b"\n}"
+
+
+def seal_of(data: bytes) -> str | None:
+    """Returns the seal that a file's own bytes have; None where they don't end as such a file does."""
+    found = _SEALED.search(data)
+    if found is None:
+        return None
+    unsealed = signed(data[: found.start("seal")] + UNSEALED.encode() + data[found.end("seal") :], None)
+    return hashlib.sha256(unsealed).hexdigest()
 
 
 class DamagedError(HaltedError):
@@ -349,3 +383,23 @@ def _is_layout(manifest: Manifest) -> bool:
         return manifest.layout.keys() <= LAYOUT_KEYS and manifest.archived_policy is not None
     except ValidationError:
         return False
+
+
+#: The number of the commit in the chain, and its fence.
+First = tuple[int, int]
+
+
+def origin_at(manifest: Manifest, position: int) -> First:
+    """Returns where the bucket at a position of a commit was archived first."""
+    return next(first for first, _, end in _origin_spans(manifest) if position < end)
+
+
+def origins_in(manifest: Manifest, start: int, end: int) -> set[First]:
+    """Returns where the buckets at the positions [start, end) of a commit were archived first."""
+    return {first for first, low, high in _origin_spans(manifest) if low < end and high > start}
+
+
+def _origin_spans(manifest: Manifest) -> Iterator[tuple[First, int, int]]:
+    edges = itertools.accumulate((it.buckets for it in manifest.all_origins), initial=0)
+    for origin, (start, end) in zip(manifest.all_origins, itertools.pairwise(edges), strict=True):
+        yield (origin.sequence, origin.fence), start, end

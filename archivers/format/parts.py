@@ -3,52 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import date
 
-import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
-
-from bucketwise.archivers.format import parquet
-from bucketwise.archivers.format.manifest import DamagedError, Part, StoredFile
-from bucketwise.archivers.format.names import day
+from bucketwise.archivers.format.manifest import DamagedError, StoredFile
 from bucketwise.archivers.stores.base import Corrupt, NotFound, ObjectStore
-from bucketwise.buckets.fields.times import DAY_MS, as_date
-from bucketwise.buckets.packing.pack import Packed
-
-
-def write_parts(
-    packed: Packed, key_of: Callable[[str], str], types: dict[str, str], written: dict[str, bytes]
-) -> Iterator[Part]:
-    """Yields a part for each UTC day, under the key of that day; into `written`: what its file holds, by its
-    key."""
-    for start, end in itertools.pairwise(_edges_of_days(packed.rows.time)):
-        times = packed.rows.time[start:end]
-        dt, first, last = day(int(times[0])), int(times.min()), int(times.max())
-        if {day(first), day(last)} != {dt}:  # whoever looks for a day would miss some
-            raise ValueError(f"the rows of {dt} are not contiguous")
-        key = key_of(dt)
-        written[key] = parquet.write_part(packed.rows, slice(start, end), types)
-        yield Part(
-            **stored(key, written[key]).model_dump(),
-            dt=date.fromisoformat(dt),
-            rows=end - start,
-            first=as_date(first),
-            last=as_date(last),
-        )
-
-
-def _edges_of_days(time: NDArray[np.int64]) -> list[int]:
-    """Returns where the rows of each day start, and where the last end. Rows are sorted by day only, which is
-    enough for that."""
-    edges = [0]
-    while edges[-1] < len(time):
-        rest = time[edges[-1] :]
-        edges.append(edges[-1] + int(np.searchsorted(rest, (rest[0] // DAY_MS + 1) * DAY_MS)))
-    return edges
 
 
 def stored(key: str, data: bytes) -> StoredFile:
@@ -92,9 +51,11 @@ def damage_at(place: str) -> Iterator[None]:
 @contextmanager
 def decoding(store: ObjectStore, file: StoredFile) -> Iterator[None]:
     """Raises DamagedError where files of a commit can't be decoded, and names this one."""
+    from pyarrow import ArrowException
+
     try:
         yield
-    except (pa.ArrowException, OSError) as error:
+    except (ArrowException, OSError) as error:
         if isinstance(error, MemoryError) or getattr(error, "errno", None):
             raise  # a fault of this machine, not damage
         place = f"{store.url}/{file.key}"

@@ -10,9 +10,9 @@ import base64
 import binascii
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Self
+from typing import Any, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -93,3 +93,71 @@ def _places(key: bytes, hashes: int, size: int) -> list[int]:
     digest = hashlib.sha256(key).digest()
     first, step = (int.from_bytes(digest[at : at + 8], "little") for at in (0, 8))
     return [(first + i * step) % size for i in range(hashes)]
+
+
+def column_name(dotted: str) -> str:
+    """Returns the name of a field's column in parts."""
+    return dotted.replace(".", "_")
+
+
+def series_types(series: Sequence[Series], fields: Sequence[str]) -> dict[str, str]:
+    """Returns the column type of each series field: int64, bool, double, or string for all else."""
+    found = {}
+    for position, field in enumerate(fields):
+        kinds = {type(values[position]) for values in series}
+        if kinds == {int}:
+            found[field] = "int64"
+        elif kinds == {bool}:
+            found[field] = "bool"
+        elif kinds and kinds <= {int, float}:
+            found[field] = "double"
+        else:
+            found[field] = "string"
+    return found
+
+
+def misfit(series: Series, types: dict[str, str]) -> tuple[str, Any] | None:
+    """Returns the first series field whose value the archive's column can't hold, or None."""
+    fitting: dict[str, tuple[type, ...]] = {"int64": (int,), "bool": (bool,), "double": (int, float)}
+    for (field, kind), value in zip(types.items(), series, strict=True):
+        wanted = fitting.get(kind)
+        if wanted is not None and type(value) not in wanted:
+            return field, value
+        if kind == "int64" and not -(2**63) <= value < 2**63:
+            return field, value
+    return None
+
+
+def as_written(series: Series, types: dict[str, str]) -> Series:
+    """Returns the values of a series as its columns hold them."""
+    writers: dict[str, Callable[[Any], Any]] = {"string": series_text, "double": float}
+    return tuple(
+        writers[kind](value) if kind in writers else value
+        for value, kind in zip(series, types.values(), strict=True)
+    )
+
+
+def are_exact(series: Sequence[Series], types: dict[str, str]) -> bool:
+    """Returns whether columns give these very series again: their values, of their types."""
+    tests: dict[str, Callable[[Any], bool]] = {
+        "string": lambda value: type(value) is str,
+        "double": lambda value: bool(as_read(float(value), "double") == value),
+    }
+    columns = zip(types.values(), zip(*series, strict=True), strict=False)  # none without any series
+    return all(all(map(tests[kind], values)) for kind, values in columns if kind in tests)
+
+
+def as_read(value: Any, kind: str) -> Any:
+    """Returns the value of a series that a column of this type holds: whole numbers are ints."""
+    if kind == "double" and value.is_integer() and -(2**63) <= value < 2**63:
+        return int(value)
+    return value
+
+
+class RowFilter(NamedTuple):
+    """Selects readings in [start, end), milliseconds, of the series that any of the selectors matches;
+    without selectors, of all."""
+
+    start: int
+    end: int
+    series: Sequence[Selector] = ()

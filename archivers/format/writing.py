@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import date, datetime
 from functools import partial
 from typing import NamedTuple, Self
 
-from bucketwise.archivers.format import parquet
+import numpy as np
+from numpy.typing import NDArray
+
 from bucketwise.archivers.format.manifest import Manifest, Origin, Part, Section, StoredFile, layout_of
-from bucketwise.archivers.format.names import buckets_key, commit_name, part_key
-from bucketwise.archivers.format.parts import stored, write_parts
-from bucketwise.archivers.format.series import HeldSeries
+from bucketwise.archivers.format.names import buckets_key, commit_name, day, part_key
+from bucketwise.archivers.format.parts import stored
+from bucketwise.archivers.format.series import HeldSeries, are_exact
 from bucketwise.archivers.stores.base import ObjectStore
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import BucketSet
-from bucketwise.buckets.fields.times import as_date, as_ms
+from bucketwise.buckets.fields.times import DAY_MS, as_date, as_ms
 from bucketwise.buckets.packing.pack import Packed, pack
 
 
@@ -76,6 +79,8 @@ class CommitWriter:
 
     def write(self, buckets: BucketSet) -> Written:
         """Writes buckets as the next section. Frees what was decoded of them."""
+        from bucketwise.archivers.format import parquet  # it brings Arrow
+
         packed, policy, batch = pack(buckets), buckets.policy, buckets.batch
         buckets.forget()
         self.name = self.name or self._named(packed, batch)
@@ -91,7 +96,7 @@ class CommitWriter:
             readings=len(packed.rows.time),
             first=as_date(packed.first),
             last=as_date(packed.last),
-            series=HeldSeries.of(series, policy.series_names, is_exact=parquet.are_exact(series, self.types)),
+            series=HeldSeries.of(series, policy.series_names, is_exact=are_exact(series, self.types)),
             documents_bytes=batch.size,
             documents_sha256=batch.digest,
             buckets_file=stored(key, written.setdefault(key, parquet.write_buckets(packed.groups))),
@@ -140,3 +145,36 @@ class CommitWriter:
             previous=(),
             receipt=None,
         )
+
+
+def write_parts(
+    packed: Packed, key_of: Callable[[str], str], types: dict[str, str], written: dict[str, bytes]
+) -> Iterator[Part]:
+    """Yields a part for each UTC day, under the key of that day; into `written`: what its file holds, by its
+    key."""
+    from bucketwise.archivers.format import parquet  # it brings Arrow
+
+    for start, end in itertools.pairwise(_edges_of_days(packed.rows.time)):
+        times = packed.rows.time[start:end]
+        dt, first, last = day(int(times[0])), int(times.min()), int(times.max())
+        if {day(first), day(last)} != {dt}:  # whoever looks for a day would miss some
+            raise ValueError(f"the rows of {dt} are not contiguous")
+        key = key_of(dt)
+        written[key] = parquet.write_part(packed.rows, slice(start, end), types)
+        yield Part(
+            **stored(key, written[key]).model_dump(),
+            dt=date.fromisoformat(dt),
+            rows=end - start,
+            first=as_date(first),
+            last=as_date(last),
+        )
+
+
+def _edges_of_days(time: NDArray[np.int64]) -> list[int]:
+    """Returns where the rows of each day start, and where the last end. Rows are sorted by day only, which is
+    enough for that."""
+    edges = [0]
+    while edges[-1] < len(time):
+        rest = time[edges[-1] :]
+        edges.append(edges[-1] + int(np.searchsorted(rest, (rest[0] // DAY_MS + 1) * DAY_MS)))
+    return edges

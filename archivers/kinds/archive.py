@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
-from bucketwise.archivers.compacting.compact import CompactOptions, CompactReport
+from bucketwise.archivers.compact import CompactOptions, CompactReport
 from bucketwise.archivers.erasing.kind import ArchivedSeries
-from bucketwise.archivers.expiring.report import ExpiryReport
+from bucketwise.archivers.expiring.rule import ExpiryReport
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.format.manifest import Manifest
 from bucketwise.archivers.kinds.drill import DrilledDay

@@ -22,14 +22,11 @@ from bucketwise.archivers.reading.offline import OfflineReader
 from bucketwise.archivers.reading.online import OnlineReader
 from bucketwise.archivers.reading.reader import ArchivedReader
 from bucketwise.archivers.records.copies import CopyReceipts
-from bucketwise.archivers.records.days import CommitDays
-from bucketwise.archivers.records.drills import DrilledDays
+from bucketwise.archivers.records.days import CommitDays, DrilledDays
 from bucketwise.archivers.records.receipts import commit_of
 from bucketwise.archivers.restoring.put import existing_in, put_measurements, repeated
 from bucketwise.archivers.upkeep import recompute
-from bucketwise.archivers.writes.delete import chunks
-from bucketwise.archivers.writes.inserts import insert_raw
-from bucketwise.archivers.writes.online import archived_source
+from bucketwise.archivers.writes import archived_source, chunks, insert_raw
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.fields.times import DAY_MS, as_ms

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from bucketwise.archivers.compacting.compact import CompactOptions, CompactReport
+from bucketwise.archivers.compact import CompactOptions, CompactReport
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.erasing.kind import NoSeries
-from bucketwise.archivers.expiring.report import ExpiryReport
+from bucketwise.archivers.expiring.rule import ExpiryReport
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.format.manifest import Manifest
 from bucketwise.archivers.kinds.drill import DrilledDay
@@ -19,8 +19,13 @@ from bucketwise.archivers.moving.archive import ArchiveOptions, check_kind
 from bucketwise.archivers.report import ArchiveReport
 from bucketwise.archivers.restoring.options import RestoreOptions, check_request
 from bucketwise.archivers.restoring.settle import RestoreReport
-from bucketwise.archivers.verifying.receipts import verify_receipts
-from bucketwise.archivers.verifying.report import IntactPiece, Piece, VerifiedRecords, VerifyReport
+from bucketwise.archivers.verifying.report import (
+    IntactPiece,
+    Piece,
+    VerifiedRecords,
+    VerifyReport,
+    verify_receipts,
+)
 from bucketwise.buckets.fields.times import EVER, TimeRange
 from bucketwise.config.tables import Lake
 

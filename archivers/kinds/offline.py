@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 
-from bucketwise.archivers.compacting.compact import CompactOptions, CompactReport, compact, plan_compaction
+from bucketwise.archivers.compact import CompactOptions, CompactReport, compact, plan_compaction
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.erasing.offline import OfflineSeries
 from bucketwise.archivers.expiring.offline import OfflineExpiry
-from bucketwise.archivers.expiring.report import ExpiryReport
-from bucketwise.archivers.expiring.rule import RetentionRule
+from bucketwise.archivers.expiring.rule import ExpiryReport, RetentionRule
 from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.format.manifest import Manifest
@@ -32,8 +31,14 @@ from bucketwise.archivers.restoring.offline import OfflineCopies
 from bucketwise.archivers.restoring.options import RestoreOptions
 from bucketwise.archivers.restoring.restore import restore
 from bucketwise.archivers.restoring.settle import RestoreReport
-from bucketwise.archivers.verifying.adoption import check_adoptable, is_forgotten, verify_forgotten
-from bucketwise.archivers.verifying.offline import verify, verify_commits, verify_records
+from bucketwise.archivers.verifying.offline import (
+    check_adoptable,
+    is_forgotten,
+    verify,
+    verify_commits,
+    verify_forgotten,
+    verify_records,
+)
 from bucketwise.archivers.verifying.report import IntactPiece, Piece, VerifiedRecords, VerifyReport
 from bucketwise.buckets.fields.times import EVER, TimeRange
 from bucketwise.config.tables import Lake

@@ -37,8 +37,7 @@ from bucketwise.archivers.records.receipt_files import numbered_for
 from bucketwise.archivers.records.receipts import commit_of, live_of
 from bucketwise.archivers.records.registry import Registry
 from bucketwise.archivers.versions.history import OfflineHistories, Version, one_of
-from bucketwise.archivers.writes.delete import name_of, same_id
-from bucketwise.archivers.writes.held import may_cover
+from bucketwise.archivers.writes import may_cover, name_of, same_id
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.fields.selectors import Selector
 from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, as_ms

@@ -6,12 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from bucketwise.archivers.compacting.compact import CompactOptions, CompactReport
+from bucketwise.archivers.compact import CompactOptions, CompactReport
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.erasing.online import OnlineSeries
 from bucketwise.archivers.expiring.online import OnlineExpiry
-from bucketwise.archivers.expiring.report import ExpiryReport
-from bucketwise.archivers.expiring.rule import RetentionRule
+from bucketwise.archivers.expiring.rule import ExpiryReport, RetentionRule
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.format.manifest import Manifest
 from bucketwise.archivers.format.names import day, day_number
@@ -27,14 +26,21 @@ from bucketwise.archivers.moving.archive import (
 )
 from bucketwise.archivers.moving.dry_run import OnlineDryRun
 from bucketwise.archivers.moving.online import OnlineRun
-from bucketwise.archivers.records.drills import DrilledDays, days_of
+from bucketwise.archivers.records.days import DrilledDays, days_of
 from bucketwise.archivers.records.online_heads import OnlineHeads
 from bucketwise.archivers.report import ArchiveReport
 from bucketwise.archivers.restoring.online import OnlineCopies
 from bucketwise.archivers.restoring.options import RestoreOptions
 from bucketwise.archivers.restoring.restore import restore
 from bucketwise.archivers.restoring.settle import RestoreReport
-from bucketwise.archivers.verifying.online import verify, verify_beside, verify_heads, verify_range
+from bucketwise.archivers.verifying.online import (
+    adopt_unknown,
+    unknown,
+    verify,
+    verify_beside,
+    verify_heads,
+    verify_range,
+)
 from bucketwise.archivers.verifying.report import (
     ArchivedDay,
     IntactPiece,
@@ -42,9 +48,8 @@ from bucketwise.archivers.verifying.report import (
     VerifiedRecords,
     VerifyReport,
 )
-from bucketwise.archivers.verifying.unknown import adopt_unknown, unknown
-from bucketwise.archivers.versions.aside import record_all_superseded
-from bucketwise.archivers.writes.online import archive_collections, archived_source
+from bucketwise.archivers.versions.merging import record_all_superseded
+from bucketwise.archivers.writes import archive_collections, archived_source
 from bucketwise.buckets.fields.times import DAY_MS, EVER, TimeRange, as_date
 from bucketwise.buckets.source import Source
 from bucketwise.config.errors import HaltedError

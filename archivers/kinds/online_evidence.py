@@ -11,7 +11,7 @@ from pymongo.client_session import ClientSession
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.expiring.online import tombstone_name, tombstones_of
 from bucketwise.archivers.expiring.rule import RetentionRule
-from bucketwise.archivers.format.rows import RowFilter
+from bucketwise.archivers.format.series import RowFilter
 from bucketwise.archivers.kinds.evidence import (
     ArchivedRows,
     ArchivedState,
@@ -29,9 +29,7 @@ from bucketwise.archivers.records.copies import CopyReceipts
 from bucketwise.archivers.records.deletions import KEPT, unpacked_names
 from bucketwise.archivers.records.receipts import CODEC
 from bucketwise.archivers.versions.history import History, OnlineHistories, one_of
-from bucketwise.archivers.writes.delete import same_id
-from bucketwise.archivers.writes.held import holds_any
-from bucketwise.archivers.writes.online import archived_source
+from bucketwise.archivers.writes import archived_source, holds_any, same_id
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.fields.selectors import Selector, selector_query

@@ -28,7 +28,7 @@ from pyiceberg.types import (
 
 from bucketwise.archivers.format.manifest import Manifest, Part
 from bucketwise.archivers.format.names import EPOCH
-from bucketwise.archivers.format.parquet import column_name
+from bucketwise.archivers.format.series import column_name
 from bucketwise.archivers.lake.records import LakeError
 from bucketwise.buckets.fields.times import as_ms
 

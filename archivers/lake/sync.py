@@ -24,7 +24,7 @@ from bucketwise.archivers.lake.shape import files_of
 from bucketwise.archivers.records.heads import link_of, read_heads
 from bucketwise.config.errors import BucketwiseError
 from bucketwise.config.tables import Lake
-from bucketwise.rollups.guarded import transaction
+from bucketwise.rollups.context import transaction
 
 #: Commits that are added to a table at once where all are new to it: the first time.
 _PORTION = 500

@@ -19,7 +19,7 @@ from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.manifest import Manifest
 from bucketwise.archivers.records.receipts import Document, live_of
 from bucketwise.archivers.run import ArchiveRun
-from bucketwise.archivers.writes.delete import same_id, units
+from bucketwise.archivers.writes import same_id, units
 from bucketwise.buckets.bson.raw import Batch
 
 #: Bytes of the fingerprint of a bucket.

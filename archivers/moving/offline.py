@@ -13,10 +13,8 @@ from bucketwise.archivers.format.archive import Positions, SectionBuckets
 from bucketwise.archivers.format.manifest import Manifest
 from bucketwise.archivers.format.names import Commit
 from bucketwise.archivers.format.writing import Maker
-from bucketwise.archivers.moving.copied import CopiedBuckets
-from bucketwise.archivers.moving.copies import Copies
+from bucketwise.archivers.moving.copies import OLDER, CopiedBuckets, Copies, OlderCopies
 from bucketwise.archivers.moving.known import KnownCopies
-from bucketwise.archivers.moving.moved import OLDER, OlderCopies
 from bucketwise.archivers.records.receipts import commit_of
 from bucketwise.archivers.recovering.commits import CommitRegistry
 from bucketwise.archivers.recovering.recovery import Recovery
@@ -24,7 +22,7 @@ from bucketwise.archivers.report import NOT_ROLLED_UP
 from bucketwise.archivers.run import ArchiveRun
 from bucketwise.archivers.versions.history import OfflineHistories
 from bucketwise.archivers.versions.superseded import still_live
-from bucketwise.archivers.writes.delete import chunks, same_id, units
+from bucketwise.archivers.writes import chunks, same_id, units
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Series
 from bucketwise.buckets.decoding.decode import BucketSet, decode

@@ -19,12 +19,21 @@ from bucketwise.archivers.records.deletions import KEPT, RESTORED, facts_of_arch
 from bucketwise.archivers.records.online_heads import OnlineHeads
 from bucketwise.archivers.records.receipts import MERGED, MERGING, Document
 from bucketwise.archivers.run import ArchiveRun
-from bucketwise.archivers.versions.aside import record_all_superseded
 from bucketwise.archivers.versions.kept import MAX_BYTES
-from bucketwise.archivers.versions.merging import Merging
-from bucketwise.archivers.writes.delete import MAX_BUCKETS, Outcome, chunks, in_order, same_id, units
-from bucketwise.archivers.writes.inserts import make_packed
-from bucketwise.archivers.writes.online import archive_collections, archived_source, put_copies, take_back
+from bucketwise.archivers.versions.merging import Merging, record_all_superseded
+from bucketwise.archivers.writes import (
+    MAX_BUCKETS,
+    Outcome,
+    archive_collections,
+    archived_source,
+    chunks,
+    in_order,
+    make_packed,
+    put_copies,
+    same_id,
+    take_back,
+    units,
+)
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Quarantined, Series
 from bucketwise.buckets.decoding.decode import BucketSet, decode
@@ -32,7 +41,7 @@ from bucketwise.buckets.fields.selectors import extended_json
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.versions.readings import lacks
 from bucketwise.config.errors import HaltedError
-from bucketwise.rollups.guarded import transaction
+from bucketwise.rollups.context import transaction
 
 
 class OnlineRun:

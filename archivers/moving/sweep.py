@@ -2,27 +2,177 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import math
+from collections.abc import Generator, Iterator
 from contextlib import closing
+from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bucketwise.archivers.moving.filling import MAX_SPAN_MS, Filling
-from bucketwise.archivers.moving.selection import Selection
 from bucketwise.archivers.moving.valueless import NumericCheck
+from bucketwise.archivers.records.pins import fingerprint
 from bucketwise.archivers.report import NOT_ROLLED_UP
 from bucketwise.archivers.run import Archiver, ArchiveRun
-from bucketwise.archivers.writes.delete import compare_all, measured
+from bucketwise.archivers.writes import chunks, compare_all, measured
 from bucketwise.buckets.bson.cursor import READ_AHEAD_BYTES
 from bucketwise.buckets.bson.prefetch import prefetch
 from bucketwise.buckets.bson.raw import Batch
-from bucketwise.buckets.decoding.decode import BucketSet, restored_among
+from bucketwise.buckets.columns import Quarantined
+from bucketwise.buckets.decoding.decode import BucketSet, Decoded, decode, restored_among
+from bucketwise.buckets.fields.selectors import extended_json
 from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS
 from bucketwise.buckets.source import Source
-from bucketwise.rollups.context import share_of
+from bucketwise.config.tables import USUAL_MEMORY
+from bucketwise.rollups.context import share_of, transaction
+
+#: A commit is closed at about this many readings, or bytes of BSON, with the default memory; with twice the
+#: memory, at twice as many. At fewer readings where these take more memory: see `BucketSet.cells`.
+MAX_READINGS = 900_000
+MAX_BYTES = 32_000_000
+#: … or a month: sparse readings make few commits, and a query of a day reads no more than a month.
+MAX_SPAN_MS = 31 * DAY_MS
+#: Bytes of BSON that a cell takes, a low estimate: while no reading was seen.
+_LEAST_PER_CELL = 12
+
+
+class Filling:
+    """The commit being filled: batches as they were read, then the buckets of them that may go, decoded."""
+
+    def __init__(self, memory: int) -> None:
+        self._share = memory / USUAL_MEMORY
+        self._per_cell: float | None = None
+        self._read: list[Batch] = []
+        self._selected: list[BucketSet] = []
+
+    @property
+    def is_empty(self) -> bool:
+        """Returns whether nothing was added since the last commit was taken."""
+        return not (self._read or self._selected)
+
+    @property
+    def is_measured(self) -> bool:
+        """Returns whether it is known how many bytes a reading takes."""
+        return self._per_cell is not None
+
+    @property
+    def is_full(self) -> bool:
+        """Returns whether no more fits into the commit, as far as is known."""
+        return self._room() <= 0
+
+    def measure(self, buckets: BucketSet) -> None:
+        """Estimates from some buckets how many bytes a reading takes."""
+        if buckets.readings:  # else there is nothing to learn
+            self._per_cell = buckets.batch.size / buckets.cells
+
+    def cut(self, batch: Batch) -> Iterator[Batch]:
+        """Cuts a batch that would make more than a commit into pieces, each to fill the commit."""
+        at, count = 0, len(batch)
+        is_much = batch.size > MAX_READINGS * self._share * (self._per_cell or _LEAST_PER_CELL)
+        while at < len(batch):
+            if is_much:
+                count = max(1, math.ceil(self._room() / batch.size * len(batch)))
+            yield batch.slice(at, min(at + count, len(batch)))
+            at += count
+
+    def add(self, batch: Batch) -> None:
+        """Adds a batch as it was read."""
+        self._read.append(batch)
+
+    def take_read(self) -> Batch | None:
+        """Returns the buckets that were read and not decoded yet, and forgets them."""
+        read, self._read = self._read, []
+        return Batch.concat(read) if read else None
+
+    def add_selected(self, buckets: BucketSet) -> None:
+        """Adds buckets that may go."""
+        self._selected.append(buckets)
+
+    def take(self) -> BucketSet | None:
+        """Returns the buckets of the commit, if any, and begins another one."""
+        selected, self._selected = self._selected, []
+        return BucketSet.concat(selected) if selected else None
+
+    def _room(self) -> float:
+        """Returns about how many more bytes fill the commit."""
+        size = sum(buckets.batch.size for buckets in self._selected)
+        cells = sum(buckets.cells for buckets in self._selected)
+        per_cell = self._per_cell or _LEAST_PER_CELL
+        room = min(MAX_BYTES * self._share - size, (MAX_READINGS * self._share - cells) * per_cell)
+        return room - sum(batch.size for batch in self._read)
+
+
+class Selection:
+    """Selects buckets for one archive run. What stays is reported with the reason."""
+
+    def __init__(self, work: ArchiveRun, archiver: Archiver, through: int | None, *, rechecks: bool) -> None:
+        """`through`: windows that end by then (milliseconds) are rolled up; None: nothing is rolled up.
+        `rechecks`: pinned buckets that have changed are rolled up again."""
+        self._work = work
+        self._archiver = archiver
+        self._through = through
+        self._rechecks = rechecks
+
+    def of(self, buckets: BucketSet) -> BucketSet:
+        """Returns the buckets that may go."""
+        decoded, report = buckets.decoded, self._work.report
+        report.quarantine(decoded.quarantined)
+        expired = decoded.last < self._work.cutoff
+        expired &= ~self._pinned(buckets.batch, decoded, expired)
+        expired &= ~self._frozen(decoded, expired)
+        ready = expired if self._through is None else expired & (decoded.last < self._through)
+        report.leave(int((expired & ~ready).sum()), "its windows are not rolled up yet")
+        return buckets.take(np.sort(decoded.units[ready & self._fitting(decoded, buckets.batch)]))
+
+    def _pinned(self, batch: Batch, decoded: Decoded, expired: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Returns which expired buckets were restored, and stay since they are pinned."""
+        work, pins = self._work, self._work.pins.of(batch)
+        pinned = expired & np.isin(decoded.units, list(pins))
+        for i in decoded.units[pinned].tolist():
+            work.report.leave(1, pins[i].reason)
+        if self._rechecks:
+            assert self._through is not None
+            ready = decoded.units[pinned & (decoded.last < self._through)]
+            changed = [i for i in ready.tolist() if fingerprint(batch, i) != pins[i].seen]
+            if changed:
+                spans = [pins[i].span for i in changed if pins[i].span]
+                self._roll_up_pinned(batch.take(changed), spans)
+        return pinned
+
+    def _frozen(self, decoded: Decoded, expired: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Returns which expired buckets a hold keeps from moving."""
+        frozen = self._work.frozen(decoded)
+        staying = expired & np.isin(decoded.units, list(frozen))
+        for i in decoded.units[staying].tolist():
+            self._work.report.leave(1, frozen[i].freeze_reason)
+        return staying
+
+    def _roll_up_pinned(self, changed: Batch, before: list[list[int]]) -> None:
+        """Rolls up pinned buckets that have changed, with the spans that they covered `before`. Other buckets
+        are rolled up again before they are archived."""
+        work, now = self._work, decode(changed, self._work.policy).spans().tolist()
+        times = [time for span in (*before, *now) for time in span]
+        if work.rolled_up(min(times), max(times) + 1):
+            for piece in chunks(changed):
+                transaction(work.database, work.guard, partial(work.pins.update_seen, piece))
+
+    def _fitting(self, decoded: Decoded, batch: Batch) -> NDArray[np.bool_]:
+        """Returns which buckets have a series that the archive can hold; quarantines the others."""
+        columns, policy = decoded.columns, self._work.policy
+        fits = np.ones(len(decoded.units), dtype=np.bool_)
+        for i, series in enumerate(columns.series):
+            if (found := self._archiver.misfit(series)) is None:
+                continue
+            value = extended_json(found[1])
+            reason = f"the archive of policy {policy.name} has a column of another type than {value}"
+            for position in np.flatnonzero(columns.holds(np.arange(len(columns.series)) == i)).tolist():
+                fits[position] = False
+                identity = batch.main.legible_id(int(decoded.units[position]))
+                self._work.report.quarantine([Quarantined(identity, found[0], reason)])
+        return fits
+
 
 #: Buckets that are decoded first, to tell how many bytes a reading takes.
 SAMPLED = 100

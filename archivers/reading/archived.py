@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pymongo.client_session import ClientSession
 
 from bucketwise.archivers.context import offline_archive
-from bucketwise.archivers.format.rows import RowFilter
+from bucketwise.archivers.format.series import RowFilter
 from bucketwise.archivers.reading.offline import OfflineReader
 from bucketwise.archivers.reading.online import OnlineReader
 from bucketwise.archivers.reading.reader import ArchivedReader

@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from bucketwise.archivers.format.parquet import as_table, column_name, misfit, series_types
+from bucketwise.archivers.format.parquet import as_table
+from bucketwise.archivers.format.series import column_name, misfit, series_types
 from bucketwise.archivers.reading.readings import Readings
 from bucketwise.buckets.columns import Series
 from bucketwise.buckets.fields.selectors import series_text

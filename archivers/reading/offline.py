@@ -11,7 +11,7 @@ from pymongo.database import Database
 
 from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.manifest import Manifest, Part
-from bucketwise.archivers.format.rows import RowFilter
+from bucketwise.archivers.format.series import RowFilter
 from bucketwise.archivers.reading.reader import ArchivedReader, Document
 from bucketwise.archivers.records.registry import Registry
 from bucketwise.buckets.bson.raw import Batch

@@ -9,10 +9,10 @@ from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
 from bucketwise.archivers.format.keys import UNSIGNED, Keys
-from bucketwise.archivers.format.rows import RowFilter
+from bucketwise.archivers.format.series import RowFilter
 from bucketwise.archivers.reading.reader import ArchivedReader, Document
 from bucketwise.archivers.records.copies import CopyReceipts
-from bucketwise.archivers.writes.online import archived_source
+from bucketwise.archivers.writes import archived_source
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.fields.selectors import selector_query
 from bucketwise.buckets.fields.times import DAY_MS

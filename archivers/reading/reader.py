@@ -12,10 +12,10 @@ from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
 from bucketwise.archivers.format.manifest import Part
-from bucketwise.archivers.format.rows import RowFilter
+from bucketwise.archivers.format.series import RowFilter
 from bucketwise.archivers.records.pins import restored
 from bucketwise.archivers.records.receipts import Receipts
-from bucketwise.archivers.writes.delete import MAX_BUCKETS, measured, units
+from bucketwise.archivers.writes import MAX_BUCKETS, measured, units
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.packing.pack import Rows
 from bucketwise.buckets.source import Source

@@ -20,7 +20,7 @@ from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
 from bucketwise.archivers.format.keys import UNSIGNED, Keys
-from bucketwise.archivers.format.rows import RowFilter
+from bucketwise.archivers.format.series import RowFilter
 from bucketwise.archivers.moving.archive import check_archive
 from bucketwise.archivers.reading.archived import archived_reader
 from bucketwise.archivers.reading.instant import at_one_instant

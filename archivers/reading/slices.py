@@ -17,8 +17,8 @@ from bucketwise.buckets.layouts.groups import Unions
 from bucketwise.buckets.source import Source
 from bucketwise.config.errors import BucketwiseError
 from bucketwise.config.policies import Policy
+from bucketwise.rollups.context import run_now
 from bucketwise.rollups.rolling.slices import ArchivedHalf, SliceReader, SliceRequest, SliceStates, read
-from bucketwise.rollups.tasks import run_now
 
 
 def slice_reader(context: ArchiveContext, archived: ArchivedReader) -> SliceReader:

@@ -22,8 +22,7 @@ from bucketwise.archivers.records.deletions import COLLECTIONS, KEPT, SUPERSEDED
 from bucketwise.archivers.records.pins import SIZE
 from bucketwise.archivers.records.receipt_checks import sealed_receipt
 from bucketwise.archivers.records.receipts import AS_QUERIED, CODEC, MERGING, Receipts
-from bucketwise.archivers.writes.delete import same_id, units
-from bucketwise.archivers.writes.online import archived_source
+from bucketwise.archivers.writes import archived_source, same_id, units
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.fields.selectors import extended_json

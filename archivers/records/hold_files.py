@@ -13,9 +13,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from bucketwise.archivers.format.keys import Keys
-from bucketwise.archivers.format.manifest import DamagedError
+from bucketwise.archivers.format.manifest import UNSEALED, DamagedError, encoded, seal_of, sealed
 from bucketwise.archivers.format.names import hold_key, holds_prefix
-from bucketwise.archivers.format.seals import UNSEALED, encoded, seal_of, sealed
 from bucketwise.archivers.records.receipt_files import REMEDY
 from bucketwise.archivers.records.receipt_files import seal_of as seal_of_receipt
 from bucketwise.archivers.records.receipts import CODEC, Receipts

@@ -15,7 +15,7 @@ from bucketwise.archivers.records.hold_files import HoldFiles, facts_of
 from bucketwise.archivers.records.receipts import HELD, REPLACED, TOMBSTONE, Receipts
 from bucketwise.buckets.fields.times import DAY_MS, as_text
 from bucketwise.config.errors import UsageError
-from bucketwise.rollups.guarded import Guard, transaction
+from bucketwise.rollups.context import Guard, transaction
 from bucketwise.rollups.holds import Hold, Holds
 
 Document = dict[str, Any]

@@ -27,7 +27,7 @@ from bucketwise.buckets.bson.cluster import is_sharded, uuid_of
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import decode
 from bucketwise.config.policies import ArchiveCollections, Policy
-from bucketwise.rollups.guarded import Guard, transaction
+from bucketwise.rollups.context import Guard, transaction
 from bucketwise.rollups.progress import COLLECTION as PROGRESS
 
 Document = dict[str, Any]

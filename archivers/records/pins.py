@@ -20,12 +20,12 @@ from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
 from bucketwise.archivers.records.faults import reading
-from bucketwise.archivers.writes.delete import MAX_BUCKETS, name_of, same_id
+from bucketwise.archivers.writes import MAX_BUCKETS, name_of, same_id
 from bucketwise.buckets.bson.raw import LOSSLESS, Batch
 from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.fields.times import as_text
 from bucketwise.config.policies import Policy
-from bucketwise.rollups.guarded import majority
+from bucketwise.rollups.context import majority
 
 COLLECTION = "bucketwise_pins"
 Document = dict[str, Any]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
@@ -34,7 +35,28 @@ from bucketwise.archivers.records.faults import reading, record_fault, shaped
 from bucketwise.buckets.bson.raw import LOSSLESS, Docs, without_uuid
 from bucketwise.buckets.bson.types import DECODED
 from bucketwise.config.errors import HaltedError
-from bucketwise.rollups.guarded import majority
+from bucketwise.rollups.context import majority
+
+
+@dataclass(frozen=True)
+class RunIdentity:
+    """A run as its records name it. `now_given`: the instant of `--now`; None where it was the present."""
+
+    run: str
+    host: str
+    user: str
+    version: str
+    now_given: datetime | None = None
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """Returns the fields of a record that name the run."""
+        return asdict(self)
+
+
+#: For what only reads.
+NO_RUN = RunIdentity("", "", "", "")
+
 
 _PAGE = 1000
 _LIVE = frozenset({"live"})

@@ -10,14 +10,37 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from pymongo import UpdateOne
+
 from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.chain import Chain
 from bucketwise.archivers.format.manifest import DamagedError, Link, Manifest
 from bucketwise.archivers.format.names import Commit
-from bucketwise.archivers.records.begun import begun
 from bucketwise.archivers.records.heads import commit_of_link, read_heads
 from bucketwise.archivers.records.receipts import Receipts
 from bucketwise.archivers.stores.base import NotFound
+
+#: The document, and how many seals it keeps at most.
+NAME, MOST = "begun", 100
+
+
+def begin(receipts: Receipts, manifest: Manifest) -> None:
+    """Records that a manifest is about to be written."""
+    seals = {"$each": [manifest.sha256], "$slice": -MOST}
+    receipts.update(NAME, {"$set": {"kind": NAME}, "$push": {"seals": seals}})
+
+
+def end_update(receipts: Receipts, manifest: Manifest) -> UpdateOne:
+    """Returns the update by which a manifest that gets its receipt is no longer one that was only begun."""
+    return UpdateOne({"_id": receipts.identity(NAME)}, {"$pull": {"seals": manifest.sha256}})
+
+
+def begun(receipts: Receipts) -> frozenset[str] | None:
+    """Returns the seals of manifests that were begun, and have no receipt; None where no run has recorded any
+    yet."""
+    found = receipts.get(NAME)
+    return None if found is None else frozenset(found.get("seals", ()))
+
 
 KnownFences = Callable[[Collection[int]], Collection[int]]
 _ADOPT = (

@@ -13,9 +13,7 @@ from bucketwise.archivers.format.archive import Copied, OfflineArchive, Position
 from bucketwise.archivers.format.chain import ChainPosition
 from bucketwise.archivers.format.manifest import DamagedError, Manifest, Origin
 from bucketwise.archivers.format.writing import Maker, Replaced
-from bucketwise.archivers.records.begun import begin, end_update
 from bucketwise.archivers.records.deletions import last_of, ranges
-from bucketwise.archivers.records.dropped import EMPTIED
 from bucketwise.archivers.records.heads import (
     HEADS,
     Heads,
@@ -28,14 +26,16 @@ from bucketwise.archivers.records.heads import (
 )
 from bucketwise.archivers.records.receipts import HELD, REPLACED, Document, commit_of, facts_of, live_of
 from bucketwise.archivers.records.recorded import LAST
+from bucketwise.archivers.records.registry import EMPTIED
+from bucketwise.archivers.records.unregistered import begin, end_update
 from bucketwise.archivers.run import ArchiveRun
 from bucketwise.archivers.versions.replacements import check_replaced
 from bucketwise.archivers.versions.superseded import Superseded
-from bucketwise.archivers.writes.delete import Outcome
+from bucketwise.archivers.writes import Outcome
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import BucketSet
 from bucketwise.config.errors import HaltedError
-from bucketwise.rollups.guarded import transaction
+from bucketwise.rollups.context import transaction
 
 
 class CommitRegistry:

@@ -7,26 +7,32 @@ there, or from one that had lost its lease: nothing was deleted because of it, a
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 
+from bucketwise.archivers import holds
 from bucketwise.archivers.format.archive import OfflineArchive
-from bucketwise.archivers.format.manifest import Manifest
-from bucketwise.archivers.format.names import Commit, commits
-from bucketwise.archivers.holds import are_known
-from bucketwise.archivers.records.deletions import latest
+from bucketwise.archivers.format.chain import Checkpoint, CheckpointRecord
+from bucketwise.archivers.format.manifest import DamagedError, LastReceipt, Link, Manifest, encoded
+from bucketwise.archivers.format.names import Commit, checkpoint_key, checkpoints_prefix, commits
+from bucketwise.archivers.records.deletions import are_known, last_receipt, latest
 from bucketwise.archivers.records.heads import (
     CheckedHeads,
     Heads,
     check_all_present,
     check_heads,
     check_none_reappeared,
+    last_checkpoint,
+    link_of,
     note_repaired,
     read_heads,
+    unreached,
+    write_checkpoint_record,
     write_heads,
 )
 from bucketwise.archivers.records.holding import note_held
@@ -34,18 +40,186 @@ from bucketwise.archivers.records.receipt_checks import receipts_rolled_back
 from bucketwise.archivers.records.receipt_files import move_old
 from bucketwise.archivers.records.receipts import REPLACED, commit_of
 from bucketwise.archivers.records.unregistered import Unregistered, unregistered
-from bucketwise.archivers.recovering.checkpointing import make_due_checkpoint
 from bucketwise.archivers.recovering.commits import CommitRegistry
-from bucketwise.archivers.recovering.forgotten import ForgottenMerges, may_be_live
 from bucketwise.archivers.run import ArchiveRun
 from bucketwise.archivers.versions.superseded import Superseded
-from bucketwise.archivers.writes.delete import units
-from bucketwise.archivers.writes.held import may_cover
+from bucketwise.archivers.writes import compare_all, may_cover, units
+from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.fields.times import as_date, as_ms
+from bucketwise.rollups.context import transaction
 from bucketwise.rollups.holds import Hold, Holds
 
-Document = dict[str, Any]
 _logger = logging.getLogger(__name__)
+#: Manifests between two checkpoints; or an eighth of the commits that the last one lists, if that is more:
+#: so writes stay in proportion to commits.
+EVERY, SHARE = 64, 8
+_LOST = "manifests tell of receipts that the database does not have (`bucketwise verify` says which)"
+
+
+def make_due_checkpoint(run: ArchiveRun, archive: OfflineArchive, heads: Heads) -> None:
+    """Makes a checkpoint where one is due. Raises DamagedError where the chain does not lead to all."""
+    if is_due(heads) or is_gone(archive, heads.checkpoint):
+        checkpoint = _proven(run, heads)
+        if checkpoint is None:
+            return
+        archive.chain.put(checkpoint.key, encoded(checkpoint))
+        transaction(
+            run.database,
+            run.guard,
+            lambda session: write_checkpoint_record(run.receipts, checkpoint.record, session),
+        )
+        drop_others(archive, checkpoint)
+
+
+def is_due(heads: Heads) -> bool:
+    """Returns whether enough manifests have come since the last checkpoint."""
+    last = heads.checkpoint or CheckpointRecord(0, "", 0)
+    return heads.sequence - last.sequence >= max(EVERY, last.commits // SHARE)
+
+
+def is_gone(archive: OfflineArchive, record: CheckpointRecord | None) -> bool:
+    """Returns whether the recorded checkpoint is not in the store."""
+    if record is None:
+        return False
+    key = checkpoint_key(archive.policy.identity, record.sequence, record.sha256)
+    return archive.store.head(key) is None
+
+
+def _proven(run: ArchiveRun, heads: Heads) -> Checkpoint | None:
+    """Returns a checkpoint for all commits that the chain has been verified to lead to. Returns None where
+    manifests name receipts that are missing: a checkpoint would keep them from being read again, and so from
+    being reported."""
+    archive, receipts = run.offline(run.keys), run.receipts
+    registered = receipts.all_registered()
+    archive.chain.expect({name: it.seal for name, it in registered.items()})
+    named: dict[tuple[int, str], LastReceipt] = {}
+    reached = _vouched(run, archive, heads)
+    for it in heads.walk(archive.chain, registered.values(), frozenset(reached)):
+        run.check()
+        if not isinstance(it, Manifest):
+            raise it
+        reached.add(it.link)
+        if it.receipt is not None:
+            named[it.receipt.sequence, it.receipt.sha256] = it.receipt
+    for error in unreached(receipts, archive, heads, registered.values(), reached):
+        raise error
+    if not are_known(receipts, run.receipt_files, named.values()):
+        _logger.warning("policy %s: no checkpoint was made: %s", run.policy.name, _LOST)
+        return None
+    listed = [link_of(it) for it in sorted(registered.values(), key=lambda it: it.sequence)]
+    made = Checkpoint(
+        policy=archive.policy.identity,
+        sequence=heads.sequence,
+        heads=heads.links,
+        commits=tuple(listed),
+        receipt=last_receipt(receipts),
+        created=run.now,
+    )
+    return archive.chain.sealed(made)
+
+
+def _vouched(run: ArchiveRun, archive: OfflineArchive, heads: Heads) -> set[Link]:
+    try:
+        last = last_checkpoint(run.receipts, archive, heads)
+    except DamagedError as error:
+        _logger.warning("%s", error)
+        return set()
+    return set(last.links) if last else set()
+
+
+def drop_others(archive: OfflineArchive, checkpoint: Checkpoint) -> None:
+    """Removes earlier checkpoints, and those left by interrupted runs. Leaves those with a larger number:
+    they may belong to a run that has taken over the lease."""
+    end = checkpoint_key(archive.policy.identity, checkpoint.sequence + 1, "")
+    found = archive.store.list(checkpoints_prefix(archive.policy.identity))
+    archive.store.delete([it.key for it in found if it.key < end and it.key != checkpoint.key])
+
+
+class _MergedCommit(NamedTuple):
+    """A commit that was merged."""
+
+    manifest: Manifest
+    is_registered: bool
+
+
+class ForgottenMerges:
+    """Registers them."""
+
+    def __init__(self, work: ArchiveRun, archive: OfflineArchive, registry: CommitRegistry) -> None:
+        self._work = work
+        self._archive = archive
+        self._registry = registry
+        self._dropped = Superseded(archive)
+
+    def finish(self, unknown: Sequence[Manifest], listed: dict[str, Commit]) -> None:
+        """Drops the rest of the merged commits where some are gone that this database has not dropped: a run
+        that it has forgotten was cut off while it dropped them."""
+        ours = self._dropped_by_us() if any(it.replaces for it in unknown) else set()
+        for manifest in unknown:
+            gone = [name for name in manifest.replaces if name not in listed and name not in ours]
+            if any(self._dropped.dropped(name) for name in gone):
+                self._work.check()
+                for name in listed.keys() & set(manifest.replaces):
+                    self._archive.drop(self._archive.manifest(listed.pop(name)))
+
+    def _dropped_by_us(self) -> set[str]:
+        """Returns the commits that this database knows to be dropped, or to be dropped next."""
+        receipts = self._registry.receipts
+        return {*receipts.dropped(), *(it["_id"]["name"] for it in receipts.replaced())}
+
+    def adopt(self, unknown: Sequence[Manifest], listed: set[str]) -> None:
+        """Registers merged commits in place of the commits that they were merged from."""
+        for manifest in sorted(unknown, key=lambda it: it.sequence):
+            if not listed & set(manifest.replaces):
+                roots = self._roots(manifest)
+                if any(it.is_registered for it in roots):
+                    self._adopt(manifest, roots)
+
+    def _roots(self, manifest: Manifest) -> list[_MergedCommit]:
+        """Returns the commits that were merged into one, in the order of its buckets; none where it was no
+        merge."""
+        known = self._registry.receipts.registered(manifest.replaces)
+        found: list[_MergedCommit] = []
+        for name in manifest.replaces:
+            dropped = self._dropped.dropped(name)
+            if dropped is None:
+                return []
+            is_known = name in known and known[name].seal == dropped.sha256
+            deeper = [] if is_known else self._roots(dropped)
+            found += deeper or [_MergedCommit(dropped, is_known)]
+        return found if sum(it.manifest.buckets for it in found) == manifest.buckets else []
+
+    def _adopt(self, manifest: Manifest, roots: Sequence[_MergedCommit]) -> None:
+        self._work.check()
+        live, at = [], 0
+        for root in roots:
+            end = at + root.manifest.buckets
+            live.append(self._live(manifest, root, at, end))
+            at = end
+        self._registry.register(manifest, np.concatenate(live), is_new=True)
+        for root in roots:
+            if root.is_registered:
+                self._registry.receipts.mark_dropped(root.manifest.commit)
+
+    def _live(self, manifest: Manifest, root: _MergedCommit, start: int, end: int) -> NDArray[np.bool_]:
+        """Returns which buckets of a root may be live."""
+        if root.is_registered:
+            return self._registry.receipts.live(root.manifest.commit, root.manifest.buckets)
+        found = self._archive.buckets_at(manifest, np.arange(start, end))
+        return np.concatenate([may_be_live(self._work, it.batch, is_forgotten=True) for it in found])
+
+
+def may_be_live(work: ArchiveRun, copied: Batch, *, is_forgotten: bool) -> NDArray[np.bool_]:
+    """Returns which buckets of a commit without a receipt may be live. With a forgotten commit, a live bucket
+    that differs from its copy is an older one or another bucket, never a newer version."""
+    live = np.ones(len(copied), dtype=np.bool_)
+    if not work.measured:
+        found = compare_all(work.database, work.policy, copied)
+        live[[*found.gone, *found.changed] if is_forgotten else found.gone] = False
+    return live
+
+
+Document = dict[str, Any]
 
 #: Receipts are moved by spans of this many milliseconds, counted from 1970, so that there are few files.
 MONTH_MS = 30 * 24 * 3_600_000
@@ -162,7 +336,7 @@ class Recovery:
 
     def _without_held(self, receipts: list[Document]) -> list[Document]:
         """Returns the receipts that no hold covers. The others stay until it is released."""
-        if receipts and not are_known(self._work):
+        if receipts and not holds.are_known(self._work):
             return []
         held: dict[str, Hold] = {}
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.keys import Keys
-from bucketwise.archivers.format.manifest import Manifest
-from bucketwise.archivers.format.seals import encoded
-from bucketwise.archivers.records.checkpoints import last_checkpoint
-from bucketwise.archivers.records.heads import read_heads
+from bucketwise.archivers.format.manifest import Manifest, encoded
+from bucketwise.archivers.records.heads import last_checkpoint, read_heads
 
 
 def sign_manifests(context: ArchiveContext, archive: OfflineArchive, keys: Keys) -> int:

@@ -8,9 +8,8 @@ from typing import Protocol
 from pymongo.client_session import ClientSession
 
 from bucketwise.archivers.restoring.damaged import MissingBuckets
-from bucketwise.archivers.restoring.filter import ArchivedBuckets, RestoreFilter
 from bucketwise.archivers.restoring.options import RestoreOptions
-from bucketwise.archivers.restoring.put import Indices
+from bucketwise.archivers.restoring.put import ArchivedBuckets, Indices, RestoreFilter
 from bucketwise.archivers.restoring.records import RestoreRecords
 from bucketwise.archivers.versions.history import Histories
 

@@ -14,12 +14,11 @@ from typing import Any, NamedTuple
 
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.format.archive import OfflineArchive
-from bucketwise.archivers.format.manifest import DamagedError, Manifest
-from bucketwise.archivers.format.origins import origins_in
+from bucketwise.archivers.format.manifest import DamagedError, Manifest, origins_in
 from bucketwise.archivers.records.heads import with_replaced
 from bucketwise.archivers.records.receipt_files import numbered_for
 from bucketwise.archivers.records.receipts import live_of
-from bucketwise.archivers.restoring.filter import RestoreFilter
+from bucketwise.archivers.restoring.put import RestoreFilter
 from bucketwise.archivers.versions.superseded import Superseded
 from bucketwise.config.errors import HaltedError
 

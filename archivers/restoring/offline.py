@@ -10,10 +10,9 @@ from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.restoring.copies import note_nothing
 from bucketwise.archivers.restoring.damaged import DamageFound, MissingBuckets, check_sound, missing_buckets
-from bucketwise.archivers.restoring.filter import ArchivedBuckets, RestoreFilter
-from bucketwise.archivers.restoring.options import RestoreOptions
+from bucketwise.archivers.restoring.options import Mode, RestoreOptions
+from bucketwise.archivers.restoring.put import ArchivedBuckets, RestoreFilter
 from bucketwise.archivers.restoring.records import RestoreRecords
-from bucketwise.archivers.restoring.target import Mode
 from bucketwise.archivers.versions.history import OfflineHistories
 from bucketwise.archivers.versions.replacements import incomplete
 from bucketwise.archivers.versions.superseded import Superseded

@@ -14,13 +14,12 @@ from bucketwise.archivers.records.copies import CopyReceipts, names_of
 from bucketwise.archivers.records.online_heads import OnlineHeads
 from bucketwise.archivers.restoring.copies import note_nothing
 from bucketwise.archivers.restoring.damaged import MissingBuckets
-from bucketwise.archivers.restoring.filter import ArchivedBuckets, RestoreFilter
-from bucketwise.archivers.restoring.options import RestoreOptions
+from bucketwise.archivers.restoring.options import Mode, RestoreOptions
+from bucketwise.archivers.restoring.put import ArchivedBuckets, RestoreFilter
 from bucketwise.archivers.restoring.records import RestoreRecords
-from bucketwise.archivers.restoring.target import Mode
 from bucketwise.archivers.versions.history import OnlineHistories
 from bucketwise.archivers.versions.kept import KeptVersions, beside
-from bucketwise.archivers.writes.online import archive_collections, archived_source
+from bucketwise.archivers.writes import archive_collections, archived_source
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import BucketSet
 from bucketwise.buckets.fields.selectors import selector_query

@@ -15,8 +15,8 @@ from bucketwise.archivers.records.deletions import RESTORED, Deletions
 from bucketwise.archivers.records.online_heads import OnlineHeads
 from bucketwise.archivers.records.pins import Pins
 from bucketwise.archivers.records.receipts import Receipts
+from bucketwise.archivers.restoring.options import Mode, Plan, VersionHandling
 from bucketwise.archivers.restoring.put import Indices
-from bucketwise.archivers.restoring.target import Mode, Plan, VersionHandling
 from bucketwise.archivers.versions.history import Version
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.fields.times import FIRST_MS, as_date

@@ -11,14 +11,19 @@ import numpy as np
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.moving.archive import check_kind
 from bucketwise.archivers.restoring.copies import ArchivedCopies
-from bucketwise.archivers.restoring.filter import MatchingBuckets, RestoreFilter
-from bucketwise.archivers.restoring.options import RestoreOptions, check_request
-from bucketwise.archivers.restoring.put import Indices, check_put, put, put_measurements
+from bucketwise.archivers.restoring.options import Mode, RestoreOptions, Target, check_request
+from bucketwise.archivers.restoring.put import (
+    Indices,
+    MatchingBuckets,
+    RestoreFilter,
+    check_put,
+    put,
+    put_measurements,
+)
 from bucketwise.archivers.restoring.records import RestoreRecords
 from bucketwise.archivers.restoring.settle import RestoreReport, VersionSettler
-from bucketwise.archivers.restoring.target import Mode, Target
 from bucketwise.archivers.versions.history import Histories, Version
-from bucketwise.archivers.writes.delete import chunks
+from bucketwise.archivers.writes import chunks
 from bucketwise.buckets.bson.prefetch import prefetch
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import BucketSet
@@ -26,7 +31,7 @@ from bucketwise.buckets.fields.selectors import extended_json
 from bucketwise.buckets.models import model_of
 from bucketwise.config.errors import BucketwiseError
 from bucketwise.config.policies import Policy
-from bucketwise.rollups.tasks import result_of, run_now
+from bucketwise.rollups.context import result_of, run_now
 
 
 def restore(context: ArchiveContext, options: RestoreOptions, copies: ArchivedCopies) -> RestoreReport:

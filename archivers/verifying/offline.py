@@ -7,24 +7,25 @@ from dataclasses import dataclass, field
 
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.format.archive import OfflineArchive
-from bucketwise.archivers.format.checkpoint import Checkpoint
+from bucketwise.archivers.format.chain import Checkpoint
 from bucketwise.archivers.format.manifest import DamagedError, LastReceipt, Manifest
 from bucketwise.archivers.format.names import Commit, owner_key
-from bucketwise.archivers.records.checkpoints import last_checkpoint, unreached
+from bucketwise.archivers.records.deletions import latest
 from bucketwise.archivers.records.faults import record_fault
 from bucketwise.archivers.records.heads import (
     HEADS,
     Heads,
     check_heads,
     check_none_reappeared,
+    last_checkpoint,
     read_heads,
     types_of,
+    unreached,
 )
 from bucketwise.archivers.records.receipt_checks import Ranges
 from bucketwise.archivers.records.receipts import COLLECTION, Receipts
-from bucketwise.archivers.records.unregistered import unregistered
+from bucketwise.archivers.records.unregistered import Unregistered, unregistered
 from bucketwise.archivers.stores.base import Corrupt, NotFound
-from bucketwise.archivers.verifying.receipts import verify_receipts
 from bucketwise.archivers.verifying.records import (
     check_record,
     returned,
@@ -32,7 +33,13 @@ from bucketwise.archivers.verifying.records import (
     unfounded,
     unfounded_deletes,
 )
-from bucketwise.archivers.verifying.report import Damage, IntactPiece, VerifiedRecords, VerifyReport
+from bucketwise.archivers.verifying.report import (
+    Damage,
+    IntactPiece,
+    VerifiedRecords,
+    VerifyReport,
+    verify_receipts,
+)
 from bucketwise.archivers.versions.superseded import Superseded
 from bucketwise.buckets.fields.times import EVER, TimeRange
 from bucketwise.config.errors import HaltedError
@@ -241,3 +248,40 @@ def _missing(archive: OfflineArchive, commit: Commit) -> DamagedError:
 def _is_dropped(receipts: Receipts, archive: OfflineArchive, commit: Commit) -> bool:
     """Returns whether a concurrent run has dropped the commit since the commits were listed."""
     return not archive.is_there(commit) and commit.name not in receipts.current([commit.name])
+
+
+def verify_forgotten(context: ArchiveContext, archive: OfflineArchive) -> list[str]:
+    """Reads the commits whose chain goes on from what the database has recorded, and returns their names.
+    Raises DamagedError where one is damaged, or foreign."""
+    found = _unregistered(context, archive)
+    for fault in found.faults:
+        raise fault
+    for manifest in found.newer:
+        context.check()
+        if archive.has_files(manifest):  # else a run that had lost its lease has left the manifest alone
+            archive.check(manifest)
+        context.progress("verified buckets", manifest.buckets)
+    return [it.commit for it in found.newer]
+
+
+def is_forgotten(context: ArchiveContext, archive: OfflineArchive) -> bool:
+    """Returns whether the archive has commits that go on from what the database knows, or names receipts that
+    the database does not have."""
+    if _unregistered(context, archive).newer:
+        return True
+    named = latest(check_heads(context.receipts, archive).manifests)
+    return named is not None and context.deletions.is_behind(named)
+
+
+def check_adoptable(context: ArchiveContext, archive: OfflineArchive) -> None:
+    """Reads all commits in the store. Raises HaltedError where one is damaged, or foreign."""
+    check_heads(context.receipts, archive, goes_on=True)
+    for fault in _unregistered(context, archive).faults:
+        raise fault
+    found, _ = verify_commits(context, archive, archive.commits())
+    if found.bad:
+        raise HaltedError(f"nothing was taken over, because verification failed: {found.bad[0].message}")
+
+
+def _unregistered(context: ArchiveContext, archive: OfflineArchive) -> Unregistered:
+    return unregistered(context.receipts, archive, archive.commits(), context.known_fences)

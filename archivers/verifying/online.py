@@ -2,20 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+import numpy as np
 
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.format.manifest import DamagedError
 from bucketwise.archivers.moving.archive import check_collections
 from bucketwise.archivers.records.copies import CopyReceipts, names_of
-from bucketwise.archivers.verifying.receipts import verify_receipts
-from bucketwise.archivers.verifying.report import VerifyReport
+from bucketwise.archivers.records.deletions import KEPT, facts_of_archived
+from bucketwise.archivers.verifying.report import VerifyReport, verify_receipts
 from bucketwise.archivers.versions.kept import KeptVersions, beside
-from bucketwise.archivers.writes.online import archive_collections, archived_source
+from bucketwise.archivers.writes import archive_collections, archived_source, chunks
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.fields.selectors import extended_json
 from bucketwise.buckets.fields.times import EVER, FIRST_MS, LAST_MS, TimeRange
+from bucketwise.rollups.context import transaction
+
+
+def unknown(context: ArchiveContext) -> Iterator[Batch]:
+    """Yields the archived buckets that no receipt names."""
+    receipts = CopyReceipts(context.database, context.policy, None)
+    for batch in archived_source(context.database, context.policy).ending(FIRST_MS, LAST_MS + 1):
+        context.check()
+        if found := receipts.unknown(batch):
+            yield batch.take(found)
+
+
+def adopt_unknown(context: ArchiveContext) -> None:
+    """Has receipts name them from now on, as copies whose originals somebody else has deleted."""
+    for batch in unknown(context):
+        for piece in chunks(batch):
+            decoded = decode(piece, context.policy)
+            if not len(decoded.units):
+                continue
+            found = piece.take(np.sort(decoded.units))
+            facts = {"buckets": len(found), **facts_of_archived(found.main.ids, found, decoded.spans())}
+            step = partial(context.deletions.record_of_copies, KEPT, facts)
+            transaction(context.database, context.guard, step)
 
 
 def verify(context: ArchiveContext, within: TimeRange = EVER) -> VerifyReport:

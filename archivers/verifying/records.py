@@ -18,7 +18,7 @@ from bucketwise.archivers.records.receipt_checks import Ranges
 from bucketwise.archivers.records.receipts import HELD, REPLACED, Receipts, commit_of, facts_of, live_of
 from bucketwise.archivers.stores.base import NotFound
 from bucketwise.archivers.versions.replacements import check_replaced
-from bucketwise.archivers.writes.delete import compare_all
+from bucketwise.archivers.writes import compare_all
 from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, as_ms
 
 Document = dict[str, Any]

@@ -15,14 +15,12 @@ from numpy.typing import NDArray
 from pymongo.database import Database
 
 from bucketwise.archivers.format.archive import OfflineArchive, SectionBuckets
-from bucketwise.archivers.format.manifest import Manifest
-from bucketwise.archivers.format.origins import First, origin_at
+from bucketwise.archivers.format.manifest import First, Manifest, origin_at
 from bucketwise.archivers.format.series import selector_of
 from bucketwise.archivers.records.receipts import MERGING, Receipts
 from bucketwise.archivers.versions.kept import KeptVersion, KeptVersions, counting
 from bucketwise.archivers.versions.superseded import RemovedBuckets, Superseded, SupersededFile
-from bucketwise.archivers.writes.delete import id_names, same_id
-from bucketwise.archivers.writes.online import archived_source
+from bucketwise.archivers.writes import archived_source, id_names, same_id
 from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.buckets.decoding.decode import BucketSet
 from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, as_ms

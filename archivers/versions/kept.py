@@ -21,8 +21,7 @@ from pymongo.database import Database
 
 from bucketwise.archivers.format.manifest import DamagedError
 from bucketwise.archivers.records.copies import VersionBeside
-from bucketwise.archivers.writes.delete import MAX_BUCKETS, same_id
-from bucketwise.archivers.writes.inserts import insert_raw, make_packed
+from bucketwise.archivers.writes import MAX_BUCKETS, insert_raw, make_packed, same_id
 from bucketwise.buckets.bson.queries import ids_query
 from bucketwise.buckets.bson.raw import LOSSLESS, Batch, Docs
 from bucketwise.buckets.bson.types import BINARY, BOOL, DOCUMENT, INT32

@@ -15,24 +15,55 @@ import numpy as np
 from bson.binary import Binary
 from pymongo.client_session import ClientSession
 
-from bucketwise.archivers.records.deletions import KEPT, archived_before, facts_of_archived
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.records.deletions import KEPT, SUPERSEDED, archived_before, facts_of_archived
 from bucketwise.archivers.records.online_heads import OnlineHeads
 from bucketwise.archivers.records.pins import fingerprint
 from bucketwise.archivers.records.receipts import MERGED, MERGING
 from bucketwise.archivers.run import ArchiveRun
-from bucketwise.archivers.versions.aside import record_superseded
 from bucketwise.archivers.versions.history import History, Version, folds, one_of
 from bucketwise.archivers.versions.kept import KeptVersion, KeptVersions, counting, is_too_large
-from bucketwise.archivers.writes.delete import MAX_BUCKETS, Outcome, chunks, in_order, name_of, same_id
-from bucketwise.archivers.writes.online import archive_collections, archived_source, put_copies, take_back
+from bucketwise.archivers.writes import (
+    MAX_BUCKETS,
+    Outcome,
+    archive_collections,
+    archived_source,
+    chunks,
+    in_order,
+    name_of,
+    put_copies,
+    same_id,
+    take_back,
+)
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import decode
+from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS
 from bucketwise.buckets.source import Source
 from bucketwise.buckets.versions.merge import Merged, merge
 from bucketwise.buckets.versions.readings import lacks
 from bucketwise.config.errors import HaltedError
 from bucketwise.config.policies import Policy
-from bucketwise.rollups.guarded import transaction
+from bucketwise.rollups.context import transaction
+
+
+def record_superseded(context: ArchiveContext, found: Sequence[Batch], session: ClientSession) -> None:
+    """Records, in the transaction that keeps them, what versions are that count no more."""
+    if found:
+        versions = Batch.concat(found)
+        decoded = decode(versions, context.policy)
+        spans = decoded.spans() if len(decoded.units) == len(versions) else np.array([[FIRST_MS, LAST_MS]])
+        facts = {"buckets": len(versions), **facts_of_archived(versions.main.ids, versions, spans)}
+        context.deletions.record_of_copies(SUPERSEDED, facts, session)
+
+
+def record_all_superseded(context: ArchiveContext) -> None:
+    """Records the versions that counted no more before receipts told them."""
+    for _, versions in KeptVersions(context.database, context.policy).pages():
+        found = [it.bucket for some in versions.values() for it in some if it.is_superseded]
+        if found:
+            step = partial(record_superseded, context, found)
+            transaction(context.database, context.guard, step)
+
 
 Document = dict[str, Any]
 

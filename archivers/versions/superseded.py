@@ -33,7 +33,7 @@ from bucketwise.archivers.format.names import (
 )
 from bucketwise.archivers.format.parts import damage_at
 from bucketwise.archivers.stores.base import Corrupt, NotFound
-from bucketwise.archivers.writes.delete import chunks, same_id
+from bucketwise.archivers.writes import chunks, same_id
 from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.buckets.bson.types import ARRAY, DOCUMENT, INT32, elements, first_at
 from bucketwise.buckets.source import Source

@@ -25,7 +25,7 @@ from bucketwise.buckets.decoding.decode import BucketSet
 from bucketwise.jobs.core.lease import fence_of
 from bucketwise.jobs.rollup import ROLLUP
 from bucketwise.jobs.run.verb import RUN
-from bucketwise.rollups.guarded import transaction
+from bucketwise.rollups.context import transaction
 
 Document = dict[str, Any]
 #: Commits that one transaction registers.

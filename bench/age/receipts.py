@@ -17,13 +17,12 @@ from pymongo.database import Database
 from bench.age.history import HOUR, START, policy_of
 from bucketwise.archivers.format.keys import UNSIGNED
 from bucketwise.archivers.records.deletions import Deletions
-from bucketwise.archivers.records.identity import NO_RUN
 from bucketwise.archivers.records.receipt_files import ReceiptFiles, move_old
-from bucketwise.archivers.records.receipts import COLLECTION, Receipts
+from bucketwise.archivers.records.receipts import COLLECTION, NO_RUN, Receipts
 from bucketwise.archivers.stores import open_store
 from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.config.tables import Store
-from bucketwise.rollups.guarded import transaction
+from bucketwise.rollups.context import transaction
 
 Document = dict[str, Any]
 #: Receipts that one transaction writes here.

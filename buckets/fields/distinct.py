@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 
 def distinct_rows(rows: NDArray[np.uint8]) -> tuple[list[bytes], NDArray[np.int64]]:
     """Returns all distinct last dimensions, and the index among them for each place of the other
     dimensions."""
+    import pyarrow as pa
+
     *shape, width = rows.shape
     buffers = [None, pa.py_buffer(np.ascontiguousarray(rows).reshape(-1))]
     held = pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), math.prod(shape), buffers)

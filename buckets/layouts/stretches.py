@@ -6,14 +6,15 @@ found by comparing flags, and the stretches are copied whole, by Arrow, as strin
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bucketwise.buckets.layouts.layout import Bytes2D, Flags
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class _Stretches(NamedTuple):
@@ -39,6 +40,9 @@ class _Stretches(NamedTuple):
 def pad(data: NDArray[np.uint8], present: Flags, flag: NDArray[np.integer], empty: Bytes2D) -> Bytes2D:
     """Writes n documents that lie back to back into the n `empty` ones, each by its flags. Raises ValueError
     where their length is not what their flags say."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     edges, is_present = _Stretches.of(present, flag)
     within = np.zeros(len(edges), dtype=np.int64)
     np.cumsum(np.diff(edges) * is_present, out=within[1:])
@@ -53,6 +57,9 @@ def pad(data: NDArray[np.uint8], present: Flags, flag: NDArray[np.integer], empt
 def cut(matrix: Bytes2D, present: Flags, flag: NDArray[np.integer]) -> NDArray[np.uint8]:
     """Returns what is there of padded documents, back to back: reverses `pad`. Raises ValueError where these
     are no documents with such flags."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     edges, is_present = _Stretches.of(present, flag)
     if edges[-1] != matrix.size:
         raise ValueError(f"{matrix.size} bytes where {len(present)} documents of {len(flag)} are to be cut")
@@ -62,6 +69,8 @@ def cut(matrix: Bytes2D, present: Flags, flag: NDArray[np.integer]) -> NDArray[n
 
 
 def _texts(data: NDArray[np.uint8], edges: NDArray[np.int64]) -> pa.Array:
+    import pyarrow as pa
+
     buffers = [None, pa.py_buffer(edges), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.large_binary(), len(edges) - 1, buffers)
 

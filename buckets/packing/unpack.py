@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
@@ -72,10 +71,12 @@ class _Side:
             return False
         if not np.array_equal(self._lengths[self._sequence], np.diff(docs.offsets)):
             return False
+        from pyarrow import py_buffer
+
         place = np.empty_like(self._sequence)
         place[self._sequence] = np.arange(len(place))
         return all(
-            pa.py_buffer(_back_to_back(docs, place[these])).equals(pa.py_buffer(rebuilt))
+            py_buffer(_back_to_back(docs, place[these])).equals(py_buffer(rebuilt))
             for these, rebuilt in self._rebuilt()
         )
 

@@ -16,8 +16,8 @@ from pymongo import DESCENDING
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
-from bucketwise.archivers.format.parquet import column_name, series_types, write_part
-from bucketwise.archivers.format.rows import RowFilter, read_rows
+from bucketwise.archivers.format.parquet import read_rows, write_part
+from bucketwise.archivers.format.series import RowFilter, column_name, series_types
 from bucketwise.buckets.bson.cursor import find_raw
 from bucketwise.buckets.bson.types import DOUBLE
 from bucketwise.buckets.fields.selectors import series_text
@@ -34,8 +34,8 @@ from bucketwise.jobs.core.runner import Runner
 from bucketwise.jobs.core.stopping import Stop
 from bucketwise.jobs.output.progress import ProgressDisplay
 from bucketwise.jobs.rollup import ROLLUP
-from bucketwise.rollups.answers.summarize import Question
-from bucketwise.rollups.answers.summarize import summarize as summarize_range
+from bucketwise.rollups.answers import Question
+from bucketwise.rollups.answers import summarize as summarize_range
 
 Document = dict[str, Any]
 Body = dict[str, Any]

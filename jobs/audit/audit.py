@@ -11,7 +11,7 @@ from itertools import count
 from typing import NamedTuple
 
 from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.expiring.sealed import unfounded_tombstones
+from bucketwise.archivers.expiring.offline import unfounded_tombstones
 from bucketwise.archivers.format.manifest import DamagedError
 from bucketwise.archivers.format.names import day, day_number
 from bucketwise.archivers.kinds import archive_of
@@ -30,10 +30,10 @@ from bucketwise.config.durations import format_duration
 from bucketwise.config.policies import Policy
 from bucketwise.jobs.core.findings import Finding
 from bucketwise.jobs.core.job import Severity
-from bucketwise.rollups import ttl
-from bucketwise.rollups.answers.holes import longest_holes
+from bucketwise.rollups.answers import longest_holes
 from bucketwise.rollups.calendar.due import Spans, over_before
 from bucketwise.rollups.calendar.levels import Span, levels_of
+from bucketwise.rollups.rolling import outlived
 from bucketwise.rollups.rolling.expiry import count_overdue
 from bucketwise.rollups.standing import Removed, removed_summaries
 
@@ -182,7 +182,7 @@ class _Audit:
         return Finding(code, self.policy.name, place, severity, message)
 
     def ttl(self) -> Iterator[Finding]:
-        for expiry in ttl.conflicts(self.context.source):
+        for expiry in outlived.conflicts(self.context.source):
             yield self._finding(
                 "ttl-conflict",
                 expiry.place,

@@ -15,7 +15,7 @@ from bucketwise.archivers.binding.deployment import Deployment
 from bucketwise.archivers.binding.records import OWNER
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.coverage import CoverageQuery, Row, State, coverage_of
-from bucketwise.archivers.format.checkpoint import CheckpointRecord
+from bucketwise.archivers.format.chain import CheckpointRecord
 from bucketwise.archivers.format.manifest import LastReceipt, Link
 from bucketwise.archivers.format.names import day
 from bucketwise.archivers.kinds import archive_of

@@ -20,10 +20,14 @@ from bucketwise.config.policies import Policy
 from bucketwise.jobs.core.findings import Finding
 from bucketwise.jobs.core.fit import misfits
 from bucketwise.jobs.core.job import Code, Severity
+<<<<<<< HEAD
 from bucketwise.jobs.core.lease import PAUSED
-from bucketwise.rollups import ttl
+from bucketwise.rollups.rolling import outlived
+=======
+>>>>>>> 31dd392f (Roll-ups and archives: modules that one other imports are part of it)
 from bucketwise.rollups.calendar.levels import levels_of
-from bucketwise.rollups.changes.reach import may_stream
+from bucketwise.rollups.changes.drain import may_stream
+from bucketwise.rollups.rolling import outlived
 
 Document = dict[str, Any]
 
@@ -316,7 +320,7 @@ class _Check:
         yield self._finding("index-missing", f"{collection}, {field}", "warning", message)
 
     def expiry(self) -> Iterator[Finding]:
-        for expiry in ttl.conflicts(self.buckets):
+        for expiry in outlived.conflicts(self.buckets):
             message = (
                 f"MongoDB deletes after {expiry.after} what is archived after {self._after}: drop the index "
                 "or the option, or make it longer"
@@ -324,7 +328,7 @@ class _Check:
             yield self._finding("ttl-conflict", expiry.place, "error", message)
         for name, kept in self._kept().items():
             if name in self.here:
-                for expiry in ttl.rules(self.database, [self.here[name]]):
+                for expiry in outlived.rules(self.database, [self.here[name]]):
                     if kept is None or expiry.after < kept:
                         message = (
                             f"MongoDB deletes after {expiry.after} what is to be kept {kept or 'forever'}"

@@ -16,7 +16,7 @@ from bucketwise.config.checks.locations import SCHEMES
 from bucketwise.config.errors import BucketwiseError, UsageError
 from bucketwise.jobs.core import clock
 from bucketwise.jobs.core.workers import Outcome, WorkerSettings, do
-from bucketwise.rollups.tasks import complete
+from bucketwise.rollups.context import complete
 
 T = TypeVar("T")
 P = ParamSpec("P")

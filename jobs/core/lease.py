@@ -25,7 +25,7 @@ from bucketwise.jobs.core import clock, machine
 from bucketwise.jobs.core.findings import Finding
 from bucketwise.jobs.core.job import Code
 from bucketwise.jobs.core.turn import Turn
-from bucketwise.rollups.guarded import Guard, majority
+from bucketwise.rollups.context import Guard, majority
 
 Document = dict[str, Any]
 

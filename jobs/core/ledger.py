@@ -28,11 +28,11 @@ from pymongo.client_session import ClientSession
 from pymongo.database import Database
 from pymongo.errors import ConnectionFailure
 
-from bucketwise.archivers.records.identity import RunIdentity
+from bucketwise.archivers.records.receipts import RunIdentity
 from bucketwise.buckets.fields.times import MAX_SKEW
 from bucketwise.config.secrets import hide_secrets
 from bucketwise.jobs.core import clock, lease, machine
-from bucketwise.rollups.guarded import transaction
+from bucketwise.rollups.context import transaction
 
 Document = dict[str, Any]
 

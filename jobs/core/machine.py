@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bucketwise import __version__
-from bucketwise.archivers.records.identity import RunIdentity
+from bucketwise.archivers.records.receipts import RunIdentity
 
 Host = dict[str, Any]
 

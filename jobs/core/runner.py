@@ -36,9 +36,8 @@ from bucketwise.jobs.core.throttle import Members, Throttler
 from bucketwise.jobs.core.turn import Document, Follower, Step, Turn
 from bucketwise.jobs.output.progress import ProgressDisplay
 from bucketwise.jobs.output.report import Result, worst_exit_code
-from bucketwise.rollups.changes.shared import SharedChanges
-from bucketwise.rollups.context import no_limit, no_listener
-from bucketwise.rollups.guarded import dry_run_guard
+from bucketwise.rollups.changes.drain import SharedChanges
+from bucketwise.rollups.context import dry_run_guard, no_limit, no_listener
 
 #: Opens the executor for one policy's turn.
 OpenExecutor = Callable[[Connections], AbstractContextManager[Executor]]

@@ -19,7 +19,7 @@ from bucketwise.config.policies import Policy
 from bucketwise.jobs.core import clock
 from bucketwise.rollups.calendar.due import over_before
 from bucketwise.rollups.calendar.levels import levels_of
-from bucketwise.rollups.changes.shared import SharedChanges
+from bucketwise.rollups.changes.drain import SharedChanges
 from bucketwise.rollups.context import SummaryListener
 from bucketwise.rollups.progress import rolled_up_through
 

@@ -12,14 +12,13 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from queue import LifoQueue
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from bucketwise import __version__
-from bucketwise.archivers.format.parquet import WRITTEN_BY
 from bucketwise.archivers.stores import open_store
 from bucketwise.archivers.tasks import Connections, Task
 from bucketwise.buckets import heap
@@ -36,8 +35,13 @@ P = ParamSpec("P")
 _SECONDS_TO_LEAVE = 3
 
 
-#: Versions that decide on the bytes of a part: a task that is executed twice writes the same files.
-_VERSIONS = f"bucketwise {__version__} with {WRITTEN_BY}"
+@cache
+def _versions() -> str:
+    """Returns the versions that decide on the bytes of a part: a task that is executed twice writes the same
+    files."""
+    from bucketwise.archivers.format.parquet import WRITTEN_BY
+
+    return f"bucketwise {__version__} with {WRITTEN_BY}"
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ class WorkerSettings:
     def of(cls, settings: Settings) -> WorkerSettings:
         """Returns what a worker needs of the settings, without signing keys."""
         store = settings.store and settings.store.model_copy(update={"signing_key": ()})
-        return cls(settings.mongodb, store, _VERSIONS)
+        return cls(settings.mongodb, store, _versions())
 
 
 @dataclass(frozen=True)
@@ -85,9 +89,9 @@ class Outcome(Generic[T]):
 def do(where: WorkerSettings, task: Callable[..., T], *plain: Any, **named: Any) -> Outcome[T]:
     """Does a task: this is what a worker calls."""
     try:
-        if where.version != _VERSIONS:
+        if where.version != _versions():
             raise BucketwiseError(
-                f"a worker has {_VERSIONS}, and this run {where.version}: install the same versions "
+                f"a worker has {_versions()}, and this run {where.version}: install the same versions "
                 "everywhere. It is safe to run again"
             )
         return Outcome(task(_connections(where), *plain, **named))

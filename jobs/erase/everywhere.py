@@ -27,7 +27,7 @@ from bucketwise.archivers.erasing.kind import (
 from bucketwise.archivers.erasing.online import CollectionEraser, holdings_in, source_of
 from bucketwise.archivers.erasing.work import ErasureWork, check_edges, check_erasable
 from bucketwise.archivers.upkeep import roll_up_all
-from bucketwise.archivers.writes.delete import MAX_BUCKETS
+from bucketwise.archivers.writes import MAX_BUCKETS
 from bucketwise.buckets.bson.cursor import find_raw
 from bucketwise.buckets.bson.queries import ids_query
 from bucketwise.buckets.bson.raw import as_queried
@@ -37,7 +37,7 @@ from bucketwise.buckets.fields.times import TimeRange
 from bucketwise.buckets.models.shape import split
 from bucketwise.config.policies import Policy
 from bucketwise.rollups.calendar.levels import Level, levels_of
-from bucketwise.rollups.rolling.options import RollupOptions
+from bucketwise.rollups.rolling.plan import RollupOptions
 from bucketwise.rollups.rolling.quarantine import Quarantine
 from bucketwise.rollups.standing import delete_summaries
 from bucketwise.rollups.summaries.targets import target

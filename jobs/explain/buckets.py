@@ -15,8 +15,7 @@ from bucketwise.archivers.kinds.evidence import Copy, Event, Evidence, Located, 
 from bucketwise.archivers.moving.archive import check_archive
 from bucketwise.archivers.records.pins import Pin
 from bucketwise.archivers.versions.history import one_of
-from bucketwise.archivers.writes.delete import same_id, units
-from bucketwise.archivers.writes.held import covered
+from bucketwise.archivers.writes import covered, same_id, units
 from bucketwise.buckets.bson.raw import TOLERANT, Batch, as_queried, without_uuid
 from bucketwise.buckets.columns import Series
 from bucketwise.buckets.decoding.decode import Decoded, decode

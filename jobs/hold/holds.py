@@ -17,7 +17,7 @@ from bucketwise.archivers.preconditions import has_store, is_known, is_ours
 from bucketwise.archivers.records.hold_files import HoldFiles, lost
 from bucketwise.archivers.records.holding import HoldWriter
 from bucketwise.archivers.records.receipts import Receipts
-from bucketwise.archivers.writes.held import holds_any
+from bucketwise.archivers.writes import holds_any
 from bucketwise.config.errors import HaltedError, UsageError
 from bucketwise.config.policies import Policy
 from bucketwise.jobs.core.bodies import hold_body

@@ -25,8 +25,8 @@ from bucketwise.jobs.output.report import Report
 from bucketwise.jobs.output.tables import job_table
 from bucketwise.jobs.publish.redis import Link, LinkError, shown
 from bucketwise.rollups.context import SummaryListener, no_listener
+from bucketwise.rollups.publishing.newest import ChangedSummaries, PublishStates
 from bucketwise.rollups.publishing.publish import Publisher, PublishError
-from bucketwise.rollups.publishing.state import ChangedSummaries, PublishStates
 
 Body = dict[str, Any]
 T = TypeVar("T")

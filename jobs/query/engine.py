@@ -14,7 +14,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.format.rows import RowFilter
+from bucketwise.archivers.format.series import RowFilter
 from bucketwise.archivers.reading.archived import archived_reader
 from bucketwise.buckets.columns import Quarantined
 from bucketwise.config.errors import BucketwiseError, UsageError

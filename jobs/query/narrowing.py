@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyarrow.fs import LocalFileSystem
 
-from bucketwise.archivers.format.parquet import column_name
+from bucketwise.archivers.format.series import column_name
 from bucketwise.buckets.fields.selectors import Selector, series_text
 from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS
 

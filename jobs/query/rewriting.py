@@ -14,7 +14,7 @@ from typing import Any
 import duckdb
 
 from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.format.parquet import column_name
+from bucketwise.archivers.format.series import column_name
 from bucketwise.archivers.reading.archived import archived_reader
 from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS
 from bucketwise.buckets.source import Source

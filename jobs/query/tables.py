@@ -14,14 +14,8 @@ from pymongo import ASCENDING, DESCENDING
 
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.coverage import CoverageQuery, Row, coverage_of, known_span
-from bucketwise.archivers.format.parquet import (
-    arrow_type,
-    as_table,
-    as_written,
-    column_name,
-    misfit,
-    series_types,
-)
+from bucketwise.archivers.format.parquet import arrow_type, as_table
+from bucketwise.archivers.format.series import as_written, column_name, misfit, series_types
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.reading.archived import archived_reader
 from bucketwise.archivers.reading.readings import Readings

@@ -19,8 +19,7 @@ from bucketwise.config.errors import UsageError
 from bucketwise.config.policies import LevelName, Policy
 from bucketwise.jobs.query.narrowing import Narrowed, narrowed
 from bucketwise.jobs.query.tables import CoverageTable, ReadingsTable, SummariesTable, Table, Types
-from bucketwise.rollups.context import Check, ProgressListener, no_progress
-from bucketwise.rollups.guarded import dry_run_guard
+from bucketwise.rollups.context import Check, ProgressListener, dry_run_guard, no_progress
 
 
 def read_context(

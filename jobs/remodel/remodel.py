@@ -23,7 +23,7 @@ from bucketwise.config.errors import BucketwiseError, LeaseLostError, UsageError
 from bucketwise.config.fingerprint import layout_fingerprint
 from bucketwise.jobs.core.subject import Subject
 from bucketwise.jobs.output.progress import ProgressDisplay
-from bucketwise.rollups.guarded import majority
+from bucketwise.rollups.context import majority
 
 Document = dict[str, Any]
 

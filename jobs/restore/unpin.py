@@ -15,7 +15,7 @@ from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.output.report import Report
 from bucketwise.jobs.output.tables import job_table
-from bucketwise.rollups.guarded import transaction
+from bucketwise.rollups.context import transaction
 
 
 def unpin(call: Call, since: Since = None, until: Until = None) -> Report:

@@ -16,8 +16,7 @@ from rich.text import Text
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.preconditions import OF_READERS
 from bucketwise.archivers.records.pins import COLLECTION as PINS
-from bucketwise.archivers.restoring.options import RestoreOptions
-from bucketwise.archivers.restoring.target import Mode, VersionHandling
+from bucketwise.archivers.restoring.options import Mode, RestoreOptions, VersionHandling
 from bucketwise.buckets.models import model_of
 from bucketwise.config.durations import parse_duration
 from bucketwise.config.errors import UsageError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bucketwise.archivers.expiring.report import Amount
+from bucketwise.archivers.expiring.rule import Amount
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.preconditions import OF_DESTROYERS, destroying, require
 from bucketwise.config.errors import HaltedError

@@ -10,8 +10,9 @@ and the server then leaves out what their transactions deleted.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from typing import Any, TypeVar
@@ -19,14 +20,42 @@ from typing import Any, TypeVar
 from bson.timestamp import Timestamp
 from pymongo.change_stream import ChangeStream
 from pymongo.database import Database
-from pymongo.errors import OperationFailure
+from pymongo.errors import OperationFailure, PyMongoError
 
+from bucketwise.buckets.bson.raw import TOLERANT
+from bucketwise.buckets.models import model_of
 from bucketwise.buckets.source import Source
 from bucketwise.config.errors import BucketwiseError
-from bucketwise.config.policies import Policy
+from bucketwise.config.policies import LevelName, Policy
 from bucketwise.rollups import progress
-from bucketwise.rollups.changes.collector import ChangeCollector, ChangeSet
-from bucketwise.rollups.changes.events import EventReader, projection, transaction_of
+from bucketwise.rollups.calendar.levels import base_levels, levels_of
+from bucketwise.rollups.changes.collector import (
+    ChangeCollector,
+    ChangeSet,
+    EventReader,
+    projection,
+    transaction_of,
+)
+from bucketwise.rollups.progress import Progress, load_all
+
+
+def may_stream(policy: Policy) -> bool:
+    """Returns whether a change stream can report a policy's late readings, if the server lets us read it."""
+    wants_stream = policy.rollup is not None and policy.rollup.late_data != "scan"
+    return wants_stream and model_of(policy).streams_changes
+
+
+def rolled_up_to(policy: Policy, through: Mapping[LevelName, int]) -> int:
+    """Returns the instant (milliseconds) from which on no reading lies in a window that is rolled up."""
+    return max(through[level.name] + level.reach for level in levels_of(policy) if level.name in through)
+
+
+def new_from(policy: Policy, through: Mapping[LevelName, int]) -> int:
+    """Returns the instant from which on incoming readings are new. Weeks and months are made from days,
+    so they do not count."""
+    known = [through[level.name] for level in base_levels(levels_of(policy)) if level.name in through]
+    return min(known or through.values())
+
 
 Document = dict[str, Any]
 Token = Mapping[str, Any]
@@ -260,3 +289,127 @@ def read_step(step: Callable[[], T], *, is_resumed: bool) -> T:
         # The oplog has rolled over, an event is too large …: the text of the error says so, and reading
         # from a new stream shows whether that was it.
         raise StreamLostError((error.details or {}).get("errmsg", str(error))) from error
+
+
+#: A policy that is so much further behind than the one in front reads the stream by itself: it would cost
+#: the others a long read.
+MOST_BEHIND_S = 86_400
+
+
+@dataclass(frozen=True)
+class _Pending:
+    """A policy's changes since it was rolled up, which nobody has taken yet."""
+
+    loaded: Progress
+    followed: FollowedPolicy
+    changed: ChangeSet | None = None
+
+
+class SharedChanges:
+    """The changes of the policies that can share a read: they follow the change stream, have been rolled up,
+    and have no collection in common with another one.
+
+    It only saves reading. A policy whose changes it does not know, or that was rolled up by somebody else in
+    the meantime, reads for itself; and so do all where the read fails.
+    """
+
+    def __init__(
+        self, database: Database[Document], policies: Sequence[Policy], receipts: str, *, leaves_marks: bool
+    ) -> None:
+        """`receipts` and `leaves_marks`: see `Drain`."""
+        self._database = database.with_options(codec_options=TOLERANT)
+        self._receipts = receipts
+        self._leaves_marks = leaves_marks
+        self._unread = list(policies)
+        self._pending: dict[str, _Pending] = {}
+
+    def read_on(self, check: Callable[[], None]) -> None:
+        """Reads up to now, from where it stopped; nothing where fewer than two policies are left."""
+        try:
+            self._pending = self._pending or _shareable(self._database, self._unread)
+            self._unread = []
+            if len(self._pending) > 1:
+                self._read(check)
+        except (StreamLostError, StreamUnavailableError, BucketwiseError, PyMongoError):
+            self._pending = {}  # each of them will meet and report the error in its own turn
+
+    def _read(self, check: Callable[[], None]) -> None:
+        followed = [it.followed for it in self._pending.values()]
+        drain = Drain(self._database, self._receipts, followed, check, leaves_mark=self._leaves_marks)
+        self._pending = {
+            name: _extended(self._pending[name], changed) for name, changed in drain.read().items()
+        }
+
+    def take(self, policy: Policy, loaded: Progress) -> ChangeSet | None:
+        """Returns the changes since `loaded` up to the last read; None if they are not known. Each
+        change is returned once."""
+        pending = self._pending.pop(policy.name, None)
+        return pending.changed if pending is not None and pending.loaded == loaded else None
+
+    def leave_out(self, policy: Policy) -> None:
+        """Stops reading for a policy whose turn is over."""
+        self._pending.pop(policy.name, None)
+        self._unread = [it for it in self._unread if it.name != policy.name]
+
+
+def _shareable(database: Database[Document], policies: Sequence[Policy]) -> dict[str, _Pending]:
+    uses = Counter(name for it in policies for name in it.sources)
+    candidates = [it for it in policies if may_stream(it) and all(uses[name] == 1 for name in it.sources)]
+    loaded = load_all(database, candidates)
+    found = []
+    for policy in candidates:
+        known = loaded[policy.name]
+        if known.bookmark is not None and known.through:
+            reached = rolled_up_to(policy, known.through)
+            found.append(
+                _Pending(known, FollowedPolicy(Source(database, policy), known.bookmark.token, reached))
+            )
+    newest = max((_seconds(it.followed) for it in found), default=0)
+    close_behind = [it for it in found if _seconds(it.followed) >= newest - MOST_BEHIND_S]
+    return {it.followed.policy.name: it for it in close_behind}
+
+
+def _seconds(followed: FollowedPolicy) -> int:
+    """Returns the time of a resume token: the seconds of the cluster time that its data begin with."""
+    return int(str(followed.token["_data"])[2:10], 16)
+
+
+def _extended(pending: _Pending, changed: ChangeSet) -> _Pending:
+    both = changed if pending.changed is None else pending.changed.then(changed)
+    return replace(pending, followed=replace(pending.followed, token=both.token), changed=both)
+
+
+def collections_of(source: Source) -> dict[str, str]:
+    """Returns the collections of the stream that exist, each with what tells it from another of its name."""
+    if any(info["type"] != "collection" for info in source.listed):
+        raise StreamUnavailableError("views and native time-series collections have none")
+    return {info["name"]: str(info["info"]["uuid"]) for info in source.listed}
+
+
+class Stream:
+    """The changes of one policy's source. `receipts` and `leaves_marks`: see `Drain`."""
+
+    def __init__(self, policy: Policy, source: Source, receipts: str, *, leaves_marks: bool = True) -> None:
+        self._database = source.collection.database.with_options(codec_options=TOLERANT)
+        self.policy = policy
+        self.leaves_marks = leaves_marks
+        self._source = source
+        self._receipts = receipts
+
+    def token_now(self) -> Token:
+        """Returns a token from which the stream gives all that happens from here on. Raises
+        StreamUnavailableError."""
+        pipeline = [{"$match": {"ns.coll": {"$in": self.policy.sources}}}]
+        with open_stream(self._database, pipeline, None) as stream:
+            while stream.resume_token is None:  # if an event came in just as it was opened
+                read_step(stream.try_next, is_resumed=False)
+            return stream.resume_token
+
+    def drain(self, token: Token, rolled_up_to: int | None, check: Callable[[], None]) -> ChangeSet:
+        """Reads all that has happened up to now. Readings that came in at or after `rolled_up_to`
+        (milliseconds) are left out.
+
+        Raises StreamLostError, StreamUnavailableError, and BucketwiseError where the stream stays silent."""
+        followed = FollowedPolicy(self._source, token, rolled_up_to)
+        drain = Drain(self._database, self._receipts, [followed], check, leaves_mark=self.leaves_marks)
+        return drain.read()[self.policy.name]

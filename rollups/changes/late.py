@@ -17,9 +17,15 @@ from bucketwise.rollups.calendar.due import Calendar, Spans, widened
 from bucketwise.rollups.calendar.levels import Span, base_levels, levels_of
 from bucketwise.rollups.calendar.windows import HIGHEST
 from bucketwise.rollups.changes.collector import ChangeSet, flatten
-from bucketwise.rollups.changes.drain import StreamLostError, StreamUnavailableError
-from bucketwise.rollups.changes.reach import may_stream, new_from, rolled_up_to
-from bucketwise.rollups.changes.stream import Stream, collections_of
+from bucketwise.rollups.changes.drain import (
+    Stream,
+    StreamLostError,
+    StreamUnavailableError,
+    collections_of,
+    may_stream,
+    new_from,
+    rolled_up_to,
+)
 from bucketwise.rollups.context import RunContext
 from bucketwise.rollups.progress import Bookmark, Progress, load, store
 

@@ -22,10 +22,16 @@ from bucketwise.config.policies import LevelName
 from bucketwise.config.tables import Redis
 from bucketwise.rollups.calendar.levels import LEVEL_RULES, Level, levels_of
 from bucketwise.rollups.context import RunContext
-from bucketwise.rollups.publishing.keys import Keys, series_of
-from bucketwise.rollups.publishing.newest import Newest
-from bucketwise.rollups.publishing.state import ChangedSummaries, PublishState, PublishStates
-from bucketwise.rollups.publishing.writer import SERIES, Ask, Keyspace, SeriesWriter, as_number
+from bucketwise.rollups.publishing.newest import ChangedSummaries, Newest, PublishState, PublishStates
+from bucketwise.rollups.publishing.writer import (
+    SERIES,
+    Ask,
+    Keys,
+    Keyspace,
+    SeriesWriter,
+    as_number,
+    series_of,
+)
 
 _BATCH_SIZE = 1000  # keys
 

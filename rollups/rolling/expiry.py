@@ -21,13 +21,18 @@ from bucketwise.config.errors import HaltedError
 from bucketwise.config.policies import LevelName
 from bucketwise.rollups.calendar.levels import Level, expired_before, levels_of
 from bucketwise.rollups.calendar.windows import to_ms
-from bucketwise.rollups.context import RunContext
-from bucketwise.rollups.guarded import transaction
+from bucketwise.rollups.context import RunContext, transaction
 from bucketwise.rollups.holds import Holds, without_held
 from bucketwise.rollups.progress import load, note_gone
-from bucketwise.rollups.standing import delete_summaries, load_standing, store_tombstones
+from bucketwise.rollups.standing import (
+    NEVER,
+    Retention,
+    Tombstones,
+    delete_summaries,
+    load_standing,
+    store_tombstones,
+)
 from bucketwise.rollups.summaries.targets import target
-from bucketwise.rollups.summaries.tombstones import NEVER, Retention, Tombstones
 
 Document = dict[str, Any]
 _BATCH_SIZE = 1000

@@ -2,31 +2,194 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 
+from bson.datetime_ms import DatetimeMS
+from pymongo.database import Database
+
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Quarantined
 from bucketwise.buckets.decoding.decode import Decoded, decode_live
 from bucketwise.buckets.decoding.plausible import Plausible
-from bucketwise.buckets.fields.times import LAST_MS
+from bucketwise.buckets.fields.times import EVER, LAST_MS, TimeRange
 from bucketwise.buckets.source import Source
-from bucketwise.config.policies import LevelName
-from bucketwise.rollups.calendar.due import Calendar, Spans
+from bucketwise.config.fingerprint import fingerprint
+from bucketwise.config.policies import LevelName, Policy
+from bucketwise.rollups.calendar.due import Calendar, ExistingSummaries, Spans
 from bucketwise.rollups.calendar.levels import Span
-from bucketwise.rollups.calendar.parts import ExistingSummaries
-from bucketwise.rollups.calendar.windows import HIGHEST, LOWEST
+from bucketwise.rollups.calendar.windows import HIGHEST, LOWEST, to_ms
 from bucketwise.rollups.changes.collector import ChangeSet
+from bucketwise.rollups.changes.drain import SharedChanges, Stream
 from bucketwise.rollups.changes.late import LateFinder, LateSpans
-from bucketwise.rollups.changes.stream import Stream
-from bucketwise.rollups.context import RunContext
-from bucketwise.rollups.progress import Bookmark, Progress
-from bucketwise.rollups.rolling.options import Archived, RollupOptions
-from bucketwise.rollups.rolling.records import Records
-from bucketwise.rollups.rolling.remaking import Remaking
-from bucketwise.rollups.ttl import deletes_before_archive
+from bucketwise.rollups.context import Document, RunContext
+from bucketwise.rollups.progress import Bookmark, Progress, progress_collection
+from bucketwise.rollups.rolling.outlived import deletes_before_archive
+from bucketwise.rollups.rolling.records import MissingSummaries, Records, Remaking
+from bucketwise.rollups.rolling.slices import SliceReader
+from bucketwise.rollups.summaries.targets import Counts
+
+
+def no_report(_at: int) -> None:
+    """Takes no note of how far a roll-up has come."""
+
+
+@dataclass(frozen=True)
+class RollupOptions:
+    """Which windows to roll up, and how.
+
+    Without a range and without `whole`: what is not rolled up yet, and what has changed since, or may have.
+    """
+
+    within: TimeRange = EVER  # if it is bounded: exactly the due windows that touch it
+    whole: bool = False  # all due windows, but for those whose summaries have gone by their `retain`
+    trusted_spans: Sequence[Span] = ()  # spans whose windows are taken as they stand
+    is_deleted_early: bool = False  # something removes raw data that the reader does not find in an archive
+    dry_run: bool = False  # only count what would be written
+    shared: SharedChanges | None = None  # the policy's changes, as far as they are known already
+    reached: Callable[[int], None] = no_report  # up to which instant all that is asked for is written
+
+    @property
+    def range(self) -> Span | None:
+        """Returns the range asked for, in milliseconds; None where none was."""
+        if not self.within.is_bounded:
+            return None
+        return max(LOWEST, self.within.start_ms), min(HIGHEST, self.within.end_ms)
+
+    @property
+    def is_catch_up(self) -> bool:
+        """Returns whether what is due is rolled up, and what has changed since."""
+        return self.range is None and not self.whole
+
+
+#: All that is due.
+CATCH_UP = RollupOptions()
+
+
+def same_instant(at: int) -> int | None:
+    """Returns the instant: there may be something at any."""
+    return at
+
+
+def none_restored(_batch: Batch) -> list[int]:
+    """Returns nothing: no live bucket is a restored one."""
+    return []
+
+
+@dataclass(frozen=True)
+class Archived:
+    """The archived half of a policy's readings, and how it is read together with the live one."""
+
+    reader: SliceReader  # reads slices of what is live and what is archived
+    receipts: str  # the collection that gets a receipt in each transaction that deletes
+    span: Span | None = None  # holds all archived readings
+    superseded: Callable[[], Iterable[Span]] = tuple  # spans of the copies of live buckets
+    earliest: Callable[[int], int | None] = same_instant  # at or after an instant: nothing is before it
+    restored: Callable[[Batch], list[int]] = none_restored  # which live buckets of a batch are restored ones
+
+    def next(self, at: int) -> int | None:
+        """Returns an instant at or after `at`, and nothing archived lies between; None where nothing is later
+        either."""
+        if self.span is None or at >= self.span[1]:
+            return None
+        return self.earliest(max(at, self.span[0]))
+
+
+@dataclass
+class RollupReport:
+    """What a roll-up did, or would do. `readings`: those in the windows looked at, each once."""
+
+    counts: dict[LevelName, Counts] = field(default_factory=dict)  # of each level, the finest first
+    readings: int = 0
+    finite: Counter[str] = field(default_factory=Counter)  # value field -> how many of them hold a number
+    late: LateSpans | None = None  # None: a range was asked for
+    outdated: int = 0  # summaries that stay as earlier settings made them, since their readings are gone
+    gone: int = 0  # summaries of readings that somebody took out, and that are not archived
+    missed: int = 0  # summaries that lack late readings, since something else removed the other ones
+    quarantined: list[Quarantined] = field(default_factory=list)  # the first thousand
+    quarantined_total: int = 0
+    missing: list[MissingSummaries] = field(default_factory=list)  # that somebody had removed
+    commits: set[str] = field(default_factory=set)  # commits of the archive that were read whole
+
+    def of(self, level: LevelName) -> Counts:
+        """Returns the counts of a level, which begin at zero."""
+        return self.counts.setdefault(level, Counts())
+
+    @property
+    def hourly(self) -> Counts:
+        """Returns the counts of the hourly level."""
+        return self.counts.get("hourly", Counts())
+
+    @property
+    def daily(self) -> Counts:
+        """Returns the counts of the daily level."""
+        return self.counts.get("daily", Counts())
+
+    @property
+    def written(self) -> int:
+        """Returns how many summaries were written, of all levels."""
+        return sum(counts.written for counts in self.counts.values())
+
+    @property
+    def kept(self) -> int:
+        """Returns how many summaries stay unchecked, of all levels, since something else removed their
+        readings."""
+        return sum(counts.kept for counts in self.counts.values())
+
+    def empty_fields(self, policy: Policy) -> list[str]:
+        """Returns the value fields in which no reading held a finite number, though some has to."""
+        return [name for name in policy.numeric_names if self.readings and not self.finite[name]]
+
+
+class Backfill:
+    """How far the summaries of a range are computed again. Times are in milliseconds.
+
+    `begins`: where this call begins, which is later than the range where an earlier call was cut off.
+    """
+
+    def __init__(
+        self, database: Database[Document], policy: Policy, span: Span, length: int, *, restart: bool
+    ) -> None:
+        """`length`: that of a slice; so often it is stored how far the call came. `restart`: forgets how far
+        an earlier one came."""
+        self._collection = progress_collection(database)
+        self._id = {"backfill": policy.identity}
+        self._request = {
+            "fingerprint": fingerprint(policy),
+            "since": DatetimeMS(span[0]),
+            "until": DatetimeMS(span[1]),
+        }
+        self._span, self._length = span, length
+        found = self._collection.find_one({"_id": self._id, **self._request})
+        reached = span[0] if found is None else to_ms(found["reached"])
+        self.begins = reached if reached < span[1] else span[0]
+        self.total = self._slices(span[1] - 1) + 1
+        self.before = self._slices(self.begins)
+        self._stored = self.before
+        if restart and self.before:
+            self.begins, self.before = span[0], 0
+            self._store(span[0])
+
+    def reach(self, at: int) -> None:
+        """Stores, once a slice, that all windows of the range that end by then are written."""
+        if self._slices(at) > self._stored:
+            self._store(min(at, self._span[1]))
+
+    def finish(self) -> None:
+        """Records that all windows are written. The next call starts over."""
+        self._store(self._span[1])
+
+    def _store(self, at: int) -> None:
+        self._stored = self._slices(at)
+        document = {"_id": self._id, **self._request, "reached": DatetimeMS(at)}
+        self._collection.replace_one({"_id": self._id}, document, upsert=True)
+
+    def _slices(self, at: int) -> int:
+        """Returns how many slices are over by then."""
+        return (at - self._span[0]) // self._length
 
 
 @dataclass(frozen=True)

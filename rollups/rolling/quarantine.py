@@ -23,7 +23,7 @@ from bucketwise.buckets.source import Source
 from bucketwise.config.policies import Policy
 from bucketwise.rollups.calendar.due import Spans
 from bucketwise.rollups.calendar.levels import Span
-from bucketwise.rollups.guarded import majority
+from bucketwise.rollups.context import majority
 
 Document = dict[str, Any]
 COLLECTION = "bucketwise_quarantine"

@@ -3,26 +3,180 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Protocol
 
 from pymongo.client_session import ClientSession
 
 from bucketwise.buckets.source import Source
+from bucketwise.config.durations import format_duration
 from bucketwise.config.policies import LevelName
 from bucketwise.rollups.calendar.due import Calendar
-from bucketwise.rollups.calendar.levels import Level
+from bucketwise.rollups.calendar.levels import Level, Span, expired_before, levels_of, sources_of
+from bucketwise.rollups.calendar.windows import HIGHEST, LOWEST
+from bucketwise.rollups.changes.drain import Stream
 from bucketwise.rollups.changes.late import advance_bookmark, live_days, note_live
-from bucketwise.rollups.changes.stream import Stream
 from bucketwise.rollups.context import RunContext
-from bucketwise.rollups.progress import Bookmark, Progress, note_gone, store
+from bucketwise.rollups.progress import Bookmark, Progress, ended_before, note_gone, set_gone, store
 from bucketwise.rollups.rolling.quarantine import Quarantine, UnrecordedQuarantine
-from bucketwise.rollups.rolling.remaking import MissingSummaries, Remaking
-from bucketwise.rollups.standing import count_changes
-from bucketwise.rollups.summaries.months import month_of
+from bucketwise.rollups.standing import (
+    Standing,
+    SummaryCount,
+    count_changes,
+    load_standing,
+    month_of,
+    months_in,
+    span_of,
+    store_counts,
+    store_retentions,
+)
 from bucketwise.rollups.summaries.targets import SummaryDiff
+
+
+@dataclass(frozen=True)
+class MissingSummaries:
+    """Summaries of one level and month that somebody has removed: how many, and how many of them stay lost
+    since their readings are gone; None before anything was made again."""
+
+    level: LevelName
+    collection: str
+    span: Span  # of the month
+    missing: int
+    lost: int | None = None
+
+
+@dataclass
+class Remaking:
+    """Plans what one run makes again, and records what became of it. `is_deleted_early`: returns whether
+    something removes raw data before an archive of the policy holds it."""
+
+    context: RunContext
+    loaded: Progress
+    standing: Standing
+    source: Source
+    is_deleted_early: Callable[[], bool]
+    _counts: dict[LevelName, SummaryCount] = field(default_factory=dict)  # those that have changed
+
+    @cached_property
+    def _levels(self) -> list[Level]:
+        return levels_of(self.context.policy)
+
+    @cached_property
+    def _complete_from(self) -> int:
+        """Returns the instant (milliseconds) from which on all readings are live or archived."""
+        archive = self.context.policy.archiving
+        if self.is_deleted_early():
+            return HIGHEST
+        if archive is not None:
+            ended = ended_before(self.context.database, self.context.policy)
+            return LOWEST if ended is None else ended
+        first = self.source.earliest()
+        return HIGHEST if first is None else first
+
+    @cached_property
+    def gone(self) -> Mapping[LevelName, int]:
+        """Returns before when summaries are gone, once those are made again that a longer `retain` brings
+        back."""
+        return {**self.loaded.gone, **self._reopened}
+
+    @cached_property
+    def _reopened(self) -> dict[LevelName, int]:
+        loaded, kept = self.loaded, self.standing.retentions
+        found = {}
+        for level in self._levels:
+            if level.name not in loaded.gone or kept.get(level.name) == _text(level):
+                continue
+            expired = expired_before(level, self._levels, self.context.now, loaded.through)
+            first = max(LOWEST if expired is None else expired, self._first_whole(level))
+            if first < loaded.gone[level.name]:
+                found[level.name] = first
+        return found
+
+    def _first_whole(self, level: Level) -> int:
+        """Returns the instant before which a window may end for some of its readings to be gone."""
+        start = self._complete_from
+        if not LOWEST < start < HIGHEST:
+            return start
+        low, high = level.edges(start + level.reach, start + level.reach + 1)[:2]
+        return (low if low == start + level.reach else high) + 1
+
+    @cached_property
+    def missing(self) -> list[MissingSummaries]:
+        """Returns what somebody has removed. Counts only where MongoDB's estimate has changed."""
+        database, counts = self.context.database, self.standing.counts
+        found: list[MissingSummaries] = []
+        for level in self._levels:
+            estimate = database[level.collection].estimated_document_count()
+            known = counts.get(level.name)
+            if known is None or not known.fits(estimate):
+                months = months_in(database, level)
+                count = (known or SummaryCount()).recounted(months, estimate)
+                self._counts[level.name] = count
+                found += [
+                    MissingSummaries(level.name, level.collection, span_of(month), missing)
+                    for month, missing in sorted(count.missing(months).items())
+                ]
+        return found
+
+    @cached_property
+    def spans(self) -> Mapping[LevelName, Sequence[Span]]:
+        """Returns where each level is made again."""
+        found: dict[LevelName, list[Span]] = {
+            name: [(first, self.loaded.gone[name])] for name, first in self._reopened.items()
+        }
+        levels = {level.name: level for level in self._levels}
+        for it in self.missing:
+            level = levels[it.level]
+            first = it.span[0] if self._has_finer(level, it.span) else self._first_whole(level)
+            if first < it.span[1]:
+                found.setdefault(it.level, []).append((max(first, it.span[0]), it.span[1]))
+        return found
+
+    def _has_finer(self, level: Level, span: Span) -> bool:
+        """Returns whether finer summaries stand in all of a span, so that no reading is needed."""
+        removed = {(it.level, it.span) for it in self.missing}
+        return any(
+            self.gone.get(finer.name, LOWEST) <= span[0] and (finer.name, span) not in removed
+            for finer in sources_of(level, self._levels)
+        )
+
+    def begin(self) -> None:
+        """Records what is there and what is missing, before anything is written and counted."""
+        if self.missing or self._counts:
+            store_counts(self.context.database, self.context.policy, self._counts)
+
+    def made_again(self, level: LevelName, starts: Iterable[int]) -> Counter[str]:
+        """Returns how many summaries came where some are lost, by month, of windows that were rolled up
+        before. `starts`: when their windows begin."""
+        lost = {**self.standing.counts, **self._counts}.get(level, SummaryCount()).lost
+        through = self.loaded.through.get(level, HIGHEST)
+        return Counter(month for it in starts if it < through and (month := month_of(it)) in lost)
+
+    def finish(self) -> list[MissingSummaries]:
+        """Records that all is made again that can be. Returns what was missing, and what of it is lost."""
+        database, policy = self.context.database, self.context.policy
+        if self._reopened:
+            set_gone(database, policy, self.gone)
+        kept = {level.name: _text(level) for level in self._levels}
+        if kept != self.standing.retentions:
+            store_retentions(database, policy, kept)
+        if not self.missing:
+            return []
+        counts = {name: it for name, it in load_standing(database, policy).counts.items() if it.wanted}
+        settled = {name: it.settled() for name, it in counts.items()}
+        store_counts(database, policy, settled)
+        return [self._settled(it, settled[it.level], counts[it.level]) for it in self.missing]
+
+    def _settled(self, it: MissingSummaries, after: SummaryCount, before: SummaryCount) -> MissingSummaries:
+        month = month_of(it.span[0])
+        lost = after.lost.get(month, 0) - before.lost.get(month, 0)
+        return MissingSummaries(it.level, it.collection, it.span, it.missing, lost)
+
+
+def _text(level: Level) -> str:
+    return format_duration(level.retain)
 
 
 class Records(Protocol):

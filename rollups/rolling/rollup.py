@@ -2,23 +2,169 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain, islice
+from typing import Any
 
+from bson.datetime_ms import DatetimeMS
+from pymongo.database import Database
+
+from bucketwise.buckets.decoding.plausible import Plausible
 from bucketwise.buckets.source import Source
-from bucketwise.rollups.calendar.due import Calendar
-from bucketwise.rollups.context import RunContext
+from bucketwise.config.policies import LevelName
+from bucketwise.rollups.calendar.due import Calendar, ExistingSummaries, Partition, Slice, Spans
+from bucketwise.rollups.calendar.levels import Span, base_levels
+from bucketwise.rollups.calendar.windows import LOWEST, to_ms
+from bucketwise.rollups.context import RunContext, Spend, result_of
 from bucketwise.rollups.progress import ended_before
-from bucketwise.rollups.rolling.options import Archived, RollupOptions, RollupReport
-from bucketwise.rollups.rolling.outlived import OutlivedSummaries
-from bucketwise.rollups.rolling.plan import Planner, RollupPlan, Watermark
-from bucketwise.rollups.rolling.read_ahead import ReadAhead, SliceFinder
-from bucketwise.rollups.rolling.records import records_of
-from bucketwise.rollups.rolling.remaking import Remaking
+from bucketwise.rollups.rolling.outlived import OutlivedSummaries, deletes_before_archive
+from bucketwise.rollups.rolling.plan import (
+    Archived,
+    Planner,
+    RollupOptions,
+    RollupPlan,
+    RollupReport,
+    Watermark,
+)
+from bucketwise.rollups.rolling.records import Remaking, records_of
+from bucketwise.rollups.rolling.slices import SliceReader, SliceRequest, SliceStates, shares
 from bucketwise.rollups.rolling.writing import SummaryWriter
 from bucketwise.rollups.standing import load_both, plausible_times
-from bucketwise.rollups.summaries.targets import Counts
-from bucketwise.rollups.ttl import deletes_before_archive
+from bucketwise.rollups.summaries import documents
+from bucketwise.rollups.summaries.targets import Counts, target
+
+Document = dict[str, Any]
+#: Summaries, the last ones, that tell which series there are.
+_LAST_SUMMARIES = 10_000
+
+
+@dataclass(frozen=True)
+class SliceFinder:
+    """Finds the slices that are not empty: those with live or archived buckets, or with summaries."""
+
+    database: Database[Document]
+    calendar: Calendar
+    source: Source
+    archived_next: Callable[[int], int | None]  # see `Archived.next`
+
+    def slices(
+        self, wanted: Mapping[LevelName, Sequence[Span]], existing: ExistingSummaries
+    ) -> Iterator[Slice]:
+        """Yields the slices in the order of time, with the due windows that touch the spans of their
+        level."""
+        spans = {level: Spans(parts) for level, parts in wanted.items()}
+        partition = Partition(self.calendar, spans, existing)
+        done = LOWEST
+        for start, end in self.calendar.due(wanted).spans:
+            at = self._first_slice(max(start, done))
+            while at is not None and at < min(end, self.calendar.due_end):
+                piece = partition.extended(self.calendar.slice_at(at, done))
+                yield piece
+                done = piece.span[1]
+                at = self._first_slice(max(at, done))
+
+    def _first_slice(self, at: int) -> int | None:
+        """Returns an instant, at or after `at`, in the first slice whose windows may have something in
+        them."""
+        reach = self.calendar.reach
+        found = self._next(max(LOWEST, at - reach))
+        return None if found is None else max(at, found - reach)
+
+    def _next(self, at: int) -> int | None:
+        """Returns the first instant at or after `at` where there is something to look at."""
+        found = [self.source.earliest(at), self.archived_next(at)]
+        for level in self.calendar.levels:
+            later = {"start": {"$gte": DatetimeMS(at)}}
+            first = target(self.database, level.collection).find_one(later, {"start": 1}, sort=[("start", 1)])
+            found.append(to_ms(first["start"]) if first else None)
+        return min((instant for instant in found if instant is not None), default=None)
+
+
+@dataclass(frozen=True)
+class ReadAhead:
+    """Reads slices, some while an earlier one is written.
+
+    A reading may come in, or go, between the read and the write, as always: its event is behind the mark up
+    to which the stream was read, which was before all of this, so that the next run finds it. And all reads
+    are made after this is called: where buckets are to go once it is done, what they held before doesn't
+    count.
+    """
+
+    database: Database[Document]
+    source: Source
+    calendar: Calendar
+    reader: SliceReader
+    check: Callable[[], None]
+    spend: Spend
+    plausible: Plausible  # times of live buckets
+
+    def read(self, slices: Iterator[Slice]) -> Iterator[tuple[Slice, SliceStates | None]]:
+        """Yields the states of each slice; None where no readings of it are needed."""
+        first = list(islice(slices, self.reader.workers))
+        # Often a run has only one slice to read, and several workers to read it.
+        shares_per_slice = -(-self.reader.workers // len(first)) if first else 1
+        in_flight: deque[tuple[Slice, list[Future[SliceStates]]]] = deque()
+        largest = 0
+        for piece in chain(first, slices):
+            self.check()
+            in_flight.append((piece, self._submit(piece, shares_per_slice)))
+            while len(in_flight) >= self.reader.max_in_flight(largest):
+                found = _joined(in_flight[0][1], self.check)
+                largest = max(largest, found.size() if found else 0)
+                self._spend(found)
+                yield in_flight.popleft()[0], found
+                del found  # before the next one is read
+        for piece, parts in in_flight:
+            self.check()
+            found = _joined(parts, self.check)
+            self._spend(found)
+            yield piece, found
+            del found
+
+    def _spend(self, found: SliceStates | None) -> None:
+        """Counts what was read, before anything of it is written."""
+        if found is not None:
+            self.spend(found.buckets_read, found.bytes_read)
+            self.check()
+
+    def _submit(self, piece: Slice, shares_per_slice: int) -> list[Future[SliceStates]]:
+        """Submits the reads of a slice, in as many shares."""
+        by_clock = piece.to_read(self.calendar.levels)
+        if not by_clock:
+            return []
+        edges = {local: sorted({edge for span in it for edge in span}) for local, it in by_clock.items()}
+        bounds = self._share_bounds(shares_per_slice) if shares_per_slice > 1 else []
+        plain, memory = self.source.is_plain, self.reader.memory_per_slice
+        asked = (SliceRequest(edges, it, plain, memory, self.plausible) for it in shares(bounds))
+        return [self.reader.read(it) for it in asked]
+
+    def _share_bounds(self, count: int) -> list[Any]:
+        """Returns values of the first series field that cut the series into so many parts of about equal
+        size. They are those of the last summaries: whatever they are, no bucket is missed."""
+        if not self.source.policy.series_fields or not self.source.model.needs_index:
+            return []
+        series = f"$_id.series.{self.source.policy.series_names[0]}"
+        last: list[Document] = [{"$sort": {"start": -1}}, {"$limit": _LAST_SUMMARIES}]
+        pipeline: list[Document] = [*last, {"$group": {"_id": series}}, {"$sort": {"_id": 1}}]
+        name = base_levels(self.calendar.levels)[-1].collection
+        summaries = self.database.get_collection(name, codec_options=documents.OPTIONS)
+        values = [it["_id"] for it in summaries.aggregate(pipeline)]
+        return [values[at * len(values) // count] for at in range(1, count)] if len(values) >= count else []
+
+
+def _joined(parts: list[Future[SliceStates]], check: Callable[[], None]) -> SliceStates | None:
+    """Returns the states of all shares of a slice; None if nothing was requested."""
+    if not parts:
+        return None
+    found, *others = (result_of(part, check) for part in parts)
+    for other in others:
+        found.add(other)
+    return found
+
 
 #: Reading past so many summaries in the change stream takes about as long as reading it once more.
 MANY_WRITTEN = 1000

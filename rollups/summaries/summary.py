@@ -6,17 +6,98 @@ The same readings give the same state, to the bit, however they were split and i
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bucketwise.buckets.columns import Columns, ValueKind
+from bucketwise.buckets.decoding.order import Order
+from bucketwise.buckets.layouts.layout import positions_in
 from bucketwise.rollups.statistics import FieldState, FieldStatistics
 from bucketwise.rollups.statistics.base import FieldReadings, Numbers
 from bucketwise.rollups.summaries import coverage
-from bucketwise.rollups.summaries.runs import Runs, runs_of
 
 Integers = NDArray[np.int64]
+#: Average readings in a run from which on it pays to leave them where they are.
+LONG = 8
+
+
+@dataclass(frozen=True)
+class Runs:
+    """r runs of the readings of c cells. In a run times ascend; where they tie, readings are in the order of
+    `Columns`, in a run and from one to the next."""
+
+    order: Integers | None  # n: the readings, run by run; None: all of them, as they lie
+    starts: Integers  # r: where each run starts in that order
+    cell: Integers  # r: of each run
+    series: list[int]  # c: index into columns.series; cells are sorted by series, then window
+    window: list[int]  # c: index of the window
+
+
+def runs_of(columns: Columns, edges: Integers, *, in_order: bool, local: bool) -> Runs:
+    """Returns the readings inside the windows. `in_order`: each cell must be one run. `local`: windows go by
+    the readings' own clocks."""
+    if local:
+        return _by_clocks(columns, edges)
+    found = None if in_order or columns.reading_series is not None else _by_buckets(columns, edges)
+    return _by_time(columns, edges) if found is None else found
+
+
+def _by_buckets(columns: Columns, edges: Integers) -> Runs | None:
+    """Returns runs that are buckets; None where times don't ascend in each bucket, or buckets are short."""
+    time, starts = columns.time, columns.starts[columns.filled]
+    if not len(time) or len(time) < LONG * len(starts):
+        return None
+    ascends = time[1:] >= time[:-1]
+    ascends[starts[1:] - 1] = True
+    if not ascends.all():
+        return None
+    lengths = np.diff(starts, append=len(time))
+    window = np.searchsorted(edges, time[starts], side="right")
+    parted = window != np.searchsorted(edges, time[starts + lengths - 1], side="right")
+    if parted.any():
+        readings = positions_in(starts[parted], lengths[parted])
+        changes = np.diff(np.searchsorted(edges, time[readings], side="right"), prepend=-1)
+        starts = np.union1d(starts, readings[changes != 0])
+        lengths = np.diff(starts, append=len(time))
+        window = np.searchsorted(edges, time[starts], side="right")
+    inside = (window > 0) & (window < len(edges))
+    starts, lengths, window = starts[inside], lengths[inside], window[inside]
+    bucket = np.searchsorted(columns.starts, starts, side="right") - 1
+    series = columns.bucket_series[bucket]
+    cells, cell = np.unique(series * len(edges) + window - 1, return_inverse=True)
+    order = None
+    if not inside.all():
+        order, starts = positions_in(starts, lengths), np.cumsum(lengths) - lengths
+    return Runs(order, starts, cell, *(part.tolist() for part in np.divmod(cells, len(edges))))
+
+
+def _by_time(columns: Columns, edges: Integers) -> Runs:
+    # Stable, so that where times tie the readings stay in bucket order, then as they lie in the bucket.
+    order = Order.of(columns, np.arange(len(columns.series))).readings
+    time, of_reading = columns.time[order], columns.series_of_readings[order]
+    bounds = np.searchsorted(of_reading, np.arange(len(columns.series) + 1)).tolist()
+    cuts = [low + np.searchsorted(time[low:high], edges) for low, high in pairwise(bounds)]
+    lengths = np.diff(np.array(cuts, dtype=np.int64).reshape(-1, len(edges)), axis=1)
+    series, window = np.nonzero(lengths)
+    sizes = lengths[series, window]
+    if sizes.sum() < len(order):
+        order = np.concatenate([order[cut[0] : cut[-1]] for cut in cuts])
+    starts = np.cumsum(sizes) - sizes
+    return Runs(order, starts, np.arange(len(starts)), series.tolist(), window.tolist())
+
+
+def _by_clocks(columns: Columns, edges: Integers) -> Runs:
+    """Returns runs by the readings' own clocks, which may be put back: windows do not follow from time."""
+    assert columns.local is not None
+    window = np.searchsorted(edges, columns.local, side="right") - 1
+    inside = np.flatnonzero((window >= 0) & (window < len(edges) - 1))
+    series = columns.series_of_readings
+    order = inside[np.lexsort((columns.time[inside], window[inside], series[inside]))]
+    series, window = series[order], window[order]
+    starts = np.flatnonzero(np.append(True, (np.diff(series) != 0) | (np.diff(window) != 0))[: len(order)])
+    return Runs(order, starts, np.arange(len(starts)), series[starts].tolist(), window[starts].tolist())
 
 
 @dataclass(slots=True)

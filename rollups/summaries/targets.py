@@ -23,7 +23,7 @@ from bucketwise.config.errors import BucketwiseError
 from bucketwise.config.policies import Policy
 from bucketwise.rollups.calendar.levels import Level, Span
 from bucketwise.rollups.calendar.windows import to_ms
-from bucketwise.rollups.guarded import Guard, majority, transaction
+from bucketwise.rollups.context import Guard, majority, transaction
 
 Document = dict[str, Any]
 _BATCH_SIZE = 1000

@@ -11,17 +11,17 @@ from typing import Any, TypeVar
 import pytest
 from pymongo.client_session import ClientSession
 
+from bucketwise.archivers import writes
 from bucketwise.archivers.erasing import work as erasing
 from bucketwise.archivers.lake import sync as lake
-from bucketwise.archivers.moving import online, selection
+from bucketwise.archivers.moving import online, sweep
 from bucketwise.archivers.records.receipts import Receipts
 from bucketwise.archivers.recovering import commits
 from bucketwise.archivers.restoring import put, settle
 from bucketwise.archivers.stores.base import ObjectStore, OlderVersions, Requests, StoreObject
 from bucketwise.archivers.versions import merging
-from bucketwise.archivers.writes import delete
 from bucketwise.jobs.restore import unpin
-from bucketwise.rollups import guarded
+from bucketwise.rollups import context
 
 T = TypeVar("T")
 
@@ -133,7 +133,7 @@ class DyingStore:
 
 def die_in_transactions(monkeypatch: pytest.MonkeyPatch, steps: Steps) -> None:
     """Before each transaction, inside it when all is done but the commit, and after it."""
-    inner = guarded.transaction
+    inner = context.transaction
 
     def transaction(database: Any, guard: Any, step: Callable[[ClientSession], T]) -> T:
         def stepped(session: ClientSession) -> T:
@@ -146,7 +146,7 @@ def die_in_transactions(monkeypatch: pytest.MonkeyPatch, steps: Steps) -> None:
         steps.step("after commit")
         return result
 
-    for module in (commits, delete, erasing, lake, merging, online, put, selection, settle, unpin):
+    for module in (commits, erasing, lake, merging, online, put, settle, sweep, unpin, writes):
         monkeypatch.setattr(module, "transaction", transaction)
     burying = Receipts.mark_dropped
 

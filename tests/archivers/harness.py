@@ -17,7 +17,7 @@ import duckdb
 import pytest
 from pymongo.database import Database
 
-from bucketwise.archivers.compacting.compact import CompactOptions, CompactReport
+from bucketwise.archivers.compact import CompactOptions, CompactReport
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.erasing.erasure import Erasure
 from bucketwise.archivers.erasing.kind import ErasureReport
@@ -44,7 +44,7 @@ from bucketwise.config.tables import USUAL_MEMORY, Store
 from bucketwise.jobs.erase.everywhere import ErasureFacts, erase_series
 from bucketwise.jobs.restore.unpin import release_pins
 from bucketwise.jobs.sign import SignReport, sign_archive
-from bucketwise.rollups.guarded import transaction
+from bucketwise.rollups.context import transaction
 from tests.archivers.builders import LATER, RAW, Case, raw_documents
 from tests.standing import StandingDatabase
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from pymongo.database import Database
 
-from bucketwise.archivers.compacting.compact import CompactOptions
+from bucketwise.archivers.compact import CompactOptions
 from bucketwise.archivers.erasing.erasure import Erasure
 from bucketwise.archivers.erasing.kind import TextSearch
 from bucketwise.archivers.erasing.work import ErasureWork

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from bucketwise.archivers.moving.filling import MAX_BYTES, MAX_READINGS
+from bucketwise.archivers.moving.sweep import MAX_BYTES, MAX_READINGS
 from tests.docs.pages import ROOT
 
 

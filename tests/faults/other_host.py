@@ -14,20 +14,20 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from bucketwise.archivers.moving import filling
+from bucketwise.archivers import writes
+from bucketwise.archivers.moving import sweep
 from bucketwise.archivers.stores.file import FileStore
 from bucketwise.archivers.stores.s3 import S3Store
-from bucketwise.archivers.writes import delete
 from bucketwise.buckets.bson import cursor as raw_cursor
 from bucketwise.jobs.core import clock, machine
 
 #: Whose transactions: the module, and what it uses them for.
 _TRANSACTIONS = {
-    "bucketwise.archivers.writes.delete": "delete",
+    "bucketwise.archivers.writes": "delete",
     "bucketwise.archivers.recovering.commits": "receipt",
     "bucketwise.archivers.moving.online": "copy",
     "bucketwise.archivers.restoring.put": "restore",
-    "bucketwise.archivers.moving.selection": "pin",
+    "bucketwise.archivers.moving.sweep": "pin",
     "bucketwise.rollups.summaries.targets": "summaries",
 }
 _passed: Counter[str] = Counter()
@@ -47,9 +47,9 @@ def install(
     notes in the file `told` where it is, and stops until it is continued: an hour later by its steady clock.
     Without `at` it notes just its pid, for who wants to stop it. `pieces`: the most buckets in one delete;
     `at_once`: in one commit, so that several are under way."""
-    delete.MAX_BUCKETS = pieces
-    filling.MAX_READINGS = 1
-    filling.Filling.cut = lambda self, batch: iter([batch])  # type: ignore[method-assign]  # noqa: ARG005
+    writes.MAX_BUCKETS = pieces
+    sweep.MAX_READINGS = 1
+    sweep.Filling.cut = lambda self, batch: iter([batch])  # type: ignore[method-assign]  # noqa: ARG005
     raw_cursor.MOST_DOCUMENTS = raw_cursor.FIRST_DOCUMENTS = at_once
     wrong = [skew]
     current, steady, asleep = clock.current, clock.steady, [0.0]

@@ -19,11 +19,10 @@ from bucketwise.buckets.layouts.groups import Unions
 from bucketwise.buckets.source import Source
 from bucketwise.config.errors import InterruptedRun
 from bucketwise.config.policies import Policy
-from bucketwise.rollups.context import RunContext
-from bucketwise.rollups.rolling.options import Archived, RollupOptions, RollupReport, none_restored
+from bucketwise.rollups.context import RunContext, run_now
+from bucketwise.rollups.rolling.plan import Archived, RollupOptions, RollupReport, none_restored
 from bucketwise.rollups.rolling.rollup import roll_up
 from bucketwise.rollups.rolling.slices import ArchivedHalf, SliceReader, read
-from bucketwise.rollups.tasks import run_now
 
 Document = dict[str, Any]
 

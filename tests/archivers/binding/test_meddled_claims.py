@@ -23,18 +23,16 @@ from bucketwise.archivers.binding.deployment import (
     listed_collections,
     present_deployment,
 )
-from bucketwise.archivers.binding.lineage import MOST_BEGUN
 from bucketwise.archivers.binding.markers import KEY as MARKER
 from bucketwise.archivers.binding.markers import read_marker
-from bucketwise.archivers.binding.records import read_record
-from bucketwise.archivers.records.identity import NO_RUN
-from bucketwise.archivers.records.receipts import Receipts
+from bucketwise.archivers.binding.records import MOST_BEGUN, read_record
+from bucketwise.archivers.records.receipts import NO_RUN, Receipts
 from bucketwise.archivers.stores import open_store
 from bucketwise.archivers.stores.base import ObjectStore
 from bucketwise.archivers.stores.file import FileStore
 from bucketwise.config.errors import HaltedError
 from bucketwise.config.tables import Store
-from bucketwise.rollups.guarded import transaction
+from bucketwise.rollups.context import transaction
 from tests.archivers.faults import Crash
 from tests.archivers.harness import nothing
 

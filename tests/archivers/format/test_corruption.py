@@ -12,10 +12,10 @@ import bson
 import pytest
 from pymongo.database import Database
 
+from bucketwise.archivers import writes
 from bucketwise.archivers.reading.archived import archived_reader
 from bucketwise.archivers.tasks import Connections
 from bucketwise.archivers.verifying.report import VerifyReport
-from bucketwise.archivers.writes import inserts, online
 from bucketwise.buckets.bson.raw import Docs
 from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS
 from bucketwise.config.errors import HaltedError
@@ -190,7 +190,7 @@ def test_copies_that_are_not_equal_online(
     database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cycle = Cycle(database, slots("minute").online(), file_store).load()
-    inner = inserts.insert_raw
+    inner = writes.insert_raw
 
     def insert(database: Any, collection: str, documents: Docs, session: Any = None) -> None:
         changed = [bson.decode(document, CODEC) for document in documents]
@@ -200,7 +200,7 @@ def test_copies_that_are_not_equal_online(
         )
 
     with monkeypatch.context() as patch:
-        patch.setattr(online, "insert_raw", insert)
+        patch.setattr(writes, "insert_raw", insert)
         with pytest.raises(HaltedError, match="not equal to their originals"):
             cycle.run()
     assert cycle.live() == sorted(cycle.case.documents)

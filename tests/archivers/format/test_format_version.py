@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from bucketwise.archivers.format.manifest import SCHEMA_VERSION, DamagedError, read_manifest
+from bucketwise.archivers.format.manifest import SCHEMA_VERSION, DamagedError, encoded, read_manifest, sealed
 from bucketwise.archivers.format.names import commits, manifest_key
-from bucketwise.archivers.format.seals import encoded, sealed
 from bucketwise.config.tables import Store
 from tests.archivers.builders import slots
 from tests.archivers.harness import Cycle

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bucketwise.archivers.format.recent import Recent, section_key
+from bucketwise.archivers.format.archive import Recent, section_key
 
 
 @dataclass

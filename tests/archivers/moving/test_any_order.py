@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 )
 from pymongo.database import Database
 
-from bucketwise.archivers.restoring.target import Mode, VersionHandling
+from bucketwise.archivers.restoring.options import Mode, VersionHandling
 from bucketwise.config.errors import BucketwiseError
 from bucketwise.config.tables import Store
 from tests.archivers.builders import DAY0, MINUTE, Case, samples, slots
@@ -118,7 +118,7 @@ class Story(RuleBasedStateMachine):
         self.born = 0
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr("os.fsync", nothing)
-        self.patch.setattr("bucketwise.archivers.writes.delete.MAX_BUCKETS", 2)
+        self.patch.setattr("bucketwise.archivers.writes.MAX_BUCKETS", 2)
         self.patch.setattr("bucketwise.archivers.restoring.settle.MAX_WAITING", 2)
 
     def teardown(self) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymongo.database import Database
 
-from bucketwise.archivers.moving import filling
+from bucketwise.archivers.moving import sweep
 from bucketwise.buckets.fields.times import as_ms
 from bucketwise.config.policies import Policy
 from bucketwise.config.tables import Store
@@ -96,7 +96,7 @@ def test_a_batch_that_is_more_than_a_commit_holds_makes_several(
     """What waits takes no memory: it is read once it may go, and cut as ever."""
     case = every(HOUR, DAY, batch=DAY)
     monkeypatch.setattr("bucketwise.buckets.bson.cursor.MOST_DOCUMENTS", 8)
-    monkeypatch.setattr(filling, "MAX_BYTES", 8 * len(case.documents[0]))
+    monkeypatch.setattr(sweep, "MAX_BYTES", 8 * len(case.documents[0]))
     cycle = Cycle(database, case, file_store).load()
     assert cycle.run(DAY0 + AFTER + DAY).deleted == 24
     assert len(spans(cycle)) == 3

@@ -13,7 +13,7 @@ import pytest
 from pymongo.database import Database
 
 from bucketwise.archivers.format.manifest import DamagedError, Manifest
-from bucketwise.archivers.moving import filling, sweep
+from bucketwise.archivers.moving import sweep
 from bucketwise.archivers.stores.base import StoreError
 from bucketwise.archivers.stores.file import FileStore
 from bucketwise.buckets.bson.raw import Batch
@@ -78,7 +78,7 @@ def test_days_share_a_commit_until_it_is_full(
     database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The end of a day closes none."""
-    monkeypatch.setattr(filling, "MAX_BYTES", 20 * len(on_days(0).documents[0]))
+    monkeypatch.setattr(sweep, "MAX_BYTES", 20 * len(on_days(0).documents[0]))
     case = on_days(*range(70))
     cycle = Cycle(database, case, file_store).load()
     cycle.run(LATER + 200 * DAY)
@@ -109,7 +109,7 @@ def test_large_readings_are_decoded_once(
         return decode(batch, policy)
 
     monkeypatch.setattr("bucketwise.buckets.bson.cursor.MOST_DOCUMENTS", 8)
-    monkeypatch.setattr(filling, "MAX_READINGS", 80)
+    monkeypatch.setattr(sweep, "MAX_READINGS", 80)
     monkeypatch.setattr(sweep, "SAMPLED", 2)
     monkeypatch.setattr("bucketwise.buckets.decoding.decode.decode", counting)
     cycle = Cycle(database, Case("large", policy, documents, []), file_store).load()
@@ -140,7 +140,7 @@ def test_buckets_that_stay_make_no_commit_larger(
     cycle = Cycle(database, Case("staying", on_days(0).policy, documents, []), file_store).load()
     cycle.run(until=DAY0)
     monkeypatch.setattr("bucketwise.buckets.bson.cursor.MOST_DOCUMENTS", 8)
-    monkeypatch.setattr(filling, "MAX_READINGS", 80)
+    monkeypatch.setattr(sweep, "MAX_READINGS", 80)
     monkeypatch.setattr(sweep, "SAMPLED", 2)
     cycle.run()
     assert [it.readings for it in manifests(cycle)] == [1, *expected]
@@ -167,7 +167,7 @@ def test_what_is_missing_here_and_there_makes_smaller_commits(
         for i in range(60)
     ]
     monkeypatch.setattr("bucketwise.buckets.bson.cursor.MOST_DOCUMENTS", 14)
-    monkeypatch.setattr(filling, "MAX_READINGS", 1170)
+    monkeypatch.setattr(sweep, "MAX_READINGS", 1170)
     cycle = Cycle(database, Case("gaps", MINUTES, documents, []), file_store).load()
     cycle.run()
     assert [it.buckets for it in manifests(cycle)] == expected
@@ -187,7 +187,7 @@ def test_buckets_that_are_like_no_other_make_smaller_commits(
             encode({"_id": i, "symbol": "MDB", "d": minute, "p": {str(at): 1.5 for at in slots}})
         )
     monkeypatch.setattr("bucketwise.buckets.bson.cursor.MOST_DOCUMENTS", 1)
-    monkeypatch.setattr(filling, "MAX_READINGS", 4800)
+    monkeypatch.setattr(sweep, "MAX_READINGS", 4800)
     cycle = Cycle(database, Case("alone", MINUTES, documents, []), file_store).load()
     cycle.run()
     assert [it.buckets for it in manifests(cycle)] == [10] * 6

@@ -22,7 +22,7 @@ from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.source import Source
 from bucketwise.config.errors import BucketwiseError, HaltedError, InterruptedRun
 from bucketwise.config.tables import USUAL_MEMORY, Store
-from bucketwise.rollups.tasks import run_now
+from bucketwise.rollups.context import run_now
 from tests.archivers.builders import Case, deletable, samples, samples_overflow, slots
 from tests.archivers.harness import Cycle, expected_rows
 
@@ -194,7 +194,7 @@ def test_more_memory_makes_larger_commits(
     database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch, bound: str, usual: int
 ) -> None:
     monkeypatch.setattr("bucketwise.buckets.bson.cursor.MOST_DOCUMENTS", 2)
-    monkeypatch.setattr(f"bucketwise.archivers.moving.filling.{bound}", usual)
+    monkeypatch.setattr(f"bucketwise.archivers.moving.sweep.{bound}", usual)
     found = []
     for share in (0.5, 1, 100):
         cycle = Cycle(database, slots("second"), file_store).load()

@@ -16,10 +16,10 @@ import bson
 import pytest
 from pymongo.database import Database
 
+from bucketwise.archivers import writes
 from bucketwise.archivers.format.keys import Keys
-from bucketwise.archivers.moving import filling
-from bucketwise.archivers.writes import delete
-from bucketwise.archivers.writes.online import archived_source
+from bucketwise.archivers.moving import sweep
+from bucketwise.archivers.writes import archived_source
 from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS
 from bucketwise.config.tables import Store
 from tests.archivers.builders import (
@@ -297,7 +297,7 @@ def test_a_crash_at_every_step(
     scenario: str,
     few_steps: bool,
 ) -> None:
-    monkeypatch.setattr(delete, "MAX_BUCKETS", 3)
+    monkeypatch.setattr(writes, "MAX_BUCKETS", 3)
     what = SCENARIOS[scenario]
 
     def ran(steps: Steps) -> World:
@@ -333,8 +333,8 @@ def test_a_crash_between_the_pieces_of_a_long_run(
     database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Several commits in one run, each with its own deletes."""
-    monkeypatch.setattr(delete, "MAX_BUCKETS", 3)
-    monkeypatch.setattr(filling, "MAX_READINGS", 100)
+    monkeypatch.setattr(writes, "MAX_BUCKETS", 3)
+    monkeypatch.setattr(sweep, "MAX_READINGS", 100)
     for die_at in range(1, 1000, 43):
         world = World.make(database, CASES["slots"], file_store)
         steps = Steps(die_at)

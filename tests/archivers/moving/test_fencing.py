@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from bucketwise.archivers.writes import delete
+from bucketwise.archivers import writes
 from bucketwise.config.errors import BucketwiseError, LeaseLostError
 from bucketwise.config.tables import Store
 from tests.archivers.builders import slots
@@ -72,7 +72,7 @@ def test_a_run_that_wakes_up_after_another_did_its_work(
     scenario: str,
     few_steps: bool,
 ) -> None:
-    monkeypatch.setattr(delete, "MAX_BUCKETS", 3)
+    monkeypatch.setattr(writes, "MAX_BUCKETS", 3)
     what = SCENARIOS[scenario]
 
     def ran(steps: Paused) -> World:

@@ -11,9 +11,9 @@ import bson
 import pytest
 from pymongo.database import Database
 
+from bucketwise.archivers import writes
 from bucketwise.archivers.reading.archived import archived_reader
 from bucketwise.archivers.tasks import Connections
-from bucketwise.archivers.writes import delete
 from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS
 from bucketwise.config.errors import BucketwiseError, HaltedError, LeaseLostError
 from bucketwise.config.tables import Store
@@ -139,7 +139,7 @@ def test_what_someone_else_deletes_after_its_copy_is_in_the_archive(cycle: Cycle
 
 def test_a_write_between_the_comparison_and_the_delete(cycle: Cycle, monkeypatch: pytest.MonkeyPatch) -> None:
     """A real conflict of transactions: the delete starts anew, and finds the bucket changed."""
-    inner = delete._delete
+    inner = writes._delete
     calls: list[None] = []
 
     def meddle(*args: Any) -> None:
@@ -148,7 +148,7 @@ def test_a_write_between_the_comparison_and_the_delete(cycle: Cycle, monkeypatch
             cycle.database["slots"].update_one({"_id": 7}, {"$set": {"p.30": MARKS}})
         inner(*args)
 
-    monkeypatch.setattr(delete, "_delete", meddle)
+    monkeypatch.setattr(writes, "_delete", meddle)
     report = cycle.run()
     assert len(calls) > 1
     assert (report.changed, report.deleted) == (1, len(cycle.case.documents) - 1)
@@ -289,7 +289,7 @@ def test_a_new_bucket_in_place_of_one_deleted_before_a_crash(
     offline: Cycle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run dies between two deletes; an upsert then takes the `_id` of a bucket that is gone already."""
-    monkeypatch.setattr(delete, "MAX_BUCKETS", 10)
+    monkeypatch.setattr(writes, "MAX_BUCKETS", 10)
 
     def die() -> None:
         raise LeaseLostError("over")

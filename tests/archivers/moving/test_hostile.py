@@ -27,8 +27,8 @@ from pymongo import MongoClient
 from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
-from bucketwise.archivers.moving import filling, sweep
-from bucketwise.archivers.writes import delete
+from bucketwise.archivers import writes
+from bucketwise.archivers.moving import sweep
 from bucketwise.buckets.decoding.decode import BucketSet
 from bucketwise.config.tables import Store
 from tests.archivers.builders import (
@@ -279,8 +279,8 @@ def await_primary(client: MongoClient[Document]) -> None:
 
 @pytest.fixture
 def small_steps(database: Database[Document], monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(delete, "MAX_BUCKETS", 50)
-    monkeypatch.setattr(filling, "MAX_READINGS", 60)
+    monkeypatch.setattr(writes, "MAX_BUCKETS", 50)
+    monkeypatch.setattr(sweep, "MAX_READINGS", 60)
     yield
     await_primary(database.client)
 

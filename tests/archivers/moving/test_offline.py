@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 from pymongo.database import Database
 
-from bucketwise.archivers.moving.filling import Filling
+from bucketwise.archivers.moving.sweep import Filling
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import BucketSet
 from bucketwise.buckets.fields.times import DAY_MS

@@ -57,7 +57,7 @@ class Archive(RuleBasedStateMachine):
         self.written: list[tuple[int, bytes]] = []
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr("os.fsync", nothing)
-        self.patch.setattr("bucketwise.archivers.writes.delete.MAX_BUCKETS", 2)
+        self.patch.setattr("bucketwise.archivers.writes.MAX_BUCKETS", 2)
 
     def teardown(self) -> None:
         self.patch.undo()

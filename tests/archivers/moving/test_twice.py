@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymongo.database import Database
 
-from bucketwise.archivers.moving import copied as copied_buckets
-from bucketwise.archivers.moving import filling, sweep
+from bucketwise.archivers.moving import copies as copied_buckets
 from bucketwise.archivers.moving import offline as offline_run
+from bucketwise.archivers.moving import sweep
 from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.config.tables import Store
 from tests.archivers.builders import DAY0, LATER, Case, encode, samples
@@ -60,7 +60,7 @@ def test_a_bucket_that_grows_after_its_copy(
             database["iot"].replace_one({"_id": "a1"}, grown)
 
     monkeypatch.setattr(sweep, "prefetch", lambda days, *_: days)  # the next day is read once it has grown
-    monkeypatch.setattr(filling, "MAX_READINGS", 4)
+    monkeypatch.setattr(sweep, "MAX_READINGS", 4)
     monkeypatch.setattr(copied_buckets, "MOST_IN_MEMORY", in_memory)
     monkeypatch.setattr(sweep.Sweep, "flush", flush)
     report = cycle.run()
@@ -112,7 +112,7 @@ def test_a_bucket_that_grows_while_its_copy_is_under_way_and_then_goes(
         flush(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr(filling, "MAX_READINGS", 4)
+        patch.setattr(sweep, "MAX_READINGS", 4)
         patch.setattr(sweep, "prefetch", all_at_once)
         patch.setattr(sweep.Sweep, "flush", note)
         patch.setattr(offline_run.OfflineRun, "_delete", go)

@@ -22,8 +22,8 @@ from pymongo.database import Database
 
 from bucketwise.archivers.format import parquet
 from bucketwise.archivers.format.manifest import Manifest
-from bucketwise.archivers.format.rows import RowFilter, read_rows
-from bucketwise.archivers.format.series import HeldSeries
+from bucketwise.archivers.format.parquet import read_rows
+from bucketwise.archivers.format.series import HeldSeries, RowFilter, are_exact
 from bucketwise.archivers.reading.readings import Readings
 from bucketwise.archivers.stores.base import ObjectStore
 from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS
@@ -153,7 +153,7 @@ def test_a_filter_of_too_many_says_nothing() -> None:
 def test_columns_are_exact_where_they_give_a_series_as_it_was(
     values: list[Any], kind: str, is_exact: bool
 ) -> None:
-    assert parquet.are_exact([(it, "x") for it in values], {"a": kind, "b": "string"}) is is_exact
+    assert are_exact([(it, "x") for it in values], {"a": kind, "b": "string"}) is is_exact
 
 
 COLUMNS = {

@@ -13,7 +13,7 @@ from pymongo.database import Database
 
 from bucketwise.archivers.context import ArchiveState
 from bucketwise.archivers.format.keys import Keys
-from bucketwise.archivers.moving import filling
+from bucketwise.archivers.moving import sweep
 from bucketwise.archivers.moving.archive import check_archive
 from bucketwise.archivers.report import ArchiveReport
 from bucketwise.archivers.tasks import Connections
@@ -280,7 +280,7 @@ def lost_after(others: list[ArchiveReport]) -> Callable[..., None]:
 
 
 def test_a_run_costs_the_same_after_many_commits(cycle: Cycle, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filling, "MAX_READINGS", 1)
+    monkeypatch.setattr(sweep, "MAX_READINGS", 1)
     asked = []
     for number in range(4):
         archive_some(cycle, number)

@@ -13,8 +13,8 @@ import bson
 import pytest
 from pymongo.database import Database
 
+from bucketwise.archivers import writes
 from bucketwise.archivers.format.keys import Keys
-from bucketwise.archivers.writes import delete
 from bucketwise.config.errors import HaltedError
 from bucketwise.config.tables import Store
 from tests.archivers.builders import CODEC, LATER, encode, samples_overflow, slots
@@ -29,7 +29,7 @@ KEY = "k" * 32
 @pytest.fixture(autouse=True)
 def small_deletes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.fsync", nothing)
-    monkeypatch.setattr(delete, "MAX_BUCKETS", 8)
+    monkeypatch.setattr(writes, "MAX_BUCKETS", 8)
 
 
 def receipts(cycle: Cycle) -> list[Document]:

@@ -9,8 +9,8 @@ import bson
 import pytest
 from pymongo.database import Database
 
+from bucketwise.archivers import writes
 from bucketwise.archivers.records import pins
-from bucketwise.archivers.writes import delete
 from bucketwise.buckets.fields.times import LAST_MS, as_date
 from bucketwise.config.errors import LeaseLostError
 from bucketwise.config.tables import Store
@@ -305,7 +305,7 @@ def test_a_restore_that_lost_its_lease_writes_nothing(cycle: Cycle) -> None:
 
 def test_a_restore_cut_off_leaves_pinned_what_is_there(cycle: Cycle, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of four transactions, three steps each: before one, within one, after each, and not at all."""
-    monkeypatch.setattr(delete, "MAX_BUCKETS", 10)
+    monkeypatch.setattr(writes, "MAX_BUCKETS", 10)
     found = set()
     for die_at in (1, 2, 3, 6, 9, 13):
         cycle.unpin()

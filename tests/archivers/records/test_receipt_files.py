@@ -14,12 +14,12 @@ from typing import Any
 import bson
 import pytest
 
+from bucketwise.archivers import writes
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.records import receipt_files
 from bucketwise.archivers.records.deletions import legible
 from bucketwise.archivers.records.receipt_files import ReceiptFile, ReceiptFiles, chained, numbered_for
 from bucketwise.archivers.records.receipts import Receipts
-from bucketwise.archivers.writes import delete
 from tests.archivers.builders import CODEC, LATER, encode, insert, slots
 from tests.archivers.harness import Cycle, nothing
 from tests.archivers.states import States
@@ -37,7 +37,7 @@ LATE = [
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Five receipts of what there is, and two to a file."""
     monkeypatch.setattr("os.fsync", nothing)
-    monkeypatch.setattr(delete, "MAX_BUCKETS", 8)
+    monkeypatch.setattr(writes, "MAX_BUCKETS", 8)
     monkeypatch.setattr(receipt_files, "MOST", 2)
 
 

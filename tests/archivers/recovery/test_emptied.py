@@ -11,7 +11,7 @@ import pytest
 from pymongo.database import Database
 
 from bucketwise.archivers.format.archive import OfflineArchive
-from bucketwise.archivers.restoring.target import Mode, VersionHandling
+from bucketwise.archivers.restoring.options import Mode, VersionHandling
 from bucketwise.config.errors import HaltedError
 from bucketwise.config.tables import Store
 from tests.archivers.builders import LATER, Case, raw_documents, slots

@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 from pymongo.database import Database
 
-from bucketwise.archivers.compacting.compact import CompactOptions
+from bucketwise.archivers.compact import CompactOptions
 from bucketwise.archivers.context import ArchiveState
 from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.kinds import archive_of
-from bucketwise.archivers.moving import filling
+from bucketwise.archivers.moving import sweep
 from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
 from bucketwise.archivers.tasks import LocalExecutor
 from bucketwise.buckets.decoding.decode import BucketSet
@@ -135,7 +135,7 @@ def test_it_dies_at_each_step(
     few_steps: bool,
 ) -> None:
     """At each name of a step, in the compaction or in the run that drops what was replaced."""
-    monkeypatch.setattr(filling, "MAX_READINGS", 5000)
+    monkeypatch.setattr(sweep, "MAX_READINGS", 5000)
     world = World.make(database, CASES[name](), file_store)
     cycle = often(world.cycle, step=6, hours=12)
     standing = Standing(cycle)
@@ -300,7 +300,7 @@ def test_a_day_that_is_larger_than_what_a_run_holds(
     """It becomes one commit of several sections, and no more of it is decoded at a time."""
     cycle = often(Cycle(database, make(), file_store).load(), step=1, hours=25)
     expected = cycle.rows()
-    memory = most * USUAL_MEMORY // filling.MAX_READINGS
+    memory = most * USUAL_MEMORY // sweep.MAX_READINGS
     executor = LocalExecutor(cycle.context().connections, memory=memory)
     decoded: list[int] = []
     copied: list[int] = []
@@ -309,7 +309,7 @@ def test_a_day_that_is_larger_than_what_a_run_holds(
     def seen(bucket_sets: Iterable[BucketSet]) -> Iterator[BucketSet]:
         for buckets in bucket_sets:
             copied.append(buckets.cells)
-            assert buckets.batch.size <= filling.MAX_BYTES * memory / USUAL_MEMORY
+            assert buckets.batch.size <= sweep.MAX_BYTES * memory / USUAL_MEMORY
             yield buckets
 
     def copying(archive: OfflineArchive, bucket_sets: Iterable[BucketSet], *given: Any) -> Any:

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pymongo.database import Database
 
-from bucketwise.archivers.moving import filling
+from bucketwise.archivers.moving import sweep
 from bucketwise.archivers.records.erasures import Erasures
 from bucketwise.archivers.stores import file
 from bucketwise.buckets.fields.times import TimeRange
@@ -153,7 +153,7 @@ def test_it_dies_at_each_step(
     prepared: States, monkeypatch: pytest.MonkeyPatch, name: str, to: str, few_steps: bool
 ) -> None:
     """At each name of a step in one of the cases; in the proofs at every step in each."""
-    monkeypatch.setattr(filling, "MAX_READINGS", 5000)
+    monkeypatch.setattr(sweep, "MAX_READINGS", 5000)
     make, series, is_erased = SERIES[name]
     case = make() if to == "offline" else online(make())
     expected = others(case, is_erased)

@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pymongo.database import Database
 
-from bucketwise.archivers.compacting.plan import (
+from bucketwise.archivers.compact import (
     MAX_BUCKETS,
     MAX_SECTIONS,
     CommitInfo,
@@ -26,7 +26,7 @@ from bucketwise.archivers.erasing.erasure import Erasure
 from bucketwise.archivers.erasing.offline import commits_of
 from bucketwise.archivers.format.names import Commit
 from bucketwise.archivers.kinds import archive_of
-from bucketwise.archivers.moving import filling
+from bucketwise.archivers.moving import sweep
 from bucketwise.buckets.fields.times import EVER, as_ms
 from bucketwise.config.errors import HaltedError
 from bucketwise.config.policies import Compact
@@ -63,7 +63,7 @@ SMALL = {"slots": 400, "reading": 40, "overflow": 60, "hours": 10}
 
 
 def memory_for(cells: int) -> int:
-    return -(-cells * USUAL_MEMORY // filling.MAX_READINGS)
+    return -(-cells * USUAL_MEMORY // sweep.MAX_READINGS)
 
 
 def of_hours() -> Case:
@@ -295,7 +295,7 @@ def test_it_dies_at_each_step(
 ) -> None:
     """Files of sections that were written belong to no commit before the manifest is there."""
     memory = memory_for(SMALL["slots"])
-    monkeypatch.setattr(filling, "MAX_READINGS", 5000)
+    monkeypatch.setattr(sweep, "MAX_READINGS", 5000)
     world = World.make(database, slots("minute"), file_store)
     cycle = often(world.cycle, step=3, hours=12)
     cycle.memory = memory

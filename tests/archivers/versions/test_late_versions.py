@@ -10,7 +10,7 @@ import bson
 import pytest
 from pymongo.database import Database
 
-from bucketwise.archivers.restoring.target import Mode, VersionHandling
+from bucketwise.archivers.restoring.options import Mode, VersionHandling
 from bucketwise.config.errors import BucketwiseError, UsageError
 from bucketwise.config.tables import Store
 from tests.archivers.builders import (

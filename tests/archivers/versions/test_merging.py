@@ -12,7 +12,7 @@ import bson
 import pytest
 from pymongo.database import Database
 
-from bucketwise.archivers.restoring.target import Mode, VersionHandling
+from bucketwise.archivers.restoring.options import Mode, VersionHandling
 from bucketwise.buckets.fields.times import as_ms
 from bucketwise.config.errors import HaltedError, UsageError
 from bucketwise.config.tables import Store

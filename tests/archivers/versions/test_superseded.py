@@ -14,7 +14,7 @@ import pytest
 from pymongo.database import Database
 
 from bucketwise.archivers.moving import online
-from bucketwise.archivers.restoring.target import Mode, VersionHandling
+from bucketwise.archivers.restoring.options import Mode, VersionHandling
 from bucketwise.archivers.versions import kept
 from bucketwise.config.tables import Store
 from tests.archivers.builders import LATER, Case, encode, insert, raw_documents, slots

@@ -14,8 +14,8 @@ from pymongo.database import Database
 import bucketwise.archivers.moving.offline
 from bucketwise.archivers.format.manifest import Manifest
 from bucketwise.archivers.recovering.commits import CommitRegistry
+from bucketwise.archivers.restoring.options import Mode, Plan, VersionHandling
 from bucketwise.archivers.restoring.settle import plan_of
-from bucketwise.archivers.restoring.target import Mode, Plan, VersionHandling
 from bucketwise.archivers.versions.history import Fold, History, Version
 from bucketwise.archivers.versions.superseded import Superseded, still_live
 from bucketwise.buckets.bson.raw import Batch, Docs
@@ -188,7 +188,7 @@ def test_a_restore_reads_each_file_of_versions_a_bounded_number_of_times(
     cycle.run(LATER)
     database["slots"].update_one({"_id": FIRST["_id"]}, {"$unset": {"p.3": ""}})
     run_after(cycle, 1, 4, 8)
-    monkeypatch.setattr("bucketwise.archivers.writes.delete.MAX_BUCKETS", 1)
+    monkeypatch.setattr("bucketwise.archivers.writes.MAX_BUCKETS", 1)
     listed = counted(monkeypatch, "files")
     read_back = counted(monkeypatch, "read")
     report = cycle.restore("all", how=VersionHandling(Mode.all, "older"))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from bucketwise.archivers.writes import delete
+from bucketwise.archivers import writes
 from bucketwise.buckets.bson.queries import ids_query
 from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.config.tables import Store
@@ -63,7 +63,7 @@ def cycle(
     buckets: list[bytes],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Cycle:
-    monkeypatch.setattr(delete, "MAX_BUCKETS", 7)
+    monkeypatch.setattr(writes, "MAX_BUCKETS", 7)
     case = Case("slots", slots("minute").policy, buckets, [])
     return Cycle(database, case if request.param == "offline" else case.online(), file_store).load()
 
@@ -144,9 +144,9 @@ def test_what_is_found_in_another_order_is_compared_as_a_whole(
         return unit(batch, index)
 
     monkeypatch.setattr(Batch, "unit", watched)
-    assert delete.compare(database, policy, verified) == (list(range(len(buckets))), [], [])
+    assert writes.compare(database, policy, verified) == (list(range(len(buckets))), [], [])
     assert alone == []
     altered = [*buckets[:-1], buckets[-1].replace(b"MDB", b"MDC")]
-    found = delete.compare(database, policy, Batch.of(Docs.of(altered)))
+    found = writes.compare(database, policy, Batch.of(Docs.of(altered)))
     assert found == (list(range(len(buckets) - 1)), [len(buckets) - 1], [])
     assert alone != []

@@ -206,12 +206,12 @@ def _make_small() -> None:
     """Few readings make several commits and batches of deletes; few events several replies of the stream."""
     alter(
         {
-            "bucketwise.archivers.moving.filling.MAX_READINGS": 1,
-            "bucketwise.archivers.moving.filling.Filling.cut": lambda _self, batch: [
+            "bucketwise.archivers.moving.sweep.MAX_READINGS": 1,
+            "bucketwise.archivers.moving.sweep.Filling.cut": lambda _self, batch: [
                 batch
             ],  # a commit of each reply
             "bucketwise.rollups.rolling.rollup.MANY_WRITTEN": 1,
-            "bucketwise.archivers.writes.delete.MAX_BUCKETS": 5,
+            "bucketwise.archivers.writes.MAX_BUCKETS": 5,
             "bucketwise.archivers.moving.online.MAX_BUCKETS": 5,
             "bucketwise.jobs.undelete.AT_ONCE": 1,
             "bucketwise.buckets.writing.targets.AT_ONCE": 40,

@@ -89,14 +89,14 @@ _STANDING, _REMAKING = "bucketwise.rollups.standing:", "bucketwise.rollups.rolli
 _EXPIRY = "bucketwise.rollups.rolling.expiry:expire_summaries"
 _MOVED = "bucketwise.archivers.records.receipt_files:"
 _DAYS = "bucketwise.archivers.records.days:CommitDays."
-_CHECKPOINTING = "bucketwise.archivers.recovering.checkpointing:"
+_CHECKPOINTING = "bucketwise.archivers.recovering.recovery:"
 _LEASE, _LEDGER = "bucketwise.jobs.core.lease:Lease.", "bucketwise.jobs.core.ledger:Ledger."
 _REGISTRY, _OFFLINE = (
     "bucketwise.archivers.recovering.commits:CommitRegistry.",
     "bucketwise.archivers.format.archive:OfflineArchive.",
 )
 _WRITER = "bucketwise.archivers.format.writing:CommitWriter."
-_TAKE_BACK = "bucketwise.archivers.writes.online:take_back"
+_TAKE_BACK = "bucketwise.archivers.writes:take_back"
 _ONLINE_RUN, _RECEIPTS = (
     "bucketwise.archivers.moving.online:OnlineRun.",
     "bucketwise.archivers.records.receipts:Receipts.",
@@ -111,7 +111,7 @@ _CHAIN, _DELETIONS = (
     "bucketwise.archivers.records.deletions:Deletions.",
 )
 _POLICIES = "bucketwise.archivers.records.policies:PolicyRecords."
-_BACKFILL = "bucketwise.rollups.rolling.backfill:Backfill."
+_BACKFILL = "bucketwise.rollups.rolling.plan:Backfill."
 _PROGRESS, _DRAIN = "bucketwise.rollups.progress:", "bucketwise.rollups.changes.drain:"
 _QUARANTINE, _TARGETS = (
     "bucketwise.rollups.rolling.quarantine:Quarantine.",
@@ -166,7 +166,7 @@ STEPS = (
     Step(
         "collections told apart",
         "mongo listCollections stream",
-        "bucketwise.rollups.changes.stream:collections_of",
+        "bucketwise.rollups.changes.drain:collections_of",
         _ROLL_UP,
     ),
     Step("stream opened", "mongo aggregate stream", _DRAIN + "open_stream", ("roll-up", "offline", "grace")),
@@ -187,7 +187,7 @@ STEPS = (
     Step(
         "TTL of the source",
         "mongo listIndexes it",
-        "bucketwise.rollups.ttl:deletes_before_archive",
+        "bucketwise.rollups.rolling.outlived:deletes_before_archive",
         ("roll-up",),
     ),
     Step("quarantine read", "mongo find bucketwise_quarantine", _QUARANTINE + "recheck", _ROLL_UP),
@@ -544,7 +544,7 @@ STEPS = (
     Step(
         "manifest announced",
         "mongo update bucketwise_receipts begun",
-        "bucketwise.archivers.records.begun:begin",
+        "bucketwise.archivers.records.unregistered:begin",
         ("offline",),
     ),
     Step("archive claimed", "mongo commit claim", _BINDING + "claim", ("offline", "amended s3", "online")),
@@ -661,25 +661,25 @@ STEPS = (
     Step(
         "originals compared",
         "mongo find it in transaction",
-        "bucketwise.archivers.writes.delete:compare",
+        "bucketwise.archivers.writes:compare",
         _DELETES,
     ),
     Step(
         "overflow compared",
         "mongo find it_more in transaction",
-        "bucketwise.archivers.writes.delete:compare",
+        "bucketwise.archivers.writes:compare",
         _OVERFLOW,
     ),
     Step(
         "batch deleted",
         "mongo delete it in transaction",
-        "bucketwise.archivers.writes.delete:guarded_delete",
+        "bucketwise.archivers.writes:guarded_delete",
         _DELETES,
     ),
     Step(
         "overflow deleted",
         "mongo delete it_more in transaction",
-        "bucketwise.archivers.writes.delete:guarded_delete",
+        "bucketwise.archivers.writes:guarded_delete",
         _OVERFLOW,
     ),
     Step(
@@ -691,7 +691,7 @@ STEPS = (
     Step(
         "delete committed",
         "mongo commit delete",
-        "bucketwise.archivers.writes.delete:guarded_delete",
+        "bucketwise.archivers.writes:guarded_delete",
         _DELETES,
     ),
     # A commit without what has changed since
@@ -1006,7 +1006,7 @@ STEPS = (
     Step(
         "TTL of the overflow",
         "mongo listIndexes it_more",
-        "bucketwise.rollups.ttl:deletes_before_archive",
+        "bucketwise.rollups.rolling.outlived:deletes_before_archive",
         _LATE,
     ),
     # Restore into the source, and back

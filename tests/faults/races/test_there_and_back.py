@@ -9,7 +9,7 @@ from typing import Any
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from bucketwise.archivers.moving import filling
+from bucketwise.archivers.moving import sweep
 from bucketwise.archivers.moving.copies import Copies
 from bucketwise.buckets.bson import cursor as raw_cursor
 from bucketwise.config.tables import Store
@@ -23,7 +23,7 @@ IDENTITY = 1
 def install(uri: str, database: str, readings: int) -> None:
     """It changes once its copy has begun, and back when the next one begins."""
     source = MongoClient[dict[str, Any]](uri)[database]["it"]
-    filling.MAX_READINGS = readings
+    sweep.MAX_READINGS = readings
     raw_cursor.MOST_DOCUMENTS = 4
     begin = Copies.begin
     begun: list[int] = []

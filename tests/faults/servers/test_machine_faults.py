@@ -100,9 +100,9 @@ DEEP = {
     "writing a part": ("offline", "bucketwise.archivers.format.parquet.write_part"),
     "reading a part back": ("offline", "bucketwise.archivers.format.parquet.read_part"),
     "reading the rest back": ("offline", "bucketwise.archivers.format.parquet.read_buckets"),
-    "deleting": ("offline", "bucketwise.archivers.writes.delete.compare"),
-    "copying": ("online", "bucketwise.archivers.writes.online.insert_raw"),
-    "deleting what was moved": ("online", "bucketwise.archivers.writes.delete.compare"),
+    "deleting": ("offline", "bucketwise.archivers.writes.compare"),
+    "copying": ("online", "bucketwise.archivers.writes.insert_raw"),
+    "deleting what was moved": ("online", "bucketwise.archivers.writes.compare"),
 }
 
 

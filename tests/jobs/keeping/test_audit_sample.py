@@ -12,7 +12,7 @@ import pytest
 from pymongo.database import Database
 
 from bucketwise.archivers.format.names import day_number
-from bucketwise.archivers.moving import filling
+from bucketwise.archivers.moving import sweep
 from bucketwise.archivers.stores import open_store
 from bucketwise.archivers.stores.base import ObjectStore
 from bucketwise.buckets.fields.times import DAY_MS, as_ms
@@ -119,7 +119,7 @@ def test_each_file_is_read_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """At each midnight two commits are at hand that lie on both sides."""
-    monkeypatch.setattr(filling, "MAX_READINGS", 10)
+    monkeypatch.setattr(sweep, "MAX_READINGS", 10)
     found = ROLLUPS[rollup]
     policy = policy_of(rollup=found and Rollup(**found))
     result, reads = Audited(database, mongodb_uri, file_store, policy, ("A", "B"), 5).audit()
@@ -134,7 +134,7 @@ def test_the_store_is_listed_once(
     database: Database[Document], mongodb_uri: str, file_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """But for what is listed behind the last registered commit, as by any command."""
-    monkeypatch.setattr(filling, "MAX_READINGS", 2 * 8)
+    monkeypatch.setattr(sweep, "MAX_READINGS", 2 * 8)
     it = Audited(database, mongodb_uri, file_store, policy_of())
     files = sum(1 for it in it.store.list("ticks/") if "/data/" in it.key or "/meta/buckets/" in it.key)
     commits = len(list(it.store.list("ticks/meta/manifests/")))
@@ -147,7 +147,7 @@ def test_the_store_is_listed_once(
 def test_a_sample_is_read_and_all_have_their_turn(
     database: Database[Document], mongodb_uri: str, file_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(filling, "MAX_READINGS", 2 * 8)  # about a day's
+    monkeypatch.setattr(sweep, "MAX_READINGS", 2 * 8)  # about a day's
     it = Audited(database, mongodb_uri, file_store, policy_of(0.2))
     met, parts = Counter[str](), 0
     for result, reads in it.nights():
@@ -175,7 +175,7 @@ def test_what_rests_is_there_and_live_ones_are_looked_at(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What only a read can tell is found when it has its turn, or by a full audit."""
-    monkeypatch.setattr(filling, "MAX_READINGS", 2 * 8)
+    monkeypatch.setattr(sweep, "MAX_READINGS", 2 * 8)
     it = Audited(database, mongodb_uri, file_store, policy_of(0.1))
     _, reads = it.audit()
     key = sorted(key for key in reads.files - set(reads.read) if "/data/" in key)[2]

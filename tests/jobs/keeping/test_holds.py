@@ -11,7 +11,7 @@ from pymongo.errors import OperationFailure
 
 from bucketwise.jobs.core.clock import iso
 from bucketwise.jobs.core.lease import Lease, touching
-from bucketwise.rollups.guarded import transaction
+from bucketwise.rollups.context import transaction
 from tests.jobs.place import AT_ONCE, MINUTES, NOW, POLICIES, START, Place
 from tests.jobs.states import after
 

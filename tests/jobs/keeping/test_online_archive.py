@@ -14,7 +14,7 @@ from bucketwise.archivers.records.deletions import unpacked_names
 from bucketwise.archivers.records.pins import SIZE
 from bucketwise.archivers.records.receipt_files import seal_of
 from bucketwise.archivers.records.receipts import CODEC
-from bucketwise.archivers.writes.delete import same_id
+from bucketwise.archivers.writes import same_id
 from tests.jobs.keeping.test_authentic import signed
 from tests.jobs.place import POLICIES, START, Place
 from tests.jobs.states import after

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
+from bucketwise.archivers import writes
 from bucketwise.archivers.stores import open_store
-from bucketwise.archivers.writes import delete
 from bucketwise.config.policies import Policy
 from bucketwise.config.tables import Store
 from bucketwise.jobs.run.verb import RUN
@@ -52,7 +52,7 @@ def test_events_do_not_grow_with_what_was_deleted_but_by_a_receipt_a_transaction
     monkeypatch: pytest.MonkeyPatch,
     to: str,
 ) -> None:
-    monkeypatch.setattr(delete, "MAX_BUCKETS", A_TRANSACTION)
+    monkeypatch.setattr(writes, "MAX_BUCKETS", A_TRANSACTION)
     monkeypatch.setattr(drain, "MANY_DROPPED", MANY)
     monkeypatch.setattr(drain, "REPLY", MANY)
     count, policy = 600, ticks_policy(to=to, collection="kept" if to == "online" else None)

@@ -9,7 +9,7 @@ import pytest
 from pymongo.database import Database
 
 from bucketwise.archivers.stores import open_store
-from bucketwise.archivers.writes.delete import MAX_BUCKETS
+from bucketwise.archivers.writes import MAX_BUCKETS
 from bucketwise.config.tables import Store
 from bucketwise.jobs.core.metrics import Metrics
 from bucketwise.jobs.core.runner import Runner

@@ -41,8 +41,8 @@ from bucketwise.config.problems import ConfigError, Problem
 from bucketwise.jobs.core.failures import failure_of
 from bucketwise.jobs.core.workers import Outcome, ProcessExecutor, WorkerSettings, do
 from bucketwise.jobs.query.views import read_context
+from bucketwise.rollups.context import result_of, run_now
 from bucketwise.rollups.rolling.slices import SliceRequest
-from bucketwise.rollups.tasks import result_of, run_now
 from tests.jobs.command import CommandLine, started
 from tests.jobs.place import NOW, START, Db, Place
 from tests.jobs.processes import descendants, forkservers, is_alive, wait_until, workers_of

@@ -10,7 +10,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import StaticTable
 
 from bucketwise.archivers.format.archive import OfflineArchive
-from bucketwise.archivers.moving import filling
+from bucketwise.archivers.moving import sweep
 from bucketwise.archivers.stores import open_store
 from bucketwise.buckets.bson import cursor
 from bucketwise.config.loading.load import load
@@ -85,7 +85,7 @@ def test_a_run_that_its_window_ends_registers_what_it_archived(
 ) -> None:
     """Else a table would lack for weeks what runs of a large backlog have moved."""
     place.write_config(LAKE + '[throttle]\nwindow = "23:00-05:00"\n' + POLICIES)
-    monkeypatch.setattr(filling, "MAX_READINGS", 40 * 60)
+    monkeypatch.setattr(sweep, "MAX_READINGS", 40 * 60)
     monkeypatch.setattr(cursor, "FIRST_DOCUMENTS", 20)
     monkeypatch.setattr(cursor, "MOST_DOCUMENTS", 20)
     late, steady, commit = [0.0], clock.steady, OfflineArchive.commit

@@ -171,7 +171,7 @@ def test_halts(place: Place, kind: str) -> None:
         given = [*command, "-p", "iot", "--now", NOW]
         return place.command.meddled(meddle, *given, cwd=place.folder, MONGODB_URI=place.uri)
 
-    check(spoilt("bucketwise.archivers.writes.online", "run"), 5, text)
+    check(spoilt("bucketwise.archivers.writes", "run"), 5, text)
     assert place("run", "-p", "iot").code == 0
     check(spoilt("bucketwise.archivers.restoring.put", "restore", "--to", "back"), 5, text)
 

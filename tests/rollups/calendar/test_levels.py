@@ -22,11 +22,11 @@ from pymongo import MongoClient
 from bucketwise.config.errors import InterruptedRun
 from bucketwise.config.fingerprint import SUMMARY_SCHEMA
 from bucketwise.config.policies import LEVEL_NAMES, Policy, Retain
-from bucketwise.rollups.answers.summarize import Question, summarize
+from bucketwise.rollups.answers import Question, summarize
 from bucketwise.rollups.calendar.windows import to_ms
 from bucketwise.rollups.progress import rolled_up_through
 from bucketwise.rollups.rolling.expiry import expire_summaries
-from bucketwise.rollups.rolling.options import RollupReport
+from bucketwise.rollups.rolling.plan import RollupReport
 from tests.examples import examples
 from tests.rollups.changes.test_stream import Commands
 from tests.rollups.conftest import WHOLE_AND_IN_PORTIONS, Bench, stopped_at

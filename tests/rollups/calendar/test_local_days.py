@@ -12,13 +12,12 @@ import pytest
 
 from bucketwise.config.errors import UsageError
 from bucketwise.config.policies import Policy, Rollup
-from bucketwise.rollups.answers.holes import longest_holes
-from bucketwise.rollups.answers.summarize import Question, summarize
+from bucketwise.rollups.answers import Question, longest_holes, summarize
 from bucketwise.rollups.calendar.due import Calendar
 from bucketwise.rollups.calendar.levels import levels_of
 from bucketwise.rollups.calendar.windows import to_ms
 from bucketwise.rollups.progress import rolled_up_through
-from bucketwise.rollups.rolling.options import RollupReport
+from bucketwise.rollups.rolling.plan import RollupReport
 from tests.rollups.conftest import Bench
 
 Document = dict[str, Any]

@@ -14,7 +14,7 @@ from pymongo.client_session import ClientSession
 from bucketwise.buckets.source import Source
 from bucketwise.rollups.changes import drain as streams
 from bucketwise.rollups.changes.collector import ChangeSet
-from bucketwise.rollups.changes.stream import Stream
+from bucketwise.rollups.changes.drain import Stream
 from tests.examples import examples
 from tests.rollups.changes.test_stream import FIRST, HOUR, reading, readings
 from tests.rollups.conftest import Bench

@@ -15,9 +15,8 @@ from bucketwise.buckets.source import Source
 from bucketwise.config.policies import Policy
 from bucketwise.rollups import progress
 from bucketwise.rollups.changes import drain
-from bucketwise.rollups.changes import shared as shared_changes
-from bucketwise.rollups.changes.shared import SharedChanges
-from bucketwise.rollups.changes.stream import Stream, collections_of
+from bucketwise.rollups.changes import drain as shared_changes
+from bucketwise.rollups.changes.drain import SharedChanges, Stream, collections_of
 from bucketwise.rollups.progress import Bookmark, Progress, load
 from tests.examples import examples
 from tests.rollups.changes.test_own_deletes import told

@@ -27,10 +27,10 @@ from bucketwise.config.policies import Policy
 from bucketwise.rollups.calendar.windows import to_ms
 from bucketwise.rollups.changes import late
 from bucketwise.rollups.changes.collector import ChangeSet
+from bucketwise.rollups.changes.drain import Stream
 from bucketwise.rollups.changes.late import ChangeWatch
-from bucketwise.rollups.changes.stream import Stream
 from bucketwise.rollups.rolling import rollup
-from bucketwise.rollups.rolling.options import RollupReport
+from bucketwise.rollups.rolling.plan import RollupReport
 from tests.rollups.conftest import Bench
 
 Document = dict[str, Any]

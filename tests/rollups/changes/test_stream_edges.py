@@ -11,7 +11,7 @@ import pytest
 
 from bucketwise.buckets.source import Source
 from bucketwise.rollups.changes.collector import ChangeCollector
-from bucketwise.rollups.changes.stream import Stream
+from bucketwise.rollups.changes.drain import Stream
 from bucketwise.rollups.progress import load as loaded
 from tests.rollups.changes.test_stream import (
     DAY,

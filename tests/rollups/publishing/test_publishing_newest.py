@@ -12,8 +12,7 @@ from pymongo.database import Database
 
 from bucketwise.config.policies import Policy, Rollup
 from bucketwise.rollups.calendar.levels import levels_of
-from bucketwise.rollups.context import RunContext
-from bucketwise.rollups.guarded import dry_run_guard
+from bucketwise.rollups.context import RunContext, dry_run_guard
 from bucketwise.rollups.publishing.newest import Newest
 
 START = datetime(2026, 3, 1, tzinfo=UTC)

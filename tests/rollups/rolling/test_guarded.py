@@ -9,7 +9,7 @@ from typing import Any
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
-from bucketwise.rollups.guarded import transaction
+from bucketwise.rollups.context import transaction
 from tests.rollups.conftest import nobody_else
 
 Document = dict[str, Any]

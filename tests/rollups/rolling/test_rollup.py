@@ -17,7 +17,7 @@ from bucketwise.config.errors import BucketwiseError, InterruptedRun
 from bucketwise.config.policies import Policy, Retain, Rollup
 from bucketwise.rollups.calendar.windows import to_ms
 from bucketwise.rollups.progress import NO_GATE, rolled_up_through
-from bucketwise.rollups.rolling.options import RollupReport
+from bucketwise.rollups.rolling.plan import RollupReport
 from bucketwise.rollups.statistics import statistics_of
 from bucketwise.rollups.summaries import documents
 from bucketwise.rollups.summaries.summary import merge

@@ -24,7 +24,7 @@ from bucketwise.buckets.layouts.groups import Unions
 from bucketwise.buckets.source import Source
 from bucketwise.config.errors import InterruptedRun
 from bucketwise.config.policies import Policy
-from bucketwise.rollups.rolling.options import none_restored
+from bucketwise.rollups.rolling.plan import none_restored
 from bucketwise.rollups.rolling.slices import (
     ArchivedHalf,
     SliceReader,

@@ -22,7 +22,7 @@ from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.source import Source
 from bucketwise.config.errors import BucketwiseError, InterruptedRun, UsageError
 from bucketwise.config.policies import Policy, Retain
-from bucketwise.rollups.answers.summarize import Answer, Question, summarize
+from bucketwise.rollups.answers import Answer, Question, summarize
 from bucketwise.rollups.calendar.tiling import NOT_ROLLED_UP, PAST_RETENTION
 from bucketwise.rollups.calendar.windows import to_ms
 from bucketwise.rollups.rolling.expiry import expire_summaries

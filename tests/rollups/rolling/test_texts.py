@@ -19,7 +19,7 @@ from pymongo.monitoring import (
 from bucketwise.buckets.fields.isotimes import OFFSET, PLAIN
 from bucketwise.buckets.source import Source
 from bucketwise.config.policies import Policy
-from bucketwise.rollups.changes.stream import Stream
+from bucketwise.rollups.changes.drain import Stream
 from tests.rollups.changes.test_stream import DAY, FIRST, HOUR, NOW, mended, readings, windows
 from tests.rollups.conftest import Bench
 

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from bucketwise.config.policies import Policy, Rollup
-from bucketwise.rollups.answers.holes import longest_holes
+from bucketwise.rollups.answers import longest_holes
 from tests.rollups.conftest import Bench
 
 Document = dict[str, Any]

@@ -10,13 +10,13 @@ import bson
 import pytest
 from pymongo.database import Database
 
+from bucketwise.archivers.moving.valueless import NumericHistory
 from bucketwise.buckets.fields.times import DAY_MS
 from bucketwise.buckets.models.series import series_key
 from bucketwise.config.policies import Policy, Rollup
 from bucketwise.rollups.calendar.windows import HOUR
 from bucketwise.rollups.statistics import FieldState
 from bucketwise.rollups.summaries import documents
-from bucketwise.rollups.summaries.numeric import NumericHistory
 from bucketwise.rollups.summaries.summary import State
 from tests.rollups.samples import day_summary, hour_summary
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketwise.rollups.statistics import moments
-from bucketwise.rollups.summaries import runs
+from bucketwise.rollups.summaries import summary
 from bucketwise.rollups.summaries.summary import State, aggregate
 from tests.rollups.samples import (
     HOUR,
@@ -57,7 +57,7 @@ def test_summaries_equal_plain_python(found: list[Reading], at_once: int, long: 
     inside = [one for one in found if one.time < 3 * HOUR]
     keyed = sorted(inside, key=lambda one: (one.series, one.time // HOUR))
     expected = {key: list(group) for key, group in groupby(keyed, lambda one: (one.series, one.time // HOUR))}
-    with patch.object(moments, "AT_ONCE", at_once), patch.object(runs, "LONG", long):
+    with patch.object(moments, "AT_ONCE", at_once), patch.object(summary, "LONG", long):
         aggregated = states(found)
     assert list(aggregated) == list(expected)
     for key, group in expected.items():
@@ -70,9 +70,9 @@ def test_summaries_equal_plain_python(found: list[Reading], at_once: int, long: 
 
 @given(readings)
 def test_buckets_where_they_lie_give_what_sorted_readings_give(found: list[Reading]) -> None:
-    with patch.object(runs, "LONG", 0):
+    with patch.object(summary, "LONG", 0):
         where_they_lie = states(found)
-    with patch.object(runs, "LONG", 99):
+    with patch.object(summary, "LONG", 99):
         assert states(found) == where_they_lie
 
 
@@ -81,7 +81,7 @@ def test_a_bucket_lies_in_several_windows_and_beyond() -> None:
     found = [Reading(0, 0, minute * 60_000, (float(minute), None)) for minute in range(-60, 240)]
     found += [Reading(1, 1, minute * 60_000, (1.0, None)) for minute in range(70, 100)]
     columns = columns_of(found)
-    assert runs._by_buckets(columns, HOURS) is not None  # nothing is sorted
+    assert summary._by_buckets(columns, HOURS) is not None  # nothing is sorted
     told = {
         key: (state.count, *(document["p"][name] for name in ("first", "last")))
         for key, state in states(found).items()

@@ -1,31 +1,74 @@
-"""The guarded delete: deletes what equals the verified copy, and leaves what has changed.
-
-The documents are read, compared byte for byte and deleted in one transaction, which also touches the lease: a
-write to one of them in between aborts it, and so does another holder of the lease.
-"""
+"""Writes that are never half-done: guarded deletes, raw inserts, copies in an online archive."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import bson
 import numpy as np
+from bson.raw_bson import RawBSONDocument
 from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
+from pymongo.errors import CollectionInvalid
 
-from bucketwise.archivers.writes.held import check_none_frozen
+from bucketwise.archivers.format.manifest import Manifest
 from bucketwise.buckets.bson.queries import ids_query
 from bucketwise.buckets.bson.raw import LOSSLESS, Batch, Docs
-from bucketwise.buckets.decoding.decode import decode
+from bucketwise.buckets.decoding.decode import Decoded, decode
 from bucketwise.buckets.fields.ids import sort_key
+from bucketwise.buckets.fields.selectors import selected, selector_query
+from bucketwise.buckets.fields.times import as_ms
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.source import Source
-from bucketwise.config.errors import HaltedError
+from bucketwise.config.errors import BucketwiseError, HaltedError
 from bucketwise.config.policies import Policy
-from bucketwise.rollups.guarded import Guard, transaction
-from bucketwise.rollups.holds import Holds
+from bucketwise.rollups.context import Guard, majority, transaction
+from bucketwise.rollups.holds import Hold, Holds
+
+
+def covered(decoded: Decoded, policy: Policy, holds: Iterable[Hold]) -> dict[int, Hold]:
+    """Returns which buckets of a batch these holds cover: index in the batch -> the first such hold.
+
+    A bucket is covered where it holds a reading in the range, and a reading of the series. A series field of
+    the hold that the policy no longer has matches any value. Buckets that break their model are left out,
+    since nothing moves or deletes them."""
+    found: dict[int, Hold] = {}
+    for hold in holds:
+        selectors = hold.selectors(policy.series_names)
+        chosen = [selected(decoded.columns.series, policy, it) for it in selectors]
+        of_series = decoded.columns.holds(np.logical_or.reduce(chosen))
+        mine = of_series & decoded.touching(hold.within.start_ms, hold.within.end_ms)
+        for i in decoded.units[np.flatnonzero(mine)].tolist():
+            found.setdefault(i, hold)
+    return found
+
+
+def may_cover(hold: Hold, manifest: Manifest, policy: Policy) -> bool:
+    """Returns whether a hold may cover a bucket of a commit."""
+    return hold.touches(as_ms(manifest.first), as_ms(manifest.last) + 1) and manifest.may_hold(
+        policy, *hold.selectors(policy.series_names)
+    )
+
+
+def holds_any(source: Source, hold: Hold) -> bool:
+    """Returns whether a query for what a hold covers finds a bucket in a collection."""
+    selectors = hold.selectors(source.policy.series_names)
+    query = selector_query(source.policy, *selectors) or None
+    return any(len(it) > 0 for it in source.batches(hold.within.start_ms, hold.within.end_ms, query))
+
+
+def check_none_frozen(decoded: Decoded, policy: Policy, holds: Iterable[Hold]) -> None:
+    """Raises BucketwiseError where one of these holds covers a bucket, since it was placed during the run."""
+    if frozen := covered(decoded, policy, holds):
+        name = next(iter(frozen.values())).name
+        raise BucketwiseError(
+            f"policy {policy.name}: hold {name} was placed while the run worked, and freezes {len(frozen)} "
+            "buckets that it was about to delete. They were left as they are. Run again"
+        )
+
 
 #: Buckets, and bytes of them, in one transaction at most.
 MAX_BUCKETS = 1000
@@ -170,3 +213,57 @@ def _check_all_gone(policy: Policy, gone: int, verified: int, what: str) -> None
             f"policy {policy.name}: a delete took {gone} {what} where {verified} were verified; the "
             "transaction was aborted and nothing was deleted"
         )
+
+
+def make_packed(database: Database[Document], collection: str) -> None:
+    """Creates a collection with zstd blocks, unless there is one of the name."""
+    engine = {"wiredTiger": {"configString": "block_compressor=zstd"}}
+    with contextlib.suppress(CollectionInvalid):  # it is there, or another run has just made it
+        database.create_collection(collection, storageEngine=engine)
+
+
+def insert_raw(
+    database: Database[Document], collection: str, documents: Docs, session: ClientSession | None = None
+) -> None:
+    """Inserts documents as they are; outside a transaction, with majority concern. Raises pymongo's
+    errors."""
+    concern = None if session else majority(database)
+    target = database.get_collection(collection, codec_options=LOSSLESS, write_concern=concern)
+    if len(documents):
+        raw = [RawBSONDocument(document, LOSSLESS) for document in documents]
+        target.insert_many(raw, ordered=False, session=session)
+
+
+def archive_collections(policy: Policy) -> tuple[str, str | None]:
+    """Returns the collections of an online archive: of buckets, and of their overflow (None without any)."""
+    archived = policy.archive_collections
+    assert archived is not None
+    return archived.buckets, archived.overflow
+
+
+def archived_source(
+    database: Database[Document], policy: Policy, session: ClientSession | None = None
+) -> Source:
+    """Returns the source that reads the policy's online archive, within a session if one is given."""
+    target, overflow = archive_collections(policy)
+    return Source(database, policy, target, overflow, session)
+
+
+def put_copies(database: Database[Document], policy: Policy, copies: Batch, session: ClientSession) -> None:
+    """Inserts buckets with their overflow into the archive, in a transaction."""
+    target, overflow = archive_collections(policy)
+    insert_raw(database, target, copies.main, session)
+    if overflow is not None:
+        insert_raw(database, overflow, copies.extra, session)
+
+
+def take_back(
+    database: Database[Document], policy: Policy, ids: Sequence[Any], session: ClientSession
+) -> None:
+    """Deletes the buckets with these `_id`s, and their overflow, from the archive, in a transaction."""
+    target, overflow = archive_collections(policy)
+    if overflow is not None and policy.overflow is not None:
+        extra = database.get_collection(overflow, codec_options=LOSSLESS)
+        extra.delete_many({policy.overflow.ref_field: {"$in": list(ids)}}, session=session)
+    main = database.get_collection(target, codec_options=LOSSLESS)
+    main.delete_many({"_id": {"$in": list(ids)}}, session=session)

@@ -1,1 +1,0 @@
-"""Merges small commits of the offline archive into few."""

@@ -1,1 +1,0 @@
-"""Guarded deletes, raw inserts, and copies in an online archive."""

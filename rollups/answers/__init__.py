@@ -1,1 +1,0 @@
-"""Answers made of summaries: any range, and holes."""
