@@ -193,6 +193,11 @@ class Source:
         if self._is_running(at):
             return at
         found = self._extreme(self._first, max(FIRST_MS, at - self.model.reach_ms), ASCENDING)
+        while found is not None and found < at and not self.has_texts:
+            # Days and months are not all as long as the longest: this one may have ended before.
+            if self.model.end_of(found) > at:
+                break
+            found = self._extreme(self._first, found + 1, ASCENDING)
         return None if found is None else max(found, at)
 
     def earliest_of(self, series: Document) -> int | None:

@@ -30,6 +30,7 @@ from bucketwise.config.values import (
     DayOrLonger,
     Duration,
     DurationOrForever,
+    FirstSlot,
     InstantText,
     LatestText,
     Limit,
@@ -39,6 +40,8 @@ from bucketwise.config.values import (
     Schedule,
     Share,
     Size,
+    SlotText,
+    SpanText,
 )
 
 #: A level of summaries: how long their windows are. The finest comes first.
@@ -173,6 +176,8 @@ TimeUnit = Literal["date", "s", "ms", "us", "ns", "iso"]
 #: What a series field may hold that the policy file can write.
 SeriesValue = str | int | float | bool
 SlotUnit = Literal["second", "minute", "hour"]
+#: What keys of slots are: numbers, clock times, or numbers that count on through the bucket.
+SlotKeys = Literal["number", "clock", "running"]
 
 
 class Policy(Table):
@@ -190,9 +195,12 @@ class Policy(Table):
     value_fields: List[str]
     timezone: str = "UTC"  # of the documents' clock; the default of `rollup.timezone`
     time_unit: TimeUnit | None = None  # of `time_field`, `start_field`, `end_field`; None: dates, or seconds
-    slot: Literal["second", "minute"] | None = None
+    slot: SlotText | None = None
     slot_levels: List[SlotUnit] = ()  # outer first; replaces `slot`
-    span: Literal["minute", "hour", "day"] | None = None  # of a `slots` bucket; None: the next larger unit
+    span: SpanText | None = None  # of a `slots` bucket; None: the next larger unit
+    first_slot: FirstSlot = 0  # what the first one is called
+    slot_keys: SlotKeys = "number"
+    slot_time: Literal["elapsed", "local"] = "elapsed"
     samples_field: str | None = None
     samples_as: Literal["documents", "pairs"] = "documents"
     sample_time_field: str | None = None
@@ -316,7 +324,7 @@ LAYOUT_KEYS = {
     "model", "time_field", "series_fields", "value_fields", "slot", "samples_field", "sample_time_field",
     "start_field", "end_field", "count_field", "sum_fields", "overflow", "time_unit", "sample_time_unit",
     "slot_levels", "span", "samples_as", "attributes_field", "attribute_key", "attribute_value", "values",
-    "series_defaults", "timezone",
+    "series_defaults", "timezone", "first_slot", "slot_keys", "slot_time",
 }  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from bucketwise.config.cron import parse_cron
 from bucketwise.config.durations import format_duration, parse_duration
 from bucketwise.config.instants import as_text, read_instant, read_latest
 from bucketwise.config.problems import InvalidValueError
+from bucketwise.config.slots import check_slot, check_span
 from bucketwise.config.throttling import parse_rate, parse_window
 
 T = TypeVar("T")
@@ -137,6 +138,9 @@ InstantText = Annotated[str, _parsed_by(read_instant), BeforeValidator(as_text)]
 LatestText = Annotated[str, _parsed_by(read_latest), BeforeValidator(as_text)]
 RateText = Annotated[str, _parsed_by(parse_rate)]
 WindowText = Annotated[str, _parsed_by(parse_window)]
+SlotText = Annotated[str, _parsed_by(check_slot)]
+SpanText = Annotated[str, _parsed_by(check_span)]
+FirstSlot = Annotated[int, _within(0, 1, "slots are counted from 0 or from 1", "write 0 or 1")]
 Secrets = Annotated[tuple[SecretStr, ...], Field(strict=False), BeforeValidator(_secrets)]
 
 _A_LOCK = ("files are locked for 1 to 36500 days", "write how many days each has to stay")

@@ -75,10 +75,11 @@ class BucketSpans(NamedTuple):
     def fill(self, group: Group, shape: Shape, times: Times | None, faults: Faults) -> None:
         """Sets the spans of one group's buckets from its documents, and from the times of their readings, (n,
         k), where they lie in them."""
-        if shape.start is not None:
+        if shape.start is not None and shape.slot_times is not None:
             first = shape.own_form.read(group, [(shape.start,)])[:, 0]
             _check_start(group, shape, first, faults)
-            last = np.where(first == NO_TIME, NO_TIME, np.minimum(first + shape.length - 1, LAST_MS))
+            ends = shape.slot_times.ends(first)
+            last = np.where(first == NO_TIME, NO_TIME, np.minimum(ends - 1, LAST_MS))
         elif shape.bounds is not None:
             first, last = _bounds(group, shape, times)
             _check_bounds(group, shape, first, last, faults)
@@ -118,15 +119,14 @@ def _check_present(
 
 
 def _check_start(group: Group, shape: Shape, first: Times, faults: Faults) -> None:
-    assert shape.start is not None
+    assert shape.start is not None and shape.slot_times is not None
     _check_present(group.members, first, shape.start, shape.own_form, faults)
-    misaligned = np.flatnonzero((first != NO_TIME) & (first % shape.step != 0))
-    whole = "minute" if shape.step == 60_000 else "quarter of an hour"
-    reason = "the bucket's start {} is not on a whole {}"
+    misplaced = np.flatnonzero((first != NO_TIME) & shape.slot_times.misplaced(first))
+    rule = shape.slot_times.start_rule
     faults.add(
-        group.members[misaligned],
+        group.members[misplaced],
         _name(shape.start),
-        lambda i: reason.format(_iso(first[misaligned[i]]), whole),
+        lambda i: f"the bucket's start {_iso(first[misplaced[i]])} is not {rule}",
     )
 
 
@@ -147,7 +147,10 @@ def _check_bounds(group: Group, shape: Shape, first: Times, last: Times, faults:
 def check_times(piece: ReadingGroup, span: BucketSpans, policy: Policy, faults: Faults) -> None:
     """Reports buckets with a reading that has no time, or one outside the span that the bucket tells."""
     cells = piece.shape.times
-    if cells is None or not piece.time.size:
+    if cells is None:
+        _check_slots(piece, span, policy, faults)
+        return
+    if not piece.time.size:
         return
     prefix = _prefix(piece, policy)
     first, last, present = span.first[piece.units], span.last[piece.units], piece.present
@@ -164,6 +167,23 @@ def check_times(piece: ReadingGroup, span: BucketSpans, policy: Policy, faults: 
             bounds = f"{_iso(first[row])} to {_iso(last[row])}"
             reason = f"the reading at {_iso(time)} is outside the bucket's bounds, {bounds}"
         faults.add(piece.units[row : row + 1], prefix + _name(cells[position][0]), reason)
+
+
+def _check_slots(piece: ReadingGroup, span: BucketSpans, policy: Policy, faults: Faults) -> None:
+    """Reports buckets with a reading in a slot that they don't have."""
+    shape, starts = piece.shape, span.first[piece.units]
+    assert shape.slot_times is not None and shape.offsets is not None
+    if not shape.slot_times.differ:
+        return
+    lacking = (piece.time == NO_TIME) & (starts != NO_TIME)[:, None]
+    if piece.present is not None:
+        lacking &= piece.present
+    for row in np.flatnonzero(lacking.any(axis=1)).tolist():
+        position = int(np.flatnonzero(lacking[row])[0])
+        cell = next(cell for cells in shape.values.values() if (cell := cells[position]))
+        why = shape.slot_times.why_lacking(int(starts[row]), int(shape.offsets[position]))
+        reason = f"the bucket of {_iso(starts[row])} has no such slot: {why}"
+        faults.add(piece.units[row : row + 1], _prefix(piece, policy) + _name(cell[0]), reason)
 
 
 def _prefix(piece: ReadingGroup, policy: Policy) -> str:

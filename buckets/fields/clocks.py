@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from numpy.typing import NDArray
 
-from bucketwise.buckets.fields.times import DAY_MS, NO_TIME
+from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, NO_TIME
 
 Times = NDArray[np.int64]
 
@@ -76,7 +76,8 @@ class Clock:
         timed = instants[instants != NO_TIME] if instants.size else instants
         if not timed.size:
             return np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
-        return _offsets_of(self._zone, _year_of(int(timed.min())), _year_of(int(timed.max())))
+        first, last = (min(max(int(it), FIRST_MS), LAST_MS) for it in (timed.min(), timed.max()))
+        return _offsets_of(self._zone, _year_of(first), _year_of(last))
 
 
 @lru_cache(64)

@@ -19,6 +19,7 @@ from bucketwise.buckets.layouts.groups import UnionRules
 from bucketwise.buckets.layouts.layout import Flags, Layout, NamesIn, Path
 from bucketwise.buckets.layouts.merge import Containers
 from bucketwise.buckets.models.shape import Breach, Shape, split
+from bucketwise.buckets.models.slot_levels import SlotLevel
 from bucketwise.buckets.models.target import TargetNames
 from bucketwise.config.policies import Policy
 
@@ -109,9 +110,9 @@ class BucketModel(ABC):
         return []
 
     @property
-    def slot_depth(self) -> int:
-        """Returns how many levels of slots lie inside each other."""
-        return 1
+    def levels(self) -> Sequence[SlotLevel]:
+        """Returns the levels of slots, outer first; none where there are no slots."""
+        return ()
 
     @property
     def array(self) -> Path | None:
@@ -181,6 +182,10 @@ class BucketModel(ABC):
     def reach_ms(self) -> int:
         """Returns how long after the time in `last_field` a bucket may have readings, in milliseconds."""
         return (self.length_ms or 1) - 1
+
+    def end_of(self, start_ms: int) -> int:
+        """Returns the first instant after a bucket that starts then, where its length tells."""
+        return start_ms + self.reach_ms + 1
 
     @property
     def slot_ms(self) -> int | None:

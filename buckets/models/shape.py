@@ -14,6 +14,7 @@ from bucketwise.buckets.bson.types import DOUBLE, INT32, INT64, NOTHING, TYPE_NA
 from bucketwise.buckets.fields.timeforms import DATES, TimeForm
 from bucketwise.buckets.fields.times import NO_TIME
 from bucketwise.buckets.layouts.layout import Cell, Element, Flags, Group, Layout, Path
+from bucketwise.buckets.models.slot_times import SlotTimes
 
 #: Types that a count may have.
 COUNT_TYPES = (DOUBLE, INT32, INT64)
@@ -31,17 +32,16 @@ class Breach(Exception):
 @dataclass(frozen=True)
 class Shape:
     """Where the k readings of a document lie. Times lie in it (`times`), or follow from its start
-    (`offsets`)."""
+    (`offsets`, `slot_times`)."""
 
     values: Mapping[str, Sequence[Cell]]  # value field -> k
     times: Sequence[Cell] | None = None  # k
     form: TimeForm = DATES  # of these
     own_form: TimeForm = DATES  # of the bucket's start, or bounds
     series: Mapping[str, Sequence[Cell]] = field(default_factory=dict)  # field in each sample -> k
-    offsets: NDArray[np.int64] | None = None  # k, milliseconds from the bucket's start
+    offsets: NDArray[np.int64] | None = None  # k, places of slots
     start: Element | None = None  # `slots`: the bucket's start
-    length: int = 0  # `slots`: of the bucket, in milliseconds
-    step: int = 0  # `slots`: the start is a multiple of this many milliseconds
+    slot_times: SlotTimes | None = None  # `slots`: when they are
     bounds: tuple[Element, Element | None] | None = None  # `samples`: the bucket's first and last time
     count: Element | None = None
     sums: dict[str, Element] = field(default_factory=dict)  # value field -> its sum
@@ -57,8 +57,8 @@ class Shape:
 
     def after(self, starts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns the times of readings that follow from each document's start, (n, k), milliseconds."""
-        assert self.offsets is not None
-        times = starts[:, None] + self.offsets
+        assert self.offsets is not None and self.slot_times is not None
+        times = self.slot_times.times(starts, self.offsets)
         times[starts == NO_TIME] = NO_TIME
         return times
 

@@ -7,6 +7,7 @@ seconds). A slot holds a value, or a sub-document with the values of several fie
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from datetime import timedelta
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
@@ -21,29 +22,12 @@ from bucketwise.buckets.layouts.layout import Cell, Element, Flags, Layout, Path
 from bucketwise.buckets.models.model import BucketModel, Document, Operation, Times
 from bucketwise.buckets.models.sampled import SampleDocuments
 from bucketwise.buckets.models.shape import Breach, Shape, find, find_all, need, split
+from bucketwise.buckets.models.slot_levels import SlotLevel, levels_of
+from bucketwise.buckets.models.slot_times import SlotTimes, slot_times_of, slot_units
 from bucketwise.buckets.models.target import TargetNames
+from bucketwise.config.slots import length_of
 
-_MS = {"second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
-_NEXT = {"second": "minute", "minute": "hour", "hour": "day"}
-#: Starts are multiples of these. Hours and days of zones with quarter-hour offsets work as well.
-_QUARTER_MS = 900_000
-
-
-class SlotLevel(NamedTuple):
-    """Slots side by side: so many, each of this length."""
-
-    slots: int
-    length: int  # milliseconds
-
-    def number(self, name: str, key: str) -> int:
-        """Returns which slot a key stands for. Raises Breach where it is none."""
-        if key.isascii() and key.isdigit() and int(key) < self.slots and len(key) <= len(str(self.slots - 1)):
-            return int(key)
-        raise Breach(f"{name}.{key}", f'slot "{key}" is not one of "0" to "{self.slots - 1}"')
-
-    def key(self, offset_ms: int) -> str:
-        """Returns the key of the slot that begins so long after the first one."""
-        return str(offset_ms // self.length)
+_MS = timedelta(milliseconds=1)
 
 
 class SlotField(NamedTuple):
@@ -70,23 +54,28 @@ class SlotsModel(BucketModel):
     target_aliases: ClassVar[dict[str, str]] = {"slots": "slots-minute"}
 
     @cached_property
-    def levels(self) -> list[SlotLevel]:
-        """Returns the levels of slots, outer first."""
-        spans = [self.length_ms, *(_MS[unit] for unit in self._units)]
-        return [SlotLevel(span // _MS[it], _MS[it]) for span, it in zip(spans, self._units, strict=False)]
-
-    @property
-    def _units(self) -> tuple[str, ...]:
-        return self.policy.slot_levels or (self.policy.slot or "second",)
+    def times(self) -> SlotTimes:
+        """Returns when slots are."""
+        return slot_times_of(self.policy)
 
     @cached_property
-    def length_ms(self) -> int:
-        """Returns how long a bucket is, in milliseconds."""
-        return _MS[self.policy.span or _NEXT[self._units[0]]]
+    def levels(self) -> list[SlotLevel]:
+        """Returns the levels of slots, outer first."""
+        lengths = [length_of(it) // _MS for it in slot_units(self.policy)]
+        return levels_of(self.times.room, lengths, self.policy.first_slot, self.policy.slot_keys)
 
     @property
-    def slot_ms(self) -> int:
-        """Returns how long a slot is, in milliseconds."""
+    def length_ms(self) -> int:
+        """Returns how long a bucket is at most, in milliseconds."""
+        return self.times.longest
+
+    @property
+    def slot_ms(self) -> int | None:
+        """Returns how long a slot is, in milliseconds; None where not all buckets have the same slots."""
+        return None if self.times.differ else self._slot_ms
+
+    @property
+    def _slot_ms(self) -> int:
         return self.levels[-1].length
 
     @cached_property
@@ -98,11 +87,6 @@ class SlotsModel(BucketModel):
     def slot_holders(self) -> list[Path]:
         """Returns the path of what holds the slots of each value field."""
         return list(dict.fromkeys(it.slots for it in self.fields.values()))
-
-    @property
-    def slot_depth(self) -> int:
-        """Returns how many levels of slots lie inside each other."""
-        return len(self.levels)
 
     # How documents are read
 
@@ -135,8 +119,7 @@ class SlotsModel(BucketModel):
         return Shape(
             start=start,
             own_form=self.own_form,
-            length=self.length_ms,
-            step=min(self.length_ms, _QUARTER_MS),
+            slot_times=self.times,
             offsets=np.array(offsets, dtype=np.int64),
             values={
                 name: ReadingCells(filled.get(offset, ()) for offset in offsets)
@@ -157,6 +140,15 @@ class SlotsModel(BucketModel):
         """Returns a query for every bucket that may hold a reading in [start, end)."""
         return any_of(form.ranges(self.first_field, start_ms - self.reach_ms, end_ms - 1))
 
+    def covered(self, first: object, last: object) -> tuple[int, int] | None:
+        """Returns the span [start, end) in milliseconds from the value of the bucket's start."""
+        start = self.own_form.milliseconds(first)
+        return None if start is None else (start, self.end_of(start))
+
+    def end_of(self, start_ms: int) -> int:
+        """Returns the first instant after a bucket that starts then."""
+        return int(self.times.ends(np.array([start_ms]))[0])
+
     # What policies name in documents
 
     @property
@@ -170,7 +162,7 @@ class SlotsModel(BucketModel):
         return set(self.policy.value_fields)
 
     def _value_path(self, path: str) -> Path:
-        parts = ([it] * (self.slot_depth if it == "*" else 1) for it in split(path))
+        parts = ([it] * (len(self.levels) if it == "*" else 1) for it in split(path))
         return tuple(it for part in parts for it in part)
 
     def value_candidates(self, paths: Iterable[str]) -> list[str]:
@@ -181,7 +173,7 @@ class SlotsModel(BucketModel):
 
     def room(self, lengths: NDArray[np.int64]) -> int | None:
         """Returns how many slots a bucket has."""
-        return self.length_ms // self.slot_ms
+        return self.times.room // self._slot_ms
 
     # How documents are written
 
@@ -197,7 +189,7 @@ class SlotsModel(BucketModel):
     @property
     def written_at_once(self) -> int:
         """Returns how many slots a bucket has."""
-        return self.length_ms // self.slot_ms
+        return self.times.room // self._slot_ms
 
     def begins(self, series: NDArray[np.int32], time: Times, size: int) -> Flags:
         """Returns with which readings a document begins: with the first one of a series in a span."""
@@ -229,8 +221,8 @@ class SlotsModel(BucketModel):
         """Returns the keys of the slot of a time, outer first."""
         offset, found = ms % self.length_ms, []
         for level in self.levels:
-            found.append(level.key(offset))
-            offset %= level.length
+            place, offset = divmod(offset, level.length)
+            found.append(level.key(place))
         return found
 
     def written(
@@ -244,7 +236,7 @@ class SlotsModel(BucketModel):
 
     def misfits(self, series: NDArray[np.int32], time: Times, is_empty: Flags) -> Iterator[tuple[str, int]]:
         """Yields readings that have no slot, or none of their own."""
-        step = self.slot_ms
+        step = self._slot_ms
         off = time % step != 0
         yield f"readings that are not on a slot of {step // 1000:,} s", int(off.sum())
         is_double = (np.diff(time // step) == 0) & (np.diff(series) == 0) & ~off[1:] & ~off[:-1]
@@ -278,8 +270,9 @@ def _paths(layout: Layout, cell: Cell, rest: list[SlotLevel], offset: int) -> It
         if element.type not in (DOCUMENT, ARRAY):
             where = "the sub-document of slots is needed"
             raise Breach(name, f"{TYPE_NAMES[element.type]} stands where {where}")
+    kinds = {element.type for element in cell}
     for path in dict.fromkeys(child.path for child in layout.children(cell[0].path)):
-        start = offset + level.number(name, path[-1]) * level.length
+        start = offset + _place(level, path, offset, kinds) * level.length
         if path in layout.repeated:
             raise Breach(".".join(path), f'slot "{path[-1]}" appears twice')
         held = find_all(layout, path)
@@ -287,6 +280,16 @@ def _paths(layout: Layout, cell: Cell, rest: list[SlotLevel], offset: int) -> It
             yield from _paths(layout, held, inner, start)
         elif held:
             yield start, path
+
+
+def _place(level: SlotLevel, path: Path, offset: int, kinds: set[int]) -> int:
+    """Returns which slot a key, or a place in an array, stands for. Raises Breach where it is none."""
+    before, key = offset // level.length, path[-1]
+    in_array = ARRAY in kinds
+    place = level.at(key) if in_array else level.place(key, before)
+    if place is None or (len(kinds) > 1 and level.place(key, before) != place):
+        raise Breach(".".join(path), f'slot "{key}" is not one of {level.keys(before, in_array=in_array)}')
+    return place
 
 
 def _value(layout: Layout, slot: Path, inside: Path) -> Cell:

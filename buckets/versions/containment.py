@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bucketwise.buckets.bson.raw import Batch
@@ -11,7 +12,8 @@ from bucketwise.buckets.fields.ids import sort_key
 from bucketwise.buckets.layouts.layout import Path
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.models.shape import split
-from bucketwise.buckets.versions.overlay import NESTED, Overlay, Typed, Unmergeable, fields_of, slot_name
+from bucketwise.buckets.models.slot_levels import SlotLevel
+from bucketwise.buckets.versions.overlay import NESTED, Overlay, SlotsIn, Typed, Unmergeable, fields_of
 from bucketwise.config.policies import Policy
 
 
@@ -68,18 +70,27 @@ class _Documents:
             return not Counter(_samples(older)) - Counter(_samples(newer))
         return newer[:1] == older[:1] == bytes([DOCUMENT]) and self.contain(newer[1:], older[1:], path)
 
-    def _slots(self, newer: Typed, older: Typed, levels: int, path: Path) -> bool:
+    def _slots(
+        self, newer: Typed, older: Typed, levels: Sequence[SlotLevel], path: Path, before: int = 0
+    ) -> bool:
         """Returns whether the newer slots hold all of the older. A null slot holds nothing."""
         if newer == older or older[0] in NOTHING:
             return True
-        if levels == 0:
+        if not levels:
             return self._field(newer, older, (*path, "*"))
         if not newer or older[0] not in NESTED or newer[0] not in NESTED:
             return False
-        newer_slots = _slots(newer)
+        level, *inner = levels
+        newer_slots = _slots(newer, level, before)
         return all(
-            self._slots(newer_slots.get(name, b""), value, levels - 1, path)
-            for name, value in _slots(older).items()
+            self._slots(
+                newer_slots.get(place, b""),
+                value,
+                inner,
+                path,
+                before + (place * level.length if isinstance(place, int) else 0),
+            )
+            for place, value in _slots(older, level, before).items()
         )
 
 
@@ -98,10 +109,10 @@ def _samples(array: Typed) -> list[bytes]:
     return [held[start : start + 1] + held[value:end] for start, value, end in elements(held)]
 
 
-def _slots(held: Typed) -> dict[str, Typed]:
-    """Returns slots by name: in an array or a sub-document."""
-    fields = fields_of(held[1:])
-    found = {slot_name(name): value for name, value in fields.items()}
-    if len(found) < len(fields):
+def _slots(held: Typed, level: SlotLevel, before: int) -> dict[int | str, Typed]:
+    """Returns slots by their places: in an array or a sub-document."""
+    slots = SlotsIn.of(held, level, before)
+    found = {slots.places[name]: value for name, value in slots.fields.items()}
+    if len(found) < len(slots.fields):
         raise Unmergeable("a slot appears twice")
     return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from bson.decimal128 import Decimal128
 
@@ -25,6 +26,7 @@ from bucketwise.buckets.bson.types import (
 )
 from bucketwise.buckets.layouts.layout import Path
 from bucketwise.buckets.models import model_of
+from bucketwise.buckets.models.slot_levels import SlotLevel
 from bucketwise.config.policies import Policy
 
 #: A value with its type in front, as `first_at` gives it.
@@ -79,7 +81,7 @@ class Overlay:
     """How the versions of one policy's buckets are merged: one laid over another."""
 
     slots: frozenset[Path]  # what holds slots
-    levels: int  # so many lie inside each other
+    levels: tuple[SlotLevel, ...]  # as they lie inside each other
     ancestors: frozenset[Path]  # what holds that, or samples: null does not hide it
 
     @classmethod
@@ -87,7 +89,7 @@ class Overlay:
         """Returns how buckets of the policy's model are laid over one another."""
         model = model_of(policy)
         ancestors = {path[:depth] for path in model.holders for depth in range(1, len(path) + 1)}
-        return cls(frozenset(model.slot_holders), model.slot_depth, frozenset(ancestors))
+        return cls(frozenset(model.slot_holders), tuple(model.levels), frozenset(ancestors))
 
     def lay(self, older: bytes, newer: bytes, at: Path = ()) -> bytes:
         """Returns the newer document laid over the older one. Its `_id` is the newer one's, and so are arrays
@@ -107,25 +109,53 @@ class Overlay:
         return newer
 
 
-def lay_slots(older: Typed, newer: Typed, levels: int) -> Typed:
-    """Returns slots laid over slots, on so many levels, and what they hold over what is there. What is an
-    array in one version and a sub-document in the other becomes a sub-document. "7" and "07" are one slot."""
+def lay_slots(older: Typed, newer: Typed, levels: Sequence[SlotLevel], before: int = 0) -> Typed:
+    """Returns slots laid over slots, on these levels, and what they hold over what is there. What is an array
+    in one version and a sub-document in the other becomes a sub-document. "7" and "07" are one slot.
+    `before`: milliseconds of the bucket before these slots."""
     if newer[0] in NOTHING:
         return older
-    if older[0] not in NESTED or newer[0] not in NESTED or (levels <= 0 and ARRAY in (older[0], newer[0])):
+    if older[0] not in NESTED or newer[0] not in NESTED or (not levels and ARRAY in (older[0], newer[0])):
         return newer
-    found = fields_of(older[1:])
-    names = {slot_name(name): name for name in found} if levels > 0 else {}
-    for name, value in fields_of(newer[1:]).items():
-        known = names.get(slot_name(name), name)
-        found[known] = lay_slots(found[known], value, levels - 1) if known in found else value
     kind = ARRAY if older[0] == newer[0] == ARRAY else DOCUMENT
+    if not levels:
+        return _laid(older, newer, kind)
+    level, *inner = levels
+    lower, upper = (SlotsIn.of(it, level, before, kind) for it in (older, newer))
+    found, known = dict(lower.fields), {place: name for name, place in lower.places.items()}
+    for name, value in upper.fields.items():
+        place = upper.places[name]
+        name = known.get(place, name)
+        at = before + (place * level.length if isinstance(place, int) else 0)
+        found[name] = lay_slots(found[name], value, inner, at) if name in found else value
     return bytes([kind]) + document_of(found)
 
 
-def slot_name(name: str) -> str:
-    """Returns the name of a slot as it is without leading zeros."""
-    return name.lstrip("0") or "0" if name.isascii() and name.isdigit() else name
+def _laid(older: Typed, newer: Typed, kind: int) -> Typed:
+    found = fields_of(older[1:])
+    for name, value in fields_of(newer[1:]).items():
+        found[name] = lay_slots(found[name], value, ()) if name in found else value
+    return bytes([kind]) + document_of(found)
+
+
+class SlotsIn(NamedTuple):
+    """Slots by their names, and which each name stands for: its place, or the name itself where it is
+    none."""
+
+    fields: dict[str, Typed]
+    places: dict[str, int | str]
+
+    @classmethod
+    def of(cls, held: Typed, level: SlotLevel, before_ms: int, kind: int = DOCUMENT) -> SlotsIn:
+        """Returns the slots of an array or a sub-document; `kind`: by the names that they have in one of
+        this type."""
+        fields, before = fields_of(held[1:]), before_ms // level.length
+        if held[0] == kind == ARRAY:
+            return cls(fields, {name: int(name) for name in fields})
+        if held[0] == ARRAY:
+            fields = {level.key(place, before): value for place, value in enumerate(fields.values())}
+        found = {name: level.place(name, before) for name in fields}
+        return cls(fields, {name: name if place is None else place for name, place in found.items()})
 
 
 def number(kind: int, value: float) -> Typed:

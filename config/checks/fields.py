@@ -23,7 +23,7 @@ _REQUIRED = {
 _OPTIONAL = {
     "reading": ("time_unit", *_ATTRIBUTES),
     "timeseries": _ATTRIBUTES,
-    "slots": ("time_unit", "slot_levels", "span", "overflow"),
+    "slots": ("time_unit", "slot_levels", "span", "first_slot", "slot_keys", "slot_time", "overflow"),
     "samples": (
         *("end_field", "time_unit", "sample_time_unit", "samples_as"),
         *("count_field", "sum_fields", "overflow"),

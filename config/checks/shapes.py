@@ -6,9 +6,7 @@ import itertools
 
 from bucketwise.config.policies import Policy
 from bucketwise.config.problems import Fault, Key, ProblemReport
-
-#: From small to large; a slot is one of all but the last.
-_UNITS = ("second", "minute", "hour", "day")
+from bucketwise.config.slots import CALENDAR_DAYS, NEXT_UNIT, length_of
 
 
 def check_shape(policy: Policy, report: ProblemReport) -> None:
@@ -31,14 +29,56 @@ def _check_levels(policy: Policy, at: Key, report: ProblemReport) -> None:
         fault = Fault("it is empty", 'name the units of the slots, outer first, such as ["minute", "second"]')
         report.add((*at, "slot_levels"), fault)
     for outer, inner in itertools.pairwise(levels):
-        if _UNITS.index(outer) <= _UNITS.index(inner):
+        if length_of(outer) <= length_of(inner):
             message = f'"{inner}" slots do not lie inside "{outer}" slots'
             report.add((*at, "slot_levels"), Fault(message, "name the larger unit first"))
-    outermost = levels[0] if levels else policy.slot
-    if policy.span and outermost and _UNITS.index(policy.span) <= _UNITS.index(outermost):
-        message = f"a bucket of a {policy.span} does not hold slots of a {outermost}"
-        fault = Fault(message, "write a larger unit, or leave it out")
-        report.add((*at, "span"), fault, rests_on=[(*at, "slot"), (*at, "slot_levels")])
+    if outermost := levels[0] if levels else policy.slot:
+        _check_span(policy, outermost, at, report)
+        _check_keys(policy, policy.span or NEXT_UNIT.get(outermost), at, report)
+
+
+def _check_span(policy: Policy, slot: str, at: Key, report: ProblemReport) -> None:
+    """Reports a bucket that slots of this width don't divide."""
+    key, span = (*at, "span"), policy.span
+    rests_on = [(*at, "slot"), (*at, "slot_levels")]
+    if span is None and slot not in NEXT_UNIT:
+        some = '"week" or "month"' if slot == "day" else 'such as "day"'
+        fault = Fault(
+            f'it is missing, and slots of "{slot}" need it', f"add `span`: how long a bucket is, {some}"
+        )
+        report.add(key, fault, rests_on=rests_on)
+    elif span is not None and slot == "day" and span not in ("week", "month"):
+        fault = Fault("slots of a day are in buckets of a week or a month", 'write "week" or "month"')
+        report.add(key, fault, rests_on=rests_on)
+    elif span is not None and length_of(span) <= length_of(slot):
+        message = f"a bucket of a {span} does not hold slots of a {slot}"
+        report.add(key, Fault(message, "write a larger unit, or leave it out"), rests_on=rests_on)
+    elif span is not None and length_of("day" if span in CALENDAR_DAYS else span) % length_of(slot):
+        fault = Fault(f'slots of "{slot}" do not divide it', "write a multiple of the slot")
+        report.add(key, fault, rests_on=rests_on)
+
+
+def _check_keys(policy: Policy, span: str | None, at: Key, report: ProblemReport) -> None:
+    """Reports names of slots that don't go with the slots, or with a bucket of this span."""
+    key = (*at, "slot_keys")
+    rests_on = [(*at, "span"), (*at, "slot"), (*at, "slot_levels")]
+    if policy.slot_keys == "running" and len(policy.slot_levels) < 2:
+        fault = Fault(
+            "only slots inside slots count on", 'remove it, or write such as slot_levels = ["hour", "minute"]'
+        )
+        report.add(key, fault, rests_on=rests_on)
+    if policy.slot_keys == "clock":
+        if len(policy.slot_levels) > 1 or span != "day":
+            fault = Fault("clock times are keys of a day, on one level", 'write span = "day", or remove it')
+            report.add(key, fault, rests_on=rests_on)
+        if policy.first_slot:
+            fault = Fault("clock times are not counted", "remove it")
+            report.add((*at, "first_slot"), fault, rests_on=[key])
+    if policy.slot_time == "local" and span not in CALENDAR_DAYS:
+        fault = Fault(
+            "only in days, weeks and months do clocks tell the slot", 'write span = "day", or "elapsed"'
+        )
+        report.add((*at, "slot_time"), fault, rests_on=rests_on)
 
 
 def _check_samples(policy: Policy, at: Key, report: ProblemReport) -> None:

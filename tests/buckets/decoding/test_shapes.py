@@ -22,6 +22,13 @@ _COMMON: Document = {"name": "it", "collection": "it", "series_fields": ("dev",)
 SLOTS: Document = {**_COMMON, "model": "slots", "time_field": "d"}
 NESTED: Document = {**SLOTS, "slot_levels": ("minute", "second")}
 SECONDS: Document = {**SLOTS, "slot_levels": ("second",), "span": "hour"}
+FIVES: Document = {**SLOTS, "slot": "5m", "span": "hour", "first_slot": 1}
+RUNNING: Document = {**SLOTS, "slot_levels": ("hour", "minute"), "slot_keys": "running"}
+CLOCK: Document = {**SLOTS, "slot": "15m", "span": "day", "slot_keys": "clock"}
+SECOND_KEYS: Document = {**CLOCK, "slot": "second"}
+LOCAL: Document = {**CLOCK, "slot_time": "local", "timezone": "Europe/Berlin"}
+LOCAL_PLACES: Document = {**LOCAL, "slot": "hour", "slot_keys": "number"}
+MONTH: Document = {**SLOTS, "slot": "day", "span": "month", "first_slot": 1}
 INSIDE: Document = {**SECONDS, "value_fields": ("v.*.p", "v.*.q")}
 DAY: Document = {**SLOTS, "slot_levels": ("hour",)}
 READING: Document = {**_COMMON, "model": "reading", "time_field": "d"}
@@ -57,6 +64,16 @@ def slots(held: Any, field: str = "p") -> Document:
     return {"dev": 7, "d": T0, field: held}
 
 
+def on(day: str, held: Any) -> Document:
+    return {"dev": 7, "d": datetime.fromisoformat(day + "+00:00"), "p": held}
+
+
+def after(day: str, *told: str) -> list[tuple[Any, ...]]:
+    """What is told of values 1, 2, …, at these times of a day."""
+    times = [datetime.fromisoformat(f"{day}T{it}+00:00") for it in told]
+    return [(7, int(it.timestamp()) * 1000 - MS, value) for value, it in enumerate(times, start=1)]
+
+
 SOUND: dict[str, tuple[Document, Document, list[tuple[Any, ...]]]] = {
     "seconds in minutes": (
         NESTED,
@@ -69,6 +86,39 @@ SOUND: dict[str, tuple[Document, Document, list[tuple[Any, ...]]]] = {
     "seconds of an hour": (SECONDS, slots({"0": 1, "3599": 2}), [(7, 0, 1), (7, 3_599_000, 2)]),
     "by place": (SECONDS, slots([1, None, 2]), [(7, 0, 1), (7, 2000, 2)]),
     "hours": (DAY, slots({"0": 1, "23": 2}), [(7, 0, 1), (7, 23 * 3_600_000, 2)]),
+    "five minutes from 1": (FIVES, slots({"1": 1, "12": 2}), [(7, 0, 1), (7, 55 * 60_000, 2)]),
+    "of them, an array": (FIVES, slots([1, None, 2]), [(7, 0, 1), (7, 600_000, 2)]),
+    "running keys": (
+        RUNNING,
+        on("2026-01-05", {"1": {"60": 1, "119": 2}, "02": {"0120": 3}}),
+        after("2026-01-05", "01:00", "01:59", "02:00"),
+    ),
+    "running keys, arrays": (
+        RUNNING,
+        on("2026-01-05", [None, [1, 2]]),
+        after("2026-01-05", "01:00", "01:01"),
+    ),
+    "clock times": (
+        CLOCK,
+        on("2026-01-05", {"23:45": 3, "0730": 2, "00:15:00": 1}),
+        after("2026-01-05", "00:15", "07:30", "23:45"),
+    ),
+    "with seconds": (SECOND_KEYS, on("2026-01-05", {"07:30:05": 1}), after("2026-01-05", "07:30:05")),
+    "of a local day whose clock goes back": (
+        LOCAL,
+        on("2025-10-25T22:00", {"02:45": 1, "03:00": 2, "23:45": 3}),
+        after("2025-10-26", "00:45", "02:00", "22:45"),
+    ),
+    "places of a local day whose clock goes forward": (
+        LOCAL_PLACES,
+        on("2025-03-29T23:00", [1, None, None, 2]),
+        [*after("2025-03-29", "23:00"), (7, after("2025-03-30", "01:00")[0][1], 2)],
+    ),
+    "days of a month": (
+        MONTH,
+        on("2024-02-01", {"1": 1, "29": 2}),
+        [*after("2024-02-01", "00:00"), (7, after("2024-02-29", "00:00")[0][1], 2)],
+    ),
     "inside slots": (INSIDE, slots({"5": {"p": 1, "q": 2}}, "v"), [(7, 5000, 1, 2)]),
     "inside slots, nothing in one": (
         INSIDE,
@@ -144,6 +194,52 @@ BROKEN: dict[str, tuple[Document, Document, str, str]] = {
         "d",
         "not on a whole quarter",
     ),
+    "slot 0 of slots from 1": (FIVES, slots({"0": 1}), "p.0", 'slot "0" is not one of "1" to "12"'),
+    "slot 13 of slots from 1": (FIVES, slots({"13": 1}), "p.13", 'slot "13" is not one of "1" to "12"'),
+    "place 12 of slots from 1": (FIVES, slots([1] * 13), "p.12", 'slot "12" is not one of "0" to "11"'),
+    "a minute of another hour": (
+        RUNNING,
+        on("2026-01-05", {"1": {"120": 1}}),
+        "p.1.120",
+        'slot "120" is not one of "60" to "119"',
+    ),
+    "a clock time off the slots": (CLOCK, on("2026-01-05", {"07:20": 1}), "p.07:20", "is not one of"),
+    "24:00": (CLOCK, on("2026-01-05", {"24:00": 1}), "p.24:00", '"00:00" to "23:45"'),
+    "24:00 of a day of 25 hours": (LOCAL, on("2025-10-25T22:00", {"24:00": 1}), "p.24:00", "is not one of"),
+    "an hour of one digit": (CLOCK, on("2026-01-05", {"7:30": 1}), "p.7:30", "is not one of"),
+    "minute 60 of a clock": (CLOCK, on("2026-01-05", {"0760": 1}), "p.0760", "is not one of"),
+    "a clock time twice": (CLOCK, on("2026-01-05", {"07:30": 1, "0730": 2}), "p.0730", "appears twice"),
+    "clock times of a day from noon": (
+        CLOCK,
+        on("2026-01-05T12:00", {"07:30": 1}),
+        "d",
+        "2026-01-05T12:00:00.000Z is not midnight in UTC",
+    ),
+    "a local time that was skipped": (
+        LOCAL,
+        on("2025-03-29T23:00", {"01:45": 1, "02:30": 2}),
+        "p.02:30",
+        "has no such slot: clocks in Europe/Berlin skipped that time",
+    ),
+    "a place that was skipped": (
+        LOCAL_PLACES,
+        on("2025-03-29T23:00", [1, 2, 3]),
+        "p.2",
+        "clocks in Europe/Berlin skipped that time",
+    ),
+    "a local day from midnight in UTC": (
+        LOCAL,
+        on("2025-03-29", {"01:45": 1}),
+        "d",
+        "is not midnight in Europe/Berlin",
+    ),
+    "a day that a month has not": (
+        MONTH,
+        on("2025-02-01", {"28": 1, "29": 1}),
+        "p.29",
+        "has no such slot: the bucket ends before",
+    ),
+    "a month from its second day": (MONTH, on("2025-02-02", {"1": 1}), "d", "of the first day of a month"),
     "no sub-document in a slot": (
         INSIDE,
         slots({"5": 1.5}, "v"),

@@ -123,6 +123,20 @@ TIMES = st.integers(0, 20)
 SAMPLES = st.lists(st.tuples(TIMES, st.integers(-9, 9) | st.floats(-9, 9)), min_size=1, max_size=8)
 
 
+def test_slots_that_are_called_otherwise() -> None:
+    """By a clock, from 1 on, or counting on: the later version's slots have the earlier's names."""
+    base = {"_id": 1, "dev": "x", "d": HOUR.replace(hour=0)}
+    clock = policy(slot="30m", span="day", slot_keys="clock")
+    found = merged(clock, {**base, "p": {"07:30": 1, "08:00": 2}}, {**base, "p": {"0730": 3, "0830": 4}})
+    assert found == encode({**base, "p": {"07:30": 3, "08:00": 2, "0830": 4}})
+    counted = policy(slot="30m", span="day", first_slot=1)
+    found = merged(counted, {**base, "p": [1, 2]}, {**base, "p": {"02": 3, "4": 4}})
+    assert found == encode({**base, "p": {"1": 1, "2": 3, "4": 4}})
+    running = policy(slot=None, slot_levels=("hour", "minute"), slot_keys="running")
+    found = merged(running, {**base, "p": {"1": {"60": 1}}}, {**base, "p": {"01": [2, 3]}})
+    assert found == encode({**base, "p": {"1": {"60": 2, "61": 3}}})
+
+
 def in_order(found: list[tuple[int, Any]]) -> bool:
     return [time for time, _ in found] == sorted(time for time, _ in found)
 
