@@ -20,11 +20,7 @@ from bucketwise.config.policies import Policy
 from bucketwise.jobs.core.findings import Finding
 from bucketwise.jobs.core.fit import misfits
 from bucketwise.jobs.core.job import Code, Severity
-<<<<<<< HEAD
 from bucketwise.jobs.core.lease import PAUSED
-from bucketwise.rollups.rolling import outlived
-=======
->>>>>>> 31dd392f (Roll-ups and archives: modules that one other imports are part of it)
 from bucketwise.rollups.calendar.levels import levels_of
 from bucketwise.rollups.changes.drain import may_stream
 from bucketwise.rollups.rolling import outlived
