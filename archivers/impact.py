@@ -12,7 +12,8 @@ from bucketwise.archivers.kinds.evidence import Evidence
 from bucketwise.archivers.reading.archived import archived_reader
 from bucketwise.buckets.decoding.decode import decode
 from bucketwise.config.fingerprint import fingerprint, layout_fingerprint
-from bucketwise.config.policies import LAYOUT_KEYS, LevelName, Policy
+from bucketwise.config.models import LAYOUT_KEYS, layout_of
+from bucketwise.config.policies import LevelName, Policy
 from bucketwise.rollups.calendar.levels import Level, base_levels, levels_of, sources_of
 from bucketwise.rollups.summaries.targets import target
 
@@ -123,7 +124,8 @@ def unreadable(policy: Policy, archived: Evidence, before: Policy) -> str | None
         fit, now = decode(batch, before), decode(batch, policy)
         if len(now.units) < len(fit.units):
             first = now.quarantined[0]
-            keys = sorted(key for key in LAYOUT_KEYS if getattr(before, key) != getattr(policy, key))
+            old, new = layout_of(before), layout_of(policy)
+            keys = sorted(key for key in LAYOUT_KEYS if old.get(key) != new.get(key))
             unfit = len(fit.units) - len(now.units)
             return (
                 f"{', '.join(keys)} changed, and {unfit:,} of {len(batch):,} archived buckets that were seen "

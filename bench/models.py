@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from bench.report import AGE, MODELS, about, head, line
 from bucketwise.buckets.bson.types import DOUBLE
 from bucketwise.buckets.writing.exact import ExactReadings, Losses
-from bucketwise.config.policies import Policy
+from bucketwise.config.models import make_policy
 from bucketwise.config.tables import MongoDB
 from bucketwise.jobs.advise.candidates import SPANS, Measured, measured
 from bucketwise.jobs.advise.extract import Extract
@@ -22,7 +22,7 @@ from bucketwise.jobs.core import connect
 _OPENING, _WEEKS = datetime(2018, 6, 4, 13, 30, tzinfo=UTC), 4
 _SECONDS = 6 * 3600 + 1800
 READINGS = _SECONDS * 5 * _WEEKS
-_POLICY = Policy(
+_POLICY = make_policy(
     name="prices",
     collection="prices",
     model="reading",

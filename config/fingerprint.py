@@ -6,7 +6,8 @@ import hashlib
 import json
 from typing import Any
 
-from bucketwise.config.policies import LAYOUT_KEYS, Policy
+from bucketwise.config.models import LAYOUT_KEYS
+from bucketwise.config.policies import Policy
 from bucketwise.config.tables import Table
 
 _DECISIVE = LAYOUT_KEYS | {"collection", "expected_interval", "local_offset_field"}

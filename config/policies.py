@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import ClassVar, Literal, NamedTuple, get_args
 
 from pydantic import ByteSize, Field, ValidationInfo, field_validator
 
+from bucketwise.config.problems import Key, ProblemReport
 from bucketwise.config.tables import (
     Drill,
     Lake,
@@ -30,7 +31,6 @@ from bucketwise.config.values import (
     DayOrLonger,
     Duration,
     DurationOrForever,
-    FirstSlot,
     InstantText,
     LatestText,
     Limit,
@@ -40,8 +40,6 @@ from bucketwise.config.values import (
     Schedule,
     Share,
     Size,
-    SlotText,
-    SpanText,
 )
 
 #: A level of summaries: how long their windows are. The finest comes first.
@@ -171,47 +169,35 @@ class Audit(Table):
     sample: Share | None = None  # of the parts of an offline archive that one audit reads; None: all
 
 
+ModelName = Literal["reading", "slots", "samples", "timeseries"]
 #: The unit of numbers that are times, or the form of texts that are.
 TimeUnit = Literal["date", "s", "ms", "us", "ns", "iso"]
 #: What a series field may hold that the policy file can write.
 SeriesValue = str | int | float | bool
-SlotUnit = Literal["second", "minute", "hour"]
-#: What keys of slots are: numbers, clock times, or numbers that count on through the bucket.
-SlotKeys = Literal["number", "clock", "running"]
 
 
 class Policy(Table):
-    """A table `policies.NAME` of the policy file. Field names are dotted paths into documents."""
+    """A table `policies.NAME` of the policy file: what goes with every bucket model, or most of them. Field
+    names are dotted paths into documents."""
+
+    #: The keys of its model that name fields of a bucket.
+    bucket_keys: ClassVar[tuple[str, ...]] = ("time_field",)
+    #: Keys that are needed where another one does not say the same.
+    alternatives: ClassVar[dict[str, str]] = {}
+    #: Whether a `*` in a value field stands for each slot.
+    stars_values: ClassVar[bool] = False
 
     name: str
     id: str | None = None  # the name that its records and its archive were begun under; None: its own
     collection: str
     may_be_missing: bool = False  # the collection: a run then has nothing to do
-    model: Literal["reading", "slots", "samples", "timeseries"]
+    model: ModelName
     time_field: str | None = None
     series_fields: List[str]
     #: What a missing or null series field is read as.
     series_defaults: dict[str, SeriesValue] = Field(default={})
     value_fields: List[str]
     timezone: str = "UTC"  # of the documents' clock; the default of `rollup.timezone`
-    time_unit: TimeUnit | None = None  # of `time_field`, `start_field`, `end_field`; None: dates, or seconds
-    slot: SlotText | None = None
-    slot_levels: List[SlotUnit] = ()  # outer first; replaces `slot`
-    span: SpanText | None = None  # of a `slots` bucket; None: the next larger unit
-    first_slot: FirstSlot = 0  # what the first one is called
-    slot_keys: SlotKeys = "number"
-    slot_time: Literal["elapsed", "local"] = "elapsed"
-    samples_field: str | None = None
-    samples_as: Literal["documents", "pairs"] = "documents"
-    sample_time_field: str | None = None
-    sample_time_unit: TimeUnit | None = None
-    start_field: str | None = None
-    end_field: str | None = None
-    count_field: str | None = None
-    sum_fields: dict[str, str] = Field(default={})  # value field -> the bucket's field that holds its sum
-    attributes_field: str | None = None  # an array of {k: name, v: value}
-    attribute_key: str = "k"
-    attribute_value: str = "v"
     earliest: InstantText | None = None  # of live buckets; None: 1971, unless earlier times are summarised
     latest: LatestText | None = None  # an instant, or a duration after now; None: any
     nonnumeric_ok: List[str] = ()  # value fields that need not hold any number
@@ -283,17 +269,35 @@ class Policy(Table):
         return list(zip(self.value_names, self.value_fields, strict=True))
 
     @property
-    def named_sums(self) -> dict[str, str]:
-        """Returns the bucket's field that holds the sum of a value field, by the name of that."""
-        return {name: self.sum_fields[path] for name, path in self.named_values if path in self.sum_fields}
-
-    @property
     def numeric_names(self) -> tuple[str, ...]:
         """Returns the names of the value fields that have to hold numbers: all that `nonnumeric_ok` doesn't
         name."""
         return tuple(
             name for name, path in self.named_values if not {name, path}.intersection(self.nonnumeric_ok)
         )
+
+    @property
+    def sums(self) -> dict[str, str]:
+        """Returns the bucket's field that holds the sum of a value field."""
+        return {}
+
+    @property
+    def starred_array(self) -> str | None:
+        """Returns the array in whose elements a series field may lie, with a `*` for each; None: in none."""
+        return None
+
+    @property
+    def has_values_inside(self) -> bool:
+        """Returns whether value fields lie inside the elements of an array."""
+        return False
+
+    @property
+    def inside(self) -> list[tuple[str, str]]:
+        """Returns the fields inside each element of an array, each with its key."""
+        return []
+
+    def check(self, at: Key, report: ProblemReport) -> None:
+        """Reports keys of its model that contradict each other or the rest of the policy. `at`: its table."""
 
     @property
     def archiving(self) -> Archive | None:
@@ -317,15 +321,6 @@ class Policy(Table):
     def sources(self) -> list[str]:
         """Returns the collections that its buckets lie in."""
         return [self.collection, *([self.overflow.collection] if self.overflow else [])]
-
-
-#: The keys of a policy that say how readings lie in its buckets.
-LAYOUT_KEYS = {
-    "model", "time_field", "series_fields", "value_fields", "slot", "samples_field", "sample_time_field",
-    "start_field", "end_field", "count_field", "sum_fields", "overflow", "time_unit", "sample_time_unit",
-    "slot_levels", "span", "samples_as", "attributes_field", "attribute_key", "attribute_value", "values",
-    "series_defaults", "timezone", "first_slot", "slot_keys", "slot_time",
-}  # fmt: skip
 
 
 @lru_cache

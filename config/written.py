@@ -12,6 +12,7 @@ from pydantic import ByteSize
 
 from bucketwise.config.amounts import format_size
 from bucketwise.config.durations import format_duration
+from bucketwise.config.models import fields_of
 from bucketwise.config.policies import Policy
 from bucketwise.config.tables import Table
 
@@ -37,7 +38,7 @@ def _table(path: tuple[str, ...], table: Table) -> Iterator[str]:
 
 def _set_keys(table: Table) -> dict[str, Any]:
     """Returns the keys that are set. The name of a policy is not among them: it is the name of its table."""
-    fields = type(table).model_fields
+    fields = fields_of(type(table)) if isinstance(table, Policy) else type(table).model_fields
     named = {name: field.alias or name for name, field in fields.items() if name in table.model_fields_set}
     left_out = "name" if isinstance(table, Policy) else None
     return {key: getattr(table, name) for name, key in named.items() if name != left_out}

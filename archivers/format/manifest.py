@@ -37,7 +37,8 @@ from bucketwise.archivers.stores.base import Corrupt, ObjectStore
 from bucketwise.buckets.fields.selectors import Selector
 from bucketwise.buckets.fields.times import as_ms
 from bucketwise.config.errors import HaltedError
-from bucketwise.config.policies import LAYOUT_KEYS, Policy
+from bucketwise.config.models import LAYOUT_KEYS, layout_of, recorded_policy
+from bucketwise.config.policies import Policy
 
 UNSEALED = "0" * 64
 _SEALED = re.compile(
@@ -266,7 +267,7 @@ class Manifest(_Model):
     @property
     def archived_policy(self) -> Policy:
         """Returns the policy as it was when the buckets were archived, as far as decoding needs it."""
-        return Policy(name=self.policy, collection=self.collection, **self.layout)
+        return recorded_policy({"name": self.policy, "collection": self.collection, **self.layout})
 
     def may_hold(self, policy: Policy, *selectors: Selector) -> bool:
         """Returns whether it may hold a series that one of these selectors of the policy names."""
@@ -288,7 +289,7 @@ class Manifest(_Model):
     def has_rows_of(self, policy: Policy) -> bool:
         """Returns whether the rows of its parts are what a policy reads in its buckets."""
         is_exact = all(it.series is not None and it.series.is_exact for it in self.sections)
-        return is_exact and layout_of(policy) == self.layout
+        return is_exact and layout_of(policy) == layout_of(self.archived_policy)
 
     @property
     def files(self) -> tuple[StoredFile, ...]:
@@ -304,11 +305,6 @@ class Manifest(_Model):
 
 #: The keys of a layout on which the series of a bucket depend.
 _OF_SERIES = ("model", "series_fields", "samples_field", "overflow")
-
-
-def layout_of(policy: Policy) -> dict[str, Any]:
-    """Returns the keys of a policy that say how readings lie in its buckets."""
-    return policy.model_dump(mode="json", include=LAYOUT_KEYS, exclude_none=True, by_alias=True)
 
 
 def read_manifest(store: ObjectStore, policy: str, commit: Commit) -> Manifest:

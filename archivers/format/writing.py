@@ -14,7 +14,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bucketwise.archivers.format.manifest import Manifest, Origin, Part, Section, StoredFile, layout_of
+from bucketwise.archivers.format.manifest import Manifest, Origin, Part, Section, StoredFile
 from bucketwise.archivers.format.names import buckets_key, commit_name, day, part_key
 from bucketwise.archivers.format.parts import stored
 from bucketwise.archivers.format.series import HeldSeries, are_exact
@@ -23,6 +23,7 @@ from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import BucketSet
 from bucketwise.buckets.fields.times import DAY_MS, as_date, as_ms
 from bucketwise.buckets.packing.pack import Packed, pack
+from bucketwise.config.models import layout_of
 
 
 class Maker(NamedTuple):

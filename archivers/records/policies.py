@@ -24,7 +24,8 @@ from bucketwise.archivers.records.receipt_files import ReceiptFiles, seal_of
 from bucketwise.archivers.records.receipts import CODEC, Receipts
 from bucketwise.archivers.stores.base import ObjectStore
 from bucketwise.config.loading.load import policy_in
-from bucketwise.config.policies import LAYOUT_KEYS, Policy
+from bucketwise.config.models import LAYOUT_KEYS, recorded_policy
+from bucketwise.config.policies import Policy
 from bucketwise.config.problems import ConfigError
 from bucketwise.config.secrets import hide_secrets
 from bucketwise.config.written import policy_toml
@@ -204,4 +205,4 @@ def _policy_of(identity: str, said: Document) -> Policy:
         kept["rollup"] = {key: rollup[key] for key in _OF_ROLLUP if key in rollup}
     if archive := said.get("archive"):
         kept["archive"] = {"after": None, "to": archive["to"], "collection": archive.get("collection")}
-    return Policy(name=identity, **kept)
+    return recorded_policy({"name": identity, **kept})

@@ -15,6 +15,7 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from bucketwise.archivers.stores import open_store
+from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Compact, Policy
 from bucketwise.config.tables import Store
 from bucketwise.jobs.core.turn import Step
@@ -123,7 +124,7 @@ def policy_of(number: int) -> Policy:
         "rollup": {"hourly": f"p{number}_hourly", "daily": f"p{number}_daily"},
         "archive": {"after": AFTER, "to": "offline", "compact": Compact(after=None, delay=timedelta(0))},
     }
-    return Policy(**keys)
+    return make_policy(**keys)
 
 
 @contextmanager

@@ -160,7 +160,7 @@ def decode(
         check_values(piece, policy, faults)
         if plausible is not None:
             plausible.check(piece, faults)
-    check_totals(pieces, policy, faults)
+    check_totals(pieces, faults)
     local = local_times(pieces, policy, faults)
     quarantined = _quarantined(batch, faults, span, without_id)
     decoded = _assemble(

@@ -202,10 +202,11 @@ def check_values(piece: ReadingGroup, policy: Policy, faults: Faults) -> None:
                     faults.add(piece.units[holders], _prefix(piece, policy) + _name(element), reason)
 
 
-def check_totals(pieces: list[ReadingGroup], policy: Policy, faults: Faults) -> None:
+def check_totals(pieces: list[ReadingGroup], faults: Faults) -> None:
     """Reports buckets whose count or sums differ from those of the array (their own, or with overflow). A sum
     may include NaN and ±Inf, or leave them out."""
-    if not policy.count_field and not policy.sum_fields:
+    summed = dict.fromkeys(name for piece in pieces for name in piece.shape.sums)
+    if not summed and all(piece.shape.count is None for piece in pieces):
         return
     size = len(faults.sound)
     lengths = [piece.lengths.astype(np.float64) for piece in pieces]
@@ -213,7 +214,7 @@ def check_totals(pieces: list[ReadingGroup], policy: Policy, faults: Faults) -> 
     for piece in pieces:
         if piece.shape.count is not None:
             _compare(piece, piece.shape.count, counts, np.zeros(size), "the array holds {} samples", faults)
-    for name in policy.named_sums:
+    for name in summed:
         values = [piece.values[name] for piece in pieces]
         finite = [np.where(kinds == ValueKind.FINITE, numbers, 0.0) for numbers, kinds in values]
         numeric = [

@@ -59,9 +59,11 @@ def has_readings(write: Write, policy: Policy) -> bool:
 
 def header_projection(policy: Policy) -> dict[str, int]:
     """Returns the projection to what readings have in common in a document: its first time and series."""
-    first = model_of(policy).first_field
+    model = model_of(policy)
+    first = model.first_field
     series = [it for it in policy.series_fields if "*" not in it]
-    paths = sorted({first, *series, *filter(None, (policy.local_offset_field, policy.attributes_field))})
+    arrays = [".".join(model.attributes.array)] if model.attributes else []
+    paths = sorted({first, *series, *arrays, *filter(None, [policy.local_offset_field])})
     return {it: 1 for it in paths if not any(it.startswith(f"{other}.") for other in paths)}
 
 

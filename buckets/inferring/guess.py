@@ -16,6 +16,7 @@ from bucketwise.buckets.inferring.notes import Notes
 from bucketwise.buckets.inferring.proposal import Evidence, Proposal
 from bucketwise.buckets.inferring.trial import try_keys
 from bucketwise.buckets.models.overflow import attach, flagged_buckets
+from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Overflow, Policy
 
 #: Bytes of documents that are read field by field; of more, some here and there.
@@ -79,7 +80,7 @@ def with_overflow(
     assert found.policy is not None
     keys = found.policy.model_dump(exclude_unset=True) | found.left_out | {"overflow": overflow}
     without_totals = {key: it for key, it in keys.items() if key not in _TOTAL_KEYS}
-    attached = try_keys(without_totals, attach(referred, extra, Policy.model_validate(without_totals)))
+    attached = try_keys(without_totals, attach(referred, extra, make_policy(**without_totals)))
     without = try_keys(
         {key: it for key, it in without_totals.items() if key != "overflow"}, Batch.of(referred)
     )

@@ -10,6 +10,7 @@ from bucketwise.buckets.columns import ValueKind
 from bucketwise.buckets.decoding.decode import Decoded, decode
 from bucketwise.buckets.fields.selectors import extended_json
 from bucketwise.buckets.inferring.notes import Notes, quoted
+from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Policy
 
 #: Optional keys of a policy, in the order in which they are given up.
@@ -80,5 +81,5 @@ def try_keys(keys: dict[str, Any], batch: Batch) -> Trial:
 def _read(keys: dict[str, Any], left_out: dict[str, Any], batch: Batch) -> Trial:
     kept = {key: it for key, it in keys.items() if key not in left_out}
     lists = {key: tuple(it) if isinstance(it, list) else it for key, it in kept.items()}
-    policy = Policy.model_validate(lists)
+    policy = make_policy(**lists)
     return Trial(policy, batch, decode(batch, policy), left_out)

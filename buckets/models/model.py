@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -14,7 +14,7 @@ from pymongo import InsertOne, UpdateOne
 
 from bucketwise.buckets.bson.raw import Batch, as_queried
 from bucketwise.buckets.bson.types import first_at
-from bucketwise.buckets.fields.timeforms import TimeForm, form_of
+from bucketwise.buckets.fields.timeforms import TimeForm
 from bucketwise.buckets.layouts.groups import UnionRules
 from bucketwise.buckets.layouts.layout import Flags, Layout, NamesIn, Path
 from bucketwise.buckets.layouts.merge import Containers
@@ -23,12 +23,21 @@ from bucketwise.buckets.models.slot_levels import SlotLevel
 from bucketwise.buckets.models.target import TargetNames
 from bucketwise.config.policies import Policy
 
+P = TypeVar("P", bound=Policy)
+
 Document = dict[str, Any]
 Operation = InsertOne[Document] | UpdateOne
 Times = NDArray[np.int64]
 
 
-class BucketModel(ABC):
+class Attributes(NamedTuple):
+    """Where a document has its attributes: the path of their array, and what holds each one's name."""
+
+    array: Path
+    name: Path
+
+
+class BucketModel(ABC, Generic[P]):
     """How readings lie in the documents of one policy, and what follows from that.
 
     What is answered here holds for a document a reading in an ordinary collection, where models differ."""
@@ -55,7 +64,7 @@ class BucketModel(ABC):
     targets: ClassVar[tuple[str, ...]]
     target_aliases: ClassVar[dict[str, str]] = {}
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: P) -> None:
         self.policy = policy
         self._shapes: WeakKeyDictionary[Layout, Shape] = WeakKeyDictionary()
         self._overflow_shapes: WeakKeyDictionary[Layout, Shape] = WeakKeyDictionary()
@@ -81,7 +90,7 @@ class BucketModel(ABC):
     @cached_property
     def union_rules(self) -> UnionRules | None:
         """Returns where buckets may be irregular, and attributes have their names. None: no unions."""
-        if not self.holders and self.policy.attributes_field is None:
+        if not self.holders and self.attributes is None:
             return None
         return UnionRules(self._containers(self.holders), _is_sound(self.shape))
 
@@ -94,10 +103,7 @@ class BucketModel(ABC):
         return UnionRules(self._containers(paths), _is_sound(self.overflow_shape))
 
     def _containers(self, paths: Iterable[Path]) -> Containers:
-        names = None
-        if self.policy.attributes_field is not None:
-            names = NamesIn(split(self.policy.attributes_field), split(self.policy.attribute_key))
-        return Containers(frozenset(paths), names=names)
+        return Containers(frozenset(paths), names=self.attributes and NamesIn(*self.attributes))
 
     @property
     def holders(self) -> list[Path]:
@@ -120,16 +126,21 @@ class BucketModel(ABC):
         return None
 
     @property
+    def attributes(self) -> Attributes | None:
+        """Returns where a document has attributes; None where there are none."""
+        return None
+
+    @property
     def sample_time(self) -> Path | None:
         """Returns the path of a sample's time inside the sample; None where there are no samples."""
         return None
 
     # Times
 
-    @cached_property
+    @property
+    @abstractmethod
     def own_form(self) -> TimeForm:
         """Returns the form of a bucket's own times: a single one, or its first and its last."""
-        return form_of(self.policy.time_unit or "date")
 
     @property
     def reading_form(self) -> TimeForm:
@@ -244,6 +255,22 @@ class BucketModel(ABC):
         """Returns the fields of a bucket that its model has beside series and values."""
 
     @property
+    def count_field(self) -> str | None:
+        """Returns the field in which a writer counts the readings of a bucket; None where none does."""
+        return None
+
+    @property
+    def sums(self) -> dict[str, str]:
+        """Returns the fields in which a writer sums the values of a bucket, by the names of the value
+        fields."""
+        return {}
+
+    @property
+    def without_totals(self) -> Policy:
+        """Returns the policy without count and sums, so that buckets are read whatever these say."""
+        return self.policy
+
+    @property
     def kept_fields(self) -> list[str]:
         """Returns the fields that a writer keeps up to date as a bucket fills."""
         return []
@@ -268,7 +295,7 @@ class BucketModel(ABC):
     def value_paths(self) -> dict[str, Path]:
         """Returns where in a document each value field is, by its name; "*" stands for any element or slot.
         None lies in an array of attributes."""
-        if self.policy.attributes_field is not None:
+        if self.attributes is not None:
             return {}
         return {name: self._value_path(path) for name, path in self.policy.named_values}
 

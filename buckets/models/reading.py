@@ -5,22 +5,30 @@ Its values are fields, or attributes: an array of names and values, [{k: "p", v:
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from functools import cached_property
+from typing import Any, ClassVar, TypeVar
 
 from bson import DatetimeMS
 from pymongo import InsertOne
 
 from bucketwise.buckets.bson.types import ARRAY, DOCUMENT, STRING, TYPE_NAMES
-from bucketwise.buckets.fields.timeforms import TimeForm, any_of
+from bucketwise.buckets.fields.timeforms import TimeForm, any_of, form_of
 from bucketwise.buckets.layouts.layout import Cell, Layout, Path
-from bucketwise.buckets.models.model import BucketModel, Document, Operation
+from bucketwise.buckets.models.model import Attributes, BucketModel, Document, Operation
 from bucketwise.buckets.models.shape import Breach, Shape, find, find_all, need, need_all, split
 from bucketwise.buckets.models.target import TargetNames
-from bucketwise.config.policies import Policy
+from bucketwise.config.models import ReadingPolicy, SinglePolicy
+
+S = TypeVar("S", bound=SinglePolicy)
 
 
-class SingleModel(BucketModel):
+class SingleModel(BucketModel[S]):
     """A document a reading, in whichever collection."""
+
+    @cached_property
+    def own_form(self) -> TimeForm:
+        """Returns the form of a reading's time."""
+        return form_of(self.policy.time_unit or "date")
 
     def _shape_in(self, layout: Layout) -> Shape:
         policy, form = self.policy, self.own_form
@@ -35,9 +43,16 @@ class SingleModel(BucketModel):
     @property
     def first_field(self) -> str:
         """Returns the field with the reading's time."""
-        return str(self.policy.time_field)
+        return self.policy.time_field
 
     last_field = first_field
+
+    @property
+    def attributes(self) -> Attributes | None:
+        """Returns where a document has attributes; None where its values are fields."""
+        if self.policy.attributes_field is None:
+            return None
+        return Attributes(split(self.policy.attributes_field), split(self.policy.attribute_key))
 
     def range_query(self, form: TimeForm, start_ms: int, end_ms: int) -> Document:
         """Returns a query for every reading in [start, end)."""
@@ -65,7 +80,7 @@ class SingleModel(BucketModel):
         return InsertOne(document)
 
 
-class ReadingModel(SingleModel):
+class ReadingModel(SingleModel[ReadingPolicy]):
     """A document a reading."""
 
     name: ClassVar[str] = "reading"
@@ -83,7 +98,7 @@ class ReadingModel(SingleModel):
         return f"a unique index keeps them out: {{{', '.join(f'{it}: 1' for it in fields)}}}"
 
 
-def _attributes(layout: Layout, array: Path, policy: Policy) -> dict[str, Cell]:
+def _attributes(layout: Layout, array: Path, policy: SinglePolicy) -> dict[str, Cell]:
     """Returns the values of all attributes by their names, which are part of the layout: see `NamesIn`."""
     held = find(layout, array)
     if held is None:

@@ -24,13 +24,15 @@ from bucketwise.buckets.models.model import BucketModel, Document, Operation, Ti
 from bucketwise.buckets.models.sampled import SampleDocuments, SamplePairs
 from bucketwise.buckets.models.shape import COUNT_TYPES, Shape, need, split
 from bucketwise.buckets.models.target import TargetNames
+from bucketwise.config.models import SamplesPolicy
+from bucketwise.config.policies import Policy
 
 #: By `samples_as`.
 _SAMPLES: dict[str, type[SampleDocuments]] = {"documents": SampleDocuments, "pairs": SamplePairs}
 _MAX_SAMPLES = 10_000
 
 
-class SamplesModel(BucketModel):
+class SamplesModel(BucketModel[SamplesPolicy]):
     """An array of samples."""
 
     name: ClassVar[str] = "samples"
@@ -70,7 +72,7 @@ class SamplesModel(BucketModel):
     @property
     def array(self) -> Path:
         """Returns the path of the array of samples."""
-        return split(str(self.policy.samples_field))
+        return split(self.policy.samples_field)
 
     @property
     def sample_time(self) -> Path:
@@ -92,7 +94,7 @@ class SamplesModel(BucketModel):
     @property
     def first_field(self) -> str:
         """Returns the field with a bucket's first time."""
-        return str(self.policy.start_field)
+        return self.policy.start_field
 
     @property
     def last_field(self) -> str:
@@ -174,6 +176,22 @@ class SamplesModel(BucketModel):
         policy = self.policy
         named = (policy.start_field, policy.end_field, policy.count_field, *policy.sum_fields.values())
         return [it for it in named if it]
+
+    @property
+    def count_field(self) -> str | None:
+        """Returns the field in which a writer counts the samples of a bucket; None where none does."""
+        return self.policy.count_field
+
+    @property
+    def sums(self) -> dict[str, str]:
+        """Returns the fields in which a writer sums the values of a bucket, by the names of the value
+        fields."""
+        return self.policy.named_sums
+
+    @property
+    def without_totals(self) -> Policy:
+        """Returns the policy without count and sums, so that buckets are read whatever these say."""
+        return self.policy.model_copy(update={"count_field": None, "sum_fields": {}})
 
     @property
     def kept_fields(self) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from bucketwise.config.policies import SlotKeys
+from bucketwise.config.models import SlotKeys
 
 _CLOCK = re.compile(r"(?P<h>\d\d)(?::(?P<m>\d\d)(?::(?P<s>\d\d))?|(?P<compact>\d\d))", re.ASCII)
 _HOUR_MS, _MINUTE_MS, _SECOND_MS = 3_600_000, 60_000, 1_000

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bucketwise.buckets.fields.clocks import Clock, clock_of
 from bucketwise.buckets.fields.times import DAY_MS, NO_TIME
 from bucketwise.config.durations import format_duration
-from bucketwise.config.policies import Policy
+from bucketwise.config.models import SlotsPolicy
 from bucketwise.config.slots import CALENDAR_DAYS, NEXT_UNIT, length_of
 
 Times = NDArray[np.int64]
@@ -177,12 +177,12 @@ class DaySlots(ClockSlots):
         return why.replace("that time", "that day")
 
 
-def slot_units(policy: Policy) -> tuple[str, ...]:
+def slot_units(policy: SlotsPolicy) -> tuple[str, ...]:
     """Returns how long the slots of each level are, outer first."""
     return policy.slot_levels or (policy.slot or "second",)
 
 
-def slot_times_of(policy: Policy) -> SlotTimes:
+def slot_times_of(policy: SlotsPolicy) -> SlotTimes:
     """Returns when the slots of a policy's buckets are."""
     slot = slot_units(policy)[0]
     span = policy.span or NEXT_UNIT[slot]

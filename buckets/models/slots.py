@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pymongo import UpdateOne
 
 from bucketwise.buckets.bson.types import ARRAY, DOCUMENT, TYPE_NAMES
-from bucketwise.buckets.fields.timeforms import TimeForm, any_of
+from bucketwise.buckets.fields.timeforms import TimeForm, any_of, form_of
 from bucketwise.buckets.layouts.layout import Cell, Element, Flags, Layout, Path, ReadingCells
 from bucketwise.buckets.models.model import BucketModel, Document, Operation, Times
 from bucketwise.buckets.models.sampled import SampleDocuments
@@ -25,6 +25,7 @@ from bucketwise.buckets.models.shape import Breach, Shape, find, find_all, need,
 from bucketwise.buckets.models.slot_levels import SlotLevel, levels_of
 from bucketwise.buckets.models.slot_times import SlotTimes, slot_times_of, slot_units
 from bucketwise.buckets.models.target import TargetNames
+from bucketwise.config.models import SlotsPolicy
 from bucketwise.config.slots import length_of
 
 _MS = timedelta(milliseconds=1)
@@ -43,7 +44,7 @@ class SlotField(NamedTuple):
         return cls(split(slots), split(inside) if inside else ())
 
 
-class SlotsModel(BucketModel):
+class SlotsModel(BucketModel[SlotsPolicy]):
     """A slot for each second, minute or hour of a span of time."""
 
     name: ClassVar[str] = "slots"
@@ -129,10 +130,15 @@ class SlotsModel(BucketModel):
 
     # Times
 
+    @cached_property
+    def own_form(self) -> TimeForm:
+        """Returns the form of a bucket's start."""
+        return form_of(self.policy.time_unit or "date")
+
     @property
     def first_field(self) -> str:
         """Returns the field with a bucket's start."""
-        return str(self.policy.time_field)
+        return self.policy.time_field
 
     last_field = first_field
 

@@ -20,6 +20,7 @@ from bucketwise.buckets.models.model import Document
 from bucketwise.buckets.models.reading import SingleModel
 from bucketwise.buckets.models.shape import split
 from bucketwise.buckets.models.target import TargetNames
+from bucketwise.config.models import TimeSeriesPolicy
 
 _META = "meta"
 #: The server turns a range of times into one of its own buckets' `_id`s, which begin with 32 bits of seconds.
@@ -27,7 +28,7 @@ _META = "meta"
 _LOOKED_UP = as_ms(datetime(1972, 1, 1, tzinfo=UTC)), as_ms(datetime(2100, 1, 1, tzinfo=UTC))
 
 
-class TimeSeriesModel(SingleModel):
+class TimeSeriesModel(SingleModel[TimeSeriesPolicy]):
     """A measurement a document, of a native time-series collection."""
 
     name: ClassVar[str] = "timeseries"
@@ -36,7 +37,7 @@ class TimeSeriesModel(SingleModel):
         "a native time-series collection takes no part in transactions, so nothing is deleted from it: "
         "expired readings are exported and kept (its own expireAfterSeconds can drop them)"
     )
-    unstreamed: ClassVar[str | None] = "native time-series collections have no change streams"
+    unstreamed: ClassVar[str | None] = TimeSeriesPolicy.UNSTREAMED
     keeps_ids_unique: ClassVar[bool] = False
     needs_index: ClassVar[bool] = False
     targets: ClassVar[tuple[str, ...]] = ("timeseries",)

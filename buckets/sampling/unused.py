@@ -9,7 +9,7 @@ from bucketwise.buckets.bson.raw import as_queried
 from bucketwise.buckets.bson.types import ARRAY, DOCUMENT, elements, first_at
 from bucketwise.buckets.layouts.layout import Path
 from bucketwise.buckets.models import model_of
-from bucketwise.buckets.models.shape import split
+from bucketwise.buckets.models.model import Attributes
 from bucketwise.config.policies import Policy
 
 #: So many elements of an array, or slots, tell what is in the others.
@@ -30,20 +30,21 @@ class FieldUse:
 
 def fields_of(documents: Iterable[bytes], policy: Policy) -> FieldUse:
     """Returns the fields of all documents together; `_id` is none."""
-    found, used = FieldUse(), model_of(policy).used_paths
+    found, model = FieldUse(), model_of(policy)
+    used = model.used_paths
     for document in documents:
         _walk(document, (), used, found)
-        if policy.attributes_field is not None and len(found.within) < _MAX_REPORTED:
-            found.within |= dict.fromkeys(_attributes(document, policy, policy.attributes_field))
+        if model.attributes is not None and len(found.within) < _MAX_REPORTED:
+            found.within |= dict.fromkeys(_unused_attributes(document, policy, model.attributes))
     return found
 
 
-def _attributes(document: bytes, policy: Policy, field: str) -> Iterator[str]:
+def _unused_attributes(document: bytes, policy: Policy, attributes: Attributes) -> Iterator[str]:
     """Yields the names of the attributes that the policy doesn't use."""
-    array = first_at(document, split(field))
+    array = first_at(document, attributes.array)
     for start, value, end in elements(array[1:]) if array[:1] == bytes([ARRAY]) else ():
         if array[1 + start] == DOCUMENT:
-            name = as_queried(first_at(array[1 + value : 1 + end], split(policy.attribute_key)))
+            name = as_queried(first_at(array[1 + value : 1 + end], attributes.name))
             if isinstance(name, str) and name not in policy.value_fields:
                 yield name
 

@@ -28,9 +28,10 @@ def refusals(key: ShardKey, policy: Policy, native: dict[str, Any] | None) -> li
     hashed = [path for path, is_hashed in key.fields if is_hashed]
     if len(hashed) > 1:
         found.append(Rule("one-hashed", "error", f"{', '.join(hashed)}: only one field may be hashed"))
-    inside = [policy.samples_field, policy.attributes_field]
+    model = model_of(policy)
+    arrays = [".".join(it) for it in (model.array, model.attributes and model.attributes.array) if it]
     for path in key.paths:
-        if "*" in path or any(it and path.startswith(f"{it}.") for it in inside):
+        if "*" in path or any(path.startswith(f"{it}.") for it in arrays):
             found.append(Rule("no-arrays", "error", f"{path} lies in an array; no field of a key may"))
     if native is not None:
         found += _native(key, str(native["timeField"]), native.get("metaField"))

@@ -122,7 +122,7 @@ class _Merger:
     @property
     def has_totals(self) -> bool:
         """Returns whether the writer keeps a count or sums."""
-        return self._policy.count_field is not None or bool(self._policy.sum_fields)
+        return self._model.count_field is not None or bool(self._model.sums)
 
     def keys(self, index: int) -> list[Key]:
         """Returns what the merged document has to hold, sorted."""
@@ -184,20 +184,18 @@ class _Merger:
 
     def with_totals(self, index: int, main: bytes, found: BucketReadings) -> bytes:
         """Returns the merged document with its count and sums, over what the versions take them over."""
-        policy = self._policy
-        if policy.count_field is not None:
-            is_own = self._counts_own(index)
-            main = _with_number(main, policy.count_field, float(found.count(index, is_own=is_own)))
-        for name, field in policy.named_sums.items():
+        if (field := self._model.count_field) is not None:
+            is_own = self._counts_own(index, field)
+            main = _with_number(main, field, float(found.count(index, is_own=is_own)))
+        for name, field in self._model.sums.items():
             is_own = self._sums_own(index, name, field)
             main = _with_number(main, field, found.sum(index, name, is_own=is_own))
         return main
 
-    def _counts_own(self, index: int) -> bool:
+    def _counts_own(self, index: int, field: str) -> bool:
         """Returns whether the versions count their own documents' readings alone."""
         return all(
-            _number_at(self._versions.batch.main[at], self._policy.count_field or "")
-            == self._versions.count(at, is_own=True)
+            _number_at(self._versions.batch.main[at], field) == self._versions.count(at, is_own=True)
             for at in (index, self._size + index)
         )
 

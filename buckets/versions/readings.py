@@ -45,7 +45,7 @@ class BucketReadings:
 
     def __init__(self, policy: Policy, batch: Batch) -> None:
         self._model = model_of(policy)
-        plain = policy.model_copy(update={"count_field": None, "sum_fields": {}})
+        plain = self._model.without_totals
         self.batch = batch
         self.whole = decode(batch, plain)
         self.own = self.whole

@@ -30,7 +30,6 @@ from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS, NO_TIME, PER_SECO
 from bucketwise.buckets.layouts.layout import Cell, Group, Layout, Path, by_type
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.models.series import SeriesTable
-from bucketwise.buckets.models.shape import split
 from bucketwise.config.policies import Policy
 
 #: The types of values that every model carries.
@@ -222,9 +221,9 @@ def _unused(layout: Layout, policy: Policy, is_overflow: bool) -> Iterator[str]:
 
 
 def _attributes(layout: Layout, policy: Policy) -> Iterator[str]:
-    if policy.attributes_field is None:
+    if (attributes := model_of(policy).attributes) is None:
         return
-    array, key = split(policy.attributes_field), split(policy.attribute_key)
+    array, key = attributes
     for element in layout.elements:
         is_name = (
             element.type == STRING
@@ -232,7 +231,7 @@ def _attributes(layout: Layout, policy: Policy) -> Iterator[str]:
             and element.path[len(array) + 1 :] == key
         )
         if is_name and layout.text(element) not in policy.value_fields:
-            yield f"{policy.attributes_field}: {layout.text(element)}"
+            yield f"{'.'.join(array)}: {layout.text(element)}"
 
 
 def _meets(path: Path, other: Path) -> bool:

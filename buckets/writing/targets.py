@@ -12,6 +12,7 @@ from bucketwise.buckets.models import MODELS, model_of
 from bucketwise.buckets.models.model import BucketModel
 from bucketwise.buckets.models.target import TargetNames
 from bucketwise.buckets.writing.exact import ExactReadings
+from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Policy
 
 Document = dict[str, Any]
@@ -31,7 +32,7 @@ class Target:
     size: int = 0  # samples a bucket
 
     @property
-    def model(self) -> BucketModel:
+    def model(self) -> BucketModel[Any]:
         """Returns the bucket model of what is written."""
         return model_of(self.policy)
 
@@ -60,7 +61,7 @@ def target_of(name: str, policy: Policy, collection: str, *, is_whole_minutes: b
     keys: Document = {"name": policy.name, "collection": collection, "model": model.name}
     keys |= {"series_fields": names.series, "value_fields": names.values}
     keys |= model.target_keys(name, names, is_whole_minutes=is_whole_minutes)
-    return Target(name, Policy.model_validate(keys), model.target_size(name))
+    return Target(name, make_policy(**keys), model.target_size(name))
 
 
 def misfits(target: Target, exact: ExactReadings) -> Iterator[tuple[str, int]]:

@@ -8,28 +8,10 @@ from collections import Counter
 from collections.abc import Iterable
 
 from bucketwise.config.checks.names import field_fault
-from bucketwise.config.checks.shapes import check_shape
 from bucketwise.config.checks.values import check_values
 from bucketwise.config.policies import Policy
 from bucketwise.config.problems import Fault, Key, ProblemReport, dotted, nearest
 
-_ATTRIBUTES = ("attributes_field", "attribute_key", "attribute_value")
-_REQUIRED = {
-    "reading": ("time_field",),
-    "timeseries": ("time_field",),
-    "slots": ("time_field", "slot"),
-    "samples": ("samples_field", "sample_time_field", "start_field"),
-}
-_OPTIONAL = {
-    "reading": ("time_unit", *_ATTRIBUTES),
-    "timeseries": _ATTRIBUTES,
-    "slots": ("time_unit", "slot_levels", "span", "first_slot", "slot_keys", "slot_time", "overflow"),
-    "samples": (
-        *("end_field", "time_unit", "sample_time_unit", "samples_as"),
-        *("count_field", "sum_fields", "overflow"),
-    ),
-}
-_BY_MODEL = sorted({key for keys in (*_REQUIRED.values(), *_OPTIONAL.values()) for key in keys})
 #: Top-level names of every summary, of a day's, and of one that tells what is missing.
 _SUMMARY_FIELDS = ("_id", "start", "end", "count")
 _DAY_FIELDS = ("timezone", "hours")
@@ -44,15 +26,15 @@ Role = tuple[Key, str]
 def check_fields(policy: Policy, report: ProblemReport) -> None:
     """Reports fields that are missing, invalid or in each other's way in a policy's bucket model."""
     at: Key = ("policies", policy.name)
-    _check_model(policy, at, report)
-    check_shape(policy, report)
+    policy.check(at, report)
+    _check_stars(policy, at, report)
     if not policy.value_fields:
         fault = Fault("there is no value field", "name at least one field that holds a value")
         report.add((*at, "value_fields"), fault)
     for key, path in _roles(policy, at):
         if fault_found := field_fault(path):
             report.add(key, fault_found, value=path)
-    for name in policy.sum_fields:
+    for name in policy.sums:
         if name not in policy.value_fields:
             fault = Fault(f"{report.quote(name)} is not in value_fields", "give sums of value fields only")
             report.add((*at, "sum_fields", name), fault, rests_on=[(*at, "value_fields")])
@@ -86,32 +68,26 @@ def _check_nonnumeric(policy: Policy, at: Key, report: ProblemReport) -> None:
             report.add((*at, "nonnumeric_ok"), fault, value=name, rests_on=[(*at, "value_fields")])
 
 
-def _check_model(policy: Policy, at: Key, report: ProblemReport) -> None:
-    model = (*at, "model")
-    required, optional = _REQUIRED[policy.model], _OPTIONAL[policy.model]
-    without = _not_needed(policy)
-    for key in _BY_MODEL:
-        if key in required and key not in policy.model_fields_set and key not in without:
-            fault = Fault(
-                f'it is missing, and a "{policy.model}" bucket needs it', f"add `{key}` to the policy"
-            )
-            report.add((*at, key), fault, rests_on=[model, (*at, _INSTEAD.get(key, "model"))])
-        elif key not in (*required, *optional) and key in policy.model_fields_set:
-            models = [it for it in _REQUIRED if key in (*_REQUIRED[it], *_OPTIONAL[it])]
-            fits = " and ".join(f'"{it}"' for it in models)
-            remedy = f"remove it; it goes with {fits}"
-            report.add(
-                (*at, key), Fault(f'it does not go with model "{policy.model}"', remedy), rests_on=[model]
-            )
+def _check_stars(policy: Policy, at: Key, report: ProblemReport) -> None:
+    """Reports stars in other places: a `*` stands for each slot in a value field, and for each sample in a
+    series field."""
+    for path in policy.value_fields:
+        if "*" in path.split(".") and not (policy.stars_values and _is_starred(path)):
+            message = "`*` stands for each slot of a sub-document of slots"
+            remedy = 'write a path such as "v.*.p", with model = "slots", or the field without `*`'
+            report.add((*at, "value_fields"), Fault(message, remedy), value=path, rests_on=[(*at, "model")])
+    array = policy.starred_array
+    for path in policy.series_fields:
+        is_inside = array is not None and _is_starred(path) and path.startswith(f"{array}.*.")
+        if "*" in path.split(".") and not is_inside:
+            remedy = f'write such as "{array or "samples"}.*.sensor", with samples that are documents'
+            fault = Fault("`*` stands for each sample of samples_field", remedy)
+            report.add((*at, "series_fields"), fault, value=path, rests_on=[(*at, "model")])
 
 
-#: Keys that make another key unnecessary.
-_INSTEAD = {"slot": "slot_levels", "sample_time_field": "samples_as"}
-
-
-def _not_needed(policy: Policy) -> set[str]:
-    has_levels, has_pairs = "slot_levels" in policy.model_fields_set, policy.samples_as == "pairs"
-    return {*(["slot"] if has_levels else []), *(["sample_time_field"] if has_pairs else [])}
+def _is_starred(path: str) -> bool:
+    """Returns whether there is one star, between two names."""
+    return path.split(".").count("*") == 1 and ".*." in path.strip(".")
 
 
 def _roles(policy: Policy, at: Key) -> list[Role]:
@@ -122,36 +98,23 @@ def _roles(policy: Policy, at: Key) -> list[Role]:
     )
     return [
         *_in_bucket(policy, at),
-        *_in_sample(policy, at),
+        *_inside(policy, at),
         *(((*at, "overflow", key), path) for key, path in in_overflow),
     ]
 
 
 def _in_bucket(policy: Policy, at: Key) -> list[Role]:
-    names = (
-        *("time_field", "samples_field", "start_field", "end_field", "count_field"),
-        *("local_offset_field", "attributes_field"),
-    )
+    names = (*policy.bucket_keys, "local_offset_field")
     single = [((*at, name), path) for name in names if (path := getattr(policy, name)) is not None]
     flag = [((*at, "overflow", "flag_field"), policy.overflow.flag_field)] if policy.overflow else []
-    sums = [((*at, "sum_fields", name), path) for name, path in policy.sum_fields.items()]
-    is_inside = policy.model == "samples" or policy.attributes_field is not None
-    values = [] if is_inside else [path.replace(".*.", ".") for path in policy.value_fields]
+    sums = [((*at, "sum_fields", name), path) for name, path in policy.sums.items()]
+    values = [] if policy.has_values_inside else [path.replace(".*.", ".") for path in policy.value_fields]
     series = [path for path in policy.series_fields if ".*." not in path]
     return [*single, *_lists(at, series, values), *sums, *flag]
 
 
-def _in_sample(policy: Policy, at: Key) -> list[Role]:
-    time = policy.sample_time_field
-    own_time = [] if time is None else [((*at, "sample_time_field"), time)]
-    if policy.attributes_field is not None:
-        keys = ("attribute_key", "attribute_value")
-        return [((*at, key), getattr(policy, key)) for key in keys]
-    if policy.model != "samples":
-        return own_time
-    offset = policy.local_offset_field  # of the bucket, or of each sample
-    own_offset = [] if offset is None else [((*at, "local_offset_field"), offset)]
-    return [*own_time, *_lists(at, policy.sample_series.values(), policy.value_fields), *own_offset]
+def _inside(policy: Policy, at: Key) -> list[Role]:
+    return [((*at, key), path) for key, path in policy.inside]
 
 
 def _names(policy: Policy, at: Key) -> list[Role]:
@@ -167,8 +130,8 @@ def _lists(at: Key, series: Iterable[str], values: Iterable[str]) -> list[Role]:
 
 
 def _check_overlaps(policy: Policy, at: Key, report: ProblemReport) -> None:
-    in_bucket, in_sample = _in_bucket(policy, at), _in_sample(policy, at)
-    pairs = [*itertools.combinations(in_bucket, 2), *itertools.combinations(in_sample, 2)]
+    in_bucket, inside = _in_bucket(policy, at), _inside(policy, at)
+    pairs = [*itertools.combinations(in_bucket, 2), *itertools.combinations(inside, 2)]
     pairs += itertools.combinations(_names(policy, at), 2)  # side by side in a summary
     for (key, path), (other_key, other) in dict.fromkeys(pairs):
         if fault := _overlap(path, other, key[len(at) :], report):

@@ -28,9 +28,6 @@ def check_policy(policy: Policy, has_store: bool, report: ProblemReport) -> None
         if policy.rollup.timezone != policy.timezone:
             _check_timezone(policy.rollup.timezone, (*at, "rollup"), report)
         _check_rollup(policy.rollup, (*at, "rollup"), report)
-        if policy.model == "timeseries" and policy.rollup.late_data == "stream":
-            message = "native time-series collections have no change streams"
-            report.add((*at, "rollup", "late_data"), Fault(message, 'write "auto" or "scan"'))
     check_completeness(policy, report)
     _check_local_days(policy, at, report)
     _check_archive(policy, at, has_store, report)

@@ -25,7 +25,7 @@ from bucketwise.config.checks.settings import (
 from bucketwise.config.checks.stores import check_object_lock, check_storage_class
 from bucketwise.config.checks.targets import check_identities, check_targets
 from bucketwise.config.loading.environment import UNEXPANDED, expand, override
-from bucketwise.config.loading.tables import known_keys, read_table, table_in
+from bucketwise.config.loading.tables import known_keys, read_policy, read_table, table_in
 from bucketwise.config.policies import Policy, Settings
 from bucketwise.config.problems import ConfigError, Fault, Key, Problem, ProblemReport, dotted
 from bucketwise.config.tables import TopLevel
@@ -92,7 +92,7 @@ def policy_in(text: str, place: str) -> Policy:
     written = _parse(text, Path(place))
     report = ProblemReport(place, written, lines_of(text), {})
     ((name, table),) = expand(written, {}, {}, report)["policies"].items()
-    policy = read_table(Policy, table, ("policies", name), report, name=name)
+    policy = read_policy(table, ("policies", name), report)
     if report.problems:
         raise ConfigError(report.problems)
     return policy
@@ -134,7 +134,7 @@ def _settings(
     for name, table in (_table(document, ("policies",), report) or {}).items():
         key = ("policies", name)
         if (table := _table({name: table}, key, report)) is not None:
-            policies[name] = read_table(Policy, table, key, report, name=name)
+            policies[name] = read_policy(table, key, report)
     if not policies and needs_policies:
         remedy = "add [policies.NAME] for each collection to manage"
         report.add(("policies",), Fault("there is no policy", remedy))

@@ -11,6 +11,8 @@ from pydantic_core import ErrorDetails
 
 from bucketwise.config import durations
 from bucketwise.config.loading.environment import OVERRIDES, UNEXPANDED
+from bucketwise.config.models import MODELS, POLICY_FIELDS, fields_of, missing
+from bucketwise.config.policies import ModelName, Policy
 from bucketwise.config.problems import Fault, Key, ProblemReport, dotted, nearest
 from bucketwise.config.tables import Table
 
@@ -55,6 +57,35 @@ def read_table(model: type[T], table: dict[str, Any], key: Key, report: ProblemR
         if name not in values and field.is_required():
             values[name] = _neutral_value(field.annotation)
     return model(**given, **values)
+
+
+class _Model(Table):
+    """The key that tells policies apart."""
+
+    model: ModelName
+
+
+def read_policy(table: dict[str, Any], key: Key, report: ProblemReport) -> Policy:
+    """Returns the policy that a table says, by the class of its model. Reports as `read_table` does, and keys
+    that don't go with the model. Where the model is not told, it is the one that has most of the keys."""
+    values = known_keys(table, [name for name in POLICY_FIELDS if name != "name"], key, report)
+    told = {name: value for name, value in values.items() if name == "model"}
+    model: str = read_table(_Model, told, key, report).model
+    if told.get("model") != model:
+        model = max(MODELS, key=lambda it: len(values.keys() & fields_of(MODELS[it]).keys()))
+    fields, at = fields_of(MODELS[model]), (*key, "model")
+    for name in [it for it in values if it not in fields]:
+        fits = " and ".join(f'"{it}"' for it, kind in MODELS.items() if name in fields_of(kind))
+        fault = Fault(f'it does not go with model "{model}"', f"remove it; it goes with {fits}")
+        report.add((*key, name), fault, rests_on=[at])
+    kept = {name: values[name] for name in fields if name in values} | {"model": model}
+    for name, field in fields.items():
+        shared = Policy.model_fields.get(name)
+        if name not in kept and field.is_required() and not (shared and shared.is_required()):
+            report.add((*key, name), missing(model, name), rests_on=[at])
+            report.broken((*key, name))
+            kept[name] = _neutral_value(field.annotation)
+    return read_table(MODELS[model], kept, key, report, name=key[-1])
 
 
 def _read_inner(

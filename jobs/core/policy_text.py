@@ -8,7 +8,8 @@ from typing import Any
 
 from bucketwise.buckets.inferring.guess import Guess
 from bucketwise.buckets.models import model_of
-from bucketwise.config.policies import LAYOUT_KEYS, Policy
+from bucketwise.config.models import LAYOUT_KEYS, fields_of
+from bucketwise.config.policies import Policy
 from bucketwise.config.written import toml_value
 from bucketwise.jobs.core.drafts import reason
 from bucketwise.jobs.output.tables import printable
@@ -16,12 +17,8 @@ from bucketwise.jobs.output.tables import printable
 _WIDTH = 110
 
 
-#: What stands in the table of a policy itself, in the order of its documentation.
-_LAYOUT = [
-    key
-    for key in Policy.model_fields
-    if key in {"collection", "local_offset_field", *LAYOUT_KEYS} and key != "overflow"
-]
+#: What stands in the table of a policy itself.
+_LAYOUT = {"collection", "local_offset_field", *LAYOUT_KEYS} - {"overflow"}
 
 
 _STORE = (
@@ -68,9 +65,9 @@ def _policy(guess: Guess, policy: Policy) -> Iterator[str]:
     at = f"policies.{policy.name}"
     notes = guess.notes
     yield from ("", f"[{at}]")
-    for key in _LAYOUT:
+    for key in fields_of(type(policy)):
         value = getattr(policy, key)
-        if key in policy.model_fields_set and value is not None:
+        if key in _LAYOUT and key in policy.model_fields_set and value is not None:
             for text in notes.questions.get(key, ()):
                 yield from _question(text)
             yield from _key(key, value, notes.evidence.get(key, ()))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bucketwise.config.durations import parse_duration
-from bucketwise.config.policies import LAYOUT_KEYS
+from bucketwise.config.models import LAYOUT_KEYS
 from bucketwise.jobs.core.clock import iso
 
 Body = dict[str, Any]

@@ -16,6 +16,7 @@ from bson.objectid import ObjectId
 from bson.raw_bson import RawBSONDocument
 from pymongo.database import Database
 
+from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Archive, Overflow, Policy
 
 Document = dict[str, Any]
@@ -89,7 +90,7 @@ def offline() -> Archive:
 
 def reading() -> Case:
     """Documents of one reading, with everything in them that columns can't carry."""
-    policy = Policy(
+    policy = make_policy(
         name="ticks",
         collection="ticks",
         model="reading",
@@ -142,7 +143,7 @@ def _number(value: Any) -> float | None:
 def slots(slot: Literal["second", "minute"] = "second") -> Case:
     """A document a minute (an hour) of slots; some are missing, some null."""
     step, length = (SECOND, MINUTE) if slot == "second" else (MINUTE, HOUR)
-    policy = Policy(
+    policy = make_policy(
         name="slots",
         collection="slots",
         model="slots",
@@ -172,7 +173,7 @@ def slots(slot: Literal["second", "minute"] = "second") -> Case:
 def samples(times: str = "epoch") -> Case:
     """Arrays of samples, with the fields that the writer keeps; one of them is empty."""
     by_date = times == "dates"
-    policy = Policy(
+    policy = make_policy(
         name="iot",
         collection="iot",
         model="samples",
@@ -284,7 +285,7 @@ def _id_first(raw: bytes) -> bytes:
 
 
 def timeseries() -> Case:
-    policy = Policy(
+    policy = make_policy(
         name="weather",
         collection="weather",
         model="timeseries",

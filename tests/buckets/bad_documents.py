@@ -9,6 +9,7 @@ from bson.code import Code
 from bson.dbref import DBRef
 from bson.objectid import ObjectId
 
+from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Policy
 from tests.buckets import handmade as bson_of
 from tests.buckets.handmade import Field, Value
@@ -26,7 +27,7 @@ class BadDocument(NamedTuple):
 
     @property
     def policy(self) -> Policy:
-        return Policy(**self.options)
+        return make_policy(**self.options)
 
     @property
     def bucket(self) -> Bucket:

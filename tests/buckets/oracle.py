@@ -17,8 +17,6 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.datetime_ms import DatetimeMS
 from bson.decimal128 import Decimal128
 
-from bucketwise.config.policies import Policy
-
 OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(
     tz_aware=True, uuid_representation=4, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
@@ -75,7 +73,7 @@ def milliseconds(time: Any, unit: str | None = None) -> int:
     return math.floor(exact + Fraction(1, 2))
 
 
-def own_time(policy: Policy, document: Any, field: str) -> int:
+def own_time(policy: Any, document: Any, field: str) -> int:
     return milliseconds(at(document, field), policy.time_unit)
 
 
@@ -92,7 +90,7 @@ def value(held: Any) -> tuple[str, float | None]:
     return ("FINITE" if math.isfinite(number) else "NONFINITE"), number
 
 
-def readings(policy: Policy, bucket: Bucket) -> list[Reading]:
+def readings(policy: Any, bucket: Bucket) -> list[Reading]:
     """In the order in which they lie (slots: by slot), the bucket's own before its overflow's."""
     main = decoded(bucket.main)
     if policy.model in ("reading", "timeseries"):
@@ -115,7 +113,7 @@ def readings(policy: Policy, bucket: Bucket) -> list[Reading]:
     return found
 
 
-def _sample(policy: Policy, sample: Any) -> Reading:
+def _sample(policy: Any, sample: Any) -> Reading:
     if policy.samples_as == "pairs":
         values = [sample[i] if i < len(sample) else None for i in range(1, 1 + len(policy.value_fields))]
         return _read(milliseconds(sample[0], policy.sample_time_unit), values)
@@ -123,8 +121,8 @@ def _sample(policy: Policy, sample: Any) -> Reading:
     return _reading(policy, sample, time)
 
 
-def _reading(policy: Policy, document: Any, time: int) -> Reading:
-    if policy.attributes_field is not None:
+def _reading(policy: Any, document: Any, time: int) -> Reading:
+    if getattr(policy, "attributes_field", None) is not None:
         attributes = at(document, policy.attributes_field) or []
         document = {}
         for attribute in attributes:
@@ -137,24 +135,24 @@ def _read(time: int, held: list[Any]) -> Reading:
     return Reading(time, tuple(map(value, held)), any(isinstance(it, dict | list) for it in held))
 
 
-def holds_container(policy: Policy, bucket: Bucket) -> bool:
+def holds_container(policy: Any, bucket: Bucket) -> bool:
     return any(reading.holds_container for reading in readings(policy, bucket))
 
 
 SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
 
 
-def units_of(policy: Policy) -> tuple[str, ...]:
+def units_of(policy: Any) -> tuple[str, ...]:
     return policy.slot_levels or (str(policy.slot),)
 
 
-def span_of(policy: Policy) -> int:
+def span_of(policy: Any) -> int:
     """Seconds."""
     larger = {"second": "minute", "minute": "hour", "hour": "day"}
     return SECONDS[policy.span or larger[units_of(policy)[0]]]
 
 
-def _slots(policy: Policy, document: Any, start: int) -> list[Reading]:
+def _slots(policy: Any, document: Any, start: int) -> list[Reading]:
     held: dict[int, list[Any]] = {}
     for i, path in enumerate(policy.value_fields):
         container, _, inside = path.partition(".*.")
@@ -172,12 +170,12 @@ def _slots(policy: Policy, document: Any, start: int) -> list[Reading]:
     return [it for it in found if any(kind != "MISSING" for kind, _ in it.values)]
 
 
-def series(policy: Policy, bucket: Bucket) -> tuple[Any, ...]:
+def series(policy: Any, bucket: Bucket) -> tuple[Any, ...]:
     document = decoded(bucket.main)
     return tuple(_one(at(document, name)) for name in policy.series_fields)
 
 
-def series_of_readings(policy: Policy, bucket: Bucket) -> list[tuple[Any, ...]]:
+def series_of_readings(policy: Any, bucket: Bucket) -> list[tuple[Any, ...]]:
     """Of each reading, in their order."""
     own = decoded(bucket.main)
     if not any(".*." in path for path in policy.series_fields):
@@ -200,7 +198,7 @@ def _one(held: Any) -> Any:
     return int(held) if isinstance(held, bson.Int64) else held
 
 
-def last(policy: Policy, bucket: Bucket) -> int:
+def last(policy: Any, bucket: Bucket) -> int:
     """The last reading; where there is none, what the bucket says."""
     times = [reading.time for reading in readings(policy, bucket)]
     if times:

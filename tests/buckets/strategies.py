@@ -11,6 +11,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from bucketwise.buckets.bson.types import ARRAY, DATE, DOCUMENT, DOUBLE, INT32, INT64, STRING
+from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Overflow, Policy
 from tests.buckets import handmade as bson_of
 from tests.buckets.handmade import Field, Value
@@ -22,7 +23,7 @@ FIRST, LAST = -62_135_596_800_000, 253_402_300_799_999  # the years 1 to 9999
 
 
 class Case(NamedTuple):
-    policy: Policy
+    policy: Any  # a policy of any model
     buckets: list[Bucket]
 
 
@@ -156,7 +157,7 @@ def policies(draw: Draw, model: str) -> Policy:
         )
     elif model == "samples" and not draw(st.integers(0, 2)):
         options["end_field"] = None
-    return Policy(**options, nonnumeric_ok=options["value_fields"])  # containers may stand anywhere
+    return make_policy(**options, nonnumeric_ok=options["value_fields"])  # containers may stand anywhere
 
 
 def _of_several(options: dict[str, Any]) -> dict[str, Any]:
@@ -269,7 +270,7 @@ def sample_times(draw: Draw, unit: str | None = None) -> Value:
 
 
 @st.composite
-def values_of(draw: Draw, policy: Policy) -> list[tuple[str, st.SearchStrategy[Value]]]:
+def values_of(draw: Draw, policy: Any) -> list[tuple[str, st.SearchStrategy[Value]]]:
     """What one reading holds in each value field: a strategy for values of one type, or no field."""
     chosen = [(name, draw(st.sampled_from([*alike, None, None]))) for name in policy.value_fields]
     return [(name, strategy) for name, strategy in chosen if strategy is not None]
@@ -277,7 +278,7 @@ def values_of(draw: Draw, policy: Policy) -> list[tuple[str, st.SearchStrategy[V
 
 @st.composite
 def samples_of(
-    draw: Draw, policy: Policy, time_field: str, times: st.SearchStrategy[Value], size: int = 4
+    draw: Draw, policy: Any, time_field: str, times: st.SearchStrategy[Value], size: int = 4
 ) -> list[bytes]:
     """Sub-documents of a time and values."""
     found = []
@@ -300,7 +301,7 @@ def _places(held: list[Value]) -> list[Field]:
     return [(str(place), value) for place, value in enumerate(held)]
 
 
-def _array(policy: Policy, samples: list[bytes]) -> Value:
+def _array(policy: Any, samples: list[bytes]) -> Value:
     kind = ARRAY if policy.samples_as == "pairs" else DOCUMENT
     return bson_of.array(*((kind, sample) for sample in samples))
 
@@ -310,7 +311,7 @@ Kept = list[tuple[str, list[tuple[tuple[str, ...], dict[str, st.SearchStrategy[V
 
 
 @st.composite
-def slot_fields(draw: Draw, policy: Policy) -> Kept:
+def slot_fields(draw: Draw, policy: Any) -> Kept:
     """The shape of the slots of each value field."""
     inside: dict[str, list[str]] = {}
     for path in policy.value_fields:
@@ -332,7 +333,7 @@ def slot_fields(draw: Draw, policy: Policy) -> Kept:
 
 
 @st.composite
-def slot_keys(draw: Draw, policy: Policy) -> tuple[str, ...]:
+def slot_keys(draw: Draw, policy: Any) -> tuple[str, ...]:
     spans = [span_of(policy), *(SECONDS[unit] for unit in units_of(policy))]
     counts = [span // SECONDS[unit] for span, unit in zip(spans, units_of(policy), strict=False)]
     padded = draw(st.integers(0, 3)) == 0
@@ -370,19 +371,19 @@ def _slot_tree(draw: Draw, slots: list[tuple[tuple[str, ...], dict[str, st.Searc
 
 
 @st.composite
-def buckets(draw: Draw, policy: Policy, identities: list[Value]) -> list[Bucket]:
+def buckets(draw: Draw, policy: Any, identities: list[Value]) -> list[Bucket]:
     """As many buckets of one shape as there are `_id`s."""
     make = {"reading": _reading, "timeseries": _reading, "slots": _slots, "samples": _samples}[policy.model]
     return draw(make(policy, identities))
 
 
 @st.composite
-def _series(draw: Draw, policy: Policy) -> list[tuple[str, Value]]:
+def _series(draw: Draw, policy: Any) -> list[tuple[str, Value]]:
     return [(name, draw(series_values)) for name in policy.series_fields if ".*." not in name]
 
 
 @st.composite
-def _reading(draw: Draw, policy: Policy, identities: list[Value]) -> list[Bucket]:
+def _reading(draw: Draw, policy: Any, identities: list[Value]) -> list[Bucket]:
     shape, found = draw(values_of(policy)), []
     dates_of = st.one_of(st.integers(FIRST, LAST), st.integers(0, 3))
     for identity in identities:
@@ -395,7 +396,7 @@ def _reading(draw: Draw, policy: Policy, identities: list[Value]) -> list[Bucket
     return found
 
 
-def _attributes(policy: Policy, values: list[tuple[str, Value]]) -> Value:
+def _attributes(policy: Any, values: list[tuple[str, Value]]) -> Value:
     held = []
     for name, value in [("other", bson_of.int32(1)), *values, ("other", bson_of.null)]:
         fields = [(policy.attribute_key, bson_of.text(name)), (policy.attribute_value, value)]
@@ -404,7 +405,7 @@ def _attributes(policy: Policy, values: list[tuple[str, Value]]) -> Value:
 
 
 @st.composite
-def _slots(draw: Draw, policy: Policy, identities: list[Value]) -> list[Bucket]:
+def _slots(draw: Draw, policy: Any, identities: list[Value]) -> list[Bucket]:
     shape, found = draw(slot_fields(policy)), []
     length = span_of(policy) * 1000
     step = min(length, 15 * 60_000)
@@ -423,7 +424,7 @@ def _slots(draw: Draw, policy: Policy, identities: list[Value]) -> list[Bucket]:
 
 
 @st.composite
-def _more_slots(draw: Draw, policy: Policy, identity: Value, number: int, start: int) -> bytes:
+def _more_slots(draw: Draw, policy: Any, identity: Value, number: int, start: int) -> bytes:
     """An overflow document in each form it may have: an array of readings, or slots: those of the value
     fields inside `xs`, or at the top, or `xs` itself."""
     places = {"inside": "xs.", "top": ""}
@@ -456,7 +457,7 @@ def _flag(draw: Draw, truth: bool) -> list[tuple[str, Value]]:
 
 
 @st.composite
-def _samples(draw: Draw, policy: Policy, identities: list[Value]) -> list[Bucket]:
+def _samples(draw: Draw, policy: Any, identities: list[Value]) -> list[Bucket]:
     """Of one shape only by chance: arrays differ in length and types."""
     found: list[Bucket] = []
     times: list[Value] = []
@@ -489,7 +490,7 @@ def _samples(draw: Draw, policy: Policy, identities: list[Value]) -> list[Bucket
 
 
 @st.composite
-def _bounds(draw: Draw, policy: Policy, times: list[int]) -> tuple[Value, Value]:
+def _bounds(draw: Draw, policy: Any, times: list[int]) -> tuple[Value, Value]:
     """A first and a last time, of any types, that hold these."""
     low, high = min(times, default=0), max(times, default=draw(st.integers(0, 5000)))
     if policy.time_unit is not None:
@@ -506,7 +507,7 @@ def _bounds(draw: Draw, policy: Policy, times: list[int]) -> tuple[Value, Value]
 
 
 @st.composite
-def _totals(draw: Draw, policy: Policy, bucket: Bucket) -> list[tuple[str, Value]]:
+def _totals(draw: Draw, policy: Any, bucket: Bucket) -> list[tuple[str, Value]]:
     """The count and the sum that a writer keeps, of the bucket alone or with its overflow."""
     counted = Bucket(bucket.main, bucket.extras if draw(st.booleans()) else ())
     found = readings(policy, counted)

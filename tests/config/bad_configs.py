@@ -1802,12 +1802,18 @@ SHAPES = [
         "with overflow",
         "add `end_field` to the policy",
     ),
-    bad(
+    BadConfig(
         "attribute-key-alone",
+        changed(('model = "slots"', 'model = "reading"'), ('slot = "second"', 'attribute_key = "k"')),
+        ("policies.ticks.attribute_key", "the policy names no attributes", "add `attributes_field`"),
+    ),
+    bad(
+        "attribute-key-of-slots",
         'collection = "ticks"',
         'collection = "ticks"\nattribute_key = "k"',
-        "2 problems",
-        "the policy names no attributes",
+        "policies.ticks.attribute_key",
+        'it does not go with model "slots"',
+        'it goes with "reading" and "timeseries"',
     ),
     bad(
         "star-in-samples",

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from bucketwise.config.fingerprint import SUMMARY_SCHEMA, fingerprint, layout_fingerprint
+from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Archive, Overflow, Policy, Retain, Rollup
 
 OVERFLOW = Overflow(flag_field="f", collection="c_extra", ref_field="r", samples_field="s")
-POLICY = Policy(
+POLICY = make_policy(
     name="iot",
     collection="iot",
     model="samples",
@@ -52,11 +53,8 @@ def test_changes_with_the_schema_of_summaries(monkeypatch: pytest.MonkeyPatch) -
     "other",
     [
         with_(collection="x"),
-        with_(model="reading"),
-        with_(time_field="x"),
         with_(series_fields=("a",)),
         with_(value_fields=("w", "v")),
-        with_(slot="second"),
         with_(samples_field="x"),
         with_(sample_time_field="x"),
         with_(start_field="x"),
@@ -76,6 +74,29 @@ def test_changes_with_the_schema_of_summaries(monkeypatch: pytest.MonkeyPatch) -
 )
 def test_changes_with_the_summaries(other: Policy) -> None:
     assert fingerprint(other) != fingerprint(POLICY)
+
+
+def slots(**changes: Any) -> Policy:
+    said = {"name": "t", "collection": "t", "series_fields": ("a",), "value_fields": ("v",)}
+    return make_policy(**{**said, "model": "slots", "time_field": "d", "slot": "second", **changes})
+
+
+@pytest.mark.parametrize("other", [slots(time_field="x"), slots(slot="minute"), slots(span="day")])
+def test_changes_with_the_keys_of_its_model(other: Policy) -> None:
+    assert fingerprint(other) != fingerprint(slots())
+    assert layout_fingerprint(other) != layout_fingerprint(slots())
+
+
+def test_changes_with_the_model() -> None:
+    said = {
+        "name": "t",
+        "collection": "t",
+        "series_fields": ("a",),
+        "value_fields": ("v",),
+        "time_field": "d",
+    }
+    one, other = (make_policy(**said, model=model) for model in ("reading", "timeseries"))
+    assert fingerprint(one) != fingerprint(other)
 
 
 def test_changes_with_the_interval_itself() -> None:

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 import bucketwise.config
 from bucketwise.config.amounts import format_size, parse_size
 from bucketwise.config.loading.load import load
+from bucketwise.config.models import MODELS, fields_of, make_policy
 from bucketwise.config.policies import (
     Archive,
     Audit,
@@ -23,7 +24,7 @@ from bucketwise.config.policies import (
     ValueField,
 )
 from bucketwise.config.problems import ConfigError
-from bucketwise.config.tables import MongoDB, PolicyRedis, Redis, RunLedger, Store, Workers
+from bucketwise.config.tables import MongoDB, PolicyRedis, Redis, RunLedger, Store, Table, Workers
 from tests.config.bad_configs import GOOD, changed
 
 EXAMPLE = Path(bucketwise.config.__file__).with_name("example.toml")
@@ -71,18 +72,19 @@ def test_example_loads() -> None:
     assert ticks.retain is not None
     kept = {"15m": timedelta(days=90), "hourly": timedelta(days=730), "daily": None, "monthly": None}
     assert ticks.retain.by_level == kept
-    assert settings.policies["iot"].sum_fields == {"val": "sum_val"}
+    assert settings.policies["iot"].sums == {"val": "sum_val"}
     assert (ticks.expected_interval, ticks.max_hole) == (timedelta(seconds=1), timedelta(minutes=10))
 
 
 def test_example_explains_every_key() -> None:
     text = EXAMPLE.read_text()
-    models = (
-        MongoDB, Store, Workers, RunLedger, Redis, PolicyRedis, Policy, Rollup, RollupLevel, Archive, Compact,
-        Audit, Retain, Overflow, ValueField,
+    models: tuple[type[Table], ...] = (
+        MongoDB, Store, Workers, RunLedger, Redis, PolicyRedis, *MODELS.values(), Rollup, RollupLevel,
+        Archive, Compact, Audit, Retain, Overflow, ValueField,
     )  # fmt: skip
     for model in models:
-        for key in {it.alias or name for name, it in model.model_fields.items()} - {"name"}:
+        fields = fields_of(model) if issubclass(model, Policy) else model.model_fields
+        for key in {it.alias or name for name, it in fields.items()} - {"name"}:
             assert f"{key} = " in text or f".{key}]" in text or f".{key}." in text, key
 
 
@@ -103,7 +105,7 @@ def test_a_policy_needs_no_more_than_its_fields(tmp_path: Path) -> None:
     )
     settings = load(path, {})
     assert settings.store is None
-    assert settings.policies["weather"] == Policy(
+    assert settings.policies["weather"] == make_policy(
         name="weather",
         collection="weather",
         model="timeseries",
@@ -275,7 +277,7 @@ class TestEnvironment:
         archive = settings.policies["ticks"].archive
         assert archive is not None
         assert archive.after == timedelta(days=31)
-        assert settings.policies["iot"].sum_fields == {"val": "sum_x"}
+        assert settings.policies["iot"].sums == {"val": "sum_x"}
 
     def test_what_is_replaced_is_not_looked_at_again(self, path: Path) -> None:
         path.write_text(changed(('series_fields = ["symbol"]', 'series_fields = ["${A}"]')))

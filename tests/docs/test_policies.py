@@ -15,13 +15,12 @@ from pydantic import ByteSize
 from pydantic.fields import FieldInfo
 
 from bucketwise.config.amounts import format_size
-from bucketwise.config.checks import fields
 from bucketwise.config.checks.stores import S3
 from bucketwise.config.durations import format_duration
 from bucketwise.config.loading.environment import OVERRIDES
 from bucketwise.config.loading.load import PATH_VARIABLE, load
+from bucketwise.config.models import LAYOUT_KEYS, MODELS, POLICY_FIELDS, fields_of
 from bucketwise.config.policies import (
-    LAYOUT_KEYS,
     Archive,
     Audit,
     Compact,
@@ -94,12 +93,14 @@ def test_every_key_is_explained(heading: str) -> None:
     model = TABLES[heading]
     found = list(rows(section(PAGE, heading)))
     said = {code(key): default for key, default, _ in found}
-    fields = {it.alias or name: it for name, it in model.model_fields.items()}
+    known = POLICY_FIELDS if model is Policy else model.model_fields
+    fields = {it.alias or name: it for name, it in known.items()}
     keys = [name for name in fields if name != "name" or model is not Policy]
     assert list(said) == keys, "the keys of the page are those of the model, in its order"
     assert all(meaning for *_, meaning in found)
     for key in keys:
-        assert said[key] == _default(fields[key]), key
+        is_of_some = model is Policy and key in _OF_MODELS
+        assert said[key] == ("–" if is_of_some and fields[key].is_required() else _default(fields[key])), key
 
 
 def _default(field: FieldInfo) -> str:
@@ -132,13 +133,19 @@ def _no_length(field: FieldInfo) -> str:
     return "`forever`" if kept else "–"
 
 
+#: The keys that go with some models.
+_OF_MODELS = POLICY_FIELDS.keys() - Policy.model_fields.keys() | {"time_field", "overflow"}
+
+
 def test_what_goes_with_which_model() -> None:
     table = list(rows(section(PAGE, "Which key goes with which model")))
     said = {code(model): cells for model, *cells in table}
-    assert set(said) == set(fields._REQUIRED)
+    assert set(said) == set(MODELS)
     for model, (needs, may_have) in said.items():
-        assert _codes(needs) == set(fields._REQUIRED[model])
-        assert _codes(may_have) == set(fields._OPTIONAL[model])
+        own = {name: it for name, it in fields_of(MODELS[model]).items() if name in _OF_MODELS}
+        needed = {name for name, it in own.items() if it.is_required()} | MODELS[model].alternatives.keys()
+        assert _codes(needs) == needed
+        assert _codes(may_have) == own.keys() - needed
     keys = {key for _, *cells in table for cell in cells for key in _codes(cell)}
     of_all = {"model", "series_fields", "value_fields", "values", "series_defaults", "timezone"}
     assert keys | of_all == LAYOUT_KEYS, "manifests record all of them"

@@ -18,6 +18,7 @@ from pymongo.monitoring import (
 )
 
 from bucketwise.archivers.stores.base import ObjectStore, StoreObject
+from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Policy
 from bucketwise.jobs.core.runner import Runner, RunOptions
 from bucketwise.jobs.core.stopping import Stop
@@ -40,7 +41,7 @@ def ticks_policy(**archive: Any) -> Policy:
         "rollup": {"hourly": "hourly", "daily": "daily"},
         "archive": {"after": timedelta(days=30), **archive},
     }
-    return Policy(**said)
+    return make_policy(**said)
 
 
 class Counts(CommandListener):

@@ -15,6 +15,7 @@ from pydantic import SecretStr
 from pymongo import MongoClient
 from pymongo.database import Database
 
+from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Policy, Rollup, Settings
 from bucketwise.config.tables import MongoDB, Publish, Redis, Throttle
 from bucketwise.jobs.core.turn import Step, StepResult
@@ -47,7 +48,7 @@ class Stage:
 
     @property
     def policy(self) -> Policy:
-        return Policy(
+        return make_policy(
             name="ticks",
             collection="ticks",
             model="reading",

@@ -15,6 +15,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from bucketwise.buckets.columns import Columns, Series, ValueKind
+from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Policy, Rollup
 from bucketwise.rollups.calendar.levels import Level
 from bucketwise.rollups.statistics import statistics_of
@@ -23,7 +24,7 @@ from bucketwise.rollups.summaries.summary import State
 
 HOUR = 3_600_000
 FIELDS = ("p", "q.r")
-POLICY = Policy(
+POLICY = make_policy(
     name="ticks",
     collection="ticks",
     model="reading",

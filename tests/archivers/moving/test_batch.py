@@ -12,7 +12,7 @@ from pymongo.database import Database
 
 from bucketwise.archivers.moving import sweep
 from bucketwise.buckets.fields.times import as_ms
-from bucketwise.config.policies import Policy
+from bucketwise.config.models import make_policy
 from bucketwise.config.tables import Store
 from bucketwise.jobs.audit.audit import audit_policy
 from tests.archivers.builders import DAY0, Case, encode, offline
@@ -25,7 +25,7 @@ AFTER = timedelta(days=30)
 
 def every(step: timedelta, until: timedelta, **archive: Any) -> Case:
     """A reading each `step` from DAY0 on."""
-    policy = Policy(
+    policy = make_policy(
         name="ticks", collection="ticks", model="reading", time_field="d", series_fields=("symbol",),
         value_fields=("p",), archive=offline(),
     )  # fmt: skip

@@ -18,6 +18,7 @@ from bucketwise.archivers.stores.base import StoreError
 from bucketwise.archivers.stores.file import FileStore
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import Decoded, decode
+from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Policy
 from bucketwise.config.tables import Store
 from tests.archivers.builders import DAY0, LATER, Case, encode, offline
@@ -25,7 +26,7 @@ from tests.archivers.harness import Cycle
 
 Document = dict[str, Any]
 DAY = timedelta(days=1)
-MINUTES = Policy(
+MINUTES = make_policy(
     name="ticks", collection="ticks", model="slots", slot="second", time_field="d",
     series_fields=("symbol",), value_fields=("p",), archive=offline(),
 )  # fmt: skip
@@ -33,7 +34,7 @@ MINUTES = Policy(
 
 def on_days(*days: float) -> Case:
     """A reading on each of these days."""
-    policy = Policy(
+    policy = make_policy(
         name="ticks", collection="ticks", model="reading", time_field="d", series_fields=("symbol",),
         value_fields=("p",), archive=offline(),
     )  # fmt: skip

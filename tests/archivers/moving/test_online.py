@@ -11,6 +11,7 @@ from bson.binary import Binary
 from pymongo.database import Database
 
 from bucketwise.archivers.records.deletions import legible
+from bucketwise.config.models import SamplesPolicy
 from bucketwise.config.tables import Store
 from tests.archivers.builders import (
     CODEC,
@@ -75,7 +76,7 @@ def test_the_archive_is_packed_and_indexed(archived: Cycle) -> None:
     options = next(iter(database.list_collections(filter={"name": name})))["options"]
     assert options["storageEngine"]["wiredTiger"]["configString"] == "block_compressor=zstd"
     keys = [list(index["key"]) for index in database[name].list_indexes()]
-    time = policy.end_field or policy.time_field
+    time = (policy.end_field if isinstance(policy, SamplesPolicy) else None) or policy.time_field
     assert any(key[: len(policy.series_fields) + 1] == [*policy.series_fields, time] for key in keys)
     assert any(key[0] == time for key in keys)
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pymongo import MongoClient
 
 from bucketwise.archivers.tasks import Connections
-from bucketwise.config.policies import Policy
+from bucketwise.config.models import make_policy
 from bucketwise.config.tables import Store
 from bucketwise.jobs.query.engine import Engine, explained_query
 from bucketwise.jobs.query.tables import Misfit
@@ -45,7 +45,7 @@ def case() -> Case:
         value = rng.choice(ODD) if rng.random() < 0.1 else rng.randrange(-40, 40) / 8
         held = {} if value is None else {"p": value}
         documents.append({"_id": number, "s": rng.choice(SYMBOLS), "n": rng.randrange(4), "d": at, **held})
-    policy = Policy(
+    policy = make_policy(
         name="ticks",
         collection="ticks",
         model="reading",

@@ -38,7 +38,7 @@ from bucketwise.archivers.reading.readings import Readings
 from bucketwise.archivers.records.registry import Registry
 from bucketwise.buckets.packing.pack import Rows
 from bucketwise.config.errors import HaltedError, InterruptedRun, UsageError
-from bucketwise.config.policies import Policy
+from bucketwise.config.models import make_policy
 from bucketwise.config.tables import Store
 from tests.archivers import builders
 from tests.archivers.builders import DAY0, MINUTE, Case, encode, offline
@@ -268,7 +268,7 @@ def ticks(documents: list[Document], **more: Any) -> Case:
         "name": "ticks", "collection": "ticks", "model": "reading", "time_field": "d",
         "series_fields": ("symbol",), "value_fields": ("p",), "archive": offline(),
     }  # fmt: skip
-    policy = Policy(**(said | more))
+    policy = make_policy(**(said | more))
     told = [((one["symbol"],), one["d"], one.get("p")) for one in documents]
     return Case("ticks", policy, [encode(one) for one in documents], told)
 
@@ -537,6 +537,7 @@ from pymongo import MongoClient
 from bucketwise.archivers.reading.formats import Format, write
 from bucketwise.archivers.reading.readings import Readings
 from bucketwise.archivers.stores import open_store
+from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Store
 
 uri, name, policy, store = sys.argv[1:]

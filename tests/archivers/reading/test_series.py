@@ -29,7 +29,7 @@ from bucketwise.archivers.stores.base import ObjectStore
 from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS
 from bucketwise.buckets.packing.pack import Rows
 from bucketwise.config.errors import UsageError
-from bucketwise.config.policies import Policy
+from bucketwise.config.models import make_policy
 from bucketwise.config.tables import Store
 from tests.archivers.builders import CODEC, DAY0, HOUR, MINUTE, Case, encode, insert, offline, raw_documents
 from tests.archivers.harness import Cycle, in_turn
@@ -389,7 +389,7 @@ def test_another_layout_is_read_from_the_documents(database: Database[Document],
 
 def gateways(*documents: Document) -> Case:
     """Buckets whose samples tell of which sensor they are."""
-    policy = Policy(
+    policy = make_policy(
         name="g", collection="g", model="samples", series_fields=("gateway", "s.*.sensor"),
         value_fields=("v",), samples_field="s", sample_time_field="t", start_field="a", end_field="z",
         archive=offline(),

@@ -20,7 +20,8 @@ from bucketwise.archivers.records.erasures import Erasures
 from bucketwise.archivers.stores import file
 from bucketwise.buckets.fields.times import TimeRange
 from bucketwise.config.errors import BucketwiseError, LeaseLostError, UsageError
-from bucketwise.config.policies import Archive, Policy
+from bucketwise.config.models import make_policy
+from bucketwise.config.policies import Archive
 from bucketwise.config.tables import Store
 from bucketwise.rollups.holds import Hold, Holds
 from tests.archivers.builders import (
@@ -232,7 +233,7 @@ def test_other_arguments_wait_for_the_erasure_that_has_begun(prepared: States) -
     assert held(world) == []
 
 
-POLICY = Policy(
+POLICY = make_policy(
     name="it",
     collection="it",
     model="reading",

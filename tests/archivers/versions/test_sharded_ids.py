@@ -15,11 +15,11 @@ from bucketwise.buckets.bson.cluster import is_sharded, keeps_ids_unique, shard_
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.source import Source
 from bucketwise.config.errors import HaltedError
-from bucketwise.config.policies import Policy
+from bucketwise.config.models import make_policy
 
 Db = Database[dict[str, Any]]
 AT = datetime(2018, 6, 30, tzinfo=UTC)
-POLICY = Policy(
+POLICY = make_policy(
     name="ticks",
     collection="ticks",
     model="reading",

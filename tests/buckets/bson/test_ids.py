@@ -16,7 +16,7 @@ from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.fields.ids import sort_key, sort_keys
 from bucketwise.buckets.layouts.groups import group_by_layout
-from bucketwise.config.policies import Policy
+from bucketwise.config.models import make_policy
 from tests.buckets import handmade as bson_of
 from tests.buckets.handmade import Value
 from tests.buckets.oracle import OPTIONS
@@ -25,7 +25,7 @@ from tests.examples import examples
 
 pytestmark = pytest.mark.filterwarnings("error")
 
-READING = Policy(
+READING = make_policy(
     name="it", collection="it", model="reading", time_field="d", series_fields=(), value_fields=("p",)
 )
 DUPLICATE = 11000

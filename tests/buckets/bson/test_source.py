@@ -23,7 +23,8 @@ from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.fields.times import DAY_MS
 from bucketwise.buckets.lookup import find_by_ids
 from bucketwise.buckets.source import Source
-from bucketwise.config.policies import Overflow, Policy
+from bucketwise.config.models import make_policy
+from bucketwise.config.policies import Overflow
 from tests.buckets import handmade as bson_of
 from tests.buckets import oracle
 from tests.buckets.bad_documents import BAD_DOCUMENTS, READING, SAMPLES, SECONDS
@@ -38,7 +39,7 @@ Mongo = Database[dict[str, Any]]
 few = settings(max_examples=examples(15), suppress_health_check=list(HealthCheck))
 
 
-def store(database: Mongo, policy: Policy, found: Iterable[Bucket]) -> list[Bucket]:
+def store(database: Mongo, policy: Any, found: Iterable[Bucket]) -> list[Bucket]:
     """The buckets as the server holds them: it moves `_id` to the front."""
     found = list(found)
     names = [policy.collection, *([policy.overflow.collection] if policy.overflow else [])]
@@ -63,7 +64,7 @@ def units(batches: Iterable[Batch]) -> list[Bucket]:
     return sorted(bucket for batch in batches for bucket in buckets_of(batch))
 
 
-def told(policy: Policy, bucket: Bucket) -> tuple[int, int, int]:
+def told(policy: Any, bucket: Bucket) -> tuple[int, int, int]:
     """First and last time that a bucket says it covers, and its last time as `ending` takes it."""
     document = oracle.decoded(bucket.main)
     if policy.model == "samples":
@@ -80,9 +81,13 @@ def told(policy: Policy, bucket: Bucket) -> tuple[int, int, int]:
     return start, start + oracle.span_of(policy) * 1000 - 1, start
 
 
-def near(policy: Policy, found: int | None, expected: int | None, direction: int) -> bool:
+def near(policy: Any, found: int | None, expected: int | None, direction: int) -> bool:
     """Whether it is the expected instant; where times are text, at most three days before (or after)."""
-    if found is None or expected is None or "iso" not in (policy.time_unit, policy.sample_time_unit):
+    if (
+        found is None
+        or expected is None
+        or "iso" not in (policy.time_unit, getattr(policy, "sample_time_unit", None))
+    ):
         return found == expected
     return 0 <= (expected - found) * direction <= 3 * DAY_MS
 
@@ -111,7 +116,8 @@ def test_finds_what_plain_loops_find(database: Mongo, case: Case, data: st.DataO
     needed = [b for b in found if any(start <= r.time < end for r in oracle.readings(policy, b))]
     since = start // 1000 * 1000 if policy.model == "samples" else start  # seconds are asked for whole
     allowed = [b for b, (first, last, _) in covers.items() if first < end and last >= since]
-    if policy.end_field is None and policy.sample_time_unit == "iso":
+    unended = policy.model == "samples" and policy.end_field is None
+    if unended and policy.sample_time_unit == "iso":
         allowed = found
     assert set(needed) <= set(held) <= set(allowed) and len(held) == len(set(held))
 
@@ -120,7 +126,6 @@ def test_finds_what_plain_loops_find(database: Mongo, case: Case, data: st.DataO
     assert source.count_ending(start, end) == len(ending)
     later = [last for _, _, last in covers.values() if last >= start]
     assert near(policy, source.earliest_ending(start), min(later, default=None), 1)
-    unended = policy.model == "samples" and policy.end_field is None
     latest = max(covered if unended else last for _, covered, last in covers.values())
     assert near(policy, source.latest(), latest, -1)
     start = start // 1000 * 1000
@@ -162,7 +167,7 @@ def usable(time: Any, *, seconds: bool) -> bool:
 @pytest.mark.parametrize("model", ["reading", "slots", "samples"])
 def test_strays_are_all_documents_without_usable_time_and_only_those(database: Mongo, model: str) -> None:
     options = {"reading": READING, "slots": SECONDS, "samples": SAMPLES}[model]
-    policy = Policy(**options)
+    policy = make_policy(**options)
     fields = ["first", "last"] if model == "samples" else ["d"]
     odd = ("UTF-8", "time twice,")  # the oracle reads the last of two, MongoDB the first
     chosen = [it for it in BAD_DOCUMENTS if it.options == options and not any(o in it.id for o in odd)]
@@ -182,7 +187,7 @@ def test_strays_are_all_documents_without_usable_time_and_only_those(database: M
 @pytest.mark.parametrize("model", ["reading", "slots", "samples"])
 def test_bad_times_do_not_stop_the_search_for_the_first_and_last(database: Mongo, model: str) -> None:
     """Arrays sort by what is in them, decimals by their number; neither is a time."""
-    policy = Policy(**{"reading": READING, "slots": SECONDS, "samples": SAMPLES}[model])
+    policy = make_policy(**{"reading": READING, "slots": SECONDS, "samples": SAMPLES}[model])
     fields = ("first", "last") if model == "samples" else ("d",)
     good, early = datetime(2020, 1, 1, tzinfo=UTC), datetime(2010, 1, 1, tzinfo=UTC)
     odd: list[Any] = [
@@ -206,7 +211,7 @@ def test_bad_times_do_not_stop_the_search_for_the_first_and_last(database: Mongo
 
 
 def test_a_decimal_bound_is_found_and_quarantined(database: Mongo) -> None:
-    policy = Policy(**SAMPLES)
+    policy = make_policy(**SAMPLES)
     database[policy.collection].insert_one({"first": Decimal128("1.001"), "last": Decimal128("5")})
     source = Source(database, policy)
     assert (source.earliest(), source.latest()) == (1001, 5000)
@@ -215,7 +220,7 @@ def test_a_decimal_bound_is_found_and_quarantined(database: Mongo) -> None:
 
 
 def test_times_under_an_array_are_strays(database: Mongo) -> None:
-    policy = Policy(**{**READING, "time_field": "at.d"})
+    policy = make_policy(**{**READING, "time_field": "at.d"})
     now = datetime(2020, 1, 1, tzinfo=UTC)
     database[policy.collection].insert_many([{"_id": 1, "at": [{"d": now}]}, {"_id": 2, "at": {"d": now}}])
     source = Source(database, policy)
@@ -225,13 +230,13 @@ def test_times_under_an_array_are_strays(database: Mongo) -> None:
 
 def test_no_bucket_at_all(database: Mongo) -> None:
     for options in (READING, SECONDS, SAMPLES):
-        source = Source(database, Policy(**options))
+        source = Source(database, make_policy(**options))
         assert source.earliest() is source.earliest(5) is source.earliest_ending(0) is source.latest() is None
         assert list(source.batches(FIRST, LAST + 1)) == list(source.untimed()) == []
 
 
 def test_the_very_first_and_last_instant_can_be_had(database: Mongo) -> None:
-    policy = Policy(**READING)
+    policy = make_policy(**READING)
     dates = [DatetimeMS(FIRST), DatetimeMS(LAST)]
     database[policy.collection].insert_many([{"_id": i, "symbol": "x", "d": d} for i, d in enumerate(dates)])
     source = Source(database, policy)
@@ -243,7 +248,7 @@ def test_the_very_first_and_last_instant_can_be_had(database: Mongo) -> None:
 
 @pytest.mark.parametrize("seconds", [1.001, 1535530412.123, 0.9996, 4.35, 1.0049999])
 def test_times_in_fractions_of_a_second_never_step_back(database: Mongo, seconds: float) -> None:
-    policy = Policy(**SAMPLES)
+    policy = make_policy(**SAMPLES)
     database[policy.collection].insert_one({"first": seconds, "last": seconds})
     source, at = Source(database, policy), math.floor(seconds * 1000 + 0.5)
     assert source.earliest(at - 500) == source.earliest(at) == source.earliest_ending(at) == at
@@ -256,7 +261,7 @@ def test_times_in_fractions_of_a_second_never_step_back(database: Mongo, seconds
 
 
 def test_a_bound_in_whole_seconds_stands_for_its_whole_second(database: Mongo) -> None:
-    policy = Policy(**SAMPLES)
+    policy = make_policy(**SAMPLES)
     sample = {"time": 7.75, "p": 1}
     database[policy.collection].insert_many(
         [
@@ -277,7 +282,7 @@ MORE = Overflow(flag_field="has_more", collection="it_more", ref_field="bucket",
 
 def test_overflow_goes_with_its_bucket_in_id_order(database: Mongo) -> None:
     """Whatever type the `_id`s have; the client here knows no UUIDs."""
-    policy = Policy(**{**SECONDS, "overflow": MORE})
+    policy = make_policy(**{**SECONDS, "overflow": MORE})
     keys: list[Any] = [
         *(2, 7.0, bson.Int64(9), "a", "a\0", b"a", b"a\0", uuid.UUID(int=0), True),
         *(datetime(2020, 1, 1, tzinfo=UTC), Decimal128("0.1"), 0.1, bson.ObjectId(bytes(12))),
@@ -307,7 +312,7 @@ def test_overflow_goes_with_its_bucket_in_id_order(database: Mongo) -> None:
 
 
 def test_overflow_of_more_buckets_than_one_look_up_takes(database: Mongo) -> None:
-    policy = Policy(**{**SECONDS, "overflow": MORE})
+    policy = make_policy(**{**SECONDS, "overflow": MORE})
     start = datetime(2020, 1, 1, tzinfo=UTC)
     number = 2345
     database["it"].insert_many(
@@ -326,7 +331,7 @@ def test_overflow_of_more_buckets_than_one_look_up_takes(database: Mongo) -> Non
 
 
 def test_other_collections_of_the_same_layout(database: Mongo) -> None:
-    policy = Policy(**{**SECONDS, "overflow": MORE})
+    policy = make_policy(**{**SECONDS, "overflow": MORE})
     start = datetime(2020, 1, 1, tzinfo=UTC)
     database["a"].insert_one({"_id": 1, "symbol": "x", "d": start, "has_more": True})
     database["b"].insert_one({"bucket": 1, "more": {"5": 1}})
@@ -369,7 +374,7 @@ def native(database: Mongo) -> Iterator[Mongo]:
 
 
 def test_a_native_time_series_collection(native: Mongo) -> None:
-    policy = Policy(
+    policy = make_policy(
         **{**READING, "model": "timeseries", "series_fields": ("meta.device",), "value_fields": ("p", "q")}
     )
     start = datetime(2020, 1, 1, tzinfo=UTC)
@@ -400,7 +405,7 @@ def test_a_native_time_series_collection(native: Mongo) -> None:
 def test_measurements_of_every_year_are_found(native: Mongo, years: tuple[int, ...]) -> None:
     """MongoDB 6.0 itself finds nothing where a range begins before 1970 and all measurements are of 2017 or
     before, or where it ends after 2106."""
-    policy = Policy(**{**READING, "model": "timeseries"})
+    policy = make_policy(**{**READING, "model": "timeseries"})
     times = [oracle.milliseconds(datetime(year, 7, 1, tzinfo=UTC)) for year in years]
     native["it"].insert_many([{"meta": {}, "symbol": "x", "d": DatetimeMS(ms)} for ms in times])
     source = Source(native, policy)
@@ -418,7 +423,7 @@ def test_measurements_of_every_year_are_found(native: Mongo, years: tuple[int, .
 
 def test_the_latest_of_samples_goes_by_the_form_of_their_own_times(database: Mongo) -> None:
     """The later one sorts before the other as text; the buckets' own times are dates."""
-    policy = Policy(
+    policy = make_policy(
         name="it", collection="it", model="samples", series_fields=(), value_fields=("p",),
         start_field="first", samples_field="held", sample_time_field="t", sample_time_unit="iso",
     )  # fmt: skip
@@ -431,7 +436,7 @@ def test_the_latest_of_samples_goes_by_the_form_of_their_own_times(database: Mon
 
 def test_the_latest_of_samples_is_not_hidden_by_one_of_another_type(database: Mongo) -> None:
     """An index has all numbers before all dates, also where a number is the later time."""
-    policy = Policy(
+    policy = make_policy(
         name="it", collection="it", model="samples", series_fields=("a",), value_fields=("v",),
         start_field="first", samples_field="samples", sample_time_field="time",
     )  # fmt: skip

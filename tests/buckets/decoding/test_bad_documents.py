@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from bucketwise.buckets.decoding.decode import BucketSet, decode
 from bucketwise.buckets.packing.pack import pack
 from bucketwise.buckets.packing.unpack import Readings, unpack
+from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Policy
 from tests.buckets import handmade as bson_of
 from tests.buckets import oracle
@@ -68,7 +69,7 @@ def test_of_many_alike_those_with_a_reading_outside_their_own_bounds_are_told() 
         held = [sample(bson_of.int32(at), p=bson_of.double(25.75)) for at in readings]
         bounds = {"first": bson_of.int32(first), "last": bson_of.int32(last)}
         documents.append(samples(_id=bson_of.int32(i), **bounds, samples=bson_of.array(*held)))
-    decoded = decode(batch_of([Bucket(document) for document in documents]), Policy(**SAMPLES))
+    decoded = decode(batch_of([Bucket(document) for document in documents]), make_policy(**SAMPLES))
     assert [(it.id, it.field, it.reason[15:39], it.reason[-52:]) for it in decoded.quarantined] == [
         (
             5,
@@ -111,7 +112,7 @@ def test_a_compound_id_is_reported_as_a_document() -> None:
     document = samples(
         _id=bson_of.sub(("a", bson_of.int32(1)), ("b", bson_of.text(b"\xff"))), n=bson_of.int32(9)
     )
-    (quarantined,) = decode(batch_of([Bucket(document)]), Policy(**SAMPLES)).quarantined
+    (quarantined,) = decode(batch_of([Bucket(document)]), make_policy(**SAMPLES)).quarantined
     assert repr(quarantined.id) == repr({"a": 1, "b": "\\xff"})
 
 
@@ -138,7 +139,7 @@ def test_these_sums_are_right(name: str, total: bson_of.Value, values: bson_of.V
             bson_of.sub(("time", last), ("p", bson_of.double(1.5))),
         )
         document = samples(sum=total, samples=array)
-    assert decode(batch_of([Bucket(document)]), Policy(**SAMPLES)).quarantined == [], name
+    assert decode(batch_of([Bucket(document)]), make_policy(**SAMPLES)).quarantined == [], name
 
 
 @settings(max_examples=examples(50))
@@ -150,7 +151,7 @@ def test_anything_is_packed_bit_for_bit_or_quarantined(data: st.DataObject) -> N
     sound = {str(READING): reading, str(SECONDS): slots, str(SAMPLES): samples}[str(options)]()
     documents = [bson_of.document(("_id", bson_of.int32(i)), *fields) for i, fields in enumerate(drawn)]
     documents += [struct.pack("<i", len(it) + len(sound) - 5) + sound[4:-1] + it[4:] for it in documents]
-    policy = Policy(**options)
+    policy = make_policy(**options)
     batch = batch_of([Bucket(document) for document in documents])
     decoded = decode(batch, policy)
     assert len(decoded.units) + len(decoded.quarantined) == len(documents)

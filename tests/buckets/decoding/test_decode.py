@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from bucketwise.buckets.columns import Columns, ValueKind
 from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.models.series import series_key
+from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Policy
 from tests.buckets import handmade as bson_of
 from tests.buckets import oracle
@@ -68,7 +69,7 @@ def test_decodes_what_a_plain_loop_finds(case: Case) -> None:
     assert keys == sorted(keys) and len(set(keys)) == len(keys)
 
 
-READING = Policy(
+READING = make_policy(
     name="it", collection="it", model="reading", time_field="d", series_fields=("s",), value_fields=("p",)
 )
 

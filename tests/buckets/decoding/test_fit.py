@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from bucketwise.buckets.columns import ValueKind
 from bucketwise.buckets.sampling.fit import Fit, fit_of
 from bucketwise.buckets.sampling.unused import fields_of
-from bucketwise.config.policies import Policy
+from bucketwise.config.models import make_policy
 from tests.buckets import oracle
 from tests.buckets.bad_documents import NUMBERS, SAMPLES, SAMPLES_MORE, SECONDS, SLOTS_MORE, TIMESERIES
 from tests.buckets.batches import batch_of
@@ -23,7 +23,7 @@ from tests.examples import examples
 
 def fit(options: dict[str, Any], *documents: dict[str, Any]) -> Fit:
     found = [Bucket(bson.encode({"_id": i, **it})) for i, it in enumerate(documents)]
-    return fit_of(batch_of(found), Policy(**options))
+    return fit_of(batch_of(found), make_policy(**options))
 
 
 @settings(max_examples=examples(40), suppress_health_check=list(HealthCheck))
@@ -49,11 +49,11 @@ def test_counts_what_a_plain_loop_finds(case: Case) -> None:
 def test_what_has_to_hold_numbers_and_does_not() -> None:
     document = {"symbol": "x", "d": EPOCH, "p": "56.5", "q": {"bid": math.nan}}
     options = {**NUMBERS, "value_fields": ("p", "q.bid", "r")}
-    assert fit(options, document).empty_fields(Policy(**options)) == ["p", "q.bid", "r"]
+    assert fit(options, document).empty_fields(make_policy(**options)) == ["p", "q.bid", "r"]
     some = {**options, "nonnumeric_ok": ("p", "r")}
-    assert fit(some, document).empty_fields(Policy(**some)) == ["q.bid"]
-    assert fit(options, document, {**document, "r": 1}).empty_fields(Policy(**options)) == ["p", "q.bid"]
-    assert fit(options).empty_fields(Policy(**options)) == []
+    assert fit(some, document).empty_fields(make_policy(**some)) == ["q.bid"]
+    assert fit(options, document, {**document, "r": 1}).empty_fields(make_policy(**options)) == ["p", "q.bid"]
+    assert fit(options).empty_fields(make_policy(**options)) == []
 
 
 @pytest.mark.parametrize(
@@ -127,24 +127,26 @@ _IN = {"symbol": "x", "d": EPOCH}
 def test_tells_the_fields_that_nobody_uses(
     options: dict[str, Any], document: dict[str, Any], unused: list[str]
 ) -> None:
-    assert list(fields_of([bson.encode(document)], Policy(**options)).unused) == unused
+    assert list(fields_of([bson.encode(document)], make_policy(**options)).unused) == unused
 
 
 def test_an_array_on_the_way_is_told() -> None:
     options = {**NUMBERS, "value_fields": ("fields.v",)}
-    found = fields_of([bson.encode({**_IN, "fields": [{"k": "a", "v": 1}]})], Policy(**options))
+    found = fields_of([bson.encode({**_IN, "fields": [{"k": "a", "v": 1}]})], make_policy(**options))
     assert found.arrays == {"fields"}
     assert list(found.unused) == ["fields.*.k", "fields.*.v"]
 
 
 def test_what_is_told_is_bounded() -> None:
     many = {f"f{i}": {f"g{j}": 1 for j in range(500)} for i in range(500)}
-    found = fields_of([bson.encode(many)], Policy(**SAMPLES_MORE))
+    found = fields_of([bson.encode(many)], make_policy(**SAMPLES_MORE))
     assert (len(found.unused), len(found.within)) == (100, 100)
 
 
 def test_the_names_of_attributes_are_told() -> None:
     options = {**NUMBERS, "attributes_field": "attrs", "attribute_key": "of.name"}
     held = [{"of": {"name": "p"}}, {"of": {"name": "volume"}}, {"of": 1}, 3]
-    found = fields_of([bson.encode({**_IN, "attrs": held}), bson.encode({"attrs": 1})], Policy(**options))
+    found = fields_of(
+        [bson.encode({**_IN, "attrs": held}), bson.encode({"attrs": 1})], make_policy(**options)
+    )
     assert list(found.within) == ["volume"]

@@ -22,6 +22,7 @@ from bucketwise.buckets.decoding.decode import BucketSet
 from bucketwise.buckets.layouts import layout
 from bucketwise.buckets.packing.pack import ByteSource, Packed, PackedGroup, pack
 from bucketwise.buckets.packing.unpack import Readings, unpack, unpacks_to
+from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Overflow, Policy
 from tests.buckets import handmade as bson_of
 from tests.buckets import oracle
@@ -280,7 +281,7 @@ def test_tells_what_the_buckets_cover(case: Case) -> None:
     assert (packed.first, packed.last) == (min(times), max(times))
 
 
-SAMPLES = Policy(
+SAMPLES = make_policy(
     name="it", collection="it", model="samples", series_fields=("s",), value_fields=("p",),
     samples_field="xs", sample_time_field="t", start_field="first", end_field="last",
     overflow=Overflow(flag_field="more", collection="extra", ref_field="of", samples_field="xs"),
@@ -385,7 +386,7 @@ def test_each_hole_is_judged_by_what_it_holds() -> None:
 
 
 def one_sample(time: bson_of.Value) -> tuple[Policy, list[Bucket]]:
-    policy = Policy(
+    policy = make_policy(
         name="it", collection="it", model="samples", series_fields=(), value_fields=("p",),
         samples_field="samples", sample_time_field="t", start_field="first", end_field="last",
     )  # fmt: skip

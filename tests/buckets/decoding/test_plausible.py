@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.buckets.decoding.decode import decode, decode_live
 from bucketwise.buckets.decoding.plausible import Plausible
+from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Policy
 
 NOW = datetime(2025, 3, 1, tzinfo=UTC)
@@ -20,7 +21,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _policy(**more: Any) -> Policy:
-    return Policy(
+    return make_policy(
         name="it", collection="it", model="reading", time_field="at", series_fields=("s",),
         value_fields=("v",), **more,
     )  # fmt: skip

@@ -12,14 +12,15 @@ from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.buckets.decoding.decode import Decoded, decode
 from bucketwise.buckets.fields.selectors import selector_query, series_query
 from bucketwise.buckets.models.asked import is_of_series
+from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Policy
 
 _START = datetime(2024, 2, 29, tzinfo=UTC)
-_READINGS = Policy(
+_READINGS = make_policy(
     name="it", collection="it", model="reading", time_field="at", value_fields=("v",),
     series_fields=("tags.host", "metric"), series_defaults={"tags.host": "unknown"},
 )  # fmt: skip
-_SAMPLES = Policy(
+_SAMPLES = make_policy(
     name="it", collection="it", model="samples", samples_field="held", sample_time_field="t",
     sample_time_unit="date", start_field="at", value_fields=("v",), time_unit="date",
     series_fields=("site", "held.*.dev"), series_defaults={"held.*.dev": 7, "site": "here"},

@@ -10,7 +10,7 @@ import pytest
 from bson.int64 import Int64
 
 from bucketwise.buckets.decoding.decode import decode
-from bucketwise.config.policies import Policy
+from bucketwise.config.models import make_policy
 from tests.buckets.batches import batch_of
 from tests.buckets.oracle import Bucket
 
@@ -41,7 +41,7 @@ SEVERAL: Document = {**TIMED, "series_fields": ("gw", "s.*.dev")}
 
 def read(keys: Document, *documents: Document) -> Any:
     found = [Bucket(bson.encode({"_id": number, **it})) for number, it in enumerate(documents)]
-    return decode(batch_of(found), Policy(**keys))
+    return decode(batch_of(found), make_policy(**keys))
 
 
 def told(keys: Document, *documents: Document) -> list[tuple[Any, ...]]:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.models import model_of
+from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Policy
 from tests.buckets.batches import batch_of
 from tests.buckets.decoding.test_clocks import ZONES
@@ -45,7 +46,7 @@ days = st.dates(date(2005, 1, 1), date(2030, 1, 1)) | near_changes.map(date.from
 
 
 def policy_of(kind: Document, zone: str) -> Policy:
-    return Policy(
+    return make_policy(
         name="it", collection="it", model="slots", time_field="d", series_fields=(), value_fields=("p",),
         timezone=zone, **kind,
     )  # fmt: skip

@@ -13,14 +13,14 @@ from pymongo.database import Database
 
 from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.source import Source
-from bucketwise.config.policies import Policy
+from bucketwise.config.models import make_policy
 from bucketwise.rollups.changes.late import live_days
 from tests.buckets.bad_documents import READING
 from tests.buckets.strategies import FIRST, LAST
 from tests.examples import examples
 
 Mongo = Database[dict[str, Any]]
-POLICY = Policy(**{**READING, "time_unit": "iso"})
+POLICY = make_policy(**{**READING, "time_unit": "iso"})
 few = settings(max_examples=examples(30), suppress_health_check=list(HealthCheck))
 DAY, MINUTE, NS = 86_400_000, 60_000, 1_000_000
 #: Minutes ahead of UTC, and how that is written.

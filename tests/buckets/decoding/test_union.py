@@ -52,9 +52,9 @@ seeds = st.integers(0, 2**32)
 def one_by_one() -> Iterator[None]:
     """Without unions."""
 
-    def alone(policy: Policy) -> BucketModel:
+    def alone(policy: Policy) -> BucketModel[Any]:
         model = type(model_of(policy))(policy)
-        rules = model.union_rules if policy.attributes_field else None  # such documents are in none
+        rules = model.union_rules if model.attributes else None  # such documents are in none
         vars(model).update(union_rules=rules, overflow_union_rules=None)
         return model
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.buckets.columns import ValueKind
 from bucketwise.buckets.decoding.decode import decode
+from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Policy, ValueField
 
 _START = datetime(2024, 2, 29, tzinfo=UTC)
@@ -22,7 +23,7 @@ _COMMA: dict[str, Any] = {"text": True, "decimal": ",", "unit": "°C"}
 
 
 def _policy(**field: Any) -> Policy:
-    return Policy(
+    return make_policy(
         name="it", collection="it", model="reading", time_field="at", series_fields=("s",),
         value_fields=("v",), values={"v": ValueField(**field)},
     )  # fmt: skip
@@ -128,7 +129,7 @@ def test_mixed_with_numbers_each_is_read_alone(values: list[Any]) -> None:
     )
 )
 def test_in_slots_of_any_length_it_is_the_same(held: list[dict[str, Any]]) -> None:
-    policy = Policy(
+    policy = make_policy(
         name="it", collection="it", model="slots", slot="second", time_field="at", series_fields=("s",),
         value_fields=("v",), values={"v": ValueField(**_COMMA)},
     )  # fmt: skip

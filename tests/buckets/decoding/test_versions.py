@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.versions.merge import Merged, merge
+from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Overflow, Policy
 from tests.archivers.builders import CODEC, encode
 
@@ -35,7 +36,7 @@ VALUES = st.one_of(
 
 def policy(**changes: Any) -> Policy:
     common = {"name": "p", "collection": "c", "series_fields": ("dev",), "value_fields": ("p",)}
-    return Policy(**{**common, "model": "slots", "time_field": "d", "slot": "minute", **changes})
+    return make_policy(**{**common, "model": "slots", "time_field": "d", "slot": "minute", **changes})
 
 
 def samples(**changes: Any) -> Policy:

@@ -17,6 +17,7 @@ from bucketwise.buckets.bson.raw import Docs
 from bucketwise.buckets.columns import ValueKind
 from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.inferring.guess import Guess, guess
+from bucketwise.config.models import ReadingPolicy, SlotsPolicy
 from tests.archivers import builders
 from tests.archivers.builders import Case
 from tests.buckets import handmade as bson_of
@@ -162,7 +163,7 @@ def test_days_of_another_zone() -> None:
         datetime(2026, 3, day, hour, tzinfo=UTC) for day, hour in ((27, 23), (28, 23), (29, 22), (30, 22))
     ]
     found = infer([{"dev": 1, "d": it, "p": {str(hour): 1.5 for hour in range(24)}} for it in starts])
-    assert found.policy is not None and found.policy.slot_levels == ("hour",)
+    assert isinstance(found.policy, SlotsPolicy) and found.policy.slot_levels == ("hour",)
 
 
 def test_a_single_bucket_leaves_a_question() -> None:
@@ -336,7 +337,7 @@ def test_fields_of_any_name(fields: list[str], unit: str) -> None:
         for name, at, held in readings
     ]
     found = infer(documents)
-    assert found.policy is not None, found.evidence
+    assert isinstance(found.policy, ReadingPolicy), found.evidence
     assert found.policy.time_unit == (None if unit == "date" else unit)
     raw = [Bucket(bson.encode({"_id": number, **it})) for number, it in enumerate(documents)]
     columns = decode(batch_of(raw), found.policy).columns

@@ -14,14 +14,15 @@ from pymongo.database import Database
 
 from bucketwise.buckets.sampling.sample import sample
 from bucketwise.buckets.source import Source
+from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Overflow, Policy
 
 Db = Database[dict[str, Any]]
 START, MINUTE = datetime(2018, 6, 30, tzinfo=UTC), timedelta(minutes=1)
 FEW, MANY = 1_000, 20_000
 _COMMON: dict[str, Any] = {"name": "it", "collection": "it", "series_fields": (), "value_fields": ("p",)}
-READING = Policy(**_COMMON, model="reading", time_field="d")
-SAMPLES = Policy(
+READING = make_policy(**_COMMON, model="reading", time_field="d")
+SAMPLES = make_policy(
     **_COMMON, model="samples", samples_field="s", sample_time_field="t", start_field="a", end_field="d"
 )
 TIMESERIES = READING.model_copy(update={"model": "timeseries"})

@@ -24,13 +24,13 @@ from bucketwise.buckets.models.series import SeriesTable
 from bucketwise.buckets.writing.documents import DocumentWriter, in_order
 from bucketwise.buckets.writing.exact import ExactReadings, Losses, exact_of
 from bucketwise.buckets.writing.targets import TARGETS, Target, misfits, target_named, target_of
-from bucketwise.config.policies import Policy
+from bucketwise.config.models import make_policy
 
 Document = dict[str, Any]
 CODEC: CodecOptions[Document] = CodecOptions(tz_aware=True)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 START = datetime(2018, 6, 30, 13, 30, tzinfo=UTC)
-SOURCE = Policy(
+SOURCE = make_policy(
     name="it",
     collection="it",
     model="reading",
@@ -195,7 +195,7 @@ def test_times_finer_than_a_millisecond_are_told(unit: Any, time: Any, fine: boo
 
 @pytest.mark.parametrize("unit", ["us", "iso"])
 def test_times_of_several_types_are_as_fine_as_each_is(unit: Any) -> None:
-    policy = Policy(
+    policy = make_policy(
         name="it", collection="it", model="samples", series_fields=("symbol",), value_fields=("p",),
         samples_field="s", sample_time_field="t", sample_time_unit=unit, start_field="first",
     )  # fmt: skip

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from bucketwise.config.durations import parse_duration
 from bucketwise.config.loading.load import load
+from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Policy
 from bucketwise.config.written import policy_toml
 from bucketwise.jobs.audit.words import spelled, words
@@ -25,7 +26,7 @@ HEAD = '[mongodb]\nuri = "mongodb://h"\ndatabase = "d"\n[store]\nurl = "file:///
 
 def policy(**said: Any) -> Policy:
     standing = {"name": "ticks", "collection": "ticks", "model": "slots", "time_field": "d"}
-    return Policy(**{**standing, "series_fields": ("symbol",), "value_fields": ("p",), **said})
+    return make_policy(**{**standing, "series_fields": ("symbol",), "value_fields": ("p",), **said})
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 from pymongo.database import Database
 
 from bucketwise.archivers.stores import open_store
+from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Policy
 from bucketwise.config.tables import Store
 from bucketwise.jobs.check.verb import CHECK
@@ -35,7 +36,7 @@ def policy_of(number: int, to: str) -> Policy:
         "rollup": {"hourly": f"hourly_{number}", "daily": f"daily_{number}"},
         "archive": {"after": timedelta(days=30), "to": to, **online},
     }
-    return Policy(**said)
+    return make_policy(**said)
 
 
 class Cost(NamedTuple):

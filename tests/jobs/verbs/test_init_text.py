@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bucketwise.buckets.inferring.guess import Guess
 from bucketwise.buckets.inferring.notes import Notes
 from bucketwise.config.loading.load import settings_in
-from bucketwise.config.policies import Policy
+from bucketwise.config.models import make_policy
 from bucketwise.jobs.core.drafts import draft_policy, policy_names
 from bucketwise.jobs.core.policy_text import config_text
 from tests.jobs.place import NOW
@@ -24,7 +24,7 @@ paths = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=
 def test_any_text_comes_back_from_the_file(fields: list[str], collection: str, note: str) -> None:
     notes = Notes({"model": [note], "series_fields": [note]}, {"value_fields": [note], "timezone": [note]})
     series, value, time, array, total = fields
-    policy = Policy(
+    policy = make_policy(
         name="it",
         collection=collection,
         model="samples",

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bucketwise.config.policies import Policy, Rollup
+from bucketwise.config.models import make_policy
+from bucketwise.config.policies import Rollup
 from bucketwise.rollups.calendar.windows import day_edges, day_of, to_ms
 from tests.rollups.calendar_oracle import DAY, HOUR, MINUTE, ZONES, changes, day_starts
 from tests.rollups.conftest import Bench
@@ -115,7 +116,7 @@ def test_summaries_of_days_around_changes(bench: Bench, name: str) -> None:
             start, end = starts[place : place + 2]
             expected[start] = (end, (end - start) / HOUR, count)
     bench.database["ticks"].insert_many({"s": 1, "d": at, "v": 1.5} for at in times)
-    policy = Policy(
+    policy = make_policy(
         name="ticks",
         collection="ticks",
         model="reading",

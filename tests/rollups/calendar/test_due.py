@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bucketwise.config.policies import Policy, Retain, Rollup
+from bucketwise.config.models import make_policy
+from bucketwise.config.policies import Retain, Rollup
 from bucketwise.rollups.calendar.due import Calendar, Spans, widened
 from bucketwise.rollups.calendar.windows import HOUR, to_ms
 from tests.rollups.samples import POLICY
@@ -25,7 +26,7 @@ def at(*parts: int) -> int:
 
 def calendar(now: datetime = NOW, retain: Retain | None = None, **rollup: Any) -> Calendar:
     made = Rollup(**{"hourly": "h", "daily": "d", **rollup})
-    return Calendar(Policy(**{**POLICY.model_dump(), "rollup": made, "retain": retain}), made, now)
+    return Calendar(make_policy(**{**POLICY.model_dump(), "rollup": made, "retain": retain}), made, now)
 
 
 def due(of: Calendar, piece: tuple[int, int], *spans: tuple[int, int]) -> dict[str, list[tuple[int, int]]]:

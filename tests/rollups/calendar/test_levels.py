@@ -21,6 +21,7 @@ from pymongo import MongoClient
 
 from bucketwise.config.errors import InterruptedRun
 from bucketwise.config.fingerprint import SUMMARY_SCHEMA
+from bucketwise.config.models import make_policy
 from bucketwise.config.policies import LEVEL_NAMES, Policy, Retain
 from bucketwise.rollups.answers import Question, summarize
 from bucketwise.rollups.calendar.windows import to_ms
@@ -71,7 +72,7 @@ def policy_of(zone: str = "UTC", levels: Sequence[str] = ALL, **more: Any) -> Po
         "value_fields": ("p",),
         "rollup": rollup | more.pop("rollup", {}),
     }
-    return Policy(**(said | more))
+    return make_policy(**(said | more))
 
 
 def tick(number: int, at: datetime, symbol: str = "A") -> Document:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from bucketwise.config.errors import UsageError
+from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Policy, Rollup
 from bucketwise.rollups.answers import Question, longest_holes, summarize
 from bucketwise.rollups.calendar.due import Calendar
@@ -48,7 +49,7 @@ def policy_of(model: str = "reading", **more: Any) -> Policy:
         "local_offset_field": "meta.tz",
         "rollup": Rollup(hourly="hourly", daily="daily"),
     }
-    return Policy(**(said | fields | more))
+    return make_policy(**(said | fields | more))
 
 
 def reading(number: int, at: datetime, offset: Any, series: int = 1) -> Document:

@@ -23,6 +23,7 @@ from pymongo.monitoring import (
 
 from bucketwise.buckets.source import Source
 from bucketwise.config.errors import BucketwiseError, InterruptedRun
+from bucketwise.config.models import SamplesPolicy, make_policy
 from bucketwise.config.policies import Policy
 from bucketwise.rollups.calendar.windows import to_ms
 from bucketwise.rollups.changes import late
@@ -53,7 +54,7 @@ def readings(**more: Any) -> Policy:
         "value_fields": ("p",),
         "rollup": ROLLUP,
     }
-    return Policy(**(said | more))
+    return make_policy(**(said | more))
 
 
 def slots() -> Policy:
@@ -101,7 +102,7 @@ def document_of(policy: Policy, number: int, at: datetime) -> Document:
         return reading(number, at)
     if policy.model == "slots":
         return minute(number, at)
-    count = {"n": 3} if policy.count_field else {}
+    count = {"n": 3} if isinstance(policy, SamplesPolicy) and policy.count_field else {}
     return bucket(number, at, **count, **({"more": True} if policy.overflow else {}))
 
 

@@ -10,6 +10,7 @@ import pytest
 from bson import Decimal128, Int64, ObjectId, encode
 from pymongo.database import Database
 
+from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Policy, Rollup
 from bucketwise.rollups.calendar.levels import levels_of
 from bucketwise.rollups.context import RunContext, dry_run_guard
@@ -24,7 +25,7 @@ FIELDS = [(), ("s",), ("a.b", "c"), ("_id.k", "_id.t"), ("_id",)]
 
 
 def policy(fields: tuple[str, ...]) -> Policy:
-    return Policy(
+    return make_policy(
         name="it",
         collection="it",
         model="reading",

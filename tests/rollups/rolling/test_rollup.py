@@ -14,6 +14,7 @@ import bson
 import pytest
 
 from bucketwise.config.errors import BucketwiseError, InterruptedRun
+from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Policy, Retain, Rollup
 from bucketwise.rollups.calendar.windows import to_ms
 from bucketwise.rollups.progress import NO_GATE, rolled_up_through
@@ -40,7 +41,7 @@ def policy_of(zone: str = "UTC", **more: Any) -> Policy:
         "value_fields": ("p", "book.depth"),
         "rollup": {"hourly": "hourly", "daily": "daily", "timezone": zone, "percentiles": (50, 99.9)},
     }
-    return Policy(**(said | more))
+    return make_policy(**(said | more))
 
 
 def iot(**more: Any) -> Policy:

@@ -21,6 +21,7 @@ from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.source import Source
 from bucketwise.config.errors import BucketwiseError, InterruptedRun, UsageError
+from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Policy, Retain
 from bucketwise.rollups.answers import Answer, Question, summarize
 from bucketwise.rollups.calendar.tiling import NOT_ROLLED_UP, PAST_RETENTION
@@ -51,7 +52,7 @@ def policy_of(zone: str = "UTC", **more: Any) -> Policy:
         "value_fields": ("p", "book.depth"),
         "rollup": {"hourly": "hourly", "daily": "daily", "timezone": zone, "percentiles": (50,)},
     }
-    return Policy(**(said | more))
+    return make_policy(**(said | more))
 
 
 def ticks(count: int, days: int = 7) -> list[Document]:

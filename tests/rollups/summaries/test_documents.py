@@ -15,7 +15,7 @@ from bson.objectid import ObjectId
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bucketwise.config.policies import Policy
+from bucketwise.config.models import make_policy
 from bucketwise.rollups.statistics import statistics_of
 from bucketwise.rollups.statistics.base import VarintReader, VarintWriter
 from bucketwise.rollups.statistics.quantiles import percentile_key
@@ -106,7 +106,7 @@ def test_the_state_reads_back_to_the_same_bytes(found: list[Reading], aware: boo
     ],
 )
 def test_series_values_of_every_type(value: Any) -> None:
-    policy = Policy(**{**POLICY.model_dump(), "series_fields": ("meta",)})
+    policy = make_policy(**{**POLICY.model_dump(), "series_fields": ("meta",)})
     state = only_state([Reading(0, 0, 0, (1.0, 1.0))])
     document = bson.decode(hour_summary(policy, (value,), 0, state), documents.OPTIONS)
     assert document["meta"] == document["_id"]["series"]["meta"] == value

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Policy, Rollup
 from bucketwise.rollups.answers import longest_holes
 from tests.rollups.conftest import Bench
@@ -21,7 +22,7 @@ NOW = FIRST + 20 * DAY
 
 
 def policy_of(zone: str = "UTC", *, hole: timedelta | None = None, **rollup: Any) -> Policy:
-    return Policy(
+    return make_policy(
         name="iot",
         collection="iot",
         model="reading",

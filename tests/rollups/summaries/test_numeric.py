@@ -13,6 +13,7 @@ from pymongo.database import Database
 from bucketwise.archivers.moving.valueless import NumericHistory
 from bucketwise.buckets.fields.times import DAY_MS
 from bucketwise.buckets.models.series import series_key
+from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Policy, Rollup
 from bucketwise.rollups.calendar.windows import HOUR
 from bucketwise.rollups.statistics import FieldState
@@ -26,7 +27,7 @@ DAYS = 3
 
 
 def policy(rollup: Rollup, **more: Any) -> Policy:
-    return Policy(
+    return make_policy(
         name="it",
         collection="it",
         model="reading",

@@ -1,0 +1,292 @@
+"""The policies of each bucket model: the keys that go with it, and which of them contradict each other."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from types import NoneType
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, TypeAdapter
+from pydantic.fields import FieldInfo
+
+from bucketwise.config.policies import Policy, TimeUnit
+from bucketwise.config.problems import Fault, Key, ProblemReport
+from bucketwise.config.slots import CALENDAR_DAYS, NEXT_UNIT, length_of
+from bucketwise.config.values import FirstSlot, List, SlotText, SpanText
+
+SlotUnit = Literal["second", "minute", "hour"]
+#: What keys of slots are: numbers, clock times, or numbers that count on through the bucket.
+SlotKeys = Literal["number", "clock", "running"]
+
+
+class SinglePolicy(Policy):
+    """A policy of documents of one reading each: its values are fields, or attributes."""
+
+    bucket_keys: ClassVar[tuple[str, ...]] = ("time_field", "attributes_field")
+
+    time_field: str
+    time_unit: TimeUnit | None = None  # of `time_field`; None: dates
+    attributes_field: str | None = None  # an array of {k: name, v: value}
+    attribute_key: str = "k"
+    attribute_value: str = "v"
+    overflow: None = None
+
+    @property
+    def has_values_inside(self) -> bool:
+        """Returns whether its values are attributes."""
+        return self.attributes_field is not None
+
+    @property
+    def inside(self) -> list[tuple[str, str]]:
+        """Returns the fields that each attribute has, each with its key."""
+        names = [("attribute_key", self.attribute_key), ("attribute_value", self.attribute_value)]
+        return names if self.attributes_field is not None else []
+
+    def check(self, at: Key, report: ProblemReport) -> None:
+        """Reports names of an attribute's fields where there are no attributes."""
+        for key in ("attribute_key", "attribute_value"):
+            if self.attributes_field is None and key in self.model_fields_set:
+                fault = Fault("the policy names no attributes", "add `attributes_field`, or remove this")
+                report.add((*at, key), fault, rests_on=[(*at, "attributes_field")])
+
+
+class ReadingPolicy(SinglePolicy):
+    """A policy of a collection with a document a reading."""
+
+    model: Literal["reading"]
+
+
+class TimeSeriesPolicy(SinglePolicy):
+    """A policy of a native time-series collection."""
+
+    #: Why such a collection has no change streams.
+    UNSTREAMED: ClassVar[str] = "native time-series collections have no change streams"
+
+    model: Literal["timeseries"]
+    time_unit: None = None
+
+    def check(self, at: Key, report: ProblemReport) -> None:
+        """Reports a roll-up that insists on a change stream."""
+        super().check(at, report)
+        if self.rollup is not None and self.rollup.late_data == "stream":
+            report.add((*at, "rollup", "late_data"), Fault(self.UNSTREAMED, 'write "auto" or "scan"'))
+
+
+class SlotsPolicy(Policy):
+    """A policy of buckets with a slot for each unit of their time."""
+
+    stars_values: ClassVar[bool] = True
+    alternatives: ClassVar[dict[str, str]] = {"slot": "slot_levels"}
+
+    model: Literal["slots"]
+    time_field: str
+    time_unit: TimeUnit | None = None  # of `time_field`; None: dates
+    slot: SlotText | None = None
+    slot_levels: List[SlotUnit] = ()  # outer first; replaces `slot`
+    span: SpanText | None = None  # of a bucket; None: the next larger unit
+    first_slot: FirstSlot = 0  # what the first one is called
+    slot_keys: SlotKeys = "number"
+    slot_time: Literal["elapsed", "local"] = "elapsed"
+
+    def check(self, at: Key, report: ProblemReport) -> None:
+        """Reports slots that are not told, or told twice, and units that do not lie inside each other."""
+        levels = self.slot_levels
+        if self.slot is None and "slot_levels" not in self.model_fields_set:
+            rests_on = [(*at, "model"), (*at, "slot_levels")]
+            report.add((*at, "slot"), missing("slots", "slot"), rests_on=rests_on)
+        if levels and self.slot is not None:
+            fault = Fault("`slot_levels` says the same", "write one of the two")
+            report.add((*at, "slot"), fault, rests_on=[(*at, "slot_levels")])
+        if "slot_levels" in self.model_fields_set and not levels:
+            remedy = 'name the units of the slots, outer first, such as ["minute", "second"]'
+            report.add((*at, "slot_levels"), Fault("it is empty", remedy))
+        for outer, inner in itertools.pairwise(levels):
+            if length_of(outer) <= length_of(inner):
+                message = f'"{inner}" slots do not lie inside "{outer}" slots'
+                report.add((*at, "slot_levels"), Fault(message, "name the larger unit first"))
+        if outermost := levels[0] if levels else self.slot:
+            self._check_span(outermost, at, report)
+            self._check_keys(self.span or NEXT_UNIT.get(outermost), at, report)
+
+    def _check_span(self, slot: str, at: Key, report: ProblemReport) -> None:
+        """Reports a bucket that slots of this width don't divide."""
+        key, span = (*at, "span"), self.span
+        rests_on = [(*at, "slot"), (*at, "slot_levels")]
+        if span is None and slot not in NEXT_UNIT:
+            some = '"week" or "month"' if slot == "day" else 'such as "day"'
+            message = f'it is missing, and slots of "{slot}" need it'
+            fault = Fault(message, f"add `span`: how long a bucket is, {some}")
+            report.add(key, fault, rests_on=rests_on)
+        elif span is not None and slot == "day" and span not in ("week", "month"):
+            fault = Fault("slots of a day are in buckets of a week or a month", 'write "week" or "month"')
+            report.add(key, fault, rests_on=rests_on)
+        elif span is not None and length_of(span) <= length_of(slot):
+            message = f"a bucket of a {span} does not hold slots of a {slot}"
+            report.add(key, Fault(message, "write a larger unit, or leave it out"), rests_on=rests_on)
+        elif span is not None and length_of("day" if span in CALENDAR_DAYS else span) % length_of(slot):
+            fault = Fault(f'slots of "{slot}" do not divide it', "write a multiple of the slot")
+            report.add(key, fault, rests_on=rests_on)
+
+    def _check_keys(self, span: str | None, at: Key, report: ProblemReport) -> None:
+        """Reports names of slots that don't go with the slots, or with a bucket of this span."""
+        key = (*at, "slot_keys")
+        rests_on = [(*at, "span"), (*at, "slot"), (*at, "slot_levels")]
+        if self.slot_keys == "running" and len(self.slot_levels) < 2:
+            remedy = 'remove it, or write such as slot_levels = ["hour", "minute"]'
+            report.add(key, Fault("only slots inside slots count on", remedy), rests_on=rests_on)
+        if self.slot_keys == "clock":
+            if len(self.slot_levels) > 1 or span != "day":
+                remedy = 'write span = "day", or remove it'
+                fault = Fault("clock times are keys of a day, on one level", remedy)
+                report.add(key, fault, rests_on=rests_on)
+            if self.first_slot:
+                fault = Fault("clock times are not counted", "remove it")
+                report.add((*at, "first_slot"), fault, rests_on=[key])
+        if self.slot_time == "local" and span not in CALENDAR_DAYS:
+            message = "only in days, weeks and months do clocks tell the slot"
+            report.add(
+                (*at, "slot_time"), Fault(message, 'write span = "day", or "elapsed"'), rests_on=rests_on
+            )
+
+
+class SamplesPolicy(Policy):
+    """A policy of buckets with an array of samples."""
+
+    bucket_keys: ClassVar[tuple[str, ...]] = ("samples_field", "start_field", "end_field", "count_field")
+    alternatives: ClassVar[dict[str, str]] = {"sample_time_field": "samples_as"}
+
+    model: Literal["samples"]
+    time_field: None = None
+    time_unit: TimeUnit | None = None  # of `start_field` and `end_field`; None: seconds
+    samples_field: str
+    samples_as: Literal["documents", "pairs"] = "documents"
+    sample_time_field: str | None = None
+    sample_time_unit: TimeUnit | None = None  # None: seconds
+    start_field: str
+    end_field: str | None = None
+    count_field: str | None = None
+    sum_fields: dict[str, str] = Field(default={})  # value field -> the bucket's field that holds its sum
+
+    @property
+    def named_sums(self) -> dict[str, str]:
+        """Returns the bucket's field that holds the sum of a value field, by the name of that."""
+        return {name: self.sum_fields[path] for name, path in self.named_values if path in self.sum_fields}
+
+    @property
+    def starred_array(self) -> str | None:
+        """Returns the array in which a series field may lie; None where samples have no fields."""
+        return self.samples_field if self.samples_as == "documents" else None
+
+    @property
+    def has_values_inside(self) -> bool:
+        """Returns True: values lie in samples."""
+        return True
+
+    @property
+    def sums(self) -> dict[str, str]:
+        """Returns the bucket's field that holds the sum of a value field."""
+        return self.sum_fields
+
+    @property
+    def inside(self) -> list[tuple[str, str]]:
+        """Returns the fields that a sample has, each with its key."""
+        time = [("sample_time_field", self.sample_time_field)] if self.sample_time_field is not None else []
+        series = [("series_fields", it) for it in self.sample_series.values()]
+        values = [("value_fields", it) for it in self.value_fields]
+        offset = [("local_offset_field", self.local_offset_field)] if self.local_offset_field else []
+        return [*time, *series, *values, *offset]
+
+    def check(self, at: Key, report: ProblemReport) -> None:
+        """Reports a time of samples that is not told, or told of pairs, and overflow without `end_field`."""
+        key = (*at, "sample_time_field")
+        if self.samples_as == "pairs" and self.sample_time_field is not None:
+            fault = Fault("the time of a pair is its first element, and has no name", "remove it")
+            report.add(key, fault, rests_on=[(*at, "samples_as")])
+        if self.samples_as != "pairs" and self.sample_time_field is None:
+            fault = missing("samples", "sample_time_field")
+            report.add(key, fault, rests_on=[(*at, "model"), (*at, "samples_as")])
+        if self.overflow is not None and self.end_field is None:
+            message = (
+                "it is missing, and buckets with overflow need it: their own samples don't show when they end"
+            )
+            fault = Fault(message, "add `end_field` to the policy")
+            report.add((*at, "end_field"), fault, rests_on=[(*at, "overflow")])
+
+
+#: The policies of all models, told apart by `model`.
+AnyPolicy = Annotated[
+    ReadingPolicy | SlotsPolicy | SamplesPolicy | TimeSeriesPolicy, Field(discriminator="model")
+]
+_POLICY: TypeAdapter[Policy] = TypeAdapter(AnyPolicy)
+MODELS: dict[str, type[Policy]] = {
+    "reading": ReadingPolicy,
+    "timeseries": TimeSeriesPolicy,
+    "slots": SlotsPolicy,
+    "samples": SamplesPolicy,
+}
+
+
+def fields_of(kind: type[Policy]) -> dict[str, FieldInfo]:
+    """Returns the keys that go with a model, by their attributes, in the order of the policy file: those of
+    the model come before `earliest`."""
+    fields = {name: it for name, it in kind.model_fields.items() if it.annotation is not NoneType}
+    shared = [name for name in fields if name in Policy.model_fields]
+    own = [name for name in fields if name not in Policy.model_fields]
+    at = shared.index("earliest")
+    return {name: fields[name] for name in (*shared[:at], *own, *shared[at:])}
+
+
+def _all_fields() -> dict[str, FieldInfo]:
+    shared = list(Policy.model_fields)
+    at = shared.index("earliest")
+    own = {name: it for kind in MODELS.values() for name, it in fields_of(kind).items()}
+    names = (*shared[:at], *(name for name in own if name not in shared), *shared[at:])
+    return {name: Policy.model_fields.get(name) or own[name] for name in names}
+
+
+#: The keys of the policies of all models, by their attributes, in the order of the policy file.
+POLICY_FIELDS = _all_fields()
+#: The keys of a policy that say how readings lie in its buckets.
+LAYOUT_KEYS = (POLICY_FIELDS.keys() - Policy.model_fields.keys()) | {
+    *(
+        "model",
+        "time_field",
+        "series_fields",
+        "series_defaults",
+        "value_fields",
+        "values",
+        "overflow",
+        "timezone",
+    )
+}
+#: What records of a policy hold of keys that may not even go with its model.
+_DEFAULTS = {
+    name: list(it.default) if isinstance(it.default, tuple) else it.default
+    for name, it in POLICY_FIELDS.items()
+    if name in LAYOUT_KEYS - Policy.model_fields.keys() and not it.is_required() and it.default is not None
+}
+
+
+def make_policy(**keys: Any) -> Policy:
+    """Returns the policy with these keys, by the class of its model. Raises ValidationError."""
+    return _POLICY.validate_python(keys)
+
+
+def layout_of(policy: Policy) -> dict[str, Any]:
+    """Returns the keys that say how readings lie in a policy's buckets, as manifests record them."""
+    said = policy.model_dump(mode="json", include=LAYOUT_KEYS, exclude_none=True, by_alias=True)
+    return {**_DEFAULTS, **said}
+
+
+def recorded_policy(said: Mapping[str, Any]) -> Policy:
+    """Returns the policy whose keys were recorded. Those that don't go with its model are defaults of others.
+    Raises ValidationError."""
+    kind = MODELS.get(str(said.get("model")))
+    known = said if kind is None else {key: it for key, it in said.items() if key in fields_of(kind)}
+    return make_policy(**known)
+
+
+def missing(model: str, key: str) -> Fault:
+    """Returns what is wrong where a key is not there that a model needs."""
+    return Fault(f'it is missing, and a "{model}" bucket needs it', f"add `{key}` to the policy")
