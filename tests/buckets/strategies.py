@@ -284,7 +284,7 @@ def samples_of(
     found = []
     own = [path.split(".*.")[1] for path in policy.series_fields if ".*." in path]
     for _ in range(draw(st.integers(0, size))):
-        if policy.samples_as == "pairs":
+        if getattr(policy, "samples_as", None) == "pairs":
             values_in = draw(st.lists(st.sampled_from(alike), max_size=3))
             found.append(bson_of.document(*_places([draw(times), *(draw(it) for it in values_in)])))
             continue
@@ -302,7 +302,7 @@ def _places(held: list[Value]) -> list[Field]:
 
 
 def _array(policy: Any, samples: list[bytes]) -> Value:
-    kind = ARRAY if policy.samples_as == "pairs" else DOCUMENT
+    kind = ARRAY if getattr(policy, "samples_as", None) == "pairs" else DOCUMENT
     return bson_of.array(*((kind, sample) for sample in samples))
 
 
