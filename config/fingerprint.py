@@ -21,7 +21,13 @@ def fingerprint(policy: Policy) -> str:
     """Returns 16 hex digits that change whenever the policy's summaries would. How long anything is
     kept does not matter."""
     rollup = _changed_keys(policy.rollup, _DECISIVE_IN_ROLLUP) if policy.rollup else None
-    return _digest({**_changed_keys(policy, _DECISIVE), "rollup": rollup, "summary_schema": SUMMARY_SCHEMA})
+    return _digest(
+        {
+            **_changed_keys(policy, {*_DECISIVE, "duplicates"}),
+            "rollup": rollup,
+            "summary_schema": SUMMARY_SCHEMA,
+        }
+    )
 
 
 def layout_fingerprint(policy: Policy) -> str:

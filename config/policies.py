@@ -196,6 +196,8 @@ class Policy(Table):
     series_fields: List[str]
     #: What a missing or null series field is read as.
     series_defaults: dict[str, SeriesValue] = Field(default={})
+    #: Which readings of one series at one instant the summaries count.
+    duplicates: Literal["keep", "first", "last"] = "keep"
     value_fields: List[str]
     timezone: str = "UTC"  # of the documents' clock; the default of `rollup.timezone`
     earliest: InstantText | None = None  # of live buckets; None: 1971, unless earlier times are summarised

@@ -145,6 +145,8 @@ class ReadAhead:
     def _share_bounds(self, count: int) -> list[Any]:
         """Returns values of the first series field that cut the series into so many parts of about equal
         size. They are those of the last summaries: whatever they are, no bucket is missed."""
+        if self.source.policy.duplicates != "keep":
+            return []  # archived ones are read with the first share
         if not self.source.policy.series_fields or not self.source.model.needs_index:
             return []
         series = f"$_id.series.{self.source.policy.series_names[0]}"

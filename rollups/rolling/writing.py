@@ -25,15 +25,9 @@ from bucketwise.rollups.context import RunContext, share_of
 from bucketwise.rollups.holds import Hold, Holds
 from bucketwise.rollups.rolling.outlived import OutlivedSummaries
 from bucketwise.rollups.rolling.plan import RollupReport
+from bucketwise.rollups.rolling.portions import ALL_PORTIONS, SpilledRecords, portion_of
 from bucketwise.rollups.rolling.records import Records
-from bucketwise.rollups.rolling.slices import (
-    ALL_PORTIONS,
-    CellStates,
-    Portion,
-    SliceStates,
-    SpilledRecords,
-    portion_of,
-)
+from bucketwise.rollups.rolling.slices import CellStates, Portion, SliceStates
 from bucketwise.rollups.statistics import FieldStatistics, finite_count, statistics_of
 from bucketwise.rollups.summaries import documents
 from bucketwise.rollups.summaries.summary import State, merge

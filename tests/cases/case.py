@@ -42,7 +42,6 @@ _LATER = {
     "time-average-days-previous",
     "time-average-edges",
     "time-average-linear",
-    "uploaded-twice",
     "wrong-minutes-for-halfhours",
 }
 _AS_WRITTEN = JSONOptions(

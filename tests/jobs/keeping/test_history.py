@@ -60,7 +60,7 @@ def test_an_old_run_is_known_until_its_commit_is_registered(
     place.database.ticks.update_one({"d": {"$lt": datetime(2018, 6, 30, 0, 1, tzinfo=UTC)}}, changed)
     place.database[lease.COLLECTION].update_one({"_id": "ticks"}, {"$set": {"fence": 10}})
     with monkeypatch.context() as patch:  # one that fails removes nothing
-        patch.setattr("bucketwise.jobs.core.turn.prepare", fail)
+        patch.setattr("bucketwise.jobs.rollup.prepare", fail)
         assert _run(place, mongodb_uri) == 1
     assert place.database[ledger.COLLECTION].count_documents({}) == 2
     place.database[lease.COLLECTION].update_one({"_id": "ticks"}, {"$set": {"fence": 21}})

@@ -16,15 +16,8 @@ from hypothesis import strategies as st
 from bucketwise.config.policies import Policy
 from bucketwise.rollups.rolling import slices
 from bucketwise.rollups.rolling.plan import RollupReport
-from bucketwise.rollups.rolling.slices import (
-    ALL_PORTIONS,
-    PORTIONS,
-    CellStates,
-    Portion,
-    SliceStates,
-    SpillFile,
-    portion_of,
-)
+from bucketwise.rollups.rolling.portions import ALL_PORTIONS, PORTIONS, SpillFile, portion_of
+from bucketwise.rollups.rolling.slices import CellStates, Portion, SliceStates
 from bucketwise.rollups.statistics import FieldState
 from bucketwise.rollups.summaries.summary import State
 from tests.examples import examples
@@ -43,7 +36,7 @@ def test_a_shelf_gives_each_portion_what_was_put_there(
     one: list[tuple[int, bytes]], other: list[tuple[int, bytes]], at_once: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bucketwise.rollups.rolling.slices.BLOCK_BYTES", at_once)
+        patch.setattr("bucketwise.rollups.rolling.portions.BLOCK_BYTES", at_once)
         shelves = SpillFile(), SpillFile()
         for shelf, some in zip(shelves, (one, other), strict=True):
             for portion, record in some:

@@ -1,0 +1,130 @@
+"""Readings of one series at one instant: with `duplicates = "first"` or `"last"` one of them counts.
+
+They may lie in any live or archived buckets of a slice, so that all its readings are gathered before they are
+summarised: in memory, or by portions of the series in a file.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bucketwise.buckets.columns import Columns, Series
+from bucketwise.buckets.models.series import series_key
+from bucketwise.rollups.rolling.portions import ALL_PORTIONS, SpillFile, portion_of
+
+#: Bytes of readings that are gathered in memory.
+GATHERED_BYTES = 256 << 20
+
+
+@dataclass
+class Gathered:
+    """The readings of a slice, from `start` to before `end` (milliseconds)."""
+
+    counts: Literal["first", "last"]  # by `_id`, then by the place in the bucket
+    start: int
+    end: int
+    _parts: list[Columns] = field(default_factory=list)
+    _bytes: int = 0
+    _spilled: SpillFile | None = None
+
+    def add(self, columns: Columns) -> None:
+        """Adds the readings of some buckets."""
+        inside = (columns.time >= self.start) & (columns.time < self.end)
+        part = _chosen(columns, np.flatnonzero(inside))
+        self._parts.append(part)
+        self._bytes += part.time.nbytes * (3 + 2 * len(part.values)) + part.bucket_order.nbytes
+        if self._bytes > GATHERED_BYTES:
+            self._spill()
+
+    def counted(self) -> Iterator[Columns]:
+        """Yields the readings that count, those of a series together."""
+        if self._spilled is None:
+            yield from self._unique(self._parts)
+            return
+        self._spill()
+        for portion in ALL_PORTIONS:
+            yield from self._unique([pickle.loads(it) for it in self._spilled.get(portion)])
+
+    def _spill(self) -> None:
+        spilled = self._spilled = self._spilled or SpillFile()
+        for part in self._parts:
+            portions = np.array([portion_of(series_key(it)) for it in part.series], dtype=np.int64)
+            of_readings = portions[part.series_of_readings] if len(part.series) else portions
+            for portion in np.unique(of_readings).tolist():
+                some = _chosen(part, np.flatnonzero(of_readings == portion))
+                spilled.put(portion, pickle.dumps(some))
+        self._parts, self._bytes = [], 0
+
+    def _unique(self, parts: list[Columns]) -> Iterator[Columns]:
+        if not (parts := [it for it in parts if len(it.time)]):
+            return
+        joined = _joined(parts)
+        of_series, time = joined.series_of_readings, joined.time
+        order = np.lexsort((np.arange(len(time)), time, of_series))  # readings are in the order that counts
+        is_new = np.ones(len(order), dtype=np.bool_)
+        is_new[1:] = (np.diff(time[order]) != 0) | (np.diff(of_series[order]) != 0)
+        chosen = is_new if self.counts == "first" else np.append(is_new[1:], True)
+        yield _chosen(joined, np.sort(order[chosen]))
+
+
+def _chosen(columns: Columns, readings: NDArray[np.int64]) -> Columns:
+    """Returns some of the readings, with the buckets and series that they are of."""
+    buckets, bucket = np.unique(columns.bucket[readings], return_inverse=True)
+    used, of_reading = np.unique(columns.series_of_readings[readings], return_inverse=True)
+    first = np.searchsorted(bucket, np.arange(len(buckets)))
+    return Columns(
+        series=[columns.series[i] for i in used.tolist()],
+        bucket_series=of_reading[first].astype(np.int32),
+        bucket_order=columns.bucket_order[buckets],
+        starts=np.append(first, len(readings)).astype(np.int64),
+        time=columns.time[readings],
+        values={name: it[readings] for name, it in columns.values.items()},
+        kinds={name: it[readings] for name, it in columns.kinds.items()},
+        reading_series=of_reading.astype(np.int32),
+        local=None if columns.local is None else columns.local[readings],
+    )
+
+
+def _joined(parts: list[Columns]) -> Columns:
+    """Returns all readings in the order of their buckets' `_id`s."""
+    index: dict[bytes, int] = {}
+    series: list[Series] = []
+    of_readings = []
+    for part in parts:
+        places = []
+        for it in part.series:
+            key = series_key(it)
+            if key not in index:
+                index[key] = len(series)
+                series.append(it)
+            places.append(index[key])
+        of_readings.append(np.array(places, dtype=np.int32)[part.series_of_readings])
+    names, of_bucket = np.unique(np.concatenate([it.bucket_order for it in parts]), return_inverse=True)
+    ends = np.cumsum([len(it.bucket_order) for it in parts])
+    firsts = ends - [len(it.bucket_order) for it in parts]
+    bucket = np.concatenate(
+        [of_bucket[at + it.bucket] for at, it in zip(firsts.tolist(), parts, strict=True)]
+    )
+    order = np.argsort(bucket, kind="stable")
+
+    def taken(columns: list[NDArray[Any]]) -> NDArray[Any]:
+        return np.asarray(np.concatenate(columns)[order])
+
+    locals_ = [it.local for it in parts if it.local is not None]
+    return Columns(
+        series=series,
+        bucket_series=np.zeros(len(names), dtype=np.int32),
+        bucket_order=names,
+        starts=np.searchsorted(bucket[order], np.arange(len(names) + 1)).astype(np.int64),
+        time=taken([it.time for it in parts]),
+        values={name: taken([it.values[name] for it in parts]) for name in parts[0].values},
+        kinds={name: taken([it.kinds[name] for it in parts]) for name in parts[0].kinds},
+        reading_series=taken(of_readings),
+        local=taken(locals_) if locals_ else None,
+    )
