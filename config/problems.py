@@ -140,6 +140,10 @@ class ProblemReport:
         """Treats the key that the file calls `as_written` as `key`."""
         self._misspelt[key] = as_written
 
+    def is_misspelt(self, key: Key) -> bool:
+        """Returns whether the file has this key under another name, which is reported already."""
+        return key in self._misspelt
+
     def expanded(self, text: str, as_written: str) -> None:
         """Remembers that `text` is what `as_written` became, so that it is never shown."""
         self._spelt[text] = as_written

@@ -144,7 +144,7 @@ def _report_error(detail: ErrorDetails, key: Key, report: ProblemReport) -> None
     """Reports what pydantic found at a key, in an item of its list, or in a key of its table."""
     name, *inside = detail["loc"]
     at: Key = (*key, str(name))
-    if detail["input"] is UNEXPANDED:
+    if detail["input"] is UNEXPANDED or report.is_misspelt(at):
         report.broken((*at, *map(str, inside)))
         return
     fault = _in_words(detail, at)

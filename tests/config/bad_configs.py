@@ -998,6 +998,15 @@ FIELDS = [
         "it is not an instant",
     ),
     bad(
+        "misspelt-and-of-another-type",
+        'slot = "second"',
+        'slot = "second"\nslot_level = 3',
+        "1 problem in the policy file",
+        "policies.ticks.slot_level",
+        "there is no such key",
+        "did you mean `slot_levels`?",
+    ),
+    bad(
         "series-default-of-unknown",
         'slot = "second"',
         'slot = "second"\nseries_defaults = {symbl = "none"}',
