@@ -15,7 +15,6 @@ from bucketwise.archivers.report import ArchiveReport, DeleteLimit
 from bucketwise.archivers.upkeep import Upkeep
 from bucketwise.config.errors import HaltedError
 from bucketwise.config.policies import Policy
-from bucketwise.jobs.core.bodies import limit_body, quarantine_body
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import parse_range
 from bucketwise.jobs.core.command import AllowLarge, Since, Until
@@ -28,8 +27,10 @@ from bucketwise.jobs.core.turn import (
     StepResult,
     Turn,
     archivable_through,
+    limit_body,
     note_policy,
     pick,
+    quarantine_body,
 )
 from bucketwise.jobs.lake import registering
 from bucketwise.jobs.output.report import Report, Result

@@ -17,13 +17,12 @@ from bucketwise.archivers.preconditions import OF_READERS
 from bucketwise.archivers.reading.formats import Format, write
 from bucketwise.archivers.reading.readings import Readings
 from bucketwise.config.errors import UsageError
-from bucketwise.jobs.core.bodies import quarantine_body
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import parse_range
 from bucketwise.jobs.core.command import Series, Since, Until, one_policy, parse_series
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.runner import RunOptions, perform
-from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn
+from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn, quarantine_body
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.streams import discard_buffer, write_atomically
 from bucketwise.jobs.output.tables import job_table, leftover_lines, report_quarantined

@@ -18,14 +18,22 @@ from bucketwise.config.durations import parse_duration
 from bucketwise.config.errors import UsageError
 from bucketwise.config.policies import LEVEL_NAMES
 from bucketwise.config.problems import InvalidValueError
-from bucketwise.jobs.core.bodies import quarantine_body
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import parse_range
 from bucketwise.jobs.core.command import Since, Until
 from bucketwise.jobs.core.fit import archives_now, check_fit, misfits_of, step_body
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.runner import RunOptions, perform
-from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn, note_policy, pick, prepare
+from bucketwise.jobs.core.turn import (
+    LEFT_SOMETHING,
+    Step,
+    StepResult,
+    Turn,
+    note_policy,
+    pick,
+    prepare,
+    quarantine_body,
+)
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import fit_lines, leftover_lines, notes, number, outcome, outcome_table
 from bucketwise.jobs.publish.verb import published

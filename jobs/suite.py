@@ -19,7 +19,7 @@ class Entry(NamedTuple):
 GROUPS = {
     "Begin": {
         "demo": Entry("demo.verb", "Show the whole cycle on invented readings."),
-        "init": Entry("init.verb", "Write a policy file for the collections of a database."),
+        "init": Entry("init", "Write a policy file for the collections of a database."),
         "check": Entry("check.verb", "Check that a run would work, and would be safe."),
         "plan": Entry("plan.verb", "Show what `run` would do now."),
     },

@@ -18,11 +18,10 @@ from bucketwise.buckets.models import model_of
 from bucketwise.buckets.sampling.fit import fit_of
 from bucketwise.buckets.sampling.sample import sample
 from bucketwise.jobs.advise.candidates import SIZES, from_summaries, measured, scaled
-from bucketwise.jobs.advise.extract import Extract, extract
-from bucketwise.jobs.advise.oplog import by_oplog
-from bucketwise.jobs.advise.scratch import Scratch, scratch_database
+from bucketwise.jobs.advise.extract import Extract, Scratch, extract, scratch_database
 from bucketwise.jobs.advise.server import (
     CollectionStats,
+    by_oplog,
     collection_stats,
     hot_share,
     of_indexes,

@@ -28,8 +28,7 @@ from bucketwise.buckets.writing.documents import DocumentWriter, updates
 from bucketwise.buckets.writing.exact import CARRIED, ExactReadings
 from bucketwise.buckets.writing.targets import TARGETS, Target, misfits, target_of
 from bucketwise.config.policies import Rollup
-from bucketwise.jobs.advise.extract import Extract
-from bucketwise.jobs.advise.scratch import DAILY, HOURLY, ROLLED, SUMMARIES, TRY
+from bucketwise.jobs.advise.extract import DAILY, HOURLY, ROLLED, SUMMARIES, TRY, Extract
 from bucketwise.jobs.core.runner import Runner
 from bucketwise.jobs.core.stopping import Stop
 from bucketwise.jobs.output.progress import ProgressDisplay

@@ -29,7 +29,7 @@ from bucketwise.archivers.records.recorded import TIME
 from bucketwise.archivers.summary_counts import SUMMARIES
 from bucketwise.config.errors import HaltedError, UsageError
 from bucketwise.config.policies import Policy
-from bucketwise.jobs.core.bodies import hold_body
+from bucketwise.jobs.core.turn import hold_body
 from bucketwise.rollups.calendar.levels import levels_of
 from bucketwise.rollups.calendar.windows import to_ms
 from bucketwise.rollups.holds import Holds

@@ -19,7 +19,8 @@ from bucketwise.config.errors import UsageError
 from bucketwise.config.policies import Policy
 from bucketwise.config.problems import ConfigError
 from bucketwise.config.values import MOST_WORKERS
-from bucketwise.jobs.core import clock, logs, metrics_file
+from bucketwise.jobs.core import clock, logs
+from bucketwise.jobs.core import metrics as metrics_file
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.failures import failure_of
 from bucketwise.jobs.core.job import Job

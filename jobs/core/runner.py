@@ -79,7 +79,7 @@ class Runner:
     stop: Stop
     progress: ProgressDisplay
     options: RunOptions = RunOptions()
-    is_pausable: bool = False  # not while the policy is paused, or its window closed
+    is_pausable: bool = True  # not while the policy is paused, or its window closed
     is_now_given: bool = False  # by a person, who may mean another instant than the present
     hosts: str = ""
     keys: Keys = UNSIGNED

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,6 +14,9 @@ from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.preconditions import Precondition
 from bucketwise.archivers.records.policies import PolicyRecord
+from bucketwise.archivers.report import DeleteLimit
+from bucketwise.buckets.columns import Quarantined
+from bucketwise.buckets.fields.selectors import id_as_json
 from bucketwise.buckets.fields.times import FIRST_MS, TimeRange
 from bucketwise.config.policies import Policy
 from bucketwise.jobs.core import clock
@@ -21,9 +24,12 @@ from bucketwise.rollups.calendar.due import over_before
 from bucketwise.rollups.calendar.levels import levels_of
 from bucketwise.rollups.changes.drain import SharedChanges
 from bucketwise.rollups.context import SummaryListener
+from bucketwise.rollups.holds import Hold
 from bucketwise.rollups.progress import rolled_up_through
+from bucketwise.rollups.rolling.expiry import ExpiryLimit
 
 Document = dict[str, Any]
+Body = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -138,3 +144,29 @@ def _through_of(turn: Turn, policy: Policy) -> int | None:
     # As it is stored by now: what lies before it may be deleted.
     through = rolled_up_through(turn.context.database, policy)
     return FIRST_MS if through is None else through
+
+
+def quarantine_body(found: list[Quarantined], total: int) -> Body:
+    """Returns quarantined buckets as JSON: the total, and those found with their reasons."""
+    named = [{"id": id_as_json(it.id), **pick(it, "field", "reason")} for it in found]
+    return {"quarantined": total, "quarantine": named}
+
+
+def hold_body(hold: Hold) -> Body:
+    """Returns a hold as JSON."""
+    return {
+        **pick(hold, "name", "reason", "placed_at", "by", "freeze"),
+        **pick(hold.within, "since", "until"),
+        "series": dict(hold.series),
+    }
+
+
+def held_body(held: Mapping[str, int]) -> Body:
+    """Returns how much stays for each hold as JSON; nothing where no hold keeps anything."""
+    return {"held": dict(sorted(held.items()))} if held else {}
+
+
+def limit_body(limit: DeleteLimit | ExpiryLimit) -> Body:
+    """Returns a limit on what a run removes as a plan's JSON."""
+    stops = f"this run would stop: {limit.message}" if limit.is_exceeded else None
+    return {"due": limit.due, "of": limit.total, "most": limit.most, "stops": stops}

@@ -20,14 +20,13 @@ from bucketwise.buckets.fields.selectors import EXTENDED_JSON, extended_json, id
 from bucketwise.buckets.fields.times import as_date, as_ms
 from bucketwise.config.errors import UsageError
 from bucketwise.config.policies import Policy
-from bucketwise.jobs.core.bodies import hold_body
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import iso, parse_instant
 from bucketwise.jobs.core.command import Series, parse_series
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.ledger import Ledger
 from bucketwise.jobs.core.runner import RunOptions, perform
-from bucketwise.jobs.core.turn import Step, StepResult, Turn, archivable_through, pick
+from bucketwise.jobs.core.turn import Step, StepResult, Turn, archivable_through, hold_body, pick
 from bucketwise.jobs.explain.buckets import ExplainedBucket, ExplainQuery, ExplainResult, explained_buckets
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import printable

@@ -20,10 +20,9 @@ from bucketwise.archivers.records.receipts import Receipts
 from bucketwise.archivers.writes import holds_any
 from bucketwise.config.errors import HaltedError, UsageError
 from bucketwise.config.policies import Policy
-from bucketwise.jobs.core.bodies import hold_body
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.lease import touching
-from bucketwise.jobs.core.turn import Document, Step, StepResult, Turn
+from bucketwise.jobs.core.turn import Document, Step, StepResult, Turn, hold_body
 from bucketwise.rollups.calendar.levels import levels_of
 from bucketwise.rollups.holds import Hold, Holds
 

@@ -52,7 +52,8 @@ def table_of(title: str, results: Sequence[Result], *keys: str, step: str = "") 
     several."""
     table = outcome_table(title, "policy", *(_HEADS.get(it, it.replace("_", " ")) for it in keys))
     for result in results:
-        body = result.body.get(step, result.body)
+        inner = result.body.get(step)
+        body = inner if isinstance(inner, dict) else result.body
         table.add_row(result.policy, *(cell(key, body.get(key)) for key in keys), outcome(result))
     return table
 

@@ -8,8 +8,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from bucketwise.jobs.core import clock
-from bucketwise.rollups.publishing.publish import PublishError
-from bucketwise.rollups.publishing.writer import Command
+from bucketwise.jobs.publish.publisher import PublishError
+from bucketwise.jobs.publish.writer import Command
 
 #: For a connection, and for each reply.
 _SECONDS = 5

@@ -23,10 +23,10 @@ from bucketwise.jobs.core.runner import perform
 from bucketwise.jobs.core.turn import Follower, Step, StepResult, Turn
 from bucketwise.jobs.output.report import Report
 from bucketwise.jobs.output.tables import job_table
+from bucketwise.jobs.publish.newest import ChangedSummaries, PublishStates
+from bucketwise.jobs.publish.publisher import Publisher, PublishError
 from bucketwise.jobs.publish.redis import Link, LinkError, shown
 from bucketwise.rollups.context import SummaryListener, no_listener
-from bucketwise.rollups.publishing.newest import ChangedSummaries, PublishStates
-from bucketwise.rollups.publishing.publish import Publisher, PublishError
 
 Body = dict[str, Any]
 T = TypeVar("T")

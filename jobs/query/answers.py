@@ -26,10 +26,9 @@ from rich.text import Text
 from bucketwise.archivers.reading.formats import csv_text
 from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS, as_date
 from bucketwise.config.errors import UsageError
-from bucketwise.jobs.core.bodies import quarantine_body
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import iso
-from bucketwise.jobs.core.turn import LEFT_SOMETHING
+from bucketwise.jobs.core.turn import LEFT_SOMETHING, quarantine_body
 from bucketwise.jobs.output.progress import ProgressDisplay
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.streams import discard_buffer, print_tables, write_atomically

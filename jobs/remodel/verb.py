@@ -14,11 +14,10 @@ from bucketwise.config.checks.names import collection_fault
 from bucketwise.config.checks.targets import reserved
 from bucketwise.config.errors import UsageError
 from bucketwise.jobs.core.call import Call
-from bucketwise.jobs.core.drafts import draft_policy, policy_names
+from bucketwise.jobs.core.drafts import draft_policy, policy_names, policy_text
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.lease import COLLECTION as LEASES
 from bucketwise.jobs.core.lease import Lease
-from bucketwise.jobs.core.policy_text import policy_text
 from bucketwise.jobs.core.subject import subject_of
 from bucketwise.jobs.output.report import Report
 from bucketwise.jobs.output.tables import printable

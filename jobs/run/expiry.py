@@ -8,8 +8,7 @@ from bucketwise.archivers.expiring.rule import Amount
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.preconditions import OF_DESTROYERS, destroying, require
 from bucketwise.config.errors import HaltedError
-from bucketwise.jobs.core.bodies import held_body, limit_body
-from bucketwise.jobs.core.turn import Step, StepResult, Turn, pick
+from bucketwise.jobs.core.turn import Step, StepResult, Turn, held_body, limit_body, pick
 from bucketwise.rollups.rolling.expiry import count_expired, expire_summaries
 
 Body = dict[str, Any]

@@ -3,32 +3,124 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pymongo
 from prometheus_client import CONTENT_TYPE_LATEST
 from pymongo.database import Database
 
 from bucketwise import __version__
+from bucketwise.config.cron import missed_since
 from bucketwise.config.policies import Policy
+from bucketwise.config.throttling import parse_window
 from bucketwise.jobs.core import clock
 from bucketwise.jobs.core.failures import failure_of
-from bucketwise.jobs.core.ledger import RUNNING, Ledger, Run
+from bucketwise.jobs.core.ledger import COMPLETED, RUNNING, SCHEDULED, Ledger, Run
 from bucketwise.jobs.core.metrics import Metrics
+from bucketwise.jobs.core.runner import WINDOW_OVER
 from bucketwise.jobs.core.turn import Document, pick
 from bucketwise.jobs.output.page import render
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.schedule.scheduler import Service
 from bucketwise.jobs.schedule.server import HEALTH, Pages, Response
-from bucketwise.jobs.schedule.troubles import PolicyState, troubles
-from bucketwise.jobs.status import failed
+from bucketwise.jobs.status import UNTOLD, command, failed
 
 Body = dict[str, Any]
+
+#: How long expired buckets may wait: then audits call them overdue, too.
+_OVERDUE = timedelta(days=1)
+
+
+_FAILED = (1, 2, 5)
+
+
+@dataclass(frozen=True)
+class PolicyState:
+    """The state of a policy. `place`: the JSON of how far it is. `failed`: as `status --failed` lists it.
+    `audit`: findings by severity. `ended`: its last turn here, and when that was."""
+
+    paused: Body | None = None
+    runs: Sequence[Run] = ()
+    place: Body = field(default_factory=dict)
+    failed: Sequence[Body] = ()
+    audit: Mapping[str, float] = field(default_factory=dict)
+    ended: tuple[datetime, Result] | None = None
+    is_running: bool = False
+
+
+class Trouble(NamedTuple):
+    """Something that is wrong. `command`: what to type; None where that is not known."""
+
+    severity: str
+    text: str
+    command: str | None
+
+
+def troubles(policy: Policy, state: PolicyState, now: datetime, config: Path | None) -> list[Trouble]:
+    """Returns what is wrong, errors first. `config`: that of --config, which the suggested commands
+    repeat."""
+
+    def command_line(verb: str) -> str:
+        return command(verb, policy.name, (), config)
+
+    found = [*_of_runs(state, command_line("run")), *_of_place(state, command_line("plan"))]
+    if count := int(state.audit.get("error", 0)):
+        at = clock.iso(datetime.fromtimestamp(int(state.audit["at"]), UTC))
+        errors = "error" if count == 1 else "errors"
+        found.append(Trouble("error", f"the audit of {at} has {count:,} {errors}", command_line("audit")))
+    if state.paused:
+        it = state.paused
+        text = f"paused since {clock.iso(it['since'])} by {it['by']}: {it['reason']}"
+        found.append(Trouble("warning", text, command_line("resume")))
+    elif policy.schedule is not None and not state.is_running:
+        completed = next(
+            (it.started for it in state.runs if it.verb == SCHEDULED and it.exit_code in COMPLETED), None
+        )
+        if late := missed_since(policy.schedule, completed, now, policy.throttle.window):
+            found.append(
+                _late(policy, f"no run was completed since it was due at {clock.iso(late)}", now, config)
+            )
+    return sorted(found, key=lambda it: it.severity)
+
+
+def _late(policy: Policy, text: str, now: datetime, config: Path | None) -> Trouble:
+    window = parse_window(policy.throttle.window or "always")
+    opens = None if window is None else window.closed_until(now)
+    if opens is None:
+        return Trouble("error", f"late: {text}", command("run", policy.name, (), config))
+    anyway = command("run", policy.name, ["--no-throttle"], config)
+    return Trouble("warning", f"waits for its window, which opens at {clock.iso(opens)}: {text}", anyway)
+
+
+def _of_runs(state: PolicyState, again: str) -> Iterator[Trouble]:
+    for it in state.failed:
+        why = (it["error"] or "it never finished").partition("\n")[0]
+        text = f"{it['verb']} of {clock.iso(it['started'])}: {it['outcome']}: {why}"
+        severity = "warning" if it["error"] == WINDOW_OVER else "error"  # as it was asked to
+        yield Trouble(severity, text, it["command"] or UNTOLD)
+    if state.ended and not state.failed:
+        at, result = state.ended
+        if result.exit_code in _FAILED and not any(it.started > at for it in state.runs):
+            yield Trouble("error", f"the run due at {clock.iso(at)}: {result.outcome}: {result.error}", again)
+    counts = (it.counts for it in state.runs if it.verb == SCHEDULED and it.outcome != RUNNING)
+    steps = next(counts, {}).values()
+    if broken := max((it.get("quarantined", 0) for it in steps if isinstance(it, Mapping)), default=0):
+        yield Trouble("warning", f"{broken:,} buckets are quarantined", again.replace(" run ", " plan "))
+
+
+def _of_place(state: PolicyState, why: str) -> Iterator[Trouble]:
+    if error := state.place.get("error"):
+        yield Trouble("error", error, why)
+    for what, key in (("roll-up", "rollup_lag_seconds"), ("archive", "archive_lag_seconds")):
+        lag = timedelta(seconds=state.place.get(key, 0))
+        if lag > _OVERDUE and not (state.paused or state.failed or state.is_running):
+            yield Trouble("warning", f"the {what} is {lag.days:,} days behind", why)
+
 
 #: Seconds: a page that is asked for more often shows the same; it waits so long for what is new; and so long
 #: MongoDB may take.

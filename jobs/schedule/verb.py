@@ -23,8 +23,7 @@ from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.command import MetricsFile
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.ledger import SCHEDULED, Ledger
-from bucketwise.jobs.core.metrics import Metrics
-from bucketwise.jobs.core.metrics_file import add
+from bucketwise.jobs.core.metrics import Metrics, add
 from bucketwise.jobs.core.notify import Notifier
 from bucketwise.jobs.core.runner import Runner, RunOptions
 from bucketwise.jobs.core.turn import Step

@@ -56,7 +56,7 @@ _MARK, _REMODEL = (
     "bucketwise.jobs.remodel.remodel:RemodelRecord.",
     "bucketwise.jobs.remodel.remodel:Remodel.",
 )
-_LOOKS = "bucketwise.jobs.core.inspector:Inspector."
+_LOOKS = "bucketwise.jobs.core.subject:Inspector."
 _HOLD, _HELD = ("hold",), ("held",)
 _BURIES, _LIFTS = ("tombstones", "tombstones online"), ("undelete", "undelete online")
 _BURIES_SUMMARIES = ("tombstones of summaries",)

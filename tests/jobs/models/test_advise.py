@@ -13,7 +13,7 @@ from bson.int64 import Int64
 from pymongo.database import Database
 
 from bucketwise.config.loading.load import settings_in
-from bucketwise.jobs.advise.oplog import by_oplog
+from bucketwise.jobs.advise.server import by_oplog
 from bucketwise.jobs.core.lease import Lease
 from bucketwise.jobs.core.subject import Subject
 from tests.archivers import builders
@@ -212,7 +212,7 @@ def test_the_oplog_is_looked_at_no_further_than_it_is_said(
     place.database.other.insert_many({"_id": it} for it in range(7))
     subject = Subject(place.database, policy, "collection")
     for looked, found in ((5, 0), (1_000, 36)):
-        monkeypatch.setattr("bucketwise.jobs.advise.oplog.ENTRIES", looked)
+        monkeypatch.setattr("bucketwise.jobs.advise.server.ENTRIES", looked)
         arrival = by_oplog(subject, policy)
         assert (arrival.by, len(arrival.late)) == ("oplog", found)
         told = re.search("the newest ([0-9,]+) entries of the oplog, back to 20", arrival.basis)

@@ -23,9 +23,8 @@ from bucketwise.jobs.core.ledger import COLLECTION, Run
 from bucketwise.jobs.core.metrics import Metrics
 from bucketwise.jobs.output.progress import ProgressDisplay
 from bucketwise.jobs.output.report import Result
-from bucketwise.jobs.schedule.board import EVERY, service_page
+from bucketwise.jobs.schedule.board import EVERY, PolicyState, service_page, troubles
 from bucketwise.jobs.schedule.scheduler import TaskRun
-from bucketwise.jobs.schedule.troubles import PolicyState, troubles
 from tests.jobs.counting import Counts, ticks_policy
 from tests.jobs.page.browser import Browser
 from tests.jobs.page.reports import HOSTILE, text_of

@@ -17,8 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketwise.jobs.core.failures import OUTCOMES
-from bucketwise.jobs.core.metrics import Metrics
-from bucketwise.jobs.core.metrics_file import add
+from bucketwise.jobs.core.metrics import Metrics, add
 from bucketwise.jobs.output.report import Measures, Result
 from bucketwise.jobs.suite import all_jobs
 from tests.jobs.command import Ran
@@ -177,7 +176,8 @@ def test_a_window_that_is_closed() -> None:
         ("window over", ["waits", "interrupted"]),
         (None, ["done"]),
     ):
-        result = Result("ticks", stopped=stopped, next_window=opens if stopped else None)  # type: ignore[arg-type]
+        closed = opens if stopped else None
+        result = Result("ticks", stopped=stopped, next_window=closed, has_window=True)  # type: ignore[arg-type]
         metrics.record("run", result)
         metrics.record("audit", Result("ticks", 0, {"findings": []}))
         lines = metrics.text().decode().splitlines()

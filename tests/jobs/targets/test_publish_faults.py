@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from bucketwise.jobs.publish.publisher import PublishError
 from bucketwise.jobs.publish.redis import Link
-from bucketwise.rollups.publishing.publish import PublishError
 from tests.conftest import free_port
 from tests.jobs.command import ROOT, CommandLine, Ran
 from tests.jobs.place import POLICIES, Place

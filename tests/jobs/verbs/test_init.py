@@ -14,7 +14,7 @@ import pytest
 from pymongo import MongoClient
 
 from bucketwise.config.loading.load import settings_in
-from bucketwise.jobs.core.inspector import Inspector
+from bucketwise.jobs.core.subject import Inspector
 from tests.archivers import builders
 from tests.jobs.command import CommandLine, Ran
 from tests.jobs.counting import Counts

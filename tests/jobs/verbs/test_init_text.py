@@ -13,8 +13,7 @@ from bucketwise.buckets.inferring.guess import Guess
 from bucketwise.buckets.inferring.notes import Notes
 from bucketwise.config.loading.load import settings_in
 from bucketwise.config.models import make_policy
-from bucketwise.jobs.core.drafts import draft_policy, policy_names
-from bucketwise.jobs.core.policy_text import config_text
+from bucketwise.jobs.core.drafts import config_text, draft_policy, policy_names
 from tests.jobs.place import NOW
 
 paths = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=12)

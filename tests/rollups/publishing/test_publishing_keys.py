@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketwise.buckets.models.series import series_key
-from bucketwise.rollups.publishing.writer import Keys, member_of, series_of, text_of
+from bucketwise.jobs.publish.writer import Keys, member_of, series_of, text_of
 
 #: Texts that look like something else, and such as anybody writes.
 TEXTS = st.one_of(

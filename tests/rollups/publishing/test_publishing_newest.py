@@ -12,9 +12,9 @@ from pymongo.database import Database
 
 from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Policy, Rollup
+from bucketwise.jobs.publish.newest import Newest
 from bucketwise.rollups.calendar.levels import levels_of
 from bucketwise.rollups.context import RunContext, dry_run_guard
-from bucketwise.rollups.publishing.newest import Newest
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 VALUES: list[Any] = [

@@ -34,6 +34,7 @@ from bucketwise.rollups.summaries.documents import series_of, value_at
 from bucketwise.rollups.summaries.targets import ensure_indexes, stored_fields, target
 
 Document = dict[str, Any]
+
 #: Changes of summaries that are kept in memory; where a run writes more, all series are published.
 _MAX_REMEMBERED = 100_000
 
@@ -192,6 +193,8 @@ def _plain(value: Any) -> Any:
 
 #: Summaries by the name of their level; in each level the last one first.
 ByLevel = dict[str, list[Document]]
+
+
 _BATCH_SIZE = 2000  # summaries that one query names
 
 

@@ -1,4 +1,4 @@
-"""Surveys a database and writes its policy file."""
+"""`bucketwise init`: a first policy file, from what the collections hold."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import unquote
 
+import typer
 from pydantic import SecretStr
 from pymongo.database import Database
 from pymongo.errors import PyMongoError
@@ -29,17 +30,58 @@ from bucketwise.jobs.check.verb import OWN_COLLECTIONS
 from bucketwise.jobs.core import connect
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import iso
-from bucketwise.jobs.core.drafts import draft_policy, policy_names, without_overflows
+from bucketwise.jobs.core.drafts import config_text, draft_policy, policy_names, without_overflows
 from bucketwise.jobs.core.findings import finding_body
 from bucketwise.jobs.core.fit import fit_body
-from bucketwise.jobs.core.inspector import Inspector
-from bucketwise.jobs.core.policy_text import config_text
+from bucketwise.jobs.core.job import Job
+from bucketwise.jobs.core.subject import Inspector
 from bucketwise.jobs.core.turn import LEFT_SOMETHING
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import findings_table, fit_lines, plain_table, printable
 
 Body = dict[str, Any]
 Document = dict[str, Any]
+
+URI = Annotated[
+    str,
+    typer.Argument(metavar="URI/DATABASE", help="URI of MongoDB, with the database: mongodb://host/market."),
+]
+
+
+Collections = Annotated[
+    list[str] | None, typer.Argument(metavar="[COLLECTION…]", help="Only these collections. Default: all.")
+]
+
+
+Output = Annotated[
+    Path, typer.Option("--output", "-o", metavar="FILE", help="The policy file to write; - for stdout.")
+]
+
+
+def init(call: Call, uri: URI, collections: Collections = None, *, output: Output = DEFAULT_PATH) -> Report:
+    """Write a policy file for the collections of a database.
+
+    Looks at a bounded sample of each collection and writes a policy with its bucket model, the reasons for
+    it, and questions where documents don't tell. Nothing is deleted by what it writes: archive.delete is
+    false. It needs no policy file, never writes over a file, and shows what `check` finds.
+    """
+    if call.config is not None or call.names:
+        raise UsageError(
+            "init reads no policy file: leave out --config and --policy. --output names the new one"
+        )
+    mongodb = mongodb_at(call, uri)
+    target = None if str(output) == "-" else free(output)
+    return survey(call, mongodb, collections or [], target)
+
+
+JOB = Job(
+    init,
+    examples=(
+        "bucketwise init '${MONGODB_URI}'",
+        "bucketwise init mongodb://localhost/market ticks iot --output market.toml",
+        "bucketwise init mongodb://localhost/market --output -",
+    ),
+)
 
 
 def guess_body(guess: Guess) -> Body:

@@ -18,20 +18,19 @@ from bucketwise.buckets.columns import Series
 from bucketwise.buckets.fields.selectors import EXTENDED_JSON
 from bucketwise.buckets.fields.times import DAY_MS
 from bucketwise.buckets.models.series import series_key
-from bucketwise.rollups.publishing.newest import (
-    ChangedSeries,
-    Document,
-    Newest,
-    PublishState,
-    as_fields,
-    as_json,
-)
+from bucketwise.jobs.publish.newest import ChangedSeries, Document, Newest, PublishState, as_fields, as_json
 
 #: Characters that separate, open or close something in a key, or are not visible.
 _UNSAFE = re.compile(r"[%:{}\x00-\x20\x7f-\x9f]")
+
+
 #: Matches the beginning of JSON that is no bare text; all of it where it is a number, a word or nothing.
 _JSON = re.compile(r'["\[{]|(-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?|true|false|null)?\Z')
+
+
 _LOADED = EXTENDED_JSON.with_options(tz_aware=True)
+
+
 #: The key of a policy without series fields.
 _ONLY = "all"
 
@@ -94,9 +93,15 @@ class Keys:
 
 
 Command = tuple[str | int, ...]
+
+
 #: Sends commands in one request and returns the replies. Raises where one was refused.
 Ask = Callable[[Sequence[Command]], list[Any]]
+
+
 KINDS = ("last", "hourly", "daily")
+
+
 #: Series, and characters, that one request writes: at most, or little more.
 SERIES, _SIZE = 100, 1_000_000
 

@@ -20,18 +20,10 @@ from bucketwise.config.errors import BucketwiseError
 from bucketwise.config.fingerprint import fingerprint
 from bucketwise.config.policies import LevelName
 from bucketwise.config.tables import Redis
+from bucketwise.jobs.publish.newest import ChangedSummaries, Newest, PublishState, PublishStates
+from bucketwise.jobs.publish.writer import SERIES, Ask, Keys, Keyspace, SeriesWriter, as_number, series_of
 from bucketwise.rollups.calendar.levels import LEVEL_RULES, Level, levels_of
 from bucketwise.rollups.context import RunContext
-from bucketwise.rollups.publishing.newest import ChangedSummaries, Newest, PublishState, PublishStates
-from bucketwise.rollups.publishing.writer import (
-    SERIES,
-    Ask,
-    Keys,
-    Keyspace,
-    SeriesWriter,
-    as_number,
-    series_of,
-)
 
 _BATCH_SIZE = 1000  # keys
 

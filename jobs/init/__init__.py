@@ -1,1 +1,0 @@
-"""`bucketwise init`: a first policy file, from what the collections hold."""

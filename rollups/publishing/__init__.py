@@ -1,1 +1,0 @@
-"""Publishes the newest summaries of each series in Redis."""
