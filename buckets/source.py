@@ -17,8 +17,8 @@ from bucketwise.buckets.bson.cluster import is_sharded
 from bucketwise.buckets.bson.cursor import find_raw
 from bucketwise.buckets.bson.raw import Batch, Docs, as_queried
 from bucketwise.buckets.bson.types import DECODED, first_at
-from bucketwise.buckets.fields.timeforms import UNSORTED_MS
-from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS
+from bucketwise.buckets.fields.isoforms import UNSORTED_MS
+from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS, as_ms
 from bucketwise.buckets.lookup import find_by_ids
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.models.overflow import attach, flagged_buckets
@@ -73,7 +73,7 @@ class Source:
     @property
     def has_texts(self) -> bool:
         """Returns whether the time of a bucket may be text."""
-        return self._form.is_text
+        return self._form.has_texts
 
     @property
     def is_plain(self) -> bool:
@@ -85,19 +85,20 @@ class Source:
         """Returns a source that treats all texts as plain. It may find texts with an offset from UTC up
         to a day off."""
         source = copy.copy(self)
-        source._form = self._form.plain  # noqa: SLF001  (of its own class)
+        source._form = self._form.rough  # noqa: SLF001  (of its own class)
         return source
 
     def look_at_texts(self) -> None:
-        """Looks once at each text of a time, where there are any, up to the first that is none or has an
-        offset from UTC. Without such a text, this source takes all for plain ones from now on.
+        """Looks once at each text of a time, where there are any, up to the first that is none or does not
+        sort as time does. Without such a text, this source takes all for plain ones from now on.
 
-        A text with an offset that comes in later is then found up to a day off, or not at all. So call it
+        A text of another kind that comes in later is then found up to a day off, or not at all. So call it
         once the change stream has been read: the next run learns of what came in since."""
-        if self._form.is_text:
-            fields = {self._first, self.last_field}
-            other = {"$or": [self._form.not_plain(field) for field in fields]}
-            if self.collection.find_one(other, {"_id": 1}, session=self._session) is None:
+        fields = {self._first, self.last_field}
+        others = [it for it in map(self._form.not_plain, fields) if it is not None]
+        if others and not self.is_plain:
+            found = self.collection.find_one({"$or": others}, {"_id": 1}, session=self._session)
+            if found is None:
                 self._form = self._form.plain
 
     def timed(self, at_or_after_ms: int = FIRST_MS) -> list[Document]:
@@ -140,14 +141,15 @@ class Source:
         query = {"_id": {"$in": list(ids)}}
         # From the `_id` index alone, a NaN would come without its payload.
         present: set[bytes] = set()
-        fields = {"_id": 1, **({} if _is_in_id(self.last_field) else {self.last_field: 1})}
+        last = self._form.fields(self.last_field)[0]
+        fields = {"_id": 1, **({} if _is_in_id(last) else {last: 1})}
         for documents in find_raw(self.collection, query, self._session, fields):
             present |= {documents.raw_id(i) for i in range(len(documents))}
         return present
 
     def spans(self, ids: Sequence[Any]) -> Iterator[tuple[int, int]]:
         """Yields [start, end) in milliseconds of the buckets with these `_id`s, as their fields tell it."""
-        fields = _only(*self.model.span_fields)
+        fields = _only(*self.model.span_paths)
         for found in find_raw(self.collection, {"_id": {"$in": list(ids)}}, self._session, fields):
             for document in found:
                 if span := self.model.covered_span(document):
@@ -239,7 +241,7 @@ class Source:
         """Returns the last time of buckets whose last time no field tells. An index sorts by type first, so
         that a time of one type may hide a later one of another: times after the one found are looked at as
         well."""
-        projection = _only(*self.model.span_fields)
+        projection = _only(*self.model.span_paths)
         sort = self.model.sample_index or self.model.span_fields[1]
         found = self._ends(
             find_raw(self.collection, {}, self._session, projection, [(sort, DESCENDING)], limit=1)
@@ -247,7 +249,7 @@ class Source:
         later = self.model.range_query(self._form, max(found, default=FIRST_MS) + 1, LAST_MS + 1)
         found += self._ends(find_raw(self.collection, later, self._session, projection))
         latest = max(found, default=None)
-        return latest if latest is None or not self.model.reading_form.is_text else latest + UNSORTED_MS
+        return latest if latest is None or not self.model.reading_form.has_texts else latest + UNSORTED_MS
 
     def _ends(self, raw: Iterator[Docs]) -> list[int]:
         """Returns the last time that any of these buckets tells, if one does."""
@@ -260,7 +262,7 @@ class Source:
         running = self.model.running_query(self._form, at) if at > FIRST_MS else None
         if running is None:
             return False
-        found = self.collection.find(running, _only(self._first), session=self._session)
+        found = self.collection.find(running, {"_id": 1}, session=self._session)
         return any(True for _ in found.limit(1))
 
     def _ranges(self, field: str, first_ms: int, last_ms: int, *, is_sound: bool = False) -> list[Document]:
@@ -274,11 +276,17 @@ class Source:
         found: list[int] = []
         first, last = at, LAST_MS
         for number in range(len(self._ranges(field, first, last))):
-            span = self._ranges(field, first, last, is_sound=True)[number]
-            query = {"$and": [span, {"$nor": _arrays(field)}, also or {}]}
-            sort, projection = [(field, direction)], _only(field)
-            raw = find_raw(self.collection, query, self._session, projection, sort, limit=1)
-            found += [self._time_in(document, field, direction, at) for docs in raw for document in docs]
+            spans = self._ranges(field, first, last, is_sound=True)
+            paths = self._form.fields(field)
+            arrays = [it for path in paths for it in _arrays(path)]
+            query = {"$and": [spans[number], {"$nor": arrays}, also or {}]}
+            time = self._form.unsorted(field)
+            if time is not None and number == len(spans) - 1:
+                found += self._extreme_of(query, time, direction)
+            else:
+                sort, projection = [(field, direction)], _only(*paths)
+                raw = find_raw(self.collection, query, self._session, projection, sort, limit=1)
+                found += [self._time_in(document, field, direction, at) for docs in raw for document in docs]
             if found and direction == ASCENDING and min(found) <= at:
                 break
             if found:  # of another type only what is still nearer counts
@@ -287,9 +295,16 @@ class Source:
             return None
         return min(found) if direction == ASCENDING else max(found)
 
+    def _extreme_of(self, query: Document, time: Document, direction: int) -> list[int]:
+        """Returns the lowest or highest time of the buckets that match a query, by an expression; nothing
+        where there are none."""
+        group = {"_id": None, "time": {"$min" if direction == ASCENDING else "$max": time}}
+        found = self.collection.aggregate([{"$match": query}, {"$group": group}], session=self._session)
+        return [self._form.placed_as_shown(as_ms(it["time"])) for it in found if it["time"] is not None]
+
     def _time_in(self, document: bytes, field: str, direction: int, at: int) -> int:
-        value = as_queried(first_at(document, split(field)))
-        found = self._form.milliseconds(value)
+        value = self._form.value_in(document, field)
+        found = self._form.placed(value)
         if found is None:
             return at
         return max(self._form.sorted_from(found, direction, value), at)

@@ -13,20 +13,24 @@ from pydantic.fields import FieldInfo
 from bucketwise.config.policies import Policy, TimeUnit
 from bucketwise.config.problems import Fault, Key, ProblemReport
 from bucketwise.config.slots import CALENDAR_DAYS, NEXT_UNIT, length_of
-from bucketwise.config.values import FirstSlot, List, SlotText, SpanText
+from bucketwise.config.timeformats import format_fault
+from bucketwise.config.values import Fields, FirstSlot, List, SlotText, SpanText
 
 SlotUnit = Literal["second", "minute", "hour"]
 #: What keys of slots are: numbers, clock times, or numbers that count on through the bucket.
 SlotKeys = Literal["number", "clock", "running"]
+#: What numbers may count since 1970.
+_COUNTED = ("s", "ms", "us", "ns")
 
 
 class SinglePolicy(Policy):
     """A policy of documents of one reading each: its values are fields, or attributes."""
 
-    bucket_keys: ClassVar[tuple[str, ...]] = ("time_field", "attributes_field")
+    bucket_keys: ClassVar[tuple[str, ...]] = ("attributes_field",)
 
-    time_field: str
+    time_field: Fields
     time_unit: TimeUnit | None = None  # of `time_field`; None: dates
+    time_format: str | None = None  # of text in `time_field`, as strptime has it
     attributes_field: str | None = None  # an array of {k: name, v: value}
     attribute_key: str = "k"
     attribute_value: str = "v"
@@ -44,7 +48,9 @@ class SinglePolicy(Policy):
         return names if self.attributes_field is not None else []
 
     def check(self, at: Key, report: ProblemReport) -> None:
-        """Reports names of an attribute's fields where there are no attributes."""
+        """Reports names of an attribute's fields where there are no attributes, and times of no form."""
+        _check_format("time", self.time_format, self.time_unit, at, report)
+        _check_several(self, self.time_format, at, report)
         for key in ("attribute_key", "attribute_value"):
             if self.attributes_field is None and key in self.model_fields_set:
                 fault = Fault("the policy names no attributes", "add `attributes_field`, or remove this")
@@ -64,7 +70,9 @@ class TimeSeriesPolicy(SinglePolicy):
     UNSTREAMED: ClassVar[str] = "native time-series collections have no change streams"
 
     model: Literal["timeseries"]
+    time_field: str
     time_unit: None = None
+    time_format: None = None
 
     def check(self, at: Key, report: ProblemReport) -> None:
         """Reports a roll-up that insists on a change stream."""
@@ -80,8 +88,9 @@ class SlotsPolicy(Policy):
     alternatives: ClassVar[dict[str, str]] = {"slot": "slot_levels"}
 
     model: Literal["slots"]
-    time_field: str
+    time_field: Fields
     time_unit: TimeUnit | None = None  # of `time_field`; None: dates
+    time_format: str | None = None  # of text in `time_field`, as strptime has it
     slot: SlotText | None = None
     slot_levels: List[SlotUnit] = ()  # outer first; replaces `slot`
     span: SpanText | None = None  # of a bucket; None: the next larger unit
@@ -90,8 +99,11 @@ class SlotsPolicy(Policy):
     slot_time: Literal["elapsed", "local"] = "elapsed"
 
     def check(self, at: Key, report: ProblemReport) -> None:
-        """Reports slots that are not told, or told twice, and units that do not lie inside each other."""
+        """Reports slots that are not told, or told twice, units that do not lie inside each other, and times
+        of no form."""
         levels = self.slot_levels
+        _check_format("time", self.time_format, self.time_unit, at, report)
+        _check_several(self, self.time_format, at, report)
         if self.slot is None and "slot_levels" not in self.model_fields_set:
             rests_on = [(*at, "model"), (*at, "slot_levels")]
             report.add((*at, "slot"), missing("slots", "slot"), rests_on=rests_on)
@@ -159,10 +171,12 @@ class SamplesPolicy(Policy):
     model: Literal["samples"]
     time_field: None = None
     time_unit: TimeUnit | None = None  # of `start_field` and `end_field`; None: seconds
+    time_format: str | None = None  # of text in them, as strptime has it
     samples_field: str
     samples_as: Literal["documents", "pairs"] = "documents"
     sample_time_field: str | None = None
     sample_time_unit: TimeUnit | None = None  # None: seconds
+    sample_time_format: str | None = None
     start_field: str
     end_field: str | None = None
     count_field: str | None = None
@@ -198,7 +212,10 @@ class SamplesPolicy(Policy):
         return [*time, *series, *values, *offset]
 
     def check(self, at: Key, report: ProblemReport) -> None:
-        """Reports a time of samples that is not told, or told of pairs, and overflow without `end_field`."""
+        """Reports a time of samples that is not told, or told of pairs, times of no form, and overflow
+        without `end_field`."""
+        _check_format("time", self.time_format, self.time_unit, at, report)
+        _check_format("sample_time", self.sample_time_format, self.sample_time_unit, at, report)
         key = (*at, "sample_time_field")
         if self.samples_as == "pairs" and self.sample_time_field is not None:
             fault = Fault("the time of a pair is its first element, and has no name", "remove it")
@@ -212,6 +229,27 @@ class SamplesPolicy(Policy):
             )
             fault = Fault(message, "add `end_field` to the policy")
             report.add((*at, "end_field"), fault, rests_on=[(*at, "overflow")])
+
+
+def _check_format(name: str, text: str | None, unit: TimeUnit | None, at: Key, report: ProblemReport) -> None:
+    """Reports a format that tells no time, and a unit beside it. `name`: of the keys, before `_format`."""
+    key = (*at, f"{name}_format")
+    if text is not None and (fault := format_fault(text)):
+        report.add(key, fault)
+    elif text is not None and unit is not None and not (text == "%s" and unit in _COUNTED):
+        message = f'{name}_format says what the text is; a unit goes with "%s" alone'
+        report.add((*at, f"{name}_unit"), Fault(message, "remove one of the two"), rests_on=[key])
+
+
+def _check_several(policy: Policy, format: str | None, at: Key, report: ProblemReport) -> None:
+    """Reports times that lie in several fields, and have no format."""
+    if len(policy.time_fields) > 1 and format is None:
+        remedy = 'add `time_format`, such as "%Y-%m-%d %H:%M:%S": values are joined by spaces'
+        fault = Fault("the text of several fields needs a format", remedy)
+        report.add((*at, "time_field"), fault, rests_on=[(*at, "time_format")])
+    if len(policy.time_fields) > 1 and policy.overflow is not None:
+        fault = Fault("overflow tells the time of a reading in one field", "name one field, or no overflow")
+        report.add((*at, "time_field"), fault, rests_on=[(*at, "overflow")])
 
 
 #: The policies of all models, told apart by `model`.

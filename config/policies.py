@@ -31,6 +31,7 @@ from bucketwise.config.values import (
     DayOrLonger,
     Duration,
     DurationOrForever,
+    Fields,
     InstantText,
     LatestText,
     Limit,
@@ -171,7 +172,7 @@ class Audit(Table):
 
 ModelName = Literal["reading", "slots", "samples", "timeseries"]
 #: The unit of numbers that are times, or the form of texts that are.
-TimeUnit = Literal["date", "s", "ms", "us", "ns", "iso"]
+TimeUnit = Literal["date", "s", "ms", "us", "ns", "iso", "objectid", "timestamp"]
 #: What a series field may hold that the policy file can write.
 SeriesValue = str | int | float | bool
 
@@ -180,8 +181,8 @@ class Policy(Table):
     """A table `policies.NAME` of the policy file: what goes with every bucket model, or most of them. Field
     names are dotted paths into documents."""
 
-    #: The keys of its model that name fields of a bucket.
-    bucket_keys: ClassVar[tuple[str, ...]] = ("time_field",)
+    #: The keys of its model that name fields of a bucket, beside `time_field`.
+    bucket_keys: ClassVar[tuple[str, ...]] = ()
     #: Keys that are needed where another one does not say the same.
     alternatives: ClassVar[dict[str, str]] = {}
     #: Whether a `*` in a value field stands for each slot.
@@ -192,7 +193,7 @@ class Policy(Table):
     collection: str
     may_be_missing: bool = False  # the collection: a run then has nothing to do
     model: ModelName
-    time_field: str | None = None
+    time_field: Fields | None = None  # of several, the values are joined by spaces
     series_fields: List[str]
     #: What a missing or null series field is read as.
     series_defaults: dict[str, SeriesValue] = Field(default={})
@@ -232,6 +233,12 @@ class Policy(Table):
         """Returns the name under which its records and its archive are kept: it stays when `name`, which
         people see, changes."""
         return self.id or self.name
+
+    @property
+    def time_fields(self) -> tuple[str, ...]:
+        """Returns the fields of a bucket's own time: mostly one; none where it is told by its bounds."""
+        named = self.time_field
+        return (named,) if isinstance(named, str) else named or ()
 
     @property
     def series_names(self) -> tuple[str, ...]:

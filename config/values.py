@@ -98,6 +98,16 @@ def _matching(pattern: str, message: str, remedy: str) -> AfterValidator:
     return _sound(lambda value: re.fullmatch(pattern, value), message, remedy)
 
 
+def _fields(value: Any) -> Any:
+    if isinstance(value, list | tuple) and len(value) > 1 and all(isinstance(it, str) for it in value):
+        return tuple(value)
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list | tuple):
+        raise InvalidValueError("it is no list of several fields", 'write "d", or such as ["date", "time"]')
+    raise InvalidValueError("it has to be text, or a list of texts", 'write "d", or ["date", "time"]')
+
+
 def _sound(is_sound: Callable[[Any], object], message: str, remedy: str) -> AfterValidator:
     def check(value: T) -> T:
         if not is_sound(value):
@@ -132,6 +142,8 @@ Size = Annotated[ByteSize, BeforeValidator(_size)]
 Share = Annotated[float, BeforeValidator(_share)]
 #: A number, or a share such as "20%"; None: no limit.
 Limit = Annotated[int | str | None, BeforeValidator(_limit)]
+#: One field, or several whose values make one.
+Fields = Annotated[str | tuple[str, ...], BeforeValidator(_fields)]
 Schedule = Annotated[str, _parsed_by(parse_cron)]
 InstantText = Annotated[str, _parsed_by(read_instant), BeforeValidator(as_text)]
 #: An instant, or a duration.

@@ -1,26 +1,25 @@
-"""The forms that times have in documents, for decoding and for queries.
+"""The forms that times have in documents, for decoding and for queries: a class each.
 
-A time is a date. Besides dates, a field may hold numbers that count a unit since 1970, or ISO 8601 text. The
-type says which of these a document holds.
+A time is a date. Besides dates, a field may hold numbers that count a unit since 1970, ObjectIds or BSON
+Timestamps, each for its second, or text: see `isoforms` and `textforms`. The type says which of these a
+document holds.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from fractions import Fraction
-from typing import Any, get_args
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from bson import ObjectId, Timestamp
 from bson.decimal128 import Decimal128
 from numpy.typing import NDArray
 
-from bucketwise.buckets.bson.types import DATE, DOUBLE, INT32, INT64, STRING
-from bucketwise.buckets.fields.isotimes import ISO, OFFSET, PLAIN, WITH_OFFSET, date_text, iso_ms, read_iso
+from bucketwise.buckets.bson.raw import as_queried
+from bucketwise.buckets.bson.types import DATE, DOUBLE, INT32, INT64, OBJECT_ID, TIMESTAMP, first_at
 from bucketwise.buckets.fields.times import (
-    DAY_MS,
     FIRST_MS,
     LAST_MS,
     NO_TIME,
@@ -31,104 +30,114 @@ from bucketwise.buckets.fields.times import (
     as_number,
     from_numbers,
 )
-from bucketwise.buckets.layouts.layout import Cell, Element, Group, by_type
-from bucketwise.config.policies import TimeUnit
+from bucketwise.buckets.layouts.layout import Cell, Element, Group, by_type, read_bytes
 
 Document = dict[str, Any]
 _DTYPES = {DATE: "<i8", DOUBLE: "<f8", INT32: "<i4", INT64: "<i8"}
-_UNIT_NOTES: dict[Unit | None, str] = {
+_UNIT_NOTES: dict[Unit, str] = {
     "s": " (numbers are seconds since 1970, not milliseconds)",
     "ms": " (numbers are milliseconds since 1970)",
     "us": " (numbers are microseconds since 1970)",
     "ns": " (numbers are nanoseconds since 1970)",
 }
-_NUMBERS = (DOUBLE, INT32, INT64)
-#: A text's date is that of its own clock: at most so far from the UTC date of its instant.
-_TEXT_MARGIN_MS = 2 * DAY_MS
-#: The first text in the order of texts and the first in the order of time may be so far apart: each is within
-#: a day of its own clock's day, and these days are in order.
-UNSORTED_MS = 3 * DAY_MS
-_MINUTE_MS = 60_000
-#: Characters of a text's date and T, and a text that sorts behind all that may follow.
-_DATE_T, _LAST_TEXT = len("0000-00-00T"), "["
+#: Of ObjectIds and Timestamps: seconds are a number without sign, of 32 bits.
+_SECONDS = 1 << 32
 
 
-@dataclass(frozen=True)
+class Bounds(NamedTuple):
+    """The values of one type for a range of times: from the first to the last, or to before it."""
+
+    low: Any
+    behind: str  # the operator that goes with `high`
+    high: Any
+
+
 class TimeForm:
-    """The form of a time that is no date: a number of this unit, or text. `is_plain`: texts are queried as if
-    none had an offset from UTC. A text that has one is found by its own clock's date: at most a day off."""
+    """Times that are dates; in each form beside this one, also other values."""
 
+    #: The BSON types of times that are no dates.
+    kinds: ClassVar[tuple[int, ...]] = ()
+    #: Whether a time may be text.
+    has_texts: ClassVar[bool] = False
+    #: The unit of numbers; None where there are none.
     unit: Unit | None = None
-    is_text: bool = False
+    #: Whether all texts are queried as if they sorted as time does.
     is_plain: bool = False
-
-    @property
-    def plain(self) -> TimeForm:
-        """Returns the same form, with all texts treated as plain."""
-        return replace(self, is_plain=self.is_text)
 
     @property
     def types(self) -> tuple[int, ...]:
         """Returns the BSON types that a time may have."""
-        return (DATE, *(_NUMBERS if self.unit else ()), *((STRING,) if self.is_text else ()))
+        return (DATE, *self.kinds)
 
     @property
     def is_date(self) -> bool:
         """Returns whether a time is always a date."""
-        return self == DATES
+        return not self.kinds
+
+    # How documents are read
+
+    def fields(self, field: str) -> tuple[str, ...]:
+        """Returns the fields that a time lies in."""
+        return (field,)
+
+    def at(self, cells: Sequence[Cell]) -> TimeForm:
+        """Returns the form of the times of one layout, where these cells are the fields that a time lies
+        in."""
+        return self
+
+    def value_in(self, document: bytes, field: str) -> Any:
+        """Returns the value of a time in a document's BSON, as `milliseconds` takes it."""
+        return as_queried(first_at(document, tuple(field.split("."))))
+
+    def expression(self, document: str, field: str) -> Any:
+        """Returns the expression of the value of a time, as `milliseconds` takes it."""
+        return f"{document}.{field}"
 
     def read(self, group: Group, cells: Sequence[Cell]) -> NDArray[np.int64]:
         """Returns times as n × k milliseconds. A time outside the years 1 to 9999, or NaN, or none at all, is
         NO_TIME."""
         if alike := group.of_one_type(cells):
-            times = self._milliseconds(group, *alike)
+            times = self._of_type(group, *alike)
         else:
             times = np.full((len(group.matrix), len(cells)), NO_TIME)
             for kind, at, elements in by_type(cells):
-                group.put(times, at, self._milliseconds(group, kind, elements), elements)
-        if times.size and (times.min() < FIRST_MS or times.max() > LAST_MS):
-            times[(times < FIRST_MS) | (times > LAST_MS)] = NO_TIME
-        return times
+                group.put(times, at, self._of_type(group, kind, elements), elements)
+        return usable(times)
 
-    def _milliseconds(self, group: Group, kind: int, elements: Sequence[Element]) -> NDArray[np.int64]:
-        if kind == STRING:
-            return read_iso(group, elements)
-        raw = group.read(elements, _DTYPES[kind])
-        return np.asarray(raw, dtype=np.int64) if kind == DATE else from_numbers(raw, self.unit or "s")
+    def _of_type(self, group: Group, kind: int, elements: Sequence[Element]) -> NDArray[np.int64]:
+        if kind == DATE:
+            return np.asarray(group.read(elements, _DTYPES[kind]), dtype=np.int64)
+        return self._read_other(group, kind, elements)
+
+    def _read_other(self, group: Group, kind: int, elements: Sequence[Element]) -> NDArray[np.int64]:
+        raise NotImplementedError(f"times of type {kind} are no dates")
 
     def milliseconds(self, value: object) -> int | None:
         """Returns the milliseconds of a value as pymongo gives it; None where it is no time."""
-        if isinstance(value, datetime):
-            return as_ms(value)
-        if isinstance(value, str) and self.is_text:
-            return iso_ms(value)
-        if self.unit is None or isinstance(value, bool) or not isinstance(value, int | float | Decimal128):
-            return None
-        number = float(str(value)) if isinstance(value, Decimal128) else value
-        found = int(from_numbers(np.array([number]), self.unit)[0])
-        return None if found == NO_TIME else found
+        return as_ms(value) if isinstance(value, datetime) else self._ms_of(value)
+
+    def _ms_of(self, value: object) -> int | None:
+        return None
 
     def finer(self, value: object, ms: int) -> int:
         """Returns by how many nanoseconds a value, as pymongo gives it, is apart from these milliseconds; of
         doubles whole microseconds, since they hold no more."""
-        if isinstance(value, str):
-            digits = re.sub(r"^.*\.([0-9]*).*$", r"\1", value) if "." in value else ""
-            return int(digits.ljust(9, "0")[:9]) % 1_000_000
-        if not isinstance(value, int | float) or self.unit is None:
-            return 0
-        exact = (Fraction(value) / PER_SECOND[self.unit] - Fraction(ms, 1000)) * 10**9
-        return round(exact / 1000) * 1000 if isinstance(value, float) else int(exact)
+        return 0
 
     @property
     def unusable(self) -> str:
         """Returns the words with which a message rejects a value that is not a time of this form."""
-        if self.is_text:
-            return "no time: it is neither a date nor ISO 8601 text, of the years 1 to 9999"
-        return "no time: it is outside the years 1 to 9999" + _UNIT_NOTES.get(self.unit, "")
+        return "no time: it is outside the years 1 to 9999"
 
     def is_whole_second(self, kind: int) -> bool:
         """Returns whether a value of this BSON type stands for its whole second."""
-        return self.unit == "s" and kind in (INT32, INT64)
+        return False
+
+    def means_second(self, value: object) -> bool:
+        """Returns whether a value, as pymongo gives it, stands for its whole second."""
+        return False
+
+    # Queries
 
     def ranges(
         self, field: str, first_ms: int, last_ms: int, *, is_end: bool = False, is_sound: bool = False
@@ -136,15 +145,7 @@ class TimeForm:
         """Returns queries for a time in this field from first to last, one for each type. An array, which
         breaks its model, may meet several; so may text that is no time, but where `is_sound`. `is_end`: a
         whole second counts to its end."""
-        found = self.roughly(field, first_ms, last_ms)
-        if self.unit == "s" and is_end:
-            found[1][field]["$gte"] = min(as_number(first_ms, "s"), first_ms // 1000)
-        if self.is_text:
-            span = field, first_ms, last_ms
-            found[-1:] = [_without_offset(*span, is_sound=is_sound, is_plain=self.is_plain)]
-            if not self.is_plain:
-                found.append(_with_offset(*span, is_sound=is_sound))
-        return found
+        return self.roughly(field, first_ms, last_ms)
 
     def roughly(self, field: str, first_ms: int, last_ms: int) -> list[Document]:
         """Returns queries for a time from first to last, one for each type; texts of nearby days meet them
@@ -153,57 +154,205 @@ class TimeForm:
         return [{field: {"$gte": low, behind: high}} for low, behind, high in bounds]
 
     def is_roughly(self, value: str, first_ms: int, last_ms: int) -> Document:
-        """Returns `is_within` as an expression."""
+        """Returns `roughly` as an expression."""
         bounds = self._bounds(first_ms, last_ms)
         return {"$or": [{"$and": [{"$gte": [value, it]}, {end: [value, high]}]} for it, end, high in bounds]}
 
-    def _bounds(self, first_ms: int, last_ms: int) -> list[tuple[Any, str, Any]]:
-        """Returns for each type the first value, and the last, or the one behind it."""
-        found: list[tuple[Any, str, Any]] = [(as_date(first_ms), "$lte", as_date(last_ms))]
-        if self.unit:
-            found.append((as_number(first_ms, self.unit), "$lt", as_number(last_ms + 1, self.unit)))
-        if self.is_text:
-            margin = _TEXT_MARGIN_MS
-            found.append((date_text(first_ms - margin), "$lt", date_text(last_ms + margin)))
-        return found
+    def _bounds(self, first_ms: int, last_ms: int) -> list[Bounds]:
+        """Returns the bounds of each type, dates first."""
+        dates = Bounds(as_date(first_ms), "$lte", as_date(last_ms))
+        return [dates, *self._other_bounds(first_ms, last_ms)]
+
+    def _other_bounds(self, first_ms: int, last_ms: int) -> list[Bounds]:
+        return []
 
     def untimed(self, field: str) -> list[Document]:
         """Returns queries for all that sorts before, between and after usable times. Unlike a query's, the
         comparisons of an expression go across types, and an index answers them: missing and null come before
-        numbers, these before texts, these before arrays, these before dates. Of texts, each is looked at,
-        but where all are taken for plain ones."""
-        value = f"${field}"
-        parts: list[Document] = [{"$lt": [value, as_date(FIRST_MS)]}, {"$gt": [value, as_date(LAST_MS)]}]
-        if not self.is_date:
-            low, high = self._edges
-            between: Document = {"$and": [{"$gte": [value, high]}, parts[0]]}
-            parts = [{"$lt": [value, low]}, between, parts[1]]
-        found: list[Document] = [{"$expr": part} for part in parts]
-        if self.is_text and not self.is_plain:
-            found += [{field: {"$type": "string", "$not": ISO}}, *_outside_years(field)]
-        return found
-
-    def not_plain(self, field: str) -> Document:
-        """Returns a query for texts that have an offset from UTC, or are no times."""
-        return {field: {"$type": "string", "$not": PLAIN}}
+        numbers, these before texts, ObjectIds, dates and Timestamps."""
+        value, found = f"${field}", []
+        after: list[Document] = []
+        for low, behind, high in self._usable:
+            found.append([*after, {"$lt": [value, low]}])
+            after = [{"$gt" if behind == "$lte" else "$gte": [value, high]}]
+        return [{"$expr": part[0] if len(part) == 1 else {"$and": part}} for part in (*found, after)]
 
     @property
-    def _edges(self) -> tuple[Any, Any]:
-        """Returns values that are no date and come before, or not before, all numbers or texts that are
-        times."""
-        if self.unit is None:
-            return "0001", ":"
-        return as_number(FIRST_MS, self.unit), as_number(LAST_MS + 1, self.unit)
+    def _usable(self) -> list[Bounds]:
+        """Returns the bounds of all that is a time, in the order of BSON types."""
+        dates, *others = self._bounds(FIRST_MS, LAST_MS)
+        return [*others, dates]
+
+    @property
+    def plain(self) -> TimeForm:
+        """Returns the same form, with all texts taken for such as sort as time does."""
+        return self
+
+    @property
+    def rough(self) -> TimeForm:
+        """Returns a form that looks into no text, and may find texts up to a day off."""
+        return self
+
+    def not_plain(self, field: str) -> Document | None:
+        """Returns a query for texts that don't sort as time does, or are no times; None where that does not
+        matter."""
+        return None
 
     def sorted_from(self, ms: int, direction: int, value: object) -> int:
-        """Returns what no time is beyond, where this one is the first (or last) in the order of an index.
-        Texts without an offset from UTC are in order but for those of one day."""
-        if not isinstance(value, str):
-            return ms
-        if OFFSET.search(value):
-            return ms - direction * UNSORTED_MS
-        day = ms // DAY_MS * DAY_MS
-        return day if direction > 0 else day + DAY_MS - 1
+        """Returns what no time is beyond, where this one is the first (or last) in the order of an index."""
+        return ms
+
+    @property
+    def is_sorted(self) -> bool:
+        """Returns whether an index on the field finds a range of times."""
+        return True
+
+    def unsorted(self, field: str) -> Document | None:
+        """Returns an expression for the time in texts that don't sort as time does, which the last query of
+        `ranges` finds; None where `ranges` has none."""
+        return None
+
+    def placed(self, value: object) -> int | None:
+        """Returns the time at which queries find a value, as pymongo gives it."""
+        return self.milliseconds(value)
+
+    def placed_as_shown(self, ms: int) -> int:
+        """Returns the time at which queries find what an `unsorted` expression gives."""
+        return ms
+
+
+class NumberForm(TimeForm):
+    """Times that are numbers, counted in a unit from 1970 on."""
+
+    kinds: ClassVar[tuple[int, ...]] = (DOUBLE, INT32, INT64)
+
+    def __init__(self, unit: Unit) -> None:
+        self.unit: Unit = unit
+
+    def _read_other(self, group: Group, kind: int, elements: Sequence[Element]) -> NDArray[np.int64]:
+        return from_numbers(group.read(elements, _DTYPES[kind]), self.unit)
+
+    def _ms_of(self, value: object) -> int | None:
+        if isinstance(value, bool) or not isinstance(value, int | float | Decimal128):
+            return None
+        number = float(str(value)) if isinstance(value, Decimal128) else value
+        found = int(from_numbers(np.array([number]), self.unit)[0])
+        return None if found == NO_TIME else found
+
+    def finer(self, value: object, ms: int) -> int:
+        """Returns by how many nanoseconds a number is apart from these milliseconds."""
+        if not isinstance(value, int | float):
+            return 0
+        exact = (Fraction(value) / PER_SECOND[self.unit] - Fraction(ms, 1000)) * 10**9
+        return round(exact / 1000) * 1000 if isinstance(value, float) else int(exact)
+
+    @property
+    def unusable(self) -> str:
+        """Returns the words with which a message rejects a number."""
+        return super().unusable + _UNIT_NOTES[self.unit]
+
+    def is_whole_second(self, kind: int) -> bool:
+        """Returns whether a number stands for its whole second: whole numbers of seconds do."""
+        return self.unit == "s" and kind in (INT32, INT64)
+
+    def means_second(self, value: object) -> bool:
+        """Returns whether a number stands for its whole second."""
+        return self.unit == "s" and isinstance(value, int)
+
+    def ranges(
+        self, field: str, first_ms: int, last_ms: int, *, is_end: bool = False, is_sound: bool = False
+    ) -> list[Document]:
+        """Returns queries for dates and numbers. `is_end`: a whole second counts to its end."""
+        found = self.roughly(field, first_ms, last_ms)
+        if self.unit == "s" and is_end:
+            found[1][field]["$gte"] = min(as_number(first_ms, "s"), first_ms // 1000)
+        return found
+
+    def _other_bounds(self, first_ms: int, last_ms: int) -> list[Bounds]:
+        return [Bounds(as_number(first_ms, self.unit), "$lt", as_number(last_ms + 1, self.unit))]
+
+
+class SecondForm(TimeForm):
+    """Times that are values with a second in them, a number of 32 bits without a sign."""
+
+    #: The number in a value's bytes, as numpy reads it, and where it begins.
+    _SECOND: ClassVar[tuple[str, int]]
+
+    def _read_other(self, group: Group, kind: int, elements: Sequence[Element]) -> NDArray[np.int64]:
+        dtype, at = self._SECOND
+        raw = read_bytes(group.matrix, [it.start + at for it in elements], 4)
+        return np.ascontiguousarray(raw).view(dtype)[..., 0].astype(np.int64) * 1000
+
+    def is_whole_second(self, kind: int) -> bool:
+        """Returns whether a value stands for its whole second: all do that are no dates."""
+        return kind in self.kinds
+
+    def means_second(self, value: object) -> bool:
+        """Returns whether a value stands for its whole second."""
+        return not isinstance(value, datetime)
+
+    def ranges(
+        self, field: str, first_ms: int, last_ms: int, *, is_end: bool = False, is_sound: bool = False
+    ) -> list[Document]:
+        """Returns queries for dates, and for the other values. `is_end`: a second counts to its end."""
+        found = self.roughly(field, first_ms, last_ms)
+        if is_end:
+            found[1] = self.roughly(field, first_ms // 1000 * 1000, last_ms)[1]
+        return found
+
+    def _other_bounds(self, first_ms: int, last_ms: int) -> list[Bounds]:
+        low, high = (min(max(-(-ms // 1000), 0), _SECONDS) for ms in (first_ms, last_ms + 1))
+        return [Bounds(self._from(low), *self._before(high))] if low < high else [self._NOTHING]
+
+    def _from(self, second: int) -> Any:
+        raise NotImplementedError
+
+    def _before(self, second: int) -> tuple[str, Any]:
+        return ("$lt", self._from(second)) if second < _SECONDS else ("$lte", self._LAST)
+
+    _NOTHING: ClassVar[Bounds]
+    _LAST: ClassVar[Any]
+
+
+class ObjectIdForm(SecondForm):
+    """Times that are the seconds in which ObjectIds were made."""
+
+    kinds: ClassVar[tuple[int, ...]] = (OBJECT_ID,)
+    _SECOND: ClassVar[tuple[str, int]] = (">u4", 0)
+    _LAST: ClassVar[Any] = ObjectId("ff" * 12)
+    _NOTHING: ClassVar[Bounds] = Bounds(_LAST, "$lt", _LAST)
+
+    def _from(self, second: int) -> ObjectId:
+        return ObjectId(second.to_bytes(4, "big") + bytes(8))
+
+    def _ms_of(self, value: object) -> int | None:
+        return int.from_bytes(value.binary[:4], "big") * 1000 if isinstance(value, ObjectId) else None
+
+
+class TimestampForm(SecondForm):
+    """Times that are the seconds of BSON Timestamps, whatever their increment."""
+
+    kinds: ClassVar[tuple[int, ...]] = (TIMESTAMP,)
+    _SECOND: ClassVar[tuple[str, int]] = ("<u4", 4)
+    _LAST: ClassVar[Any] = Timestamp(_SECONDS - 1, _SECONDS - 1)
+    _NOTHING: ClassVar[Bounds] = Bounds(_LAST, "$lt", _LAST)
+
+    def _from(self, second: int) -> Timestamp:
+        return Timestamp(second, 0)
+
+    def _ms_of(self, value: object) -> int | None:
+        return value.time * 1000 if isinstance(value, Timestamp) else None
+
+    @property
+    def _usable(self) -> list[Bounds]:
+        return self._bounds(FIRST_MS, LAST_MS)  # they sort behind dates
+
+
+def usable(times: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Returns these times; NO_TIME for those outside the years 1 to 9999. Writes into the array."""
+    if times.size and (times.min() < FIRST_MS or times.max() > LAST_MS):
+        times[(times < FIRST_MS) | (times > LAST_MS)] = NO_TIME
+    return times
 
 
 def any_of(queries: list[Document]) -> Document:
@@ -211,79 +360,4 @@ def any_of(queries: list[Document]) -> Document:
     return queries[0] if len(queries) == 1 else {"$or": queries}
 
 
-def _without_offset(
-    field: str, first_ms: int, last_ms: int, *, is_sound: bool, is_plain: bool = False
-) -> Document:
-    """Returns a query for texts without an offset from UTC. They sort by their days as time does, so that the
-    server looks into these only where a range cuts a day, or the text has to be sound."""
-    first_ms, last_ms = max(first_ms, FIRST_MS), min(last_ms, LAST_MS)
-    # Before 1970 digits beyond milliseconds are rounded up.
-    begin, end = first_ms - (FIRST_MS < first_ms <= 0), last_ms + (last_ms >= 0)
-    dates = {"$gte": date_text(begin), "$lt": date_text(last_ms + DAY_MS)}
-    found: Document = {field: dates if is_plain else {**dates, "$not": OFFSET}}
-    if is_sound:  # the server takes much for a date that is none here
-        found = {field: {**dates, "$regex": ISO if is_plain else PLAIN}}
-    is_whole = first_ms == begin and last_ms < end and begin % DAY_MS == end % DAY_MS == 0
-    if is_whole and not is_sound:
-        return found
-    outside = [
-        {field: {"$gte": _minute(begin)[:_DATE_T], "$lt": _minute(begin)}},
-        {field: {"$gte": _minute(end) + _LAST_TEXT, "$lt": _minute(end)[:_DATE_T] + _LAST_TEXT}},
-    ]
-    examined: Document = {"$and": [{"$nor": outside}, _exactly(field, first_ms, last_ms, is_sound)]}
-    return {"$and": [found, examined if is_sound else any_of([*_inside(field, first_ms, end), examined])]}
-
-
-def _inside(field: str, first_ms: int, end_ms: int) -> list[Document]:
-    """Queries for what lies between as it is sorted: whole days, and whole minutes behind a T."""
-    begin = -(-first_ms // _MINUTE_MS) * _MINUTE_MS
-    low = _minute(begin) if begin % DAY_MS else date_text(begin)
-    return [
-        {field: {"$gte": low, "$lt": date_text(end_ms)}},
-        {field: {"$gte": max(low, _minute(end_ms)[:_DATE_T]), "$lt": _minute(end_ms)}},
-    ]
-
-
-def _minute(ms: int) -> str:
-    """Returns how the texts of this minute begin, where a T stands between date and time."""
-    hour, minute = divmod(ms % DAY_MS // _MINUTE_MS, 60)
-    return f"{date_text(ms)}T{hour:02}:{minute:02}"
-
-
-def _with_offset(field: str, first_ms: int, last_ms: int, *, is_sound: bool) -> Document:
-    """Returns a query for texts with an offset from UTC: of those around, the server looks into each."""
-    days = {"$gte": date_text(first_ms - DAY_MS), "$lt": date_text(last_ms + 2 * DAY_MS)}
-    nearby = {field: {**days, "$regex": WITH_OFFSET if is_sound else OFFSET}}
-    return {"$and": [nearby, _exactly(field, first_ms, last_ms, is_sound)]}
-
-
-def _outside_years(field: str) -> list[Document]:
-    """Returns queries for texts that their offset from UTC puts before the year 1 or after 9999."""
-    time = _converted(field)
-    return [
-        {field: {"$lt": "0001-01-02", "$regex": WITH_OFFSET}, "$expr": {"$lt": [time, as_date(FIRST_MS)]}},
-        {field: {"$gte": "9999-12-31", "$regex": WITH_OFFSET}, "$expr": {"$gt": [time, as_date(LAST_MS)]}},
-    ]
-
-
-def _converted(field: str) -> Document:
-    """Returns an expression for the time that the server reads in a text; null where it reads none."""
-    return {"$convert": {"input": f"${field}", "to": "date", "onError": None, "onNull": None}}
-
-
-def _exactly(field: str, first_ms: int, last_ms: int, is_sound: bool) -> Document:
-    """Returns a query for texts of times from first to last: the server looks into each. It also finds those
-    that can't be read: they break their model, and must be reported."""
-    inside = [{"$gte": ["$$time", as_date(first_ms)]}, {"$lte": ["$$time", as_date(last_ms)]}]
-    found = {"$and": inside} if is_sound else {"$or": [{"$eq": ["$$time", None]}, {"$and": inside}]}
-    return {"$expr": {"$let": {"vars": {"time": _converted(field)}, "in": found}}}
-
-
 DATES = TimeForm()
-_FORMS: dict[TimeUnit, TimeForm] = {"date": DATES, "iso": TimeForm(is_text=True)}
-_FORMS |= {unit: TimeForm(unit) for unit in get_args(Unit)}
-
-
-def form_of(unit: TimeUnit) -> TimeForm:
-    """Returns the form of times of a unit. Dates are times in each of them."""
-    return _FORMS[unit]

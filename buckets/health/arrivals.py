@@ -60,10 +60,10 @@ def has_readings(write: Write, policy: Policy) -> bool:
 def header_projection(policy: Policy) -> dict[str, int]:
     """Returns the projection to what readings have in common in a document: its first time and series."""
     model = model_of(policy)
-    first = model.first_field
+    times = model.own_form.fields(model.first_field)
     series = [it for it in policy.series_fields if "*" not in it]
     arrays = [".".join(model.attributes.array)] if model.attributes else []
-    paths = sorted({first, *series, *arrays, *filter(None, [policy.local_offset_field])})
+    paths = sorted({*times, *series, *arrays, *filter(None, [policy.local_offset_field])})
     return {it: 1 for it in paths if not any(it.startswith(f"{other}.") for other in paths)}
 
 

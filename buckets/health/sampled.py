@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bucketwise.buckets.bson.raw import Batch
-from bucketwise.buckets.bson.types import DATE, STRING, TYPE_NAMES, elements
+from bucketwise.buckets.bson.types import DATE, OBJECT_ID, STRING, TIMESTAMP, TYPE_NAMES, elements
 from bucketwise.buckets.columns import ValueKind
 from bucketwise.buckets.decoding.decode import Decoded
 from bucketwise.buckets.health.finding import Finding, share, span
@@ -168,6 +168,9 @@ def _values(sampled: Sampled) -> Iterator[Finding]:
                 )
 
 
+_FORMS = {STRING: "text", OBJECT_ID: "ObjectIds", TIMESTAMP: "BSON Timestamps"}
+
+
 def _times(sampled: Sampled) -> Iterator[Finding]:
     kinds = {
         kind
@@ -177,7 +180,7 @@ def _times(sampled: Sampled) -> Iterator[Finding]:
     } - {DATE}
     field = model_of(sampled.policy).time_field
     for kind in sorted(kinds):
-        form = "text" if kind == STRING else f"numbers ({TYPE_NAMES[kind]})"
+        form = _FORMS.get(kind, f"numbers ({TYPE_NAMES[kind]})")
         yield Finding(
             "times-not-dates",
             field,

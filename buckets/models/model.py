@@ -16,9 +16,9 @@ from bucketwise.buckets.bson.raw import Batch, as_queried
 from bucketwise.buckets.bson.types import first_at
 from bucketwise.buckets.fields.timeforms import TimeForm
 from bucketwise.buckets.layouts.groups import UnionRules
-from bucketwise.buckets.layouts.layout import Flags, Layout, NamesIn, Path
+from bucketwise.buckets.layouts.layout import Cell, Flags, Layout, NamesIn, Path
 from bucketwise.buckets.layouts.merge import Containers
-from bucketwise.buckets.models.shape import Breach, Shape, split
+from bucketwise.buckets.models.shape import Breach, Shape, need_all, split
 from bucketwise.buckets.models.slot_levels import SlotLevel
 from bucketwise.buckets.models.target import TargetNames
 from bucketwise.config.policies import Policy
@@ -142,6 +142,12 @@ class BucketModel(ABC, Generic[P]):
     def own_form(self) -> TimeForm:
         """Returns the form of a bucket's own times: a single one, or its first and its last."""
 
+    def own_time(self, layout: Layout, field: str) -> tuple[Cell, TimeForm]:
+        """Returns where a bucket's own time lies in a layout, and the form to read it by. Raises Breach."""
+        form = self.own_form
+        cells = [need_all(layout, (), split(it), form.types, "time") for it in form.fields(field)]
+        return cells[0], form.at(cells)
+
     @property
     def reading_form(self) -> TimeForm:
         """Returns the form of the times that lie beside values."""
@@ -172,6 +178,11 @@ class BucketModel(ABC, Generic[P]):
         """Returns the fields that tell which time a bucket covers: its first time, and its last or its
         samples."""
         return self.first_field, self.last_field
+
+    @property
+    def span_paths(self) -> list[str]:
+        """Returns all fields that the times in `span_fields` lie in."""
+        return list(dict.fromkeys(path for it in self.span_fields for path in self.own_form.fields(it)))
 
     @property
     def span_values(self) -> tuple[str, str]:
@@ -206,8 +217,12 @@ class BucketModel(ABC, Generic[P]):
     def covered_span(self, document: bytes) -> tuple[int, int] | None:
         """Returns [start, end) in milliseconds as a bucket's fields tell it, from its BSON; None where these
         are no times."""
-        first, last = (as_queried(first_at(document, split(it))) for it in self.span_fields)
-        return self.covered(first, last)
+        first, last = self.span_fields
+        form = self.own_form
+        told = (
+            form.value_in(document, last) if self.tells_last else as_queried(first_at(document, split(last)))
+        )
+        return self.covered(form.value_in(document, first), told)
 
     def covered(self, first: object, last: object) -> tuple[int, int] | None:
         """Returns the span [start, end) in milliseconds from the values of the two fields; None where they
@@ -216,7 +231,7 @@ class BucketModel(ABC, Generic[P]):
         end = self._end(last, start)
         if start is None or end is None or end < start:
             return None
-        if not self.reach_ms and self.own_form.unit == "s" and isinstance(last, int):
+        if not self.reach_ms and self.own_form.means_second(last):
             end += 999  # a whole second is meant
         return start, end + self.reach_ms + 1
 

@@ -12,10 +12,11 @@ from bson import DatetimeMS
 from pymongo import InsertOne
 
 from bucketwise.buckets.bson.types import ARRAY, DOCUMENT, STRING, TYPE_NAMES
-from bucketwise.buckets.fields.timeforms import TimeForm, any_of, form_of
+from bucketwise.buckets.fields.forms import own_form_of
+from bucketwise.buckets.fields.timeforms import TimeForm, any_of
 from bucketwise.buckets.layouts.layout import Cell, Layout, Path
 from bucketwise.buckets.models.model import Attributes, BucketModel, Document, Operation
-from bucketwise.buckets.models.shape import Breach, Shape, find, find_all, need, need_all, split
+from bucketwise.buckets.models.shape import Breach, Shape, find, find_all, need, split
 from bucketwise.buckets.models.target import TargetNames
 from bucketwise.config.models import ReadingPolicy, SinglePolicy
 
@@ -28,11 +29,12 @@ class SingleModel(BucketModel[S]):
     @cached_property
     def own_form(self) -> TimeForm:
         """Returns the form of a reading's time."""
-        return form_of(self.policy.time_unit or "date")
+        policy = self.policy
+        return own_form_of(policy, policy.time_unit or "date", policy.time_format)
 
     def _shape_in(self, layout: Layout) -> Shape:
-        policy, form = self.policy, self.own_form
-        time = need_all(layout, (), split(self.first_field), form.types, "time")
+        policy = self.policy
+        time, form = self.own_time(layout, self.first_field)
         if policy.attributes_field is None:
             values = {name: [find_all(layout, split(path))] for name, path in policy.named_values}
         else:
@@ -42,8 +44,8 @@ class SingleModel(BucketModel[S]):
 
     @property
     def first_field(self) -> str:
-        """Returns the field with the reading's time."""
-        return self.policy.time_field
+        """Returns the field with the reading's time; of several, the first."""
+        return self.policy.time_fields[0]
 
     last_field = first_field
 
@@ -61,7 +63,7 @@ class SingleModel(BucketModel[S]):
     @property
     def own_fields(self) -> list[str]:
         """Returns the fields with the reading's time and its attributes."""
-        return [it for it in (self.policy.time_field, self.policy.attributes_field) if it]
+        return [it for it in (*self.policy.time_fields, self.policy.attributes_field) if it]
 
     @classmethod
     def target_keys(cls, name: str, names: TargetNames, *, is_whole_minutes: bool) -> Document:

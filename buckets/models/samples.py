@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from pymongo import UpdateOne
 
 from bucketwise.buckets.bson.types import ARRAY
-from bucketwise.buckets.fields.timeforms import TimeForm, any_of, form_of
+from bucketwise.buckets.fields.forms import form_of
+from bucketwise.buckets.fields.timeforms import TimeForm, any_of
 from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS
 from bucketwise.buckets.fields.values import NUMBERS
 from bucketwise.buckets.layouts.layout import Flags, Layout, Path
@@ -84,12 +85,13 @@ class SamplesModel(BucketModel[SamplesPolicy]):
     @cached_property
     def own_form(self) -> TimeForm:
         """Returns the form of a bucket's first and last time."""
-        return form_of(self.policy.time_unit or "s")
+        return form_of(self.policy.time_unit or "s", self.policy.time_format, self.policy.timezone)
 
     @cached_property
     def reading_form(self) -> TimeForm:
         """Returns the form of the time inside a sample."""
-        return form_of(self.policy.sample_time_unit or "s")
+        policy = self.policy
+        return form_of(policy.sample_time_unit or "s", policy.sample_time_format, policy.timezone)
 
     @property
     def first_field(self) -> str:

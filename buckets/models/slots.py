@@ -7,6 +7,7 @@ seconds). A slot holds a value, or a sub-document with the values of several fie
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
@@ -17,11 +18,12 @@ from numpy.typing import NDArray
 from pymongo import UpdateOne
 
 from bucketwise.buckets.bson.types import ARRAY, DOCUMENT, TYPE_NAMES
-from bucketwise.buckets.fields.timeforms import TimeForm, any_of, form_of
+from bucketwise.buckets.fields.forms import own_form_of
+from bucketwise.buckets.fields.timeforms import TimeForm, any_of
 from bucketwise.buckets.layouts.layout import Cell, Element, Flags, Layout, Path, ReadingCells
 from bucketwise.buckets.models.model import BucketModel, Document, Operation, Times
 from bucketwise.buckets.models.sampled import SampleDocuments
-from bucketwise.buckets.models.shape import Breach, Shape, find, find_all, need, split
+from bucketwise.buckets.models.shape import Breach, Shape, find, find_all, split
 from bucketwise.buckets.models.slot_levels import SlotLevel, levels_of
 from bucketwise.buckets.models.slot_times import SlotTimes, slot_times_of, slot_units
 from bucketwise.buckets.models.target import TargetNames
@@ -92,8 +94,8 @@ class SlotsModel(BucketModel[SlotsPolicy]):
     # How documents are read
 
     def _shape_in(self, layout: Layout) -> Shape:
-        start = need(layout, split(self.first_field), self.own_form.types, "time")
-        return self._slotted(layout, self.fields, start)
+        (start, *_), form = self.own_time(layout, self.first_field)
+        return replace(self._slotted(layout, self.fields, start), own_form=form)
 
     def _overflow_shape_in(self, layout: Layout) -> Shape:
         """Returns the shape of an array of readings (their time under `time_field`), or of further slots of
@@ -133,12 +135,13 @@ class SlotsModel(BucketModel[SlotsPolicy]):
     @cached_property
     def own_form(self) -> TimeForm:
         """Returns the form of a bucket's start."""
-        return form_of(self.policy.time_unit or "date")
+        policy = self.policy
+        return own_form_of(policy, policy.time_unit or "date", policy.time_format)
 
     @property
     def first_field(self) -> str:
-        """Returns the field with a bucket's start."""
-        return self.policy.time_field
+        """Returns the field with a bucket's start; of several, the first."""
+        return self.policy.time_fields[0]
 
     last_field = first_field
 
@@ -159,8 +162,8 @@ class SlotsModel(BucketModel[SlotsPolicy]):
 
     @property
     def own_fields(self) -> list[str]:
-        """Returns the field with a bucket's start."""
-        return [self.first_field]
+        """Returns the fields with a bucket's start."""
+        return list(self.policy.time_fields)
 
     @property
     def changing_fields(self) -> set[str]:

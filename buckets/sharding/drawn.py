@@ -73,10 +73,10 @@ class DrawnDocuments:
         self.data = documents * float(self.sizes.mean()) if data is None else data
         model = model_of(policy)
         self.time_field = model.first_field
-        wanted = dict.fromkeys((*paths, self.time_field, "_id"))
+        wanted = dict.fromkeys((*paths, *model.own_form.fields(self.time_field), "_id"))
         self.columns = {path: _column(docs, path) for path in wanted}
         self.form = model.own_form
-        times = [self.form.milliseconds(as_queried(it)) for it in self.columns[self.time_field].raws]
+        times = [self.form.milliseconds(self.form.value_in(it, self.time_field)) for it in docs]
         self.times = np.array([NO_TIME if it is None else it for it in times], dtype=np.int64)
         self.arrival_by, self.arrived = self._arrival()
 

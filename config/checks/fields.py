@@ -105,7 +105,8 @@ def _roles(policy: Policy, at: Key) -> list[Role]:
 
 def _in_bucket(policy: Policy, at: Key) -> list[Role]:
     names = (*policy.bucket_keys, "local_offset_field")
-    single = [((*at, name), path) for name in names if (path := getattr(policy, name)) is not None]
+    single = [((*at, "time_field"), path) for path in policy.time_fields]
+    single += [((*at, name), path) for name in names if (path := getattr(policy, name)) is not None]
     flag = [((*at, "overflow", "flag_field"), policy.overflow.flag_field)] if policy.overflow else []
     sums = [((*at, "sum_fields", name), path) for name, path in policy.sums.items()]
     values = [] if policy.has_values_inside else [path.replace(".*.", ".") for path in policy.value_fields]

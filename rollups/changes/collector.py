@@ -52,7 +52,8 @@ class EventReader:
     def needed_fields(self, document: str) -> Document:
         """Returns the expression of what is needed of a document."""
         first, last = self.fields
-        expressions = {"first": f"{document}.{first}", "last": f"{document}.{last}"}
+        form = model_of(self.policy).own_form
+        expressions = {"first": form.expression(document, first), "last": form.expression(document, last)}
         if self.policy.overflow is not None:
             expressions["ref"] = f"{document}.{self.policy.overflow.ref_field}"
         return expressions
@@ -88,7 +89,8 @@ class EventReader:
         is_known = operation == "insert" or event["is_before_known"]
         if operation != "update":
             return Change(spans, unknown=not is_known)
-        first, last = (touches(name, touched_fields(event)) for name in self.fields)
+        form, touched = model_of(self.policy).own_form, touched_fields(event)
+        first, last = (any(touches(it, touched) for it in form.fields(field)) for field in self.fields)
         if is_known or not (first or last):
             return Change(spans, [identity])
         # If its first time is unchanged, all that the bucket ever held comes after it: mostly, it grows.

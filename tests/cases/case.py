@@ -20,17 +20,9 @@ from tests.jobs.command import CommandLine, Ran
 CASES = Path(__file__).resolve().parents[3] / "shared" / "cases"
 #: Of what is not built yet.
 _LATER = {
-    "bson-timestamp",
-    "clock-keys-compact-local",
-    "complex-datetime",
     "counter-resets",
-    "date-and-time",
-    "german-text",
     "history-without-start",
-    "local-text",
-    "objectid-only",
     "parallel-arrays-ms",
-    "parts",
     "relative-milliseconds",
     "rules-two",
     "samples-hour",

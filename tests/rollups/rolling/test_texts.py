@@ -16,7 +16,7 @@ from pymongo.monitoring import (
     CommandSucceededEvent,
 )
 
-from bucketwise.buckets.fields.isotimes import OFFSET, PLAIN
+from bucketwise.buckets.fields.isotimes import OF_UTC
 from bucketwise.buckets.source import Source
 from bucketwise.config.policies import Policy
 from bucketwise.rollups.changes.drain import Stream
@@ -106,8 +106,8 @@ def test_plain_texts_are_looked_at_once_however_many_days_there_are(bench: Bench
             report = Bench(client[bench.database.name]).roll_up(policy, NOW)
         assert report.readings == 8 * days
         told = [json_util.dumps(it) for it in finds.filters]
-        assert sum(json.dumps(PLAIN.pattern) in it and '"$not"' in it for it in told) == 1
-        assert not any(json.dumps(OFFSET.pattern) in it for it in told)  # none looks range by range
+        assert sum(json.dumps(OF_UTC.plain.pattern) in it and '"$not"' in it for it in told) == 1
+        assert not any(json.dumps(OF_UTC.offset.pattern) in it for it in told)  # none looks range by range
         counts.append(len(told))
     # What is live, where the next slice is: each asks for dates, then for texts. And the slice.
     assert counts[1] - counts[0] <= 7 * 7

@@ -1,0 +1,182 @@
+"""Times that are ISO 8601 text, in documents and in queries. How such text is read: `isotimes`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bucketwise.buckets.bson.types import STRING
+from bucketwise.buckets.fields.clocks import Clock
+from bucketwise.buckets.fields.isotimes import ISO, OF_UTC, OF_ZONE, date_text, iso_ms, read_iso
+from bucketwise.buckets.fields.localbounds import UTC, all_shown, placed
+from bucketwise.buckets.fields.timeforms import Bounds, Document, TimeForm, any_of
+from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, as_date
+from bucketwise.buckets.layouts.layout import Element, Group
+
+#: A text's date is that of its own clock: at most so far from the UTC date of its instant.
+_TEXT_MARGIN_MS = 2 * DAY_MS
+#: The first text in the order of texts and the first in the order of time may be so far apart: each is within
+#: a day of its own clock's day, and these days are in order.
+UNSORTED_MS = 3 * DAY_MS
+_MINUTE_MS = 60_000
+#: Characters of a text's date and T, and a text that sorts behind all that may follow.
+_DATE_T, _LAST_TEXT = len("0000-00-00T"), "["
+
+
+class IsoForm(TimeForm):
+    """Times that are ISO 8601 text. A text that has an offset from UTC is found by its own clock's date: at
+    most a day off where all are taken for plain ones, without an offset."""
+
+    kinds: ClassVar[tuple[int, ...]] = (STRING,)
+    has_texts: ClassVar[bool] = True
+
+    def __init__(self, clock: Clock = UTC, *, is_plain: bool = False) -> None:
+        """`clock`: the one that texts without an offset show."""
+        self.is_plain = is_plain
+        self._clock = clock
+        self._kinds = OF_UTC if clock.is_utc else OF_ZONE
+
+    def _read_other(self, group: Group, kind: int, elements: Sequence[Element]) -> NDArray[np.int64]:
+        return read_iso(group, elements, self._clock)
+
+    def _ms_of(self, value: object) -> int | None:
+        return iso_ms(value, self._clock) if isinstance(value, str) else None
+
+    def finer(self, value: object, ms: int) -> int:
+        """Returns the nanoseconds of a text beyond its milliseconds."""
+        if not isinstance(value, str):
+            return 0
+        digits = re.sub(r"^.*\.([0-9]*).*$", r"\1", value) if "." in value else ""
+        return int(digits.ljust(9, "0")[:9]) % 1_000_000
+
+    @property
+    def unusable(self) -> str:
+        """Returns the words with which a message rejects a text."""
+        skipped = "" if self._clock.is_utc else f", that clocks of {self._clock.name} have shown"
+        return f"no time: it is neither a date nor ISO 8601 text, of the years 1 to 9999{skipped}"
+
+    @property
+    def plain(self) -> TimeForm:
+        """Returns the same form, with all texts taken for plain ones."""
+        return IsoForm(self._clock, is_plain=True)
+
+    rough = plain
+
+    def ranges(
+        self, field: str, first_ms: int, last_ms: int, *, is_end: bool = False, is_sound: bool = False
+    ) -> list[Document]:
+        """Returns queries for dates, and for texts."""
+        dates = self.roughly(field, first_ms, last_ms)[0]
+        found = [dates, self._without_offset(field, first_ms, last_ms, is_sound=is_sound)]
+        if not self.is_plain:
+            found.append(self._with_offset(field, first_ms, last_ms, is_sound=is_sound))
+        return found
+
+    def _other_bounds(self, first_ms: int, last_ms: int) -> list[Bounds]:
+        margin = _TEXT_MARGIN_MS
+        return [Bounds(date_text(first_ms - margin), "$lt", date_text(last_ms + margin))]
+
+    @property
+    def _usable(self) -> list[Bounds]:
+        """Returns what sorts as the texts of years do: of texts, `untimed` looks at each, but where all are
+        taken for plain ones."""
+        dates = self._bounds(FIRST_MS, LAST_MS)[0]
+        return [Bounds("0001", "$lt", ":"), dates]
+
+    def untimed(self, field: str) -> list[Document]:
+        """Returns queries for all that is no date, and no ISO 8601 text."""
+        found = super().untimed(field)
+        if not self.is_plain:
+            found += [{field: {"$type": "string", "$not": ISO}}, *self._outside_years(field)]
+        return found
+
+    def not_plain(self, field: str) -> Document:
+        """Returns a query for texts that have an offset from UTC, or are no times."""
+        return {field: {"$type": "string", "$not": self._kinds.plain}}
+
+    def sorted_from(self, ms: int, direction: int, value: object) -> int:
+        """Returns what no time is beyond, where this one is the first (or last) in the order of an index.
+        Texts without an offset from UTC are in order but for those of one day."""
+        if not isinstance(value, str):
+            return ms
+        if self._kinds.offset.search(value):
+            return ms - direction * UNSORTED_MS
+        day = int(self._clock.shown(np.array([ms]))[0]) // DAY_MS * DAY_MS
+        if direction > 0:
+            return placed(self._clock, day)
+        return placed(self._clock, day + DAY_MS) - 1
+
+    def placed(self, value: object) -> int | None:
+        """Returns the time of a value; of a text that its clock skipped, that of the change."""
+        found = self.milliseconds(value)
+        if found is None and isinstance(value, str) and (shown := iso_ms(value)) is not None:
+            return placed(self._clock, shown)
+        return found
+
+    def _without_offset(self, field: str, first_ms: int, last_ms: int, *, is_sound: bool) -> Document:
+        """Returns a query for texts without an offset from UTC. They sort by their days as time does, so that
+        the server looks into these only where a range cuts a day, or the text has to be sound."""
+        first_ms, last_ms = all_shown(self._clock, first_ms, last_ms)
+        first_ms, last_ms = max(first_ms, FIRST_MS), min(last_ms, LAST_MS)
+        # Before 1970 digits beyond milliseconds are rounded up.
+        begin, end = first_ms - (FIRST_MS < first_ms <= 0), last_ms + (last_ms >= 0)
+        dates = {"$gte": date_text(begin), "$lt": date_text(last_ms + DAY_MS)}
+        found: Document = {field: dates if self.is_plain else {**dates, "$not": self._kinds.offset}}
+        if is_sound:  # the server takes much for a date that is none here
+            found = {field: {**dates, "$regex": ISO if self.is_plain else self._kinds.plain}}
+        is_whole = first_ms == begin and last_ms < end and begin % DAY_MS == end % DAY_MS == 0
+        if is_whole and not is_sound:
+            return found
+        outside = [
+            {field: {"$gte": _minute(begin)[:_DATE_T], "$lt": _minute(begin)}},
+            {field: {"$gte": _minute(end) + _LAST_TEXT, "$lt": _minute(end)[:_DATE_T] + _LAST_TEXT}},
+        ]
+        examined: Document = {"$and": [{"$nor": outside}, _exactly(field, first_ms, last_ms, is_sound)]}
+        return {"$and": [found, examined if is_sound else any_of([*_inside(field, first_ms, end), examined])]}
+
+    def _with_offset(self, field: str, first_ms: int, last_ms: int, *, is_sound: bool) -> Document:
+        """Returns a query for texts with an offset from UTC: of those around, the server looks into each."""
+        days = {"$gte": date_text(first_ms - DAY_MS), "$lt": date_text(last_ms + 2 * DAY_MS)}
+        nearby = {field: {**days, "$regex": self._kinds.with_offset if is_sound else self._kinds.offset}}
+        return {"$and": [nearby, _exactly(field, first_ms, last_ms, is_sound)]}
+
+    def _outside_years(self, field: str) -> list[Document]:
+        """Returns queries for texts that their offset from UTC puts before the year 1 or after 9999."""
+        time, pattern = _converted(field), self._kinds.with_offset
+        return [
+            {field: {"$lt": "0001-01-02", "$regex": pattern}, "$expr": {"$lt": [time, as_date(FIRST_MS)]}},
+            {field: {"$gte": "9999-12-31", "$regex": pattern}, "$expr": {"$gt": [time, as_date(LAST_MS)]}},
+        ]
+
+
+def _inside(field: str, first_ms: int, end_ms: int) -> list[Document]:
+    """Queries for what lies between as it is sorted: whole days, and whole minutes behind a T."""
+    begin = -(-first_ms // _MINUTE_MS) * _MINUTE_MS
+    low = _minute(begin) if begin % DAY_MS else date_text(begin)
+    return [
+        {field: {"$gte": low, "$lt": date_text(end_ms)}},
+        {field: {"$gte": max(low, _minute(end_ms)[:_DATE_T]), "$lt": _minute(end_ms)}},
+    ]
+
+
+def _minute(ms: int) -> str:
+    """Returns how the texts of this minute begin, where a T stands between date and time."""
+    hour, minute = divmod(ms % DAY_MS // _MINUTE_MS, 60)
+    return f"{date_text(ms)}T{hour:02}:{minute:02}"
+
+
+def _converted(field: str) -> Document:
+    """Returns an expression for the time that the server reads in a text; null where it reads none."""
+    return {"$convert": {"input": f"${field}", "to": "date", "onError": None, "onNull": None}}
+
+
+def _exactly(field: str, first_ms: int, last_ms: int, is_sound: bool) -> Document:
+    """Returns a query for texts of times from first to last: the server looks into each. It also finds those
+    that can't be read: they break their model, and must be reported."""
+    inside = [{"$gte": ["$$time", as_date(first_ms)]}, {"$lte": ["$$time", as_date(last_ms)]}]
+    found = {"$and": inside} if is_sound else {"$or": [{"$eq": ["$$time", None]}, {"$and": inside}]}
+    return {"$expr": {"$let": {"vars": {"time": _converted(field)}, "in": found}}}

@@ -1,0 +1,378 @@
+"""Times that are text of a strptime format, in one field or in several, in documents and in queries.
+
+Where texts sort as time does, a range of times is a range of texts. For other formats the server reads the
+texts as `formats` does, all of them for each query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bucketwise.buckets.bson.types import DOUBLE, INT32, INT64, STRING
+from bucketwise.buckets.fields.clocks import Clock
+from bucketwise.buckets.fields.formats import MONTHS, TimeFormat
+from bucketwise.buckets.fields.isotimes import Integers
+from bucketwise.buckets.fields.localbounds import UTC, all_shown, placed
+from bucketwise.buckets.fields.timeforms import Bounds, Document, TimeForm, usable
+from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS, NO_TIME, PER_SECOND, as_date
+from bucketwise.buckets.layouts.layout import Cell, Element, Group, by_size, by_type, read_bytes
+
+#: Bytes of a text's value around its characters: its length, and a zero.
+_AROUND = 5
+#: A text of more characters is no time.
+_LONGEST = 120
+_NUMBERS = {DOUBLE: "<f8", INT32: "<i4", INT64: "<i8"}
+#: Whole numbers that doubles hold exactly.
+_EXACT = 2.0**53
+
+
+class FormattedForm(TimeForm):
+    """Times that are text of a strptime format, which shows what a clock does."""
+
+    kinds: ClassVar[tuple[int, ...]] = (STRING,)
+    has_texts: ClassVar[bool] = True
+
+    def __init__(self, format: TimeFormat, clock: Clock, *, is_plain: bool = False) -> None:
+        """`is_plain`: all texts have all their digits."""
+        self.format = format
+        self.clock = UTC if format.is_absolute else clock
+        self.is_plain = is_plain
+
+    def _read_other(self, group: Group, kind: int, elements: Sequence[Element]) -> Integers:
+        found = np.full((len(group.matrix), len(elements)), NO_TIME)
+        for size, at in by_size(elements).items():
+            if 0 < (width := size - _AROUND) <= _LONGEST:
+                texts = read_bytes(group.matrix, [elements[i].start + 4 for i in at], width)
+                times = self.format.parse(texts.reshape(-1, width), self.clock)
+                found[:, at] = times.reshape(len(found), len(at))
+        return found
+
+    def _ms_of(self, value: object) -> int | None:
+        return self._read_text(value, self.clock)
+
+    def _read_text(self, value: object, clock: Clock) -> int | None:
+        raw = value.encode() if isinstance(value, str) else b""
+        if not 0 < len(raw) <= _LONGEST:
+            return None
+        found = self.format.parse(np.frombuffer(raw, dtype=np.uint8)[None, :], clock)
+        ms = int(usable(found)[0])
+        return None if ms == NO_TIME else ms
+
+    def finer(self, value: object, ms: int) -> int:
+        """Returns the nanoseconds of a text beyond its milliseconds."""
+        digits = self.format.fraction(value) if isinstance(value, str) else ""
+        return int(digits.ljust(9, "0")) % 1_000_000
+
+    @property
+    def unusable(self) -> str:
+        """Returns the words with which a message rejects a text."""
+        skipped = "" if self.clock.is_utc else f", that clocks of {self.clock.name} have shown"
+        return f'no time: it is no text of the form "{self.format.text}", of the years 1 to 9999{skipped}'
+
+    @property
+    def is_sorted(self) -> bool:
+        """Returns whether an index on the field finds a range of times."""
+        return self.format.is_sorted
+
+    @property
+    def plain(self) -> TimeForm:
+        """Returns the same form, with all texts taken for such as have all their digits."""
+        return FormattedForm(self.format, self.clock, is_plain=self.is_sorted)
+
+    def not_plain(self, field: str) -> Document | None:
+        """Returns a query for texts that lack digits; None where the format does not sort anyway."""
+        return self._odd(field) if self.is_sorted else None
+
+    def _odd(self, field: str) -> Document:
+        return {field: {"$type": "string", "$not": self.format.sorting}}
+
+    def ranges(
+        self, field: str, first_ms: int, last_ms: int, *, is_end: bool = False, is_sound: bool = False
+    ) -> list[Document]:
+        """Returns queries for dates, for texts in order, and for others, which the server reads."""
+        found = super().roughly(field, first_ms, last_ms)[:1]
+        if self.is_sorted:
+            low, behind, high = self._sorted_bounds(first_ms, last_ms)
+            texts: Document = {field: {"$gte": low, behind: high}}
+            if not self.is_plain:
+                texts[field]["$regex"] = self.format.sorting
+            if is_sound:
+                texts["$expr"] = {"$gt": [self._text_time(field), None]}
+            found.append(texts)
+        if not self.is_plain:
+            within = self._is_within(field, first_ms, last_ms)
+            found.append({**self._odd(field), **within} if self.is_sorted else within)
+        return found
+
+    def _sorted_bounds(self, first_ms: int, last_ms: int) -> Bounds:
+        first, last = all_shown(self.clock, first_ms, last_ms)
+        low = "" if first_ms <= FIRST_MS else self.format.rendered(first)
+        return Bounds(low, "$lt", "\U0010ffff" if last_ms >= LAST_MS else self.format.rendered(last + 1))
+
+    def _is_within(self, field: str, first_ms: int, last_ms: int) -> Document:
+        first, last = all_shown(self.clock, first_ms, last_ms)
+        inside = [{"$gte": ["$$time", as_date(first)]}, {"$lte": ["$$time", as_date(last)]}]
+        time = self._text_time(field)
+        return {"$expr": {"$let": {"vars": {"time": time}, "in": {"$and": inside}}}}
+
+    def roughly(self, field: str, first_ms: int, last_ms: int) -> list[Document]:
+        """Returns queries for dates, and for texts: all of them where they don't sort as time does."""
+        dates = super().roughly(field, first_ms, last_ms)[0]
+        if not self.is_sorted:
+            return [dates, {field: {"$type": "string"}}]
+        low, behind, high = self._sorted_bounds(first_ms, last_ms)
+        return [dates, {field: {"$gte": low, behind: high}}, self._odd(field)]
+
+    def is_roughly(self, value: str, first_ms: int, last_ms: int) -> Document:
+        """Returns `roughly` as an expression."""
+        dates = Bounds(as_date(first_ms), "$lte", as_date(last_ms))
+        inside = {"$and": [{"$gte": [value, dates.low]}, {dates.behind: [value, dates.high]}]}
+        return {"$or": [inside, {"$eq": [{"$type": value}, "string"]}]}
+
+    @property
+    def _usable(self) -> list[Bounds]:
+        """Returns all texts and dates."""
+        return [Bounds("", "$lt", {"$literal": {}}), *self._bounds(FIRST_MS, LAST_MS)]
+
+    def untimed(self, field: str) -> list[Document]:
+        """Returns queries for all that is neither a date nor a text of the format; of plain ones, what is of
+        another type."""
+        if self.is_plain:
+            return super().untimed(field)
+        time = self._text_time(field)
+        outside = [{"$lt": [time, as_date(FIRST_MS)]}, {"$gt": [time, as_date(LAST_MS)]}]
+        is_none = {"$or": [{"$eq": [time, None]}, *(outside if self.format.is_absolute else [])]}
+        dates = [{field: {"$type": "date", "$lt": as_date(FIRST_MS)}}]
+        dates.append({field: {"$type": "date", "$gt": as_date(LAST_MS)}})
+        return [{field: {"$not": {"$type": "date"}}, "$expr": is_none}, *dates]
+
+    def unsorted(self, field: str) -> Document | None:
+        """Returns an expression for the time in texts that don't sort as time does."""
+        return None if self.is_plain else self._text_time(field)
+
+    def placed(self, value: object) -> int | None:
+        """Returns the time of a value; of a text that its clock skipped, that of the change."""
+        found = self.milliseconds(value)
+        shown = self._read_text(value, UTC) if found is None else None
+        return found if shown is None else placed(self.clock, shown)
+
+    def placed_as_shown(self, ms: int) -> int:
+        """Returns the time at which queries find what `unsorted` gives."""
+        return placed(self.clock, ms)
+
+    # What the server reads
+
+    def _text_time(self, field: str) -> Document:
+        """Returns an expression for what the clock showed, as if it were one of UTC; null for what is no
+        text of the format."""
+        return time_expression(self.format, self._text(field))
+
+    def _text(self, field: str) -> Document:
+        value = f"${field}"
+        return {"$cond": [{"$eq": [{"$type": value}, "string"]}, value, None]}
+
+
+class JoinedForm(FormattedForm):
+    """Times that lie in several fields, whose values are joined by spaces: texts, and whole numbers."""
+
+    kinds: ClassVar[tuple[int, ...]] = (STRING, DOUBLE, INT32, INT64)
+
+    def __init__(
+        self, fields: tuple[str, ...], format: TimeFormat, clock: Clock, cells: Sequence[Cell] = ()
+    ) -> None:
+        """`cells`: where the fields lie in one layout."""
+        super().__init__(format, clock)
+        self._fields = fields
+        self._cells = cells
+
+    @property
+    def types(self) -> tuple[int, ...]:
+        """Returns the BSON types that each of the fields may have."""
+        return self.kinds
+
+    @property
+    def unusable(self) -> str:
+        """Returns the words with which a message rejects values."""
+        return super().unusable.replace("it is no text", f"{' '.join(self._fields)} is no text")
+
+    @property
+    def is_sorted(self) -> bool:
+        """Returns False: an index is on single fields."""
+        return False
+
+    def fields(self, field: str) -> tuple[str, ...]:
+        """Returns the fields that a time lies in."""
+        return self._fields
+
+    def at(self, cells: Sequence[Cell]) -> TimeForm:
+        """Returns the form of the times of one layout."""
+        return JoinedForm(self._fields, self.format, self.clock, cells)
+
+    def value_in(self, document: bytes, field: str) -> Any:
+        """Returns the values of all fields."""
+        return [TimeForm.value_in(self, document, it) for it in self._fields]
+
+    @property
+    def plain(self) -> TimeForm:
+        """Returns the same form."""
+        return self
+
+    def expression(self, document: str, field: str) -> Any:
+        """Returns the expression of the values of all fields."""
+        return [f"{document}.{it}" for it in self._fields]
+
+    def read(self, group: Group, cells: Sequence[Cell]) -> NDArray[np.int64]:
+        """Returns times as n × 1 milliseconds."""
+        joined: Any = _texts_of(group, self._cells[0])
+        for cell in self._cells[1:]:
+            joined = np.strings.add(np.strings.add(joined, b" "), _texts_of(group, cell))
+        width = joined.dtype.itemsize
+        if not 0 < width <= _LONGEST:
+            return np.full((len(group.matrix), 1), NO_TIME)
+        texts = np.ascontiguousarray(joined).view(np.uint8).reshape(-1, width)
+        return usable(self.format.parse(texts, self.clock))[:, None]
+
+    def milliseconds(self, value: object) -> int | None:
+        """Returns the milliseconds of the values of all fields, as pymongo gives them; None where these are
+        no time."""
+        return self._ms_of(_joined(value))
+
+    def placed(self, value: object) -> int | None:
+        """Returns the time of the values of all fields; of such as the clock skipped, that of the change."""
+        return super().placed(_joined(value)) if isinstance(value, list) else None
+
+    def ranges(
+        self, field: str, first_ms: int, last_ms: int, *, is_end: bool = False, is_sound: bool = False
+    ) -> list[Document]:
+        """Returns a query for the time that the values of all fields are."""
+        return [self._is_within(field, first_ms, last_ms)]
+
+    def roughly(self, field: str, first_ms: int, last_ms: int) -> list[Document]:
+        """Returns the same query."""
+        return self.ranges(field, first_ms, last_ms)
+
+    def untimed(self, field: str) -> list[Document]:
+        """Returns a query for what is no text of the format."""
+        return [{"$expr": super().untimed(field)[0]["$expr"]}]
+
+    def _text(self, field: str) -> Document:
+        pieces: list[Any] = [_as_text(f"${it}") for it in self._fields]
+        return {"$concat": [piece for it in pieces for piece in (" ", it)][1:]}
+
+
+def _joined(value: object) -> str | None:
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        return None
+    texts = [_text_of(it) for it in value]
+    return None if None in texts else " ".join(map(str, texts))
+
+
+def _text_of(value: object) -> str | None:
+    if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
+        return str(int(value))
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    return str(int(value)) if is_whole else value if isinstance(value, str) else None  # type: ignore[call-overload]
+
+
+def _texts_of(group: Group, cell: Cell) -> NDArray[np.bytes_]:
+    """Returns the values of one field as texts; nothing for a number that is not whole."""
+    size = len(group.matrix)
+    found: Any = np.zeros(size, dtype="S1")
+    for kind, _, elements in by_type([cell]):
+        (element,) = elements
+        if kind == STRING:
+            width = element.size - _AROUND
+            if not 0 < width <= _LONGEST:
+                continue
+            raw = np.ascontiguousarray(read_bytes(group.matrix, [element.start + 4], width))
+            texts: Any = raw.reshape(size, width).view(f"S{width}")[:, 0]
+        else:
+            numbers = group.read(elements, _NUMBERS[kind])[:, 0]
+            is_whole = np.ones(size, dtype=np.bool_)
+            if kind == DOUBLE:
+                is_whole = (np.abs(numbers) < _EXACT) & (numbers == np.trunc(numbers))
+                numbers = np.where(is_whole, numbers, 0).astype(np.int64)
+            texts = np.where(is_whole, numbers.astype("S20"), b"")
+        found = np.where(group.where((element,)), texts, found)
+    return np.asarray(found)
+
+
+def _as_text(value: str) -> Document:
+    """Returns an expression for a text or whole number as text; null for other values."""
+    kind = {"$type": value}
+    is_whole = {"$and": [{"$lt": [{"$abs": value}, _EXACT]}, {"$eq": [value, {"$trunc": value}]}]}
+    whole = {"$cond": [is_whole, {"$toString": {"$toLong": value}}, None]}
+    branches = [
+        {"case": {"$eq": [kind, "string"]}, "then": value},
+        {"case": {"$in": [kind, ["int", "long"]]}, "then": {"$toString": value}},
+        {"case": {"$eq": [kind, "double"]}, "then": whole},
+    ]
+    return {"$switch": {"branches": branches, "default": None}}
+
+
+def time_expression(format: TimeFormat, text: Document) -> Document:
+    """Returns an expression for the time in a text, as if its clock were one of UTC; null for what is no text
+    of the format."""
+    pattern = format.pattern.pattern.replace("(?P<", "(?<")
+    match = {"$regexFind": {"input": text, "regex": pattern, "options": "i"}}
+    read = _epoch(format) if "s" in format.letters else _date(format)
+    held: Document = {"$let": {"vars": {"part": "$$match.captures"}, "in": read}}
+    return {
+        "$let": {
+            "vars": {"match": match},
+            "in": {"$cond": [{"$eq": [{"$ifNull": ["$$match", None]}, None]}, None, held]},
+        }
+    }
+
+
+def _epoch(format: TimeFormat) -> Document:
+    number: Document = {"$toLong": {"$arrayElemAt": ["$$part", 0]}}
+    per = PER_SECOND[format.unit]
+    ms: Document = {"$multiply": [number, 1000]}
+    if per > 1:
+        per //= 1000
+        ms = {"$divide": [{"$subtract": [number, {"$mod": [number, per]}]}, per]}
+    return {"$convert": {"input": {"$toLong": {"$round": ms}}, "to": "date", "onError": None}}
+
+
+def _date(format: TimeFormat) -> Document:
+    """Returns an expression for the date of the parts of a text; null where there is no such day."""
+    at = {name: {"$arrayElemAt": ["$$part", i]} for i, name in enumerate(format.groups)}
+    number: dict[str, Any] = {name: {"$toInt": {"$trim": {"input": it}}} for name, it in at.items()}
+    parts: Document = {"year": number.get("year")}
+    if "short_year" in at:
+        century = {"$cond": [{"$lt": [number["short_year"], 69]}, 2000, 1900]}
+        parts["year"] = {"$add": [number["short_year"], century]}
+    parts |= {name: number[name] for name in ("month", "day", "hour", "minute", "second") if name in at}
+    for name in {"short_name", "name"} & at.keys():
+        starts = {"$substrCP": [{"$toLower": at[name]}, 0, 3]}
+        parts["month"] = {"$add": [1, {"$indexOfArray": [[it[:3] for it in MONTHS], starts]}]}
+    if "half_hour" in at:
+        afternoon = {"$cond": [{"$eq": [{"$toLower": at["half"]}, "pm"]}, 12, 0]}
+        parts["hour"] = {"$add": [{"$mod": [number["half_hour"], 12]}, afternoon]}
+    if "day_of_year" in at:
+        parts |= {"month": 1, "day": number["day_of_year"]}
+    if "fraction" in at:
+        digits = {"$substrCP": [{"$concat": [at["fraction"], "00"]}, 0, 3]}
+        parts["millisecond"] = {"$toInt": digits}
+    same = {"$eq": [{"$year": "$$date"}, parts["year"]]}
+    if "day" in at:
+        same = {"$eq": [{"$dayOfMonth": "$$date"}, number["day"]]}
+    time = {"$subtract": ["$$date", _offset(at)]} if "sign" in at else "$$date"
+    return {
+        "$let": {"vars": {"date": {"$dateFromParts": parts}}, "in": {"$cond": [same, time, None]}},
+    }
+
+
+def _offset(at: dict[str, Document]) -> Document:
+    """Returns an expression for the milliseconds by which a text's clock is ahead of UTC."""
+    hour, minute, second = (
+        {"$toInt": {"$ifNull": [at[it], "0"]}} for it in ("zone_hour", "zone_minute", "zone_second")
+    )
+    minutes = {"$add": [{"$multiply": [hour, 60]}, minute]}
+    seconds = {"$add": [{"$multiply": [minutes, 60]}, second]}
+    return {"$multiply": [seconds, {"$cond": [{"$eq": [at["sign"], "-"]}, -1000, 1000]}]}
