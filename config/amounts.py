@@ -8,6 +8,7 @@ from decimal import Decimal
 
 from bucketwise.config.problems import InvalidValueError
 
+MOST_WORKERS = 256
 SIZE_REMEDY = 'write a whole number and a unit in quotes: "400MB", "2GB"'
 _SIZE = re.compile(r"([1-9][0-9]{0,5})(MB|GB)")
 _SIZE_UNITS = {"MB": 10**6, "GB": 10**9}

@@ -12,7 +12,14 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, SecretStr
 from pydantic_core import PydanticKnownError
 
-from bucketwise.config.amounts import SHARE_REMEDY, SIZE_REMEDY, check_limit, parse_share, parse_size
+from bucketwise.config.amounts import (
+    MOST_WORKERS,
+    SHARE_REMEDY,
+    SIZE_REMEDY,
+    check_limit,
+    parse_share,
+    parse_size,
+)
 from bucketwise.config.amounts import Share as ParsedShare
 from bucketwise.config.cron import parse_cron
 from bucketwise.config.durations import format_duration, parse_duration
@@ -158,7 +165,6 @@ Secrets = Annotated[tuple[SecretStr, ...], Field(strict=False), BeforeValidator(
 _A_LOCK = ("files are locked for 1 to 36500 days", "write how many days each has to stay")
 LockDays = Annotated[int, _within(1, 36_500, *_A_LOCK)]
 DrilledDays = Annotated[int, _within(1, inf, "a drill covers at least one day", "write 1 or more")]
-MOST_WORKERS = 256
 _A_COUNT = (f"it must be between 1 and {MOST_WORKERS}", "write the number of worker processes")
 WorkerCount = Annotated[int, _within(1, MOST_WORKERS, *_A_COUNT)]
 Memory = Annotated[Size, _within(50_000_000, inf, "less than 50MB is too little to work with", SIZE_REMEDY)]

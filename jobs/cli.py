@@ -17,7 +17,6 @@ from typer.core import CompletionItem, TyperGroup  # type: ignore[attr-defined]
 
 from bucketwise import __version__
 from bucketwise.config.errors import UsageError
-from bucketwise.jobs.core import clock, logs
 from bucketwise.jobs.core.command import (
     Config,
     Json,
@@ -28,10 +27,7 @@ from bucketwise.jobs.core.command import (
     Yes,
     command,
     common,
-    emit,
-    failed,
 )
-from bucketwise.jobs.core.failures import log_thread_error
 from bucketwise.jobs.core.stopping import fix_exit_code
 from bucketwise.jobs.output import streams
 from bucketwise.jobs.suite import ENTRIES, GROUPS, load
@@ -103,7 +99,7 @@ def main() -> None:
         load(verb)
     heap.freeze_objects()
     streams.protect_streams()
-    threading.excepthook = log_thread_error
+    threading.excepthook = _log_thread_error
     code = _run(verb, sys.argv[1:])
     fix_exit_code(code)
     sys.exit(code)
@@ -170,7 +166,16 @@ def _run(verb: str | None, arguments: list[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
+def _log_thread_error(ended: threading.ExceptHookArgs) -> None:
+    from bucketwise.jobs.core.failures import log_thread_error
+
+    log_thread_error(ended)
+
+
 def _refuse(message: str, verb: str | None, arguments: list[str]) -> int:
+    from bucketwise.jobs.core import clock, logs
+    from bucketwise.jobs.core.execution import emit, failed
+
     hint = f"See: {NAME} {verb} --help" if verb else f"See: {NAME} --help"
     report = failed(verb, UsageError(f"{message} {hint}"), clock.current())
     logs.configure(form=logs.requested_format(arguments), verb=verb)

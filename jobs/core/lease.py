@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import Any
 
 import pymongo
-import structlog
 from bson.codec_options import CodecOptions
 from pymongo import ReturnDocument
 from pymongo.client_session import ClientSession
@@ -24,6 +23,7 @@ from bucketwise.config.errors import LeaseHeldError, LeaseLostError, PausedError
 from bucketwise.jobs.core import clock, machine
 from bucketwise.jobs.core.findings import Finding
 from bucketwise.jobs.core.job import Code
+from bucketwise.jobs.core.logs import log
 from bucketwise.jobs.core.turn import Turn
 from bucketwise.rollups.context import Guard, majority
 
@@ -37,9 +37,6 @@ TTL = timedelta(seconds=60)
 
 #: How long a run may still work, or sleep, after its lease was taken from it.
 _MAY_LIVE = timedelta(days=1)
-
-
-log = structlog.get_logger()
 
 
 class Lease:

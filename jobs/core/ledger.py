@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-import structlog
 from bson import ObjectId
 from pymongo import ASCENDING, DESCENDING, DeleteOne, IndexModel
 from pymongo.client_session import ClientSession
@@ -32,6 +31,7 @@ from bucketwise.archivers.records.receipts import RunIdentity
 from bucketwise.buckets.fields.times import MAX_SKEW
 from bucketwise.config.secrets import hide_secrets
 from bucketwise.jobs.core import clock, lease, machine
+from bucketwise.jobs.core.logs import log
 from bucketwise.rollups.context import transaction
 
 Document = dict[str, Any]
@@ -69,9 +69,6 @@ COMPLETED = (0, 3)  # exit codes of runs after which nothing due was left undone
 
 
 REFUSED = 2  # that of a run that did nothing, and would do nothing again
-
-
-log = structlog.get_logger()
 
 
 @dataclass(frozen=True)

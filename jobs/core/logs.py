@@ -7,14 +7,15 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Literal
-
-import structlog
-from structlog.typing import EventDict, WrappedLogger
+from typing import TYPE_CHECKING, Any, Literal
 
 from bucketwise.config.secrets import hide_secrets
+
+if TYPE_CHECKING:
+    import structlog
+    from structlog.typing import EventDict, WrappedLogger
 
 VARIABLE = "BUCKETWISE_LOG_FORMAT"
 
@@ -34,6 +35,39 @@ def configure(*, quiet: bool = False, form: LogFormat = "text", verb: str | None
     which `verb` wrote them."""
     global _FORMAT
     _FORMAT = form
+    log.configure(quiet=quiet, form=form, verb=verb)
+    # APScheduler logs through the standard library; what it has to say in normal times is noise.
+    logging.basicConfig(stream=sys.stderr, level=logging.CRITICAL, force=True)
+
+
+class _Log:
+    """The log. Importing structlog takes a third of a short command's time, and most log nothing: it is
+    imported with the first line."""
+
+    def __init__(self) -> None:
+        self._settings: dict[str, Any] = {"quiet": False, "form": "text", "verb": None}
+        self._is_ready = False
+
+    def configure(self, **settings: Any) -> None:
+        """Takes other settings."""
+        self._settings, self._is_ready = settings, False
+
+    def __getattr__(self, level: str) -> Callable[..., None]:
+        import structlog
+
+        if not self._is_ready:
+            _configure(**self._settings)
+            self._is_ready = True
+        method: Callable[..., None] = getattr(structlog.get_logger(), level)
+        return method
+
+
+log = _Log()
+
+
+def _configure(*, quiet: bool, form: LogFormat, verb: str | None) -> None:
+    import structlog
+
     shown: list[Any] = [
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"]),
@@ -51,8 +85,6 @@ def configure(*, quiet: bool = False, form: LogFormat = "text", verb: str | None
         logger_factory=_to_stderr,
         cache_logger_on_first_use=False,
     )
-    # APScheduler logs through the standard library; what it has to say in normal times is noise.
-    logging.basicConfig(stream=sys.stderr, level=logging.CRITICAL, force=True)
 
 
 def is_json() -> bool:
@@ -69,7 +101,7 @@ def requested_format(arguments: Sequence[str]) -> LogFormat:
 def complain(line: str, prefix: str = "bucketwise: ", **fields: Any) -> None:
     """Logs an error or a warning. Text lines have a prefix and no fields."""
     if is_json():
-        structlog.get_logger().error(line, **fields)
+        log.error(line, **fields)
     else:
         sys.stderr.write(hide_secrets(f"{prefix}{line}\n"))
 
@@ -87,4 +119,6 @@ def _hide(_logger: WrappedLogger, _method: str, line: Any) -> str:
 
 
 def _to_stderr(*_: object) -> structlog.PrintLogger:
+    import structlog
+
     return structlog.PrintLogger(sys.stderr)

@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from functools import cached_property, partial
 from typing import Final
 
-import structlog
 from pymongo.database import Database
 
 from bucketwise.archivers.binding.deployment import Topology
@@ -31,6 +30,7 @@ from bucketwise.jobs.core.failures import OUTCOMES, Failure, failure_of
 from bucketwise.jobs.core.gauges import gauges
 from bucketwise.jobs.core.lease import Lease
 from bucketwise.jobs.core.ledger import COMPLETED, SCHEDULED, Ledger
+from bucketwise.jobs.core.logs import log
 from bucketwise.jobs.core.stopping import Stop
 from bucketwise.jobs.core.throttle import Members, Throttler
 from bucketwise.jobs.core.turn import Document, Follower, Step, Turn
@@ -50,9 +50,6 @@ _LEEWAY_S = 60  # for which a run may go on once its window is over, to publish 
 
 
 WINDOW_OVER: Final = "window over"  # what the ledger says of a run that ended for it
-
-
-log = structlog.get_logger()
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from datetime import datetime
 from time import sleep
 from typing import Any, NamedTuple
 
-import structlog
 from pymongo.database import Database
 from pymongo.errors import ConnectionFailure, OperationFailure
 
@@ -37,9 +36,6 @@ LONGEST_WAIT = 900.0
 
 
 _TICK = 0.2
-
-
-log = structlog.get_logger()
 
 
 class Wait(NamedTuple):

@@ -9,19 +9,17 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
-
-import structlog
-from rich.console import Console
-from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bar
+from typing import TYPE_CHECKING, Any
 
 from bucketwise.jobs.core import clock, logs
+from bucketwise.jobs.core.logs import log
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 _SECONDS_BETWEEN_LINES = 10.0
 #: An estimate from less would be a guess.
 _LEAST_SECONDS, _LEAST_SHARE = 3.0, 0.005
-log = structlog.get_logger()
 
 
 class Estimate:
@@ -75,7 +73,7 @@ class ProgressDisplay:
         self._fields: dict[str, Any] = {}
         self._waits: str | None = None
         self._said_at = 0.0
-        self._bar: Bar | None = None
+        self._bar: Progress | None = None
         self._task: TaskID | None = None
 
     def __call__(self, what: str, count: int, share: float | None = None, /) -> None:
@@ -121,10 +119,13 @@ class ProgressDisplay:
 
     @contextmanager
     def _moving(self, title: str) -> Iterator[None]:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=20))
         shown = TextColumn("{task.fields[counts]}")
         console = Console(stderr=True, markup=False)
-        with Bar(*columns, shown, TimeElapsedColumn(), console=console, transient=True) as self._bar:
+        with Progress(*columns, shown, TimeElapsedColumn(), console=console, transient=True) as self._bar:
             self._task = self._bar.add_task(title, total=None, counts="")
             try:
                 yield

@@ -8,17 +8,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from bson import json_util
 from bson.code import Code
-from rich.console import RenderableType
 
 from bucketwise.buckets.fields.selectors import EXTENDED_JSON
 from bucketwise.config.secrets import hide_secrets
 from bucketwise.jobs.core import clock
 from bucketwise.jobs.core.clock import iso
 from bucketwise.jobs.core.failures import OUTCOMES
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 SCHEMA = 1
 

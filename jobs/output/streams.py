@@ -10,9 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, TextIO
 
-from rich.console import Console, RenderableType
-from rich.text import Text
-
 
 def protect_streams() -> None:
     """Makes sure that both streams exist, and that writing to stderr never raises."""
@@ -73,19 +70,3 @@ def write_atomically(path: Path) -> Iterator[IO[bytes]]:
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
-
-
-_WIDTH_OF_FILES = 2000  # where output is no terminal, nothing is folded
-
-
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        raise  # rich would end the process with 1, whatever the report says
-
-
-def print_tables(tables: Iterable[RenderableType], out: TextIO) -> None:
-    """Prints tables and lines. Raises BrokenPipeError if the reader has gone."""
-    width = None if out.isatty() else _WIDTH_OF_FILES
-    console = _Console(file=out, width=width, markup=False, highlight=False)
-    for table in tables:
-        console.print(table, soft_wrap=isinstance(table, Text))  # whole lines, to be copied from

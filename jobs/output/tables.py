@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 from rich import box
-from rich.console import RenderableType
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -260,3 +260,19 @@ def pause_lines(results: Sequence[Result]) -> list[RenderableType]:
 def notes(results: Sequence[Result]) -> list[RenderableType]:
     """Returns what followed the steps, and which policies were left alone."""
     return [*lake_lines(results), *publish_lines(results), *pause_lines(results)]
+
+
+_WIDTH_OF_FILES = 2000  # where output is no terminal, nothing is folded
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise  # rich would end the process with 1, whatever the report says
+
+
+def print_tables(tables: Iterable[RenderableType], out: TextIO) -> None:
+    """Prints tables and lines. Raises BrokenPipeError if the reader has gone."""
+    width = None if out.isatty() else _WIDTH_OF_FILES
+    console = _Console(file=out, width=width, markup=False, highlight=False)
+    for table in tables:
+        console.print(table, soft_wrap=isinstance(table, Text))  # whole lines, to be copied from

@@ -31,8 +31,8 @@ from bucketwise.jobs.core.clock import iso
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, quarantine_body
 from bucketwise.jobs.output.progress import ProgressDisplay
 from bucketwise.jobs.output.report import Report, Result
-from bucketwise.jobs.output.streams import discard_buffer, print_tables, write_atomically
-from bucketwise.jobs.output.tables import printable, report_quarantined, size
+from bucketwise.jobs.output.streams import discard_buffer, write_atomically
+from bucketwise.jobs.output.tables import print_tables, printable, report_quarantined, size
 
 if TYPE_CHECKING:
     from bucketwise.jobs.query.engine import Engine, ExplainedQuery, ViewRead

@@ -15,7 +15,7 @@ import typer
 from bucketwise.archivers.tasks import Connections
 from bucketwise.config.errors import UsageError
 from bucketwise.jobs.core.call import Call
-from bucketwise.jobs.core.command import emit, failed
+from bucketwise.jobs.core.execution import emit, failed
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.stopping import interruptible, waking
 from bucketwise.jobs.output.progress import ProgressDisplay

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import structlog
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.base import BaseTrigger
@@ -27,6 +26,7 @@ from bucketwise.config.tables import Notify
 from bucketwise.jobs.core import clock
 from bucketwise.jobs.core.failures import failure_of
 from bucketwise.jobs.core.ledger import SCHEDULED, Ledger
+from bucketwise.jobs.core.logs import log
 from bucketwise.jobs.core.notify import Notifier
 from bucketwise.jobs.core.runner import Runner
 from bucketwise.jobs.core.stopping import Stop
@@ -44,9 +44,6 @@ _AT_ONCE = 2
 
 
 BEAT_SECONDS, _SILENCE_SECONDS = 15, 60.0
-
-
-log = structlog.get_logger()
 
 
 class CronTrigger(BaseTrigger):  # type: ignore[misc]  # APScheduler has no types

@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import structlog
 import typer
 from pymongo.database import Database
 
@@ -23,6 +22,7 @@ from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.command import MetricsFile
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.ledger import SCHEDULED, Ledger
+from bucketwise.jobs.core.logs import log
 from bucketwise.jobs.core.metrics import Metrics, add
 from bucketwise.jobs.core.notify import Notifier
 from bucketwise.jobs.core.runner import Runner, RunOptions
@@ -74,9 +74,6 @@ AllowedHosts = Annotated[
 
 
 _DRILL = "drill"
-
-
-log = structlog.get_logger()
 
 
 def schedule(

@@ -23,7 +23,7 @@ from pymongo.database import Database
 
 from bucketwise.archivers.reading.formats import Format
 from bucketwise.buckets.bson.raw import LOSSLESS
-from bucketwise.jobs.core.command import execute
+from bucketwise.jobs.core.execution import execute
 from bucketwise.jobs.suite import load
 from tests.acceptance.expected import Key, assert_summary, windows
 from tests.acceptance.written import Bucket, Document, Entry, Id, Model, entries, instant, update

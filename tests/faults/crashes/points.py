@@ -85,7 +85,7 @@ _FUNCTIONS = (
     ("bucketwise.archivers.format.archive", "unpack", "rebuild documents"),
     ("bucketwise.archivers.format.archive", "unpacks_to", "rebuild documents"),
     ("bucketwise.rollups.summaries.documents", "summary", "make summary"),
-    ("bucketwise.jobs.core.command", "emit", "report"),
+    ("bucketwise.jobs.core.execution", "emit", "report"),
 )
 
 

@@ -153,7 +153,7 @@ STEPS = (
     Step("old entries looked for", "mongo find bucketwise_runs", _LEDGER + "remove_old", _IDLE),
     Step("old entries removed", "mongo delete bucketwise_runs", _LEDGER + "remove_old", _IDLE),
     Step("lease released", "mongo update bucketwise_lease release", _LEASE + "__exit__", _ALL),
-    Step("report", "report", "bucketwise.jobs.core.command:emit", _ALL),
+    Step("report", "report", "bucketwise.jobs.core.execution:emit", _ALL),
     Step("others looked for", "mongo distinct bucketwise_receipts", _POLICIES + "departed", ("first run",)),
     Step(
         "policy noted",

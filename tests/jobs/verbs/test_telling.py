@@ -8,7 +8,6 @@ import subprocess
 import sys
 
 import pytest
-import structlog
 
 from bucketwise.jobs.core import logs
 from bucketwise.jobs.output.progress import Estimate, ProgressDisplay
@@ -160,7 +159,7 @@ def test_quiet_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
 def test_log_lines_go_to_stderr_without_secrets(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure()
     try:
-        structlog.get_logger().info("it ended", uri="mongodb://me:hunter2@h:1/db", policy="ticks", text="a b")
+        logs.log.info("it ended", uri="mongodb://me:hunter2@h:1/db", policy="ticks", text="a b")
         out, err = capsys.readouterr()
         assert out == ""
         assert err.count("\n") == 1
@@ -174,10 +173,10 @@ def test_log_lines_go_to_stderr_without_secrets(capsys: pytest.CaptureFixture[st
         ):
             assert fragment in err
         logs.configure(quiet=True)
-        structlog.get_logger().info("unheard")
-        structlog.get_logger().warning("heard")
+        logs.log.info("unheard")
+        logs.log.warning("heard")
         err = capsys.readouterr().err
         assert "unheard" not in err
         assert "heard" in err
     finally:
-        structlog.reset_defaults()
+        logs.configure()

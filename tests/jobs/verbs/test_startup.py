@@ -1,0 +1,54 @@
+"""A command imports what it needs: what takes long stays out where there is nothing to do with it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.process
+#: What takes longer to import than a short command may take.
+LIBRARIES = (
+    "apscheduler", "boto3", "bson", "distributed", "duckdb", "jinja2", "numpy", "prometheus_client",
+    "pyarrow", "pydantic", "pyiceberg", "pymongo", "redis", "rich", "structlog",
+)  # fmt: skip
+SCRIPT = """
+import atexit, sys
+
+def tell():
+    print(*sorted(sys.modules), file=sys.__stderr__)
+
+atexit.register(tell)
+from bucketwise.__main__ import main
+main()
+"""
+
+
+def imported(*arguments: str) -> set[str]:
+    """The modules that a command has imported when it ends."""
+    command = [sys.executable, "-c", SCRIPT, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return set(done.stderr.splitlines()[-1].split())
+
+
+def ours(modules: set[str]) -> set[str]:
+    return {it for it in modules if it.startswith("bucketwise.")}
+
+
+@pytest.mark.parametrize("option", ["--version", "--help"])
+def test_what_only_tells_of_the_program_imports_no_library_and_no_job(option: str) -> None:
+    modules = imported(option)
+    assert modules.isdisjoint(LIBRARIES)
+    rooms = {it.split(".")[2] for it in ours(modules) if it.startswith("bucketwise.jobs.")}
+    assert rooms <= {"cli", "core", "output", "suite"}
+    assert {it.split(".")[1] for it in ours(modules)} <= {"__main__", "buckets", "config", "jobs"}
+
+
+@pytest.mark.parametrize(
+    "verb", ["status", "run", "plan", "check", "receipts", "hold", "pause", "verify", "restore", "sign"]
+)
+def test_a_job_that_has_not_begun_has_no_arrow_and_no_store(verb: str) -> None:
+    modules = imported(verb, "--help")
+    late = {"apscheduler", "boto3", "distributed", "duckdb", "jinja2", "prometheus_client", "pyarrow"}
+    assert modules.isdisjoint(late | {"pyiceberg", "redis", "structlog"})
