@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from bucketwise.jobs.suite import ENTRIES
 from tests.docs.pages import ROOT, blocks
 from tests.jobs.place import POLICIES, START, Place
 from tests.jobs.states import Step, after
@@ -143,6 +144,8 @@ BEFORE: dict[str, tuple[tuple[Step, ...], list[str]]] = {
     "coverage": (("run",), []),
     "explain": (("run",), ["--at", "2018-06-30"]),
 }
+_BY_THEMSELVES = {"init", "advise", "remodel", "query", "query-explain"}
+BEFORE |= {name: ((), []) for name in SHOWN.keys() - BEFORE.keys() - _BY_THEMSELVES}
 
 
 #: What an audit tells at the top, whatever policies there are.
@@ -150,7 +153,8 @@ _CIRCUMSTANCES = ("by", "version", "hosts", "database", "config")
 
 
 def test_each_is_shown() -> None:
-    assert set(SHOWN) == {*BEFORE, "init", "advise", "remodel", "query", "query-explain"}
+    assert set(SHOWN) == {*BEFORE, *_BY_THEMSELVES}
+    assert set(SHOWN) >= ENTRIES.keys() - {"demo", "schedule"}
 
 
 def test_what_init_prints_is_shown(place: Place) -> None:

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 from pymongo import MongoClient
 
+from bucketwise.jobs.suite import ENTRIES
 from tests.conftest import S3Server, s3_client
 from tests.faults.s3_proxy import Refused, s3_proxy
 from tests.jobs.command import CommandLine, Ran, started
@@ -154,8 +155,7 @@ VERBS: list[tuple[str, ...]] = [
     ("adopt", "--reason", "why"), ("pause", "--reason", "why"), ("run",), ("resume",), ("schedule",),
     ("publish",), ("retire", "gone", "--reason", "why"),
 ]  # fmt: skip
-
-
+VERBS += [(name,) for name in ENTRIES if name not in {"demo", "init", *(it[0] for it in VERBS)}]
 HALF = VERBS.index(("coverage",))
 
 

@@ -13,15 +13,11 @@ from pathlib import Path
 import pytest
 
 from bucketwise import __version__
+from bucketwise.jobs.suite import ENTRIES
 from tests.config.bad_configs import BAD_CONFIGS, GOOD, BadConfig
 from tests.jobs.command import ROOT, CommandLine
 
-VERBS = [
-    "demo", "init", "check", "plan", "run", "rollup", "archive", "compact", "schedule", "pause", "resume",
-    "status", "summarize", "readings", "query", "coverage", "explain", "verify", "drill", "audit", "receipts",
-    "sign", "restore", "unpin", "hold", "undelete", "erase", "adopt", "retire", "publish", "lake", "advise",
-    "remodel",
-]  # fmt: skip
+VERBS = list(ENTRIES)
 
 
 @pytest.fixture
