@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -139,7 +139,7 @@ def holds_container(policy: Any, bucket: Bucket) -> bool:
     return any(reading.holds_container for reading in readings(policy, bucket))
 
 
-SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
+SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "10s": 10, "10m": 600, "30m": 1800}
 
 
 def units_of(policy: Any) -> tuple[str, ...]:
@@ -159,15 +159,22 @@ def _slots(policy: Any, document: Any, start: int) -> list[Reading]:
         slots = [(0, at(document, container))]
         for unit in units_of(policy):
             slots = [
-                (second + int(key) * SECONDS[unit], inner)
+                (second + place * SECONDS[unit], inner)
                 for second, outer in slots
-                for key, inner in (enumerate(outer) if isinstance(outer, list) else (outer or {}).items())
+                for place, inner in _by_place(policy, outer, second // SECONDS[unit])
             ]
         for second, slot in slots:
             of_all = held.setdefault(second, [None] * len(policy.value_fields))
             of_all[i] = at(slot, inside) if inside else slot
     found = [_read(start + second * 1000, of_all) for second, of_all in sorted(held.items())]
     return [it for it in found if any(kind != "MISSING" for kind, _ in it.values)]
+
+
+def _by_place(policy: Any, slots: Any, before: int) -> Iterator[tuple[int, Any]]:
+    if isinstance(slots, list):
+        return enumerate(slots)
+    first = policy.first_slot + (before if policy.slot_keys == "running" else 0)
+    return ((int(key) - first, inner) for key, inner in (slots or {}).items())
 
 
 def series(policy: Any, bucket: Bucket) -> tuple[Any, ...]:

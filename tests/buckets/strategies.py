@@ -119,6 +119,9 @@ _LEVELS: list[dict[str, Any]] = [
     {"slot_levels": ("hour",)},
     {"slot_levels": ("hour", "minute")},
     {"slot_levels": ("minute",), "span": "day"},
+    {"slot": "10s", "span": "10m"},
+    {"slot": "30m", "span": "day", "first_slot": 1},
+    {"slot_levels": ("hour", "minute"), "slot_keys": "running"},
 ]
 _UNITS = [None, None, None, "date", "s", "ms", "us", "ns", "iso"]
 
@@ -337,19 +340,28 @@ def slot_keys(draw: Draw, policy: Any) -> tuple[str, ...]:
     spans = [span_of(policy), *(SECONDS[unit] for unit in units_of(policy))]
     counts = [span // SECONDS[unit] for span, unit in zip(spans, units_of(policy), strict=False)]
     padded = draw(st.integers(0, 3)) == 0
-    keys = [draw(st.integers(0, count - 1)) for count in counts]
-    return tuple(
-        str(key).zfill(len(str(count - 1)) if padded else 1) for key, count in zip(keys, counts, strict=True)
-    )
+    found, before = [], 0
+    for count in counts:
+        key = draw(st.integers(0, count - 1))
+        running = before * count if policy.slot_keys == "running" else 0
+        before = running + key
+        digits = len(str(running + count - 1 + policy.first_slot)) if padded else 1
+        found.append(str(running + key + policy.first_slot).zfill(digits))
+    return tuple(found)
 
 
 @st.composite
-def filled(draw: Draw, shape: Kept) -> list[tuple[str, Value]]:
-    return [(name, draw(_slot_tree([(keys, held) for keys, held in slots]))) for name, slots in shape]
+def filled(draw: Draw, policy: Any, shape: Kept) -> list[tuple[str, Value]]:
+    return [
+        (name, draw(_slot_tree([(keys, held) for keys, held in slots], policy.first_slot)))
+        for name, slots in shape
+    ]
 
 
 @st.composite
-def _slot_tree(draw: Draw, slots: list[tuple[tuple[str, ...], dict[str, st.SearchStrategy[Value]]]]) -> Value:
+def _slot_tree(
+    draw: Draw, slots: list[tuple[tuple[str, ...], dict[str, st.SearchStrategy[Value]]]], first: int
+) -> Value:
     """Slots inside slots; where keys are the first places, an array now and then."""
     by_key: dict[str, list[tuple[tuple[str, ...], dict[str, st.SearchStrategy[Value]]]]] = {}
     for (key, *rest), held in slots:
@@ -358,15 +370,15 @@ def _slot_tree(draw: Draw, slots: list[tuple[tuple[str, ...], dict[str, st.Searc
     fields: list[Field] = []
     for key, inner in by_key.items():
         if inner[0][0]:
-            fields.append((key, draw(_slot_tree(inner))))
+            fields.append((key, draw(_slot_tree(inner, first))))
         elif list(inner[0][1]) == [""]:
             fields.append((key, draw(inner[0][1][""])))
         else:
             fields.append((key, bson_of.sub(*nested([(name, draw(it)) for name, it in inner[0][1].items()]))))
     highest = max((int(key) for key, _ in fields), default=99)
     if highest < 8:
-        by_place = {int(key): value for key, value in fields}
-        return bson_of.array(*(by_place.get(place, bson_of.null) for place in range(highest + 1)))
+        by_place = {int(key) - first: value for key, value in fields}
+        return bson_of.array(*(by_place.get(place, bson_of.null) for place in range(highest + 1 - first)))
     return bson_of.sub(*fields)
 
 
@@ -413,7 +425,7 @@ def _slots(draw: Draw, policy: Any, identities: list[Value]) -> list[Bucket]:
         start = draw(st.one_of(st.integers(0, 3), st.integers(FIRST // step, (LAST - length) // step))) * step
         time = draw(times_of(policy.time_unit, st.just(start)))
         fields = [("_id", identity), (str(policy.time_field), time), *draw(_series(policy))]
-        fields += draw(filled(shape))
+        fields += draw(filled(policy, shape))
         extras = []
         if policy.overflow:
             for i in range(draw(st.integers(0, 2))):
@@ -436,7 +448,7 @@ def _more_slots(draw: Draw, policy: Any, identity: Value, number: int, start: in
         times = times_of(policy.time_unit, st.integers(start, start + 59_999))
         fields.append(("xs", _array(policy, draw(samples_of(policy, str(policy.time_field), times)))))
     else:
-        held = draw(filled(draw(slot_fields(policy))))
+        held = draw(filled(policy, draw(slot_fields(policy))))
         is_array = any(kind == ARRAY for _, (kind, _) in held)
         assume(held and not (form == "itself" and is_array))  # an array there is one of readings
         fields += [(places[form] + name if form in places else "xs", slots) for name, slots in held]

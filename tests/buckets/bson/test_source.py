@@ -36,6 +36,8 @@ from tests.examples import examples
 
 pytestmark = pytest.mark.filterwarnings("error")
 Mongo = Database[dict[str, Any]]
+MONTH = {"slot": "day", "span": "month"}
+BERLIN = {"slot": "30m", "span": "day", "timezone": "Europe/Berlin"}
 few = settings(max_examples=examples(15), suppress_health_check=list(HealthCheck))
 
 
@@ -208,6 +210,29 @@ def test_bad_times_do_not_stop_the_search_for_the_first_and_last(database: Mongo
     assert source.earliest() == source.earliest_ending(FIRST) == source.latest() == at
     assert sum(len(batch) for batch in source.untimed()) == len(odd)
     assert source.earliest(at + 3_600_000) is None
+
+
+@pytest.mark.parametrize(
+    ("keys", "starts", "at", "earliest"),
+    [
+        # A month ends with its last day, whatever others have.
+        (MONTH, ("2025-02-01T00:00", "2025-04-01T00:00"), "2025-02-28T23:59", "2025-02-28T23:59"),
+        (MONTH, ("2025-02-01T00:00", "2025-04-01T00:00"), "2025-03-01T00:00", "2025-04-01T00:00"),
+        (BERLIN, ("2025-03-29T23:00", "2025-04-01T22:00"), "2025-03-30T21:30", "2025-03-30T21:30"),
+        (BERLIN, ("2025-03-29T23:00", "2025-04-01T22:00"), "2025-03-30T22:00", "2025-04-01T22:00"),
+        (BERLIN, ("2025-10-25T22:00", "2025-10-28T23:00"), "2025-10-26T22:30", "2025-10-26T22:30"),
+        (BERLIN, ("2025-10-25T22:00", "2025-10-28T23:00"), "2025-10-26T23:00", "2025-10-28T23:00"),
+    ],
+)
+def test_days_and_months_are_as_long_as_they_are(
+    database: Mongo, keys: dict[str, Any], starts: tuple[str, ...], at: str, earliest: str
+) -> None:
+    policy = make_policy(**{**SECONDS, **keys})
+    dates = [datetime.fromisoformat(f"{it}+00:00") for it in (*starts, at, earliest)]
+    database[policy.collection].insert_many({"d": it, "symbol": "x", "p": {"1": 1}} for it in dates[:-2])
+    source, (start, found) = Source(database, policy), map(oracle.milliseconds, dates[-2:])
+    assert source.earliest(start) == found
+    assert len(units(source.batches(start, start + 1))) >= (start == found)
 
 
 def test_a_decimal_bound_is_found_and_quarantined(database: Mongo) -> None:
