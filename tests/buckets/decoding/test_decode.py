@@ -145,7 +145,7 @@ def test_a_batch_of_nothing() -> None:
 def test_thousands_of_layouts_of_one_length() -> None:
     """Slots missing here and there: nearly every document is a layout of its own."""
     random = np.random.default_rng(1)
-    policy = READING.model_copy(update={"model": "slots", "slot": "second"})
+    policy = make_policy(**{**READING.model_dump(exclude_unset=True), "model": "slots", "slot": "second"})
     found, expected = [], []
     for i in range(1500):
         slots = np.sort(random.permutation(np.arange(10, 60))[:25]).tolist()

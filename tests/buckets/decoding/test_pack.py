@@ -37,7 +37,7 @@ pytestmark = pytest.mark.filterwarnings("error")
 quick = settings(max_examples=examples(25), suppress_health_check=list(HealthCheck))
 
 
-SLOTS = READING.model_copy(update={"model": "slots", "slot": "second"})
+SLOTS = make_policy(**{**READING.model_dump(exclude_unset=True), "model": "slots", "slot": "second"})
 
 
 def minute(number: int, series: str, start: int, slots: int = 60) -> Bucket:
@@ -501,7 +501,7 @@ def test_of_buckets_that_mix_each_row_is_kept() -> None:
 
 
 def test_a_bucket_over_midnight_lies_in_both_days() -> None:
-    policy = READING.model_copy(update={"model": "slots", "slot": "minute"})
+    policy = make_policy(**{**READING.model_dump(exclude_unset=True), "model": "slots", "slot": "minute"})
     held = bson_of.sub(*((str(slot), bson_of.double(slot)) for slot in (0, 29, 30, 59)))
     start = oracle.DAY - 30 * 60_000
     found = [
