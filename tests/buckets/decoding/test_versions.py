@@ -35,14 +35,15 @@ VALUES = st.one_of(
 
 
 def policy(**changes: Any) -> Policy:
+    slots = {"time_field": "d", "slot": "minute"} if changes.get("model", "slots") == "slots" else {}
     common = {"name": "p", "collection": "c", "series_fields": ("dev",), "value_fields": ("p",)}
-    return make_policy(**{**common, "model": "slots", "time_field": "d", "slot": "minute", **changes})
+    return make_policy(**{**common, "model": "slots", **slots, **changes})
 
 
 def samples(**changes: Any) -> Policy:
     keys = {
-        "model": "samples", "slot": None, "time_field": None, "samples_field": "samples",
-        "value_fields": ("v",), "sample_time_field": "t", "start_field": "first", "end_field": "last",
+        "model": "samples", "samples_field": "samples", "value_fields": ("v",),
+        "sample_time_field": "t", "start_field": "first", "end_field": "last",
     }  # fmt: skip
     return policy(**{**keys, **changes})
 
@@ -296,7 +297,7 @@ def test_each_bucket_for_itself() -> None:
 
 
 def test_of_a_reading_the_later_version_stands() -> None:
-    under = policy(model="reading", slot=None)
+    under = policy(model="reading", time_field="d")
     base = {"_id": "x", "dev": 7, "d": HOUR}
     assert merged(under, {**base, "p": 1.0, "q": 2}, {**base, "p": 3}) == encode({**base, "p": 3})
 

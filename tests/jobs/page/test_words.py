@@ -113,8 +113,8 @@ def test_the_text_of_a_policy_loads_as_the_same_policy(name: str, tmp_path: Path
 def test_any_text_of_a_policy_can_be_read(text: str) -> None:
     import tomllib
 
-    said = policy(collection=text, sum_fields={text: text}, archive={"after": MONTH, "to": "offline"})
+    said = policy(collection=text, series_defaults={text: text}, archive={"after": MONTH, "to": "offline"})
     found = tomllib.loads(policy_toml(said))["policies"]["ticks"]
     written = text.replace("${", "$${")  # as a policy file has it
-    assert (found["collection"], found["sum_fields"]) == (written, {written: written})
+    assert (found["collection"], found["series_defaults"]) == (written, {written: written})
     assert found["archive"] == {"after": "30d", "to": "offline"}
