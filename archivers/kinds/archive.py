@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from bucketwise.archivers.compact import CompactOptions, CompactReport
-from bucketwise.archivers.erasing.kind import ArchivedSeries
-from bucketwise.archivers.expiring.rule import ExpiryReport
-from bucketwise.archivers.format.keys import Keys
-from bucketwise.archivers.format.manifest import Manifest
-from bucketwise.archivers.kinds.drill import DrilledDay
-from bucketwise.archivers.kinds.evidence import Evidence
-from bucketwise.archivers.lake.records import LakeDifference, LakeReport
-from bucketwise.archivers.moving.archive import ArchiveOptions
-from bucketwise.archivers.report import ArchiveReport
-from bucketwise.archivers.restoring.options import RestoreOptions
-from bucketwise.archivers.restoring.settle import RestoreReport
-from bucketwise.archivers.verifying.report import IntactPiece, Piece, VerifiedRecords, VerifyReport
 from bucketwise.buckets.fields.times import EVER, TimeRange
 from bucketwise.config.tables import Lake
+
+if TYPE_CHECKING:
+    from bucketwise.archivers.compact import CompactOptions, CompactReport
+    from bucketwise.archivers.erasing.kind import ArchivedSeries
+    from bucketwise.archivers.expiring.rule import ExpiryReport
+    from bucketwise.archivers.format.keys import Keys
+    from bucketwise.archivers.format.manifest import Manifest
+    from bucketwise.archivers.kinds.drill import DrilledDay
+    from bucketwise.archivers.kinds.evidence import Evidence
+    from bucketwise.archivers.lake.records import LakeDifference, LakeReport
+    from bucketwise.archivers.moving.archive import ArchiveOptions
+    from bucketwise.archivers.report import ArchiveReport
+    from bucketwise.archivers.restoring.options import RestoreOptions
+    from bucketwise.archivers.restoring.settle import RestoreReport
+    from bucketwise.archivers.verifying.report import IntactPiece, Piece, VerifiedRecords, VerifyReport
 
 
 class Archive(Protocol):

@@ -5,29 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
-from bucketwise.archivers.compact import CompactOptions, CompactReport
-from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.erasing.kind import NoSeries
-from bucketwise.archivers.expiring.rule import ExpiryReport
-from bucketwise.archivers.format.keys import Keys
-from bucketwise.archivers.format.manifest import Manifest
-from bucketwise.archivers.kinds.drill import DrilledDay
-from bucketwise.archivers.kinds.evidence import NoEvidence
-from bucketwise.archivers.lake.records import LakeDifference, LakeReport
-from bucketwise.archivers.moving.archive import ArchiveOptions, check_kind
-from bucketwise.archivers.report import ArchiveReport
-from bucketwise.archivers.restoring.options import RestoreOptions, check_request
-from bucketwise.archivers.restoring.settle import RestoreReport
-from bucketwise.archivers.verifying.report import (
-    IntactPiece,
-    Piece,
-    VerifiedRecords,
-    VerifyReport,
-    verify_receipts,
-)
 from bucketwise.buckets.fields.times import EVER, TimeRange
 from bucketwise.config.tables import Lake
+
+if TYPE_CHECKING:
+    from bucketwise.archivers.compact import CompactOptions, CompactReport
+    from bucketwise.archivers.context import ArchiveContext
+    from bucketwise.archivers.erasing.kind import NoSeries
+    from bucketwise.archivers.expiring.rule import ExpiryReport
+    from bucketwise.archivers.format.keys import Keys
+    from bucketwise.archivers.format.manifest import Manifest
+    from bucketwise.archivers.kinds.drill import DrilledDay
+    from bucketwise.archivers.kinds.evidence import NoEvidence
+    from bucketwise.archivers.lake.records import LakeDifference, LakeReport
+    from bucketwise.archivers.moving.archive import ArchiveOptions
+    from bucketwise.archivers.report import ArchiveReport
+    from bucketwise.archivers.restoring.options import RestoreOptions
+    from bucketwise.archivers.restoring.settle import RestoreReport
+    from bucketwise.archivers.verifying.report import IntactPiece, Piece, VerifiedRecords, VerifyReport
 
 
 @dataclass(frozen=True)
@@ -67,6 +64,8 @@ class NoArchive:
 
     def run(self, options: ArchiveOptions) -> ArchiveReport:
         """Returns an empty report."""
+        from bucketwise.archivers.report import ArchiveReport
+
         del options
         return ArchiveReport("none")
 
@@ -76,24 +75,34 @@ class NoArchive:
 
     def compact(self, options: CompactOptions) -> CompactReport:
         """Returns an empty report."""
+        from bucketwise.archivers.compact import CompactReport
+
         del options
         return CompactReport()
 
     def plan_compaction(self, options: CompactOptions) -> CompactReport:
         """Returns an empty report."""
+        from bucketwise.archivers.compact import CompactReport
+
         del options
         return CompactReport(bytes_after=None)
 
     def expire(self) -> ExpiryReport:
         """Returns an empty report."""
+        from bucketwise.archivers.expiring.rule import ExpiryReport
+
         return ExpiryReport()
 
     def plan_expiry(self) -> ExpiryReport:
         """Returns an empty report."""
+        from bucketwise.archivers.expiring.rule import ExpiryReport
+
         return ExpiryReport()
 
     def verify(self, within: TimeRange = EVER) -> VerifyReport:
         """Verifies receipts, where no range is given."""
+        from bucketwise.archivers.verifying.report import VerifyReport, verify_receipts
+
         report = VerifyReport()
         if not within.is_bounded:
             verify_receipts(self.context, report)
@@ -101,10 +110,14 @@ class NoArchive:
 
     def verify_records(self) -> VerifiedRecords:
         """Verifies receipts."""
+        from bucketwise.archivers.verifying.report import VerifiedRecords
+
         return VerifiedRecords(self.verify(), [], [])
 
     def verify_pieces(self, pieces: Sequence[Piece]) -> tuple[VerifyReport, list[IntactPiece]]:
         """Returns an empty report."""
+        from bucketwise.archivers.verifying.report import VerifyReport
+
         del pieces
         return VerifyReport(), []
 
@@ -120,6 +133,8 @@ class NoArchive:
 
     def drill(self, days: int, seed: int) -> list[DrilledDay]:
         """Returns no days."""
+        from bucketwise.archivers.moving.archive import check_kind
+
         del days, seed
         check_kind(self.context.database, self.context.policy)
         return []
@@ -127,11 +142,15 @@ class NoArchive:
     @property
     def evidence(self) -> NoEvidence:
         """Returns what knows of no copies."""
+        from bucketwise.archivers.kinds.evidence import NoEvidence
+
         return NoEvidence(self.context.policy)
 
     @property
     def series(self) -> NoSeries:
         """Returns what finds no series."""
+        from bucketwise.archivers.erasing.kind import NoSeries
+
         return NoSeries()
 
     def lake_differences(self, lake: Lake) -> list[LakeDifference]:
@@ -141,11 +160,16 @@ class NoArchive:
 
     def sync_lake(self, lake: Lake, *, whole: bool) -> LakeReport:
         """Returns an empty report."""
+        from bucketwise.archivers.lake.records import LakeReport
+
         del lake, whole
         return LakeReport()
 
     def restore(self, options: RestoreOptions) -> RestoreReport:
         """Raises UsageError."""
+        from bucketwise.archivers.moving.archive import check_kind
+        from bucketwise.archivers.restoring.options import check_request
+
         check_kind(self.context.database, self.context.policy)
         check_request(self.context, options)
         raise AssertionError("unreachable")

@@ -5,55 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
-from bucketwise.archivers.compact import CompactOptions, CompactReport
-from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.erasing.online import OnlineSeries
-from bucketwise.archivers.expiring.online import OnlineExpiry
-from bucketwise.archivers.expiring.rule import ExpiryReport, RetentionRule
-from bucketwise.archivers.format.keys import Keys
-from bucketwise.archivers.format.manifest import Manifest
-from bucketwise.archivers.format.names import day, day_number
-from bucketwise.archivers.kinds.drill import DrilledDay, drill_online
-from bucketwise.archivers.kinds.online_evidence import OnlineEvidence
-from bucketwise.archivers.lake.records import LakeDifference, LakeReport
-from bucketwise.archivers.moving.archive import (
-    ArchiveOptions,
-    archive,
-    check_collections,
-    plan_archive,
-    recover,
-)
-from bucketwise.archivers.moving.dry_run import OnlineDryRun
-from bucketwise.archivers.moving.online import OnlineRun
-from bucketwise.archivers.records.days import DrilledDays, days_of
-from bucketwise.archivers.records.online_heads import OnlineHeads
-from bucketwise.archivers.report import ArchiveReport
-from bucketwise.archivers.restoring.online import OnlineCopies
-from bucketwise.archivers.restoring.options import RestoreOptions
-from bucketwise.archivers.restoring.restore import restore
-from bucketwise.archivers.restoring.settle import RestoreReport
-from bucketwise.archivers.verifying.online import (
-    adopt_unknown,
-    unknown,
-    verify,
-    verify_beside,
-    verify_heads,
-    verify_range,
-)
-from bucketwise.archivers.verifying.report import (
-    ArchivedDay,
-    IntactPiece,
-    Piece,
-    VerifiedRecords,
-    VerifyReport,
-)
-from bucketwise.archivers.versions.merging import record_all_superseded
-from bucketwise.archivers.writes import archive_collections, archived_source
 from bucketwise.buckets.fields.times import DAY_MS, EVER, TimeRange, as_date
 from bucketwise.buckets.source import Source
 from bucketwise.config.errors import HaltedError
 from bucketwise.config.tables import Lake
+
+if TYPE_CHECKING:
+    from bucketwise.archivers.compact import CompactOptions, CompactReport
+    from bucketwise.archivers.context import ArchiveContext
+    from bucketwise.archivers.erasing.online import OnlineSeries
+    from bucketwise.archivers.expiring.rule import ExpiryReport
+    from bucketwise.archivers.format.keys import Keys
+    from bucketwise.archivers.format.manifest import Manifest
+    from bucketwise.archivers.kinds.drill import DrilledDay
+    from bucketwise.archivers.kinds.online_evidence import OnlineEvidence
+    from bucketwise.archivers.lake.records import LakeDifference, LakeReport
+    from bucketwise.archivers.moving.archive import ArchiveOptions
+    from bucketwise.archivers.report import ArchiveReport
+    from bucketwise.archivers.restoring.options import RestoreOptions
+    from bucketwise.archivers.restoring.settle import RestoreReport
+    from bucketwise.archivers.verifying.report import IntactPiece, Piece, VerifiedRecords, VerifyReport
 
 
 @dataclass(frozen=True)
@@ -64,10 +37,15 @@ class Online:
 
     def recover(self) -> None:
         """Makes the collections: a crash leaves nothing half done."""
+        from bucketwise.archivers.moving.archive import recover
+        from bucketwise.archivers.moving.online import OnlineRun
+
         recover(self.context, OnlineRun)
 
     def heads(self) -> list[Manifest]:
         """Verifies that the collections are those that were left. Returns no manifests."""
+        from bucketwise.archivers.moving.archive import check_collections
+
         context = self.context
         check_collections(context.database, context.policy, context.keys, context.state.record)
         return []
@@ -80,6 +58,8 @@ class Online:
 
     def needs_adoption(self) -> bool:
         """Returns whether the collections are not those that were left, or hold what no receipt names."""
+        from bucketwise.archivers.verifying.online import unknown
+
         try:
             return bool(self.heads()) or next(unknown(self.context), None) is not None
         except HaltedError:
@@ -95,6 +75,10 @@ class Online:
 
     def adopt(self) -> list[str]:
         """Records the collections as they are now, and what no receipt names. Returns no commits."""
+        from bucketwise.archivers.records.online_heads import OnlineHeads
+        from bucketwise.archivers.verifying.online import adopt_unknown
+        from bucketwise.archivers.versions.merging import record_all_superseded
+
         context = self.context
         heads = OnlineHeads(context.database, context.policy)
         if heads.read().receipt is None:
@@ -105,19 +89,29 @@ class Online:
 
     def run(self, options: ArchiveOptions) -> ArchiveReport:
         """Moves the expired buckets."""
+        from bucketwise.archivers.moving.archive import archive
+        from bucketwise.archivers.moving.online import OnlineRun
+
         return archive(self.context, options, OnlineRun)
 
     def plan(self, options: ArchiveOptions) -> ArchiveReport:
         """Returns what `run` would do."""
+        from bucketwise.archivers.moving.archive import plan_archive
+        from bucketwise.archivers.moving.dry_run import OnlineDryRun
+
         return plan_archive(self.context, options, OnlineDryRun)
 
     def compact(self, options: CompactOptions) -> CompactReport:
         """Does nothing: MongoDB keeps the collections."""
+        from bucketwise.archivers.compact import CompactReport
+
         del options
         return CompactReport()
 
     def plan_compaction(self, options: CompactOptions) -> CompactReport:
         """Returns an empty report."""
+        from bucketwise.archivers.compact import CompactReport
+
         del options
         return CompactReport(bytes_after=None)
 
@@ -130,15 +124,30 @@ class Online:
         return self._expiry(writes=False)
 
     def _expiry(self, *, writes: bool) -> ExpiryReport:
+        from bucketwise.archivers.expiring.online import OnlineExpiry
+        from bucketwise.archivers.expiring.rule import ExpiryReport, RetentionRule
+
         rule = RetentionRule.of(self.context.policy, self.context.now)
         return ExpiryReport() if rule is None else OnlineExpiry(self.context, rule, writes).run()
 
     def verify(self, within: TimeRange = EVER) -> VerifyReport:
         """Compares documents with receipts."""
+        from bucketwise.archivers.verifying.online import verify
+
         return verify(self.context, within)
 
     def verify_records(self) -> VerifiedRecords:
         """Verifies heads, kept versions and receipts. Returns the days on which archived buckets end."""
+        from bucketwise.archivers.format.names import day
+        from bucketwise.archivers.records.online_heads import OnlineHeads
+        from bucketwise.archivers.verifying.online import verify_beside, verify_heads
+        from bucketwise.archivers.verifying.report import (
+            ArchivedDay,
+            IntactPiece,
+            VerifiedRecords,
+            VerifyReport,
+        )
+
         report = VerifyReport()
         verify_heads(self.context, report)
         is_damaged = bool(report.bad)
@@ -149,15 +158,23 @@ class Online:
 
     def _counts(self) -> Iterator[tuple[int, int]]:
         """Yields each UTC day of the archive, since 1970, and how many buckets end on it."""
+        from bucketwise.archivers.records.days import days_of
+
         source = self._source
         return ((it, source.count_ending(it * DAY_MS, (it + 1) * DAY_MS)) for it in days_of(source))
 
     @property
     def _source(self) -> Source:
+        from bucketwise.archivers.writes import archived_source
+
         return archived_source(self.context.database, self.context.policy)
 
     def verify_pieces(self, pieces: Sequence[Piece]) -> tuple[VerifyReport, list[IntactPiece]]:
         """Compares the documents of these days with their receipts. Returns the days that are undamaged."""
+        from bucketwise.archivers.format.names import day_number
+        from bucketwise.archivers.verifying.online import verify_range
+        from bucketwise.archivers.verifying.report import IntactPiece, VerifyReport
+
         report, intact = VerifyReport(), list[IntactPiece]()
         for piece in pieces:
             damaged, parts = len(report.bad), report.parts
@@ -171,25 +188,35 @@ class Online:
 
     def drilled(self, not_since: datetime) -> dict[int, datetime | None]:
         """Returns the days of what left its source before then, and was not drilled since."""
+        from bucketwise.archivers.records.days import DrilledDays
+
         return DrilledDays(self.context.receipts, self._source).due(not_since)
 
     @property
     def place(self) -> str:
         """Returns the collection."""
+        from bucketwise.archivers.writes import archive_collections
+
         return archive_collections(self.context.policy)[0]
 
     def drill(self, days: int, seed: int) -> list[DrilledDay]:
         """Restores the documents that end on some days."""
+        from bucketwise.archivers.kinds.drill import drill_online
+
         return drill_online(self.context, days, seed)
 
     @property
     def evidence(self) -> OnlineEvidence:
         """Returns what documents and receipts tell."""
+        from bucketwise.archivers.kinds.online_evidence import OnlineEvidence
+
         return OnlineEvidence(self.context)
 
     @property
     def series(self) -> OnlineSeries:
         """Returns what erases series from the collections."""
+        from bucketwise.archivers.erasing.online import OnlineSeries
+
         return OnlineSeries(self.context)
 
     def lake_differences(self, lake: Lake) -> list[LakeDifference]:
@@ -199,9 +226,14 @@ class Online:
 
     def sync_lake(self, lake: Lake, *, whole: bool) -> LakeReport:
         """Returns an empty report."""
+        from bucketwise.archivers.lake.records import LakeReport
+
         del lake, whole
         return LakeReport()
 
     def restore(self, options: RestoreOptions) -> RestoreReport:
         """Brings back what the collections hold."""
+        from bucketwise.archivers.restoring.online import OnlineCopies
+        from bucketwise.archivers.restoring.restore import restore
+
         return restore(self.context, options, OnlineCopies(self.context))
