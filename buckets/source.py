@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from typing import Any, cast
@@ -18,6 +18,7 @@ from bucketwise.buckets.bson.cursor import find_raw
 from bucketwise.buckets.bson.raw import Batch, Docs, as_queried
 from bucketwise.buckets.bson.types import DECODED, first_at
 from bucketwise.buckets.fields.isoforms import UNSORTED_MS
+from bucketwise.buckets.fields.timeforms import any_of
 from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS, as_ms
 from bucketwise.buckets.lookup import find_by_ids
 from bucketwise.buckets.models import model_of
@@ -28,6 +29,7 @@ from bucketwise.config.policies import Policy
 Document = dict[str, Any]
 #: Buckets whose overflow is looked up at once.
 _LOOKUP = 1000
+_HOUR_MS = 3_600_000
 
 
 class Source:
@@ -94,8 +96,7 @@ class Source:
 
         A text of another kind that comes in later is then found up to a day off, or not at all. So call it
         once the change stream has been read: the next run learns of what came in since."""
-        fields = {self._first, self.last_field}
-        others = [it for it in map(self._form.not_plain, fields) if it is not None]
+        others = [it for it in map(self._form.not_plain, self.model.own_times) if it is not None]
         if others and not self.is_plain:
             found = self.collection.find_one({"$or": others}, {"_id": 1}, session=self._session)
             if found is None:
@@ -123,7 +124,7 @@ class Source:
         if _is_empty(start_ms, end_ms):
             return
         # Not all at once: the server would check for each whether another range has found it already.
-        for span in self._ranges(self.last_field, start_ms, end_ms - 1):
+        for span in self.model.ending_queries(self._form, start_ms, end_ms - 1):
             yield from self._read(span, reads_ahead=False)
 
     def by_ids(self, ids: Sequence[Any]) -> Iterator[Batch]:
@@ -182,8 +183,7 @@ class Source:
 
     def untimed(self) -> Iterator[Batch]:
         """Yields the buckets with no usable time. No query by time finds them."""
-        fields = {self._first, self.last_field}
-        return self._read({"$or": [part for field in fields for part in self._form.untimed(field)]})
+        return self._read({"$or": self.model.untimed_queries(self._form)})
 
     def earliest(self, at_or_after_ms: int | None = None) -> int | None:
         """Returns the first instant, at or after the argument, that a bucket covers; None where there is
@@ -194,7 +194,7 @@ class Source:
             return None
         if self._is_running(at):
             return at
-        found = self._extreme(self._first, max(FIRST_MS, at - self.model.reach_ms), ASCENDING)
+        found = self._first_from(max(FIRST_MS, at - self.model.reach_ms))
         while found is not None and found < at and not self.has_texts:
             # Days and months are not all as long as the longest: this one may have ended before.
             if self.model.end_of(found) > at:
@@ -205,18 +205,24 @@ class Source:
     def earliest_of(self, series: Document) -> int | None:
         """Returns the first time of the buckets that match the query, by their fields; None if there is
         none."""
-        return self._extreme(self._first, FIRST_MS, ASCENDING, series)
+        return self._first_from(FIRST_MS, series)
 
     def earliest_ending(self, at_or_after_ms: int) -> int | None:
         """Returns the first time, at or after the argument, for which `ending` finds a bucket. Where times
         are text, which sorts otherwise, it may be up to three days early."""
+        if not self.model.own_times:
+            found = self._first_hour(
+                at_or_after_ms,
+                lambda start, end: any_of(self.model.ending_queries(self._form, start, end)),
+            )
+            return min((max(end - 1, at_or_after_ms) for _, end in found), default=None)
         return self._extreme(self.last_field, at_or_after_ms, ASCENDING)
 
     def count_ending(self, start_ms: int, end_ms: int, also: Document | None = None) -> int:
         """Returns how many buckets `ending` finds that also match the query `also`."""
         if _is_empty(start_ms, end_ms):
             return 0
-        query: Document = {"$or": self._ranges(self.last_field, start_ms, end_ms - 1), **(also or {})}
+        query: Document = {"$or": self.model.ending_queries(self._form, start_ms, end_ms - 1), **(also or {})}
         return self.collection.count_documents(query, session=self._session)
 
     def count(self) -> int:
@@ -256,6 +262,40 @@ class Source:
         spans = (self.model.covered_span(document) for docs in raw for document in docs)
         latest = max((span[1] - 1 for span in spans if span), default=None)
         return [] if latest is None else [latest]
+
+    def _first_from(self, at: int, also: Document | None = None) -> int | None:
+        """Returns the first time, at or after `at`, in the buckets that match `also`: the first one that a
+        bucket tells, or where none tells it, the first of its samples or its last."""
+        model = self.model
+        found = [self._extreme(field, at, ASCENDING, also) for field in model.own_times[:1]]
+        if not model.tells_first:
+            found.append(self._first_sample(at, also or {}))
+        return min((it for it in found if it is not None), default=None)
+
+    def _first_sample(self, at: int, also: Document) -> int | None:
+        """Returns the first time of a sample at or after `at`."""
+        found = self._first_hour(at, lambda start, end: {"$and": [self.model.sample_query(start, end), also]})
+        return min((max(start, at) for start, _ in found), default=None)
+
+    def _first_hour(self, at: int, query: Callable[[int, int], Document]) -> list[tuple[int, int]]:
+        """Returns what the buckets cover that meet the query of the first hour, at or after `at`, that any
+        meets. An index tells at once whether there are any before an instant: so the hour is searched for by
+        halves."""
+
+        def holding(end: int, limit: int) -> list[tuple[int, int]]:
+            only = _only(*self.model.span_fields)
+            raw = find_raw(
+                self.collection, query(at, end), self._session, only, limit=limit, reads_ahead=False
+            )
+            return [it for docs in raw for it in map(self.model.covered_span, docs) if it]
+
+        if at > LAST_MS or not holding(LAST_MS, 1):
+            return []
+        low, high = at, LAST_MS  # the first is not before the one, and not after the other
+        while high - low >= _HOUR_MS:
+            middle = (low + high) // 2
+            low, high = (low, middle) if holding(middle, 1) else (middle + 1, high)
+        return holding(high, 0)
 
     def _is_running(self, at: int) -> bool:
         """Returns whether a bucket of unknown length covers the instant."""

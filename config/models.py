@@ -166,19 +166,22 @@ class SamplesPolicy(Policy):
     """A policy of buckets with an array of samples."""
 
     bucket_keys: ClassVar[tuple[str, ...]] = ("samples_field", "start_field", "end_field", "count_field")
-    alternatives: ClassVar[dict[str, str]] = {"sample_time_field": "samples_as"}
+    alternatives: ClassVar[dict[str, str]] = {
+        "samples_field": "samples_as",
+        "sample_time_field": "samples_as",
+    }
 
     model: Literal["samples"]
     time_field: None = None
     time_unit: TimeUnit | None = None  # of `start_field` and `end_field`; None: seconds
     time_format: str | None = None  # of text in them, as strptime has it
-    samples_field: str
-    samples_as: Literal["documents", "pairs"] = "documents"
+    samples_field: str | None = None
+    samples_as: Literal["documents", "pairs", "arrays"] = "documents"
     sample_time_field: str | None = None
     sample_time_unit: TimeUnit | None = None  # None: seconds
     sample_time_format: str | None = None
-    start_field: str
-    end_field: str | None = None
+    start_field: str | None = None  # None: it starts with its first sample
+    end_field: str | None = None  # None: it ends with its last sample
     count_field: str | None = None
     sum_fields: dict[str, str] = Field(default={})  # value field -> the bucket's field that holds its sum
 
@@ -194,8 +197,8 @@ class SamplesPolicy(Policy):
 
     @property
     def has_values_inside(self) -> bool:
-        """Returns True: values lie in samples."""
-        return True
+        """Returns whether values lie in samples, and not in arrays of their own."""
+        return self.samples_as != "arrays"
 
     @property
     def sums(self) -> dict[str, str]:
@@ -209,13 +212,17 @@ class SamplesPolicy(Policy):
         series = [("series_fields", it) for it in self.sample_series.values()]
         values = [("value_fields", it) for it in self.value_fields]
         offset = [("local_offset_field", self.local_offset_field)] if self.local_offset_field else []
+        if self.samples_as == "arrays":  # in the bucket, beside all else
+            named = [(key, path) for key in self.bucket_keys if (path := getattr(self, key)) is not None]
+            return [*time, *values, *offset, *named]
         return [*time, *series, *values, *offset]
 
     def check(self, at: Key, report: ProblemReport) -> None:
         """Reports a time of samples that is not told, or told of pairs, times of no form, and overflow
-        without `end_field`."""
+        without bounds."""
         _check_format("time", self.time_format, self.time_unit, at, report)
         _check_format("sample_time", self.sample_time_format, self.sample_time_unit, at, report)
+        self._check_array(at, report)
         key = (*at, "sample_time_field")
         if self.samples_as == "pairs" and self.sample_time_field is not None:
             fault = Fault("the time of a pair is its first element, and has no name", "remove it")
@@ -223,12 +230,34 @@ class SamplesPolicy(Policy):
         if self.samples_as != "pairs" and self.sample_time_field is None:
             fault = missing("samples", "sample_time_field")
             report.add(key, fault, rests_on=[(*at, "model"), (*at, "samples_as")])
-        if self.overflow is not None and self.end_field is None:
-            message = (
-                "it is missing, and buckets with overflow need it: their own samples don't show when they end"
-            )
-            fault = Fault(message, "add `end_field` to the policy")
-            report.add((*at, "end_field"), fault, rests_on=[(*at, "overflow")])
+        for name, what in (("start_field", "begin"), ("end_field", "end")):
+            if self.overflow is not None and getattr(self, name) is None:
+                message = "it is missing, and buckets with overflow need it: "
+                message += f"their own samples don't show when they {what}"
+                fault = Fault(message, f"add `{name}` to the policy")
+                report.add((*at, name), fault, rests_on=[(*at, "overflow")])
+        if self.start_field is None and self.end_field is None and self.time_unit is not None:
+            message = "the policy names no field for a bucket's own times"
+            fault = Fault(message, "add `start_field` or `end_field`, or let `sample_time_unit` say it")
+            report.add((*at, "time_unit"), fault, rests_on=[(*at, "start_field"), (*at, "end_field")])
+        if self.start_field is None and self.end_field is None and self.sample_time_format is not None:
+            fault = Fault("MongoDB can't find buckets by text of such a format", "add `start_field`")
+            report.add((*at, "sample_time_format"), fault, rests_on=[(*at, "start_field")])
+
+    def _check_array(self, at: Key, report: ProblemReport) -> None:
+        """Reports an array of samples that is not told, or told of arrays side by side."""
+        key, rests_on = (*at, "samples_field"), [(*at, "model"), (*at, "samples_as")]
+        if self.samples_as == "arrays":
+            if self.samples_field is not None:
+                message = (
+                    "parallel arrays are fields of the document: sample_time_field and value_fields name them"
+                )
+                report.add(key, Fault(message, "remove it"), rests_on=rests_on)
+            if self.overflow is not None:
+                fault = Fault("parallel arrays have no overflow", "remove it, or let samples be documents")
+                report.add((*at, "overflow"), fault, rests_on=rests_on)
+        elif self.samples_field is None:
+            report.add(key, missing("samples", "samples_field"), rests_on=rests_on)
 
 
 def _check_format(name: str, text: str | None, unit: TimeUnit | None, at: Key, report: ProblemReport) -> None:

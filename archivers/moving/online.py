@@ -61,11 +61,11 @@ class OnlineRun:
         """Creates collections with zstd blocks, and the index for range queries by series and time."""
         policy, database = self._work.policy, self._work.database
         model = model_of(policy)
-        time_fields = list(dict.fromkeys((model.last_field, model.first_field)))
+        time_fields = list(reversed(model.own_times))
         series = policy.stored_series.values()
         by_series = [(field, ASCENDING) for field in dict.fromkeys((*series, *time_fields))]
         by_time = [(field, ASCENDING) for field in time_fields]
-        indexes = {self._target: [by_series, by_time]}
+        indexes = {self._target: [it for it in (by_series, by_time) if it]}
         if field := model.sample_index:
             indexes[self._target].append([(field, ASCENDING)])
         if self._overflow and policy.overflow:

@@ -15,11 +15,15 @@ from bucketwise.buckets.fields.timeforms import TimeForm
 from bucketwise.buckets.fields.times import LAST_MS, NO_TIME, as_date
 from bucketwise.buckets.fields.values import read_values
 from bucketwise.buckets.layouts.layout import Element, Flags, Group, by_type
+from bucketwise.buckets.models.sampled import unlike
 from bucketwise.buckets.models.shape import Shape
 from bucketwise.config.policies import Policy
 
+#: After all times.
+_NEVER = np.int64(2**63 - 1)
 #: An application's running sum may differ from ours by rounding: relative to the sum of magnitudes.
 _SUM_TOLERANCE = 1e-9
+_UNTOLD = "no time: it holds no samples, and no field tells when the bucket starts"
 _MEANT = "let value_fields say what is in it, or name the field in nonnumeric_ok"
 
 Times = NDArray[np.int64]
@@ -81,6 +85,7 @@ class BucketSpans(NamedTuple):
             ends = shape.slot_times.ends(first)
             last = np.where(first == NO_TIME, NO_TIME, np.minimum(ends - 1, LAST_MS))
         elif shape.bounds is not None:
+            assert times is not None
             first, last = _bounds(group, shape, times)
             _check_bounds(group, shape, first, last, faults)
         else:
@@ -90,18 +95,23 @@ class BucketSpans(NamedTuple):
         self.first[group.members], self.last[group.members] = first, last
 
 
-def _bounds(group: Group, shape: Shape, times: Times | None) -> tuple[Times, Times]:
-    """Returns the first and last time of each document. Where no field tells the last, its samples do;
-    without any, the first."""
-    assert shape.bounds is not None and times is not None
-    start, end = shape.bounds
-    if end is not None:
-        first, last = shape.own_form.read(group, [(start,), (end,)]).T
+def _bounds(group: Group, shape: Shape, times: Times) -> tuple[Times, Times]:
+    """Returns the first and last time of each document. Where no field tells one, its samples do; without
+    any, the other."""
+    assert shape.bounds is not None
+    told = [it for it in shape.bounds if it is not None]
+    own = shape.own_form.read(group, [(it,) for it in told])
+    (start, end), latest = shape.bounds, times.max(axis=1, initial=NO_TIME)
+    if end is None:
+        last = latest if start is None else np.maximum(own[:, 0], latest)
+    else:
+        last = own[:, -1]
         if shape.own_form.is_whole_second(end.type):
             last = np.where(last == NO_TIME, NO_TIME, last + 999)
-        return first, last
-    first = shape.own_form.read(group, [(start,)])[:, 0]
-    return first, np.maximum(first, times.max(axis=1, initial=NO_TIME))
+    if start is not None:
+        return own[:, 0], last
+    first = np.where(times == NO_TIME, _NEVER, times).min(axis=1, initial=_NEVER)
+    return np.where(first == _NEVER, last, first), last
 
 
 def _iso(ms: int) -> str:
@@ -135,11 +145,16 @@ def _check_bounds(group: Group, shape: Shape, first: Times, last: Times, faults:
     for times, element in zip((first, last), shape.bounds, strict=True):
         if element is not None:
             _check_present(group.members, times, element, shape.own_form, faults)
+    start, end = shape.bounds
+    if start is None and end is None:
+        held = shape.present(group)
+        empty = np.full(len(first), not shape.readings) if held is None else ~held.any(axis=1)
+        faults.add(group.members[empty], shape.holder, _UNTOLD)
     reverse = np.flatnonzero(first > last)
     reason = "the bucket's first time {} is after its last {}"
     faults.add(
         group.members[reverse],
-        _name(shape.bounds[0]),
+        shape.holder if start is None else _name(start),
         lambda i: reason.format(_iso(first[reverse[i]]), _iso(last[reverse[i]])),
     )
 
@@ -154,6 +169,7 @@ def check_times(piece: ReadingGroup, span: BucketSpans, policy: Policy, faults: 
         return
     prefix = _prefix(piece, policy)
     first, last, present = span.first[piece.units], span.last[piece.units], piece.present
+    first = np.maximum(first, NO_TIME + 1)  # what is no time is outside, also where no other tells the span
     is_late = piece.time.max(axis=1) > last  # NO_TIME, and so what is absent, is before everything
     if present is None:
         is_early = piece.time.min(axis=1) < first
@@ -186,13 +202,30 @@ def _check_slots(piece: ReadingGroup, span: BucketSpans, policy: Policy, faults:
         faults.add(piece.units[row : row + 1], _prefix(piece, policy) + _name(cell[0]), reason)
 
 
+def _check_lengths(piece: ReadingGroup, faults: Faults) -> None:
+    """Reports buckets of a union whose arrays side by side are not alike in their places."""
+    lengths = piece.lengths
+    if piece.present is None:
+        return
+    for name, cells in piece.shape.parallel.items():
+        held = piece.group.holds(cells)
+        held = np.ones((len(lengths), len(cells)), dtype=np.bool_) if held is None else held
+        counts, common = held.sum(axis=1), min(piece.time.shape[1], held.shape[1])
+        is_unlike = (held[:, :common] != piece.present[:, :common]).any(axis=1) | (counts != lengths)
+        for row in np.flatnonzero(is_unlike).tolist():
+            reason = unlike(int(counts[row]), piece.shape.holder, int(lengths[row]))
+            faults.add(piece.units[row : row + 1], name, reason)
+
+
 def _prefix(piece: ReadingGroup, policy: Policy) -> str:
     """Returns what goes before the name of a field in a message."""
     return f"{policy.overflow.collection}: " if policy.overflow and piece.overflow else ""
 
 
 def check_values(piece: ReadingGroup, policy: Policy, faults: Faults) -> None:
-    """Reports buckets with a sub-document or array where a value field needs a number."""
+    """Reports buckets with a sub-document or array where a value field needs a number, and those with arrays
+    side by side that are unlike."""
+    _check_lengths(piece, faults)
     for name in policy.numeric_names:
         for kind, _, elements in by_type(piece.shape.values[name]):
             if kind in (DOCUMENT, ARRAY):

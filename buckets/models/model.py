@@ -18,7 +18,7 @@ from bucketwise.buckets.fields.timeforms import TimeForm
 from bucketwise.buckets.layouts.groups import UnionRules
 from bucketwise.buckets.layouts.layout import Cell, Flags, Layout, NamesIn, Path
 from bucketwise.buckets.layouts.merge import Containers
-from bucketwise.buckets.models.shape import Breach, Shape, need_all, split
+from bucketwise.buckets.models.shape import Shape, need_all, soundness_by, split
 from bucketwise.buckets.models.slot_levels import SlotLevel
 from bucketwise.buckets.models.target import TargetNames
 from bucketwise.config.policies import Policy
@@ -92,7 +92,7 @@ class BucketModel(ABC, Generic[P]):
         """Returns where buckets may be irregular, and attributes have their names. None: no unions."""
         if not self.holders and self.attributes is None:
             return None
-        return UnionRules(self._containers(self.holders), _is_sound(self.shape))
+        return UnionRules(self._containers(self.holders), soundness_by(self.shape))
 
     @cached_property
     def overflow_union_rules(self) -> UnionRules | None:
@@ -100,7 +100,7 @@ class BucketModel(ABC, Generic[P]):
         if self.policy.overflow is None:
             return None
         paths = [split(self.policy.overflow.samples_field), *self.slot_holders]
-        return UnionRules(self._containers(paths), _is_sound(self.overflow_shape))
+        return UnionRules(self._containers(paths), soundness_by(self.overflow_shape))
 
     def _containers(self, paths: Iterable[Path]) -> Containers:
         return Containers(frozenset(paths), names=self.attributes and NamesIn(*self.attributes))
@@ -134,6 +134,10 @@ class BucketModel(ABC, Generic[P]):
     def sample_time(self) -> Path | None:
         """Returns the path of a sample's time inside the sample; None where there are no samples."""
         return None
+
+    def raw_times(self, document: bytes) -> list[bytes]:
+        """Returns the time of each sample of a bucket, its BSON type in front."""
+        raise NotImplementedError(f"{self.name} has no samples")
 
     # Times
 
@@ -169,9 +173,24 @@ class BucketModel(ABC, Generic[P]):
         return self.first_field
 
     @property
+    def own_times(self) -> list[str]:
+        """Returns the fields of a bucket's own times; none where its samples alone tell them."""
+        return list(dict.fromkeys((self.first_field, self.last_field)))
+
+    @property
+    def tells_first(self) -> bool:
+        """Returns whether `first_field` tells a bucket's first time."""
+        return True
+
+    @property
     def tells_last(self) -> bool:
         """Returns whether `last_field` tells a bucket's last time."""
         return True
+
+    @property
+    def indexed_fields(self) -> list[str]:
+        """Returns the fields of which an index finds the buckets of a range of time; none where none does."""
+        return self.own_times
 
     @property
     def span_fields(self) -> tuple[str, str]:
@@ -227,16 +246,16 @@ class BucketModel(ABC, Generic[P]):
     def covered(self, first: object, last: object) -> tuple[int, int] | None:
         """Returns the span [start, end) in milliseconds from the values of the two fields; None where they
         give none. Samples may be given as they are, or by their times alone."""
-        start = self.own_form.milliseconds(first)
-        end = self._end(last, start)
+        start, end = self._told(first, last)
         if start is None or end is None or end < start:
             return None
         if not self.reach_ms and self.own_form.means_second(last):
             end += 999  # a whole second is meant
         return start, end + self.reach_ms + 1
 
-    def _end(self, last: object, start: int | None) -> int | None:
-        return self.own_form.milliseconds(last)
+    def _told(self, first: object, last: object) -> tuple[int | None, int | None]:
+        """Returns the first and the last time that the two values tell."""
+        return self.own_form.milliseconds(first), self.own_form.milliseconds(last)
 
     # Queries
 
@@ -256,6 +275,19 @@ class BucketModel(ABC, Generic[P]):
         """Returns queries for a time in a field from first to last, one for each type of it. An array, which
         breaks its model, may meet several."""
         return form.ranges(field, first_ms, last_ms, is_sound=is_sound)
+
+    def sample_query(self, first_ms: int, last_ms: int) -> Document:
+        """Returns a query for the buckets with a sample from first to last."""
+        raise NotImplementedError(f"{self.name} has no samples")
+
+    def ending_queries(self, form: TimeForm, first_ms: int, last_ms: int) -> list[Document]:
+        """Returns queries for the buckets whose last time by their fields lies from first to last; no bucket
+        meets two of them."""
+        return self.time_queries(form, self.last_field, first_ms, last_ms)
+
+    def untimed_queries(self, form: TimeForm) -> list[Document]:
+        """Returns queries for the buckets with no usable time."""
+        return [part for field in self.own_times for part in form.untimed(field)]
 
     @property
     def starting_date(self) -> str | None:
@@ -466,14 +498,3 @@ def _remembered(
     if shape is None:
         known[layout] = shape = find(layout)
     return shape
-
-
-def _is_sound(find: Callable[[Layout], Shape]) -> Callable[[Layout], bool]:
-    def is_sound(layout: Layout) -> bool:
-        try:
-            find(layout)
-        except Breach:
-            return False
-        return True
-
-    return is_sound

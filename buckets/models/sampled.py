@@ -8,14 +8,23 @@ from typing import Any, ClassVar
 
 from bson import DatetimeMS
 
-from bucketwise.buckets.bson.types import ARRAY, DOCUMENT, TYPE_NAMES
+from bucketwise.buckets.bson.types import ARRAY, DOCUMENT, NOTHING, TYPE_NAMES, elements, first_at
 from bucketwise.buckets.fields.timeforms import TimeForm, any_of
-from bucketwise.buckets.layouts.layout import Layout, Path, ReadingCells
+from bucketwise.buckets.fields.times import as_date
+from bucketwise.buckets.layouts.layout import Cell, Layout, Path, ReadingCells
 from bucketwise.buckets.models.series import SERIES_TYPES_IN_SAMPLE
 from bucketwise.buckets.models.shape import Breach, Shape, find_all, need, need_all, nested, split, take_all
 from bucketwise.config.policies import Policy
 
 Document = dict[str, Any]
+#: The date that a variable holds, or that its text says; null where it is none.
+_DATE: Document = {
+    "$cond": [
+        {"$in": [{"$type": "$$time"}, ["date", "string"]]},
+        {"$convert": {"input": "$$time", "to": "date", "onError": None, "onNull": None}},
+        None,
+    ]
+}
 
 
 @dataclass(frozen=True)
@@ -35,6 +44,20 @@ class SampleDocuments:
         series = {name: split(path) for name, path in policy.sample_series.items()}
         values = {name: split(path) for name, path in policy.named_values}
         return cls(split(time or ""), values, series, frozenset(policy.default_series))
+
+    @property
+    def holders(self) -> list[Path]:
+        """Returns the paths of further arrays that hold something of each sample."""
+        return []
+
+    def used_paths(self, array: Path) -> list[Path]:
+        """Returns where in a bucket times lie; "*" stands for any sample."""
+        return [(*array, "*", *self.time)] if self.time_path(array) else []
+
+    def raw_times(self, document: bytes, array: Path) -> list[bytes]:
+        """Returns the time of each sample of a bucket, its BSON type in front."""
+        held = first_at(document, array)[1:]
+        return [first_at(held[value:end], self.time) for _, value, end in elements(held)]
 
     def shape(self, layout: Layout, array: Path, form: TimeForm) -> Shape:
         """Returns where the readings of an array lie, each with its time in this form. Raises Breach."""
@@ -77,6 +100,17 @@ class SampleDocuments:
         """Returns a query for buckets with a sample from first to last."""
         return {array: {"$elemMatch": any_of(form.roughly(".".join(self.time), first_ms, last_ms))}}
 
+    def last_within(self, array: str, first_ms: int, last_ms: int) -> Document:
+        """Returns a query for buckets whose last time, a date or text, is from first to last: the server
+        looks into each."""
+        of_sample = {"$let": {"vars": {"time": self._time_in("$$this")}, "in": _DATE}}
+        last = {"$max": {"$map": {"input": held_in(array), "in": of_sample}}}
+        return {"$expr": {"$and": [{"$gte": [last, as_date(first_ms)]}, {"$lte": [last, as_date(last_ms)]}]}}
+
+    def _time_in(self, sample: str) -> Any:
+        """Returns the expression of the time in a sample."""
+        return ".".join((sample, *self.time))
+
     def surplus(self, layout: Layout, array: Path) -> Iterator[str]:
         """Yields what samples hold that no name of the policy could stand for."""
         yield from ()
@@ -111,13 +145,107 @@ class SamplePairs(SampleDocuments):
 
     def query(self, array: str, form: TimeForm, first_ms: int, last_ms: int) -> Document:
         """Returns a query for buckets with a pair from first to last."""
-        held: Document = {"$cond": [{"$isArray": f"${array}"}, f"${array}", []]}
-        time_of: Document = {"$cond": [{"$isArray": "$$this"}, {"$arrayElemAt": ["$$this", 0]}, None]}
-        inside = {"$let": {"vars": {"time": time_of}, "in": form.is_roughly("$$time", first_ms, last_ms)}}
-        return {"$expr": {"$anyElementTrue": [{"$map": {"input": held, "in": inside}}]}}
+        within = form.is_roughly("$$time", first_ms, last_ms)
+        inside = {"$let": {"vars": {"time": self._time_in("$$this")}, "in": within}}
+        return {"$expr": {"$anyElementTrue": [{"$map": {"input": held_in(array), "in": inside}}]}}
+
+    def _time_in(self, sample: str) -> Any:
+        """Returns the expression of the first element of a pair."""
+        return {"$cond": [{"$isArray": sample}, {"$arrayElemAt": [sample, 0]}, None]}
 
     def surplus(self, layout: Layout, array: Path) -> Iterator[str]:
         """Yields the places behind the last value."""
         for element in layout.elements:
             if element.path[:-2] == array and int(element.path[-1]) > len(self.values):
                 yield ".".join((*array, "*", element.path[-1]))
+
+
+class ParallelArrays(SampleDocuments):
+    """Samples that lie in arrays side by side, {ts: [ISODate(…), …], val: [50, …]}: the n-th elements of all
+    are one. The array of times stands for them."""
+
+    @classmethod
+    def of(cls, policy: Policy, time: str | None) -> ParallelArrays:
+        """Returns which arrays hold the values of samples."""
+        return cls((), {name: split(path) for name, path in policy.named_values}, {})
+
+    @property
+    def holders(self) -> list[Path]:
+        """Returns the paths of the arrays of values."""
+        return list(self.values.values())
+
+    def shape(self, layout: Layout, array: Path, form: TimeForm) -> Shape:
+        """Returns where the readings of the arrays lie. Raises Breach."""
+        need(layout, array, (ARRAY,), "array of times")
+        places = _places(layout, array)
+        times = ReadingCells(need_all(layout, (*array, place), (), form.types, "time") for place in places)
+        values = {name: ReadingCells(_cells(layout, path, places)) for name, path in self.values.items()}
+        parallel = {}
+        for path in self.values.values():
+            if not find_all(layout, path):
+                continue  # of the whole bucket there is no value
+            held = _places(layout, path)
+            alike = min(len(held), len(places)) if layout.variants else None  # of a union, each is looked at
+            if held[:alike] != places[:alike]:
+                raise Breach(".".join(path), unlike(len(held), ".".join(array), len(places)))
+            parallel[".".join(path)] = ReadingCells(layout.cell((*path, place)) for place in held)
+        return Shape(values=values, times=times, form=form, parallel=parallel)
+
+    def value_path(self, array: Path, path: str) -> Path:
+        """Returns where in a bucket a value field is; "*" stands for any sample."""
+        return (*split(path), "*")
+
+    def used_paths(self, array: Path) -> list[Path]:
+        """Returns where in a bucket times lie; "*" stands for any sample."""
+        return [(*array, "*")]
+
+    def raw_times(self, document: bytes, array: Path) -> list[bytes]:
+        """Returns the time of each sample of a bucket, its BSON type in front."""
+        held = first_at(document, array)[1:]
+        return [held[start : start + 1] + held[value:end] for start, value, end in elements(held)]
+
+    def time_path(self, array: Path) -> str | None:
+        """Returns the path of the array of times: it has an index of each of them."""
+        return ".".join(array)
+
+    def time_of(self, sample: object) -> Any:
+        """Returns the time itself."""
+        return sample
+
+    def query(self, array: str, form: TimeForm, first_ms: int, last_ms: int) -> Document:
+        """Returns a query for buckets with a time from first to last."""
+        return any_of([{array: {"$elemMatch": it[array]}} for it in form.roughly(array, first_ms, last_ms)])
+
+    def _time_in(self, sample: str) -> Any:
+        """Returns the expression of the time itself."""
+        return sample
+
+
+def unlike(length: int, times: str, places: int) -> str:
+    """Returns what is wrong with an array of values that is not as long as that of the times."""
+    return f"the array holds {length:,} values, and {times} holds {places:,} times"
+
+
+def _places(layout: Layout, array: Path) -> list[str]:
+    """Returns the names of an array's elements, each once."""
+    children = layout.children(array)
+    if array in layout.repeated or any(it.path in layout.repeated for it in children):
+        raise Breach(".".join(array), "the field appears twice")
+    return list(dict.fromkeys(it.path[-1] for it in children))
+
+
+def _cells(layout: Layout, array: Path, places: list[str]) -> Iterator[Cell]:
+    """Yields the value at each place of an array."""
+    held = find_all(layout, array)
+    for element in held:
+        if element.type != ARRAY:
+            reason = f"{TYPE_NAMES[element.type]} stands where an array of values is needed"
+            raise Breach(".".join(array), reason)
+    for place in places:
+        cell = layout.cell((*array, place)) if held else ()
+        yield tuple(it for it in cell if it.type not in NOTHING)
+
+
+def held_in(array: str) -> Document:
+    """Returns the expression of what an array holds: nothing where another type stands there."""
+    return {"$cond": [{"$isArray": f"${array}"}, f"${array}", []]}

@@ -22,14 +22,18 @@ from bucketwise.buckets.fields.values import NUMBERS
 from bucketwise.buckets.layouts.layout import Flags, Layout, Path
 from bucketwise.buckets.layouts.merge import Containers
 from bucketwise.buckets.models.model import BucketModel, Document, Operation, Times
-from bucketwise.buckets.models.sampled import SampleDocuments, SamplePairs
+from bucketwise.buckets.models.sampled import ParallelArrays, SampleDocuments, SamplePairs
 from bucketwise.buckets.models.shape import COUNT_TYPES, Shape, need, split
 from bucketwise.buckets.models.target import TargetNames
 from bucketwise.config.models import SamplesPolicy
 from bucketwise.config.policies import Policy
 
 #: By `samples_as`.
-_SAMPLES: dict[str, type[SampleDocuments]] = {"documents": SampleDocuments, "pairs": SamplePairs}
+_SAMPLES: dict[str, type[SampleDocuments]] = {
+    "documents": SampleDocuments,
+    "pairs": SamplePairs,
+    "arrays": ParallelArrays,
+}
 _MAX_SAMPLES = 10_000
 
 
@@ -51,12 +55,19 @@ class SamplesModel(BucketModel[SamplesPolicy]):
 
     def _shape_in(self, layout: Layout) -> Shape:
         policy, own = self.policy, self.own_form
-        first = need(layout, split(self.first_field), own.types, "time")
+        first = need(layout, split(policy.start_field), own.types, "time") if policy.start_field else None
         last = need(layout, split(policy.end_field), own.types, "time") if policy.end_field else None
         inner = self.samples.shape(layout, self.array, self.reading_form)
         count = need(layout, split(policy.count_field), COUNT_TYPES, "count") if policy.count_field else None
         sums = {name: need(layout, split(it), NUMBERS, "sum") for name, it in policy.named_sums.items()}
-        return replace(inner, bounds=(first, last), own_form=own, count=count, sums=sums)
+        return replace(
+            inner,
+            bounds=(first, last),
+            holder=".".join(self.array),
+            own_form=own,
+            count=count,
+            sums=sums,
+        )
 
     def _overflow_shape_in(self, layout: Layout) -> Shape:
         assert self.policy.overflow is not None
@@ -67,24 +78,30 @@ class SamplesModel(BucketModel[SamplesPolicy]):
 
     @property
     def holders(self) -> list[Path]:
-        """Returns the path of the array."""
-        return [self.array]
+        """Returns the path of the array, or of those that lie side by side: that of the times first."""
+        return [self.array, *self.samples.holders]
 
     @property
     def array(self) -> Path:
         """Returns the path of the array of samples."""
-        return split(self.policy.samples_field)
+        return split(self.policy.samples_field or self.policy.sample_time_field or "")
 
     @property
-    def sample_time(self) -> Path:
-        """Returns the path of a sample's time inside the sample."""
-        return self.samples.time
+    def sample_time(self) -> Path | None:
+        """Returns the path of a sample's time inside the sample; None where samples have no inside."""
+        return self.samples.time or None
+
+    def raw_times(self, document: bytes) -> list[bytes]:
+        """Returns the time of each sample of a bucket, its BSON type in front."""
+        return self.samples.raw_times(document, self.array)
 
     # Times
 
     @cached_property
     def own_form(self) -> TimeForm:
-        """Returns the form of a bucket's first and last time."""
+        """Returns the form of a bucket's first and last time; that of its samples where these alone tell."""
+        if not self.own_times:
+            return self.reading_form
         return form_of(self.policy.time_unit or "s", self.policy.time_format, self.policy.timezone)
 
     @cached_property
@@ -95,8 +112,9 @@ class SamplesModel(BucketModel[SamplesPolicy]):
 
     @property
     def first_field(self) -> str:
-        """Returns the field with a bucket's first time."""
-        return self.policy.start_field
+        """Returns the field with a bucket's first time; with its last where no field tells the first; with
+        its samples where none tells either."""
+        return next(iter(self.own_times), self.samples.time_path(self.array) or ".".join(self.array))
 
     @property
     def last_field(self) -> str:
@@ -109,21 +127,39 @@ class SamplesModel(BucketModel[SamplesPolicy]):
         return self.policy.sample_time_field
 
     @property
+    def own_times(self) -> list[str]:
+        """Returns the fields of a bucket's first and last time, as far as it has them."""
+        return [it for it in (self.policy.start_field, self.policy.end_field) if it]
+
+    @property
+    def tells_first(self) -> bool:
+        """Returns whether a field tells a bucket's first time."""
+        return self.policy.start_field is not None
+
+    @property
     def tells_last(self) -> bool:
         """Returns whether a field tells a bucket's last time."""
         return self.policy.end_field is not None
 
     @property
+    def indexed_fields(self) -> list[str]:
+        """Returns the fields of a bucket's own times; without any the times of its samples, where these have
+        a name."""
+        by_sample = self.samples.time_path(self.array)
+        return self.own_times or [it for it in (by_sample,) if it]
+
+    @property
     def span_fields(self) -> tuple[str, str]:
-        """Returns the fields that tell which time a bucket covers: its first time, and its last or its
-        samples."""
-        return self.first_field, self.policy.end_field or ".".join(self.array)
+        """Returns the fields that tell which time a bucket covers: its first time, or its samples; and its
+        last, or its samples."""
+        samples = ".".join(self.array)
+        return self.policy.start_field or samples, self.policy.end_field or samples
 
     @property
     def span_values(self) -> tuple[str, str]:
         """Returns the same fields; of samples the times, where these have a name."""
-        first, last = self.span_fields
-        return first, last if self.tells_last else self.samples.time_path(self.array) or last
+        samples = self.samples.time_path(self.array) or ".".join(self.array)
+        return self.policy.start_field or samples, self.policy.end_field or samples
 
     @property
     def sample_index(self) -> str | None:
@@ -136,22 +172,37 @@ class SamplesModel(BucketModel[SamplesPolicy]):
         """Returns None: a bucket may be of any length."""
         return None
 
-    def _end(self, last: object, start: int | None) -> int | None:
-        if not isinstance(last, list):
-            return self.own_form.milliseconds(last)
-        times = (self.reading_form.milliseconds(self.samples.time_of(it)) for it in last)
-        return max((time for time in (start, *times) if time is not None), default=None)
+    def _told(self, first: object, last: object) -> tuple[int | None, int | None]:
+        start, end = min(self._times(first), default=None), max(self._times(last), default=None)
+        if start is None and not self.tells_first:
+            start = end
+        if start is not None and not self.tells_last:
+            end = max(start, end or start)
+        return start, end
+
+    def _times(self, value: object) -> list[int]:
+        """Returns the times in the value of a field: its own, or those of samples."""
+        if isinstance(value, list):
+            found = (self.reading_form.milliseconds(self.samples.time_of(it)) for it in value)
+        else:
+            found = (self.own_form.milliseconds(it) for it in [value])
+        return [it for it in found if it is not None]
 
     # Queries
 
     def range_query(self, form: TimeForm, start_ms: int, end_ms: int) -> Document:
         """Returns a query for every bucket that may hold a reading in [start, end)."""
-        starts = form.ranges(self.first_field, FIRST_MS, end_ms - 1)
+        if not self.own_times:
+            return self.sample_query(start_ms, end_ms - 1)
+        within = form.ranges(self.first_field, start_ms, end_ms - 1)  # one without any sample is there
+        if self.tells_first:
+            starts = form.ranges(self.first_field, FIRST_MS, end_ms - 1)
+        else:
+            starts = [self.sample_query(FIRST_MS, end_ms - 1), *within]
         if self.tells_last:
             ends = form.ranges(self.last_field, start_ms, LAST_MS, is_end=True)
-        else:  # one without any sample is where it starts
-            ends = [self._sampled_in(start_ms, end_ms - 1)]
-            ends += form.ranges(self.first_field, start_ms, end_ms - 1)
+        else:
+            ends = [self.sample_query(start_ms, end_ms - 1), *within]
         return any_of([{"$and": list(both)} for both in itertools.product(starts, ends)])
 
     def running_query(self, form: TimeForm, at_ms: int) -> Document | None:
@@ -159,10 +210,30 @@ class SamplesModel(BucketModel[SamplesPolicy]):
         it."""
         if self.tells_last:
             return self.range_query(form, at_ms, at_ms + 1)
-        starts = any_of(form.ranges(self.first_field, FIRST_MS, at_ms))
-        return {"$and": [starts, self._sampled_in(at_ms, LAST_MS)]}
+        starts = self.sample_query(FIRST_MS, at_ms)
+        if self.tells_first:
+            starts = any_of(form.ranges(self.first_field, FIRST_MS, at_ms))
+        return {"$and": [starts, self.sample_query(at_ms, LAST_MS)]}
 
-    def _sampled_in(self, first_ms: int, last_ms: int) -> Document:
+    def ending_queries(self, form: TimeForm, first_ms: int, last_ms: int) -> list[Document]:
+        """Returns queries for the buckets whose last time by their fields, or their samples, lies from first
+        to last."""
+        if self.own_times:
+            return super().ending_queries(form, first_ms, last_ms)
+        inside = self.sample_query(first_ms, last_ms)
+        if form.has_texts:  # these are looked up roughly
+            return [{"$and": [inside, self.samples.last_within(".".join(self.array), first_ms, last_ms)]}]
+        return [{"$and": [inside, {"$nor": [self.sample_query(last_ms + 1, LAST_MS)]}]}]
+
+    def untimed_queries(self, form: TimeForm) -> list[Document]:
+        """Returns queries for the buckets with no usable time: where none has a field for it, those without
+        any sample that has one."""
+        if self.own_times:
+            return super().untimed_queries(form)
+        return [{"$nor": [self.sample_query(FIRST_MS, LAST_MS)]}]
+
+    def sample_query(self, first_ms: int, last_ms: int) -> Document:
+        """Returns a query for the buckets with a sample from first to last."""
         return self.samples.query(".".join(self.array), self.reading_form, first_ms, last_ms)
 
     @property
@@ -203,17 +274,18 @@ class SamplesModel(BucketModel[SamplesPolicy]):
     @property
     def changing_fields(self) -> set[str]:
         """Returns the fields that change as a bucket fills: all that are kept up to date but its start."""
-        return set(self.own_fields) - {self.first_field}
+        return set(self.own_fields) - {self.policy.start_field}
 
     @property
     def bounds(self) -> list[tuple[str, int]]:
         """Returns the fields that hold the first and the last time."""
-        return [(self.first_field, 0), *([(self.last_field, 1)] if self.tells_last else [])]
+        named = ((self.policy.start_field, 0), (self.policy.end_field, 1))
+        return [(name, end) for name, end in named if name is not None]
 
     @property
     def reading_fields(self) -> Sequence[str]:
-        """Returns the array."""
-        return [".".join(self.array)]
+        """Returns the arrays."""
+        return [".".join(it) for it in self.holders]
 
     def _value_path(self, path: str) -> Path:
         return self.samples.value_path(self.array, path)
@@ -221,8 +293,10 @@ class SamplesModel(BucketModel[SamplesPolicy]):
     @property
     def used_paths(self) -> list[Path]:
         """Returns where in a document everything lies that the policy names."""
-        inside = (self.policy.sample_time_field, self.policy.local_offset_field)
-        return [*super().used_paths, *((*self.array, "*", *split(it)) for it in inside if it)]
+        found = [*super().used_paths, *self.samples.used_paths(self.array)]
+        if self.sample_time is not None and self.policy.local_offset_field is not None:
+            found.append((*self.array, "*", *split(self.policy.local_offset_field)))
+        return found
 
     @property
     def overflow_paths(self) -> list[Path]:
@@ -250,8 +324,9 @@ class SamplesModel(BucketModel[SamplesPolicy]):
     @property
     def indexes(self) -> list[list[tuple[str, int]]]:
         """Returns the indexes that a run and the usual queries need."""
-        by_series, by_last = super().indexes
-        return [by_series, [(self.first_field, 1)], by_last]
+        series = [(it, 1) for it in self.policy.stored_series.values()]
+        fields = self.indexed_fields
+        return [*([*series, (it, 1)] for it in fields[-1:]), *([(it, 1)] for it in fields)]
 
     # How documents are written
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,7 +42,11 @@ class Shape:
     offsets: NDArray[np.int64] | None = None  # k, places of slots
     start: Element | None = None  # `slots`: the bucket's start
     slot_times: SlotTimes | None = None  # `slots`: when they are
-    bounds: tuple[Element, Element | None] | None = None  # `samples`: the bucket's first and last time
+    #: `samples`: the bucket's first and last time; None where its samples tell.
+    bounds: tuple[Element | None, Element | None] | None = None
+    holder: str = ""  # `samples`: what holds them
+    #: `samples`: by its name, what an array of values has at each place, null included.
+    parallel: Mapping[str, Sequence[Cell]] = field(default_factory=dict)
     count: Element | None = None
     sums: dict[str, Element] = field(default_factory=dict)  # value field -> its sum
 
@@ -132,3 +136,16 @@ def _of_types(cell: Cell, path: Path, types: tuple[int, ...], what: str) -> Cell
             wanted = " or ".join(TYPE_NAMES[t] for t in types)
             raise Breach(name, f"no {what}: {TYPE_NAMES[element.type]} stands where {wanted} is needed")
     return cell
+
+
+def soundness_by(find: Callable[[Layout], Shape]) -> Callable[[Layout], bool]:
+    """Returns what tells whether a layout has a shape: `find` raises no Breach."""
+
+    def is_sound(layout: Layout) -> bool:
+        try:
+            find(layout)
+        except Breach:
+            return False
+        return True
+
+    return is_sound

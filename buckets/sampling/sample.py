@@ -45,7 +45,9 @@ def _kind(source: Source) -> str:
 def _is_in_order(source: Source) -> bool:
     """Returns whether MongoDB finds buckets in the order of time without looking at all of them."""
     kind = _kind(source)
-    return kind == "timeseries" or (kind == "collection" and has_index(source.indexes, source.last_field))
+    if kind != "collection" or not source.model.own_times:
+        return kind == "timeseries"
+    return has_index(source.indexes, source.last_field)
 
 
 def _by_time(source: Source) -> Iterator[Docs]:

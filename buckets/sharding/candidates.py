@@ -28,8 +28,12 @@ _COARSE = 5
 def candidates(policy: Policy, documents: Sequence[Document]) -> list[ShardKey]:
     """Returns keys of the series fields, the time, `_id`, places by name and coarse times. `documents`: some
     of the collection."""
-    fields = model_of(policy).shard_fields
-    return list(dict.fromkeys(_keys(policy, documents) if fields is None else _native(*fields)))
+    model = model_of(policy)
+    fields = model.shard_fields
+    found = dict.fromkeys(_keys(policy, documents) if fields is None else _native(*fields))
+    if model.own_times:
+        return list(found)
+    return [it for it in found if model.first_field not in it.paths]  # an array, which no shard key has
 
 
 def _native(*fields: str) -> Iterator[ShardKey]:

@@ -13,7 +13,15 @@ from bucketwise.buckets.layouts.layout import Path
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.models.shape import split
 from bucketwise.buckets.models.slot_levels import SlotLevel
-from bucketwise.buckets.versions.overlay import NESTED, Overlay, SlotsIn, Typed, Unmergeable, fields_of
+from bucketwise.buckets.versions.overlay import (
+    NESTED,
+    Overlay,
+    SlotsIn,
+    Typed,
+    Unmergeable,
+    fields_of,
+    samples_of,
+)
 from bucketwise.config.policies import Policy
 
 
@@ -23,7 +31,10 @@ class Containment:
     def __init__(self, policy: Policy) -> None:
         model, more, overlay = model_of(policy), policy.overflow, Overlay.of(policy)
         kept = _paths(*model.kept_fields, more.flag_field if more else None)
-        self._main = _Documents(overlay, frozenset([model.array] if model.array else []), kept)
+        arrays = model.holders if model.array else []
+        #: Arrays side by side: what lies at one place of them is one sample.
+        self._parallel = arrays if len(arrays) > 1 else []
+        self._main = _Documents(overlay, frozenset(arrays), kept | frozenset(self._parallel))
         self._extra = _Documents(overlay, _paths(more.samples_field if more else None), frozenset())
 
     def contains(self, newer: Batch, older: Batch) -> bool:
@@ -32,6 +43,7 @@ class Containment:
         try:
             return newer.unit(0) == older.unit(0) or (
                 self._main.contain(newer.main[0], older.main[0])
+                and self._has_samples(newer.main[0], older.main[0])
                 and older_overflow.keys() <= newer_overflow.keys()
                 and all(
                     self._extra.contain(newer_overflow[name], document)
@@ -40,6 +52,16 @@ class Containment:
             )
         except Unmergeable:  # a name appears twice
             return False
+
+    def _has_samples(self, newer: bytes, older: bytes) -> bool:
+        """Returns whether the newer document holds all samples that the older one has in several arrays."""
+        if not self._parallel:
+            return True
+        try:
+            held, wanted = (Counter(samples_of(it, self._parallel)) for it in (newer, older))
+        except ValueError:  # unlike lengths: it breaks its model
+            return False
+        return not wanted - held
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bucketwise.buckets.bson.raw import Batch, Docs, as_queried
-from bucketwise.buckets.bson.types import DATE, INT32, INT64, elements, first_at
+from bucketwise.buckets.bson.types import ARRAY, DATE, INT32, INT64, first_at
 from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.fields.ids import sort_key
 from bucketwise.buckets.fields.times import PER_SECOND
-from bucketwise.buckets.layouts.layout import Path
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.models.shape import split
-from bucketwise.buckets.versions.overlay import Overlay, Typed, Unmergeable, array_of, number, with_field
+from bucketwise.buckets.versions.overlay import (
+    Overlay,
+    Sample,
+    Typed,
+    Unmergeable,
+    array_of,
+    number,
+    samples_of,
+    with_field,
+)
 from bucketwise.buckets.versions.readings import BucketReadings, Key, faults_of
 from bucketwise.config.policies import Policy
 
@@ -114,8 +122,8 @@ class _Merger:
         if not self._model.merges_versions:
             return newer
         main = self._overlay.lay(older.main, newer.main)
-        if (array := self._model.array) is not None:
-            main = self._with_samples(main, older.main, newer.main, index, array)
+        if self._model.array is not None:
+            main = self._with_samples(main, older.main, newer.main, index)
         main = self._with_bounds(main, older.main, newer.main)
         return _Bucket(self._with_flag(main, older, newer), _by_id(older.extra, newer.extra))
 
@@ -137,19 +145,21 @@ class _Merger:
         held = [self._versions.count(at, is_own=False) for at in (index, self._size + index)]
         return found.count(index, is_own=False) != sum(held)
 
-    def _with_samples(self, main: bytes, older: bytes, newer: bytes, index: int, path: Path) -> bytes:
-        before, after = self._timed(older, path, index), self._timed(newer, path, self._size + index)
+    def _with_samples(self, main: bytes, older: bytes, newer: bytes, index: int) -> bytes:
+        before, after = self._timed(older, index), self._timed(newer, self._size + index)
         later = {key for key, _ in after}
         joined = [it for it in before if it[0] not in later] + after
         if all(is_sorted(held) for held in (before, after)):
             joined.sort(key=lambda it: it[0][:2])
-        kind = first_at(newer, path)[:1]
-        return with_field(main, path, kind + array_of([sample for _, sample in joined]))
+        for at, path in enumerate(self._model.holders):
+            if any(first_at(it, path)[:1] == bytes([ARRAY]) for it in (older, newer)):
+                held = array_of([sample[at] for _, sample in joined])
+                main = with_field(main, path, bytes([ARRAY]) + held)
+        return main
 
-    def _timed(self, document: bytes, path: Path, index: int) -> list[tuple[Key, Typed]]:
+    def _timed(self, document: bytes, index: int) -> list[tuple[Key, Sample]]:
         """Returns the samples, each with its time and series."""
-        array = first_at(document, path)[1:]
-        samples = [array[start : start + 1] + array[value:end] for start, value, end in elements(array)]
+        samples = samples_of(document, self._model.holders)
         return list(zip(self._versions.keys(index), samples, strict=True))
 
     def _with_bounds(self, main: bytes, older: bytes, newer: bytes) -> bytes:
@@ -211,7 +221,7 @@ class _Merger:
         )
 
 
-def is_sorted(timed: list[tuple[Key, Typed]]) -> bool:
+def is_sorted(timed: list[tuple[Key, Sample]]) -> bool:
     """Returns whether samples lie in the order of time."""
     return all(before[0][:2] <= after[0][:2] for before, after in itertools.pairwise(timed))
 

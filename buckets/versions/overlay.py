@@ -21,8 +21,10 @@ from bucketwise.buckets.bson.types import (
     INT32,
     INT64,
     NOTHING,
+    NULL,
     STRING,
     elements,
+    first_at,
 )
 from bucketwise.buckets.layouts.layout import Path
 from bucketwise.buckets.models import model_of
@@ -31,6 +33,8 @@ from bucketwise.config.policies import Policy
 
 #: A value with its type in front, as `first_at` gives it.
 Typed = bytes
+#: What is one sample in each of its arrays; mostly there is one.
+Sample = tuple[Typed, ...]
 #: What slots may lie in.
 NESTED = (DOCUMENT, ARRAY)
 _INT = struct.Struct("<i")
@@ -63,6 +67,19 @@ def document_of(fields: dict[str, Typed]) -> bytes:
 def array_of(values: Sequence[Typed]) -> bytes:
     """Returns the array of these values."""
     return document_of({str(place): value for place, value in enumerate(values)})
+
+
+def samples_of(document: bytes, arrays: Sequence[Path]) -> list[Sample]:
+    """Returns what arrays side by side hold at each place of the first; null where one is none."""
+    columns = []
+    for path in arrays:
+        held = first_at(document, path)
+        if held[:1] == bytes([ARRAY]):
+            body = held[1:]
+            columns.append([body[at : at + 1] + body[value:end] for at, value, end in elements(body)])
+        else:
+            columns.append([bytes([NULL])] * len(columns[0]) if columns else [])
+    return list(zip(*columns, strict=True))
 
 
 def with_field(document: bytes, path: Path, value: Typed) -> bytes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from bucketwise.buckets.bson.raw import Batch, Docs, as_queried
-from bucketwise.buckets.bson.types import elements, first_at
 from bucketwise.buckets.columns import ValueKind
 from bucketwise.buckets.decoding.decode import Decoded, decode
 from bucketwise.buckets.fields.values import rounded_sum
@@ -77,12 +76,10 @@ class BucketReadings:
 
     def _finer(self, index: int, times: list[int]) -> list[int]:
         """Returns the nanoseconds between each sample's own time and the millisecond that it counts for."""
-        form, path = self._model.reading_form, self._model.sample_time
-        if path is None or self._model.array is None or form.is_date:
+        form = self._model.reading_form
+        if self._model.array is None or form.is_date:
             return [0] * len(times)
-        array = first_at(self.batch.main[index], self._model.array)[1:]
-        samples = [array[value:end] for _, value, end in elements(array)]
-        values = [as_queried(first_at(sample, path)) for sample in samples]
+        values = map(as_queried, self._model.raw_times(self.batch.main[index]))
         return [form.finer(value, time) for value, time in zip(values, times, strict=True)]
 
     def held(self, index: int) -> Held:

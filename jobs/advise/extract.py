@@ -163,7 +163,9 @@ def extract(
         each = math.ceil(readings / len(chosen) / max(1.0, a_bucket))
         parts = [_of_series(source, one, each, table, losses) for one in chosen]
         how = f"the last readings of {len(chosen):,} series"
-    elif not source.model.needs_index or has_index(source.indexes, source.last_field):
+    elif not source.model.needs_index or (
+        source.model.own_times and has_index(source.indexes, source.last_field)
+    ):
         parts, how = [_last(source, readings, table, losses, check)], "the last readings of all series"
     else:
         count = math.ceil(readings / max(1.0, a_bucket))
@@ -176,7 +178,7 @@ def extract(
 
 def _finds_series(source: Source) -> bool:
     """Returns whether an index finds the last buckets of one series."""
-    if not source.model.needs_index or source.policy.sample_series:
+    if not source.model.needs_index or source.policy.sample_series or not source.model.own_times:
         return False
     wanted = {*source.policy.stored_series.values()}
     for index in source.indexes:

@@ -103,7 +103,7 @@ def of_indexes(subject: Subject, stats: CollectionStats) -> Iterator[Finding]:
     indexes = subject.source.indexes
     uses = _uses(subject)
     model = model_of(policy)
-    needed = {model.first_field, model.last_field}
+    needed = set(model.indexed_fields)
     for index in indexes:
         name, keys = index["name"], list(index["key"].items())
         if keys == [("_id", 1)]:
@@ -139,12 +139,10 @@ def _uses(subject: Subject) -> dict[str, tuple[int, str]]:
 def _missing(subject: Subject, stats: CollectionStats) -> Iterator[Finding]:
     policy, indexes = subject.policy, subject.source.indexes
     model = model_of(policy)
-    wanted: dict[tuple[str, ...], str] = {
-        (it,): "a range of time" for it in (model.first_field, model.last_field)
-    }
+    wanted: dict[tuple[str, ...], str] = {(it,): "a range of time" for it in model.indexed_fields}
     series = policy.stored_series.values()
     if series and not policy.sample_series and not any(it.startswith("_id") for it in series):
-        wanted[(*series, subject.source.last_field)] = "one series"
+        wanted[(*series, *model.indexed_fields[-1:])] = "one series"
     held = [tuple(it["key"]) for it in indexes]
     for fields, what in wanted.items():
         single = len(fields) == 1

@@ -28,6 +28,11 @@ from bucketwise.rollups.rolling import outlived
 Document = dict[str, Any]
 
 OLDEST = (6, 0)
+_UNFINDABLE = (
+    "no index can find a range of time: times stand in pairs, and no field tells when a bucket starts or "
+    "ends. Each step of a run reads the whole collection: let the writer keep the first and the last time, "
+    "and name these with start_field and end_field"
+)
 
 
 #: What a check may find.
@@ -285,10 +290,12 @@ class _Check:
         policy = self.policy
         model = model_of(policy)
         if model.needs_index and self.here.get(policy.collection, {}).get("type") == "collection":
-            for field in dict.fromkeys((model.first_field, model.last_field)):
+            for field in model.indexed_fields:
                 yield from self._index(
                     policy.collection, self.buckets.indexes, field, "reading a range of time"
                 )
+            if not model.indexed_fields:
+                yield self._finding("index-missing", policy.collection, "warning", _UNFINDABLE)
         if policy.overflow is not None:
             place = policy.overflow.collection
             kind = self.here[place]["type"] if place in self.here else None

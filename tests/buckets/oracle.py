@@ -97,6 +97,11 @@ def readings(policy: Any, bucket: Bucket) -> list[Reading]:
         return [_reading(policy, main, own_time(policy, main, str(policy.time_field)))]
     overflow = policy.overflow.samples_field if policy.overflow else ""
     found: list[Reading] = []
+    if policy.model == "samples" and policy.samples_as == "arrays":
+        times = at(main, policy.sample_time_field)
+        columns = [at(main, it) or [None] * len(times) for it in policy.value_fields]
+        samples = zip(times, zip(*columns, strict=True), strict=True)
+        return [_read(milliseconds(it, policy.sample_time_unit), list(held)) for it, held in samples]
     if policy.model == "samples":
         arrays = [at(main, str(policy.samples_field)), *(at(decoded(e), overflow) for e in bucket.extras)]
         return [_sample(policy, sample) for samples in arrays for sample in samples]
@@ -213,7 +218,7 @@ def last(policy: Any, bucket: Bucket) -> int:
     document = decoded(bucket.main)
     if policy.model == "slots":
         return own_time(policy, document, str(policy.time_field)) + span_of(policy) * 1000 - 1
-    if policy.end_field is None:
+    if policy.end_field is None:  # one without samples has a start
         return own_time(policy, document, str(policy.start_field))
     end = at(document, policy.end_field)
     whole = isinstance(end, int) and policy.time_unit in (None, "s")

@@ -153,13 +153,20 @@ def policies(draw: Draw, model: str) -> Policy:
             "count_field": draw(st.sampled_from([None, "n"])),
             "sum_fields": draw(st.sampled_from([{}, {options["value_fields"][0]: "sum"}])),
         }
-        options |= draw(st.sampled_from([{}, {}, {"samples_as": "pairs"}, _of_several(options)]))
-    if model in ("slots", "samples") and "attributes_field" not in options and draw(st.booleans()):
+        kinds = [{}, {}, {"samples_as": "pairs"}, {"samples_as": "arrays"}, _of_several(options)]
+        options |= draw(st.sampled_from(kinds))
+        has_arrays = options.get("samples_as") == "arrays"
+        options |= {"samples_field": None} if has_arrays else {}
+    may_overflow = "attributes_field" not in options and options.get("samples_as") != "arrays"
+    if model in ("slots", "samples") and may_overflow and draw(st.booleans()):
         options["overflow"] = Overflow(
             flag_field="more", collection="extra", ref_field="of", samples_field="xs"
         )
     elif model == "samples" and not draw(st.integers(0, 2)):
         options["end_field"] = None
+    if model == "samples" and "overflow" not in options and not draw(st.integers(0, 2)):
+        options["start_field"] = None
+        options |= {"time_unit": None} if options["end_field"] is None else {}
     return make_policy(**options, nonnumeric_ok=options["value_fields"])  # containers may stand anywhere
 
 
@@ -281,12 +288,17 @@ def values_of(draw: Draw, policy: Any) -> list[tuple[str, st.SearchStrategy[Valu
 
 @st.composite
 def samples_of(
-    draw: Draw, policy: Any, time_field: str, times: st.SearchStrategy[Value], size: int = 4
+    draw: Draw,
+    policy: Any,
+    time_field: str,
+    times: st.SearchStrategy[Value],
+    size: int = 4,
+    least: int = 0,
 ) -> list[bytes]:
     """Sub-documents of a time and values."""
     found = []
     own = [path.split(".*.")[1] for path in policy.series_fields if ".*." in path]
-    for _ in range(draw(st.integers(0, size))):
+    for _ in range(draw(st.integers(least, size))):
         if getattr(policy, "samples_as", None) == "pairs":
             values_in = draw(st.lists(st.sampled_from(alike), max_size=3))
             found.append(bson_of.document(*_places([draw(times), *(draw(it) for it in values_in)])))
@@ -483,7 +495,12 @@ def _samples(draw: Draw, policy: Any, identities: list[Value]) -> list[Bucket]:
     drawn = draw(st.sampled_from(forms)).map(remember)
     for identity in identities:
         times.clear()
-        own = draw(samples_of(policy, str(policy.sample_time_field), drawn))
+        least = int(policy.start_field is None and policy.end_field is None)
+        if policy.samples_as == "arrays":
+            held = draw(_parallel(policy, drawn, least))
+        else:
+            own = draw(samples_of(policy, str(policy.sample_time_field), drawn, least=least))
+            held = [(str(policy.samples_field), _array(policy, own))]
         extras = []
         if policy.overflow:
             for i in range(draw(st.integers(0, 2))):
@@ -492,12 +509,29 @@ def _samples(draw: Draw, policy: Any, identities: list[Value]) -> list[Bucket]:
                 extras.append(draw(shuffled(fields)))
         low, high = draw(_bounds(policy, [_ms(time, unit) for time in times]))
         end = [(policy.end_field, high)] if policy.end_field else []
-        fields = [("_id", identity), ("first", low), *end, *draw(_series(policy))]
-        fields += [(str(policy.samples_field), _array(policy, own))]
+        start = [(policy.start_field, low)] if policy.start_field else []
+        fields = [("_id", identity), *start, *end, *draw(_series(policy))]
+        fields += held
         if policy.overflow:
             fields += draw(_flag(bool(extras)))
         bucket = Bucket(draw(shuffled(fields)), tuple(extras))
         found.append(Bucket(draw(shuffled([*fields, *draw(_totals(policy, bucket))])), tuple(extras)))
+    return found
+
+
+@st.composite
+def _parallel(
+    draw: Draw, policy: Any, times: st.SearchStrategy[Value], least: int
+) -> list[tuple[str, Value]]:
+    """Arrays side by side; one of values may be missing, or null."""
+    size = draw(st.integers(least, 4))
+    found = [(policy.sample_time_field, bson_of.array(*(draw(times) for _ in range(size))))]
+    for name in policy.value_fields:
+        held = draw(st.sampled_from([*alike, scalars, None, "null"]))
+        if isinstance(held, st.SearchStrategy):
+            found.append((name, bson_of.array(*(draw(held) for _ in range(size)))))
+        elif held is not None:
+            found.append((name, bson_of.null))
     return found
 
 

@@ -21,8 +21,6 @@ CASES = Path(__file__).resolve().parents[3] / "shared" / "cases"
 #: Of what is not built yet.
 _LATER = {
     "counter-resets",
-    "history-without-start",
-    "parallel-arrays-ms",
     "relative-milliseconds",
     "rules-two",
     "samples-hour",

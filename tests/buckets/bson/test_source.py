@@ -70,10 +70,17 @@ def told(policy: Any, bucket: Bucket) -> tuple[int, int, int]:
     """First and last time that a bucket says it covers, and its last time as `ending` takes it."""
     document = oracle.decoded(bucket.main)
     if policy.model == "samples":
-        first = oracle.own_time(policy, document, "first")
+        times = [it.time for it in oracle.readings(policy, bucket)]
+        if policy.start_field is None and policy.end_field is None:
+            return min(times), max(times), max(times)
         if policy.end_field is None:
-            return first, max([first, *(it.time for it in oracle.readings(policy, bucket))]), first
+            first = oracle.own_time(policy, document, "first")
+            return first, max([first, *times]), first
         end = oracle.own_time(policy, document, policy.end_field)
+        if policy.start_field is None:
+            first = min(times, default=end)
+        else:
+            first = oracle.own_time(policy, document, "first")
         last = oracle.at(document, policy.end_field)
         whole = isinstance(last, int) and policy.time_unit in (None, "s")
         return first, end + (999 if whole else 0), end
@@ -119,7 +126,8 @@ def test_finds_what_plain_loops_find(database: Mongo, case: Case, data: st.DataO
     since = start // 1000 * 1000 if policy.model == "samples" else start  # seconds are asked for whole
     allowed = [b for b, (first, last, _) in covers.items() if first < end and last >= since]
     unended = policy.model == "samples" and policy.end_field is None
-    if unended and policy.sample_time_unit == "iso":
+    is_sampled = policy.model == "samples" and None in (policy.start_field, policy.end_field)
+    if is_sampled and policy.sample_time_unit == "iso":
         allowed = found
     assert set(needed) <= set(held) <= set(allowed) and len(held) == len(set(held))
 
@@ -148,7 +156,9 @@ def test_hopping_from_end_to_end_meets_every_bucket_once(database: Mongo, case: 
     source = Source(database, case.policy)
     ended: list[Bucket] = []
     at = source.earliest_ending(FIRST)
-    step = 3 * DAY_MS + 1 if case.policy.time_unit == "iso" else 1
+    by_samples = case.policy.model == "samples" and not (case.policy.start_field or case.policy.end_field)
+    unit = case.policy.sample_time_unit if by_samples else case.policy.time_unit
+    step = 3 * DAY_MS + 1 if unit == "iso" else 1
     while at is not None:
         here = units(source.ending(at, at + step))
         assert here
