@@ -19,6 +19,7 @@ import numpy as np
 from bucketwise.buckets.fields.clocks import Clock
 from bucketwise.buckets.fields.distinct import distinct_rows
 from bucketwise.buckets.fields.isotimes import Integers, Texts, days_before, month_length, number
+from bucketwise.buckets.fields.localbounds import days_placed
 from bucketwise.buckets.fields.times import DAY_MS, NO_TIME, PER_SECOND, Unit
 from bucketwise.config.timeformats import tokens_of
 
@@ -50,7 +51,7 @@ DIRECTIVES = {
     "Y": Directive("year", "(?!0000)[0-9]{4}", low=1, high=9999),
     "y": Directive("short_year", "[0-9]{2}", low=0, high=99),
     "m": Directive("month", "1[0-2]|0[1-9]", "1[0-2]|0?[1-9]", 1, 12),
-    "d": Directive("day", "3[01]|[12][0-9]|0[1-9]", "3[01]|[12][0-9]|[0 ]?[1-9]", 1, 31),
+    "d": Directive("day", "3[01]|[12][0-9]|[0 ][1-9]", "3[01]|[12][0-9]|[0 ]?[1-9]", 1, 31),
     "H": Directive("hour", "2[0-3]|[01][0-9]", "2[0-3]|[01]?[0-9]", 0, 23),
     "I": Directive("half_hour", "1[0-2]|0[1-9]", "1[0-2]|0?[1-9]", 1, 12),
     "M": Directive("minute", "[0-5][0-9]", "[0-5]?[0-9]", 0, 59),
@@ -104,6 +105,11 @@ class TimeFormat:
         return bool({"z", "Z", "s"}.intersection(self.letters))
 
     @property
+    def has_hours(self) -> bool:
+        """Returns whether texts tell more than a day. A day begins where its clock skips midnight as well."""
+        return not {"H", "I"}.isdisjoint(self.letters)
+
+    @property
     def is_sorted(self) -> bool:
         """Returns whether texts with all their digits sort as time does."""
         return (
@@ -116,7 +122,7 @@ class TimeFormat:
     def sorting(self) -> re.Pattern[str]:
         """Returns the pattern of texts that have all their digits."""
         pieces = [
-            f"({DIRECTIVES[it.directive].wide})" if it.directive else re.escape(it.text)
+            f"({DIRECTIVES[it.directive].wide.replace('[0 ]', '0')})" if it.directive else re.escape(it.text)
             for it in self._tokens
         ]
         return re.compile(f"^{''.join(pieces)}$(?!\n)")
@@ -152,7 +158,9 @@ class TimeFormat:
             if match is not None:
                 rows = np.flatnonzero(which == at)
                 found[rows] = self._of_form(texts[rows], match)
-        return found if self.is_absolute else clock.instants(found)
+        if self.is_absolute:
+            return found
+        return clock.instants(found) if self.has_hours else days_placed(clock, found)
 
     def fraction(self, text: str) -> str:
         """Returns the digits of a second's fraction in a text; none where there are none."""
@@ -205,7 +213,7 @@ def _form_of(pattern: str, letter: str) -> str:
         return pattern
     width = len(str(directive.high))
     if pattern == directive.wide:
-        return f"0{{{width}}}"
+        return "00| 0" if letter == "d" else f"0{{{width}}}"
     return "00?| 0" if letter == "d" else f"0{{1,{width}}}"
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bucketwise.buckets.fields.clocks import Clock
 from bucketwise.buckets.fields.distinct import distinct_rows
-from bucketwise.buckets.fields.localbounds import UTC
+from bucketwise.buckets.fields.localbounds import UTC, days_placed
 from bucketwise.buckets.fields.times import DAY_MS, NO_TIME
 from bucketwise.buckets.layouts.layout import Element, Group, by_size, read_bytes
 
@@ -118,7 +118,9 @@ def _of_form(texts: Texts, match: re.Match[bytes], clock: Clock) -> Integers:
     micros = (seconds - _offset(part, match)) * 1_000_000 + _micros(part, match)
     ms = np.where(micros < 0, -(-micros // 1000), micros // 1000)
     ms = np.where(sane, ms, NO_TIME)
-    return ms if clock.is_utc or match["utc"] or match["sign"] else clock.instants(ms)
+    if clock.is_utc or match["utc"] or match["sign"]:
+        return ms
+    return clock.instants(ms) if match["hour"] else days_placed(clock, ms)
 
 
 def _micros(part: dict[str, Integers], match: re.Match[bytes]) -> Integers:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bucketwise.buckets.fields.clocks import Clock, clock_of
-from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS
+from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, NO_TIME
 
 #: The clock of UTC.
 UTC = clock_of("UTC")
@@ -27,12 +28,22 @@ def placed(clock: Clock, shown: int) -> int:
     return int(clock.since(np.array([shown]))[0])
 
 
+def days_placed(clock: Clock, midnights: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Returns when days of a clock begin, which are given by their midnights; NO_TIME for a day that it
+    skips, and for NO_TIME."""
+    if clock.is_utc:
+        return midnights
+    found = clock.since(midnights)
+    return np.where(clock.since(midnights + DAY_MS) == found, NO_TIME, found)
+
+
 def _first_shown(clock: Clock, instant: int) -> int:
-    """Returns the first of all that a clock has not shown before the instant."""
-    low = int(clock.shown(np.array([instant]))[0])
-    before = placed(clock, low)
-    high = low + instant - before
-    while low < high:  # the end of what it shows for the second time
+    """Returns the first of all that a clock has neither shown nor skipped before the instant."""
+    shown = int(clock.shown(np.array([instant]))[0])
+    if placed(clock, shown - 1) < instant == placed(clock, shown):
+        return shown
+    low, high = shown - 2 * DAY_MS, shown + 2 * DAY_MS  # a clock is changed just before
+    while low < high:
         middle = (low + high) // 2
         low, high = (low, middle) if placed(clock, middle) >= instant else (middle + 1, high)
     return low

@@ -304,7 +304,8 @@ def _texts_of(group: Group, cell: Cell) -> NDArray[np.bytes_]:
 def _as_text(value: str) -> Document:
     """Returns an expression for a text or whole number as text; null for other values."""
     kind = {"$type": value}
-    is_whole = {"$and": [{"$lt": [{"$abs": value}, _EXACT]}, {"$eq": [value, {"$trunc": value}]}]}
+    is_exact = [{"$gt": [value, -_EXACT]}, {"$lt": [value, _EXACT]}]  # NaN sorts before all numbers
+    is_whole = {"$and": [*is_exact, {"$eq": [value, {"$trunc": value}]}]}
     whole = {"$cond": [is_whole, {"$toString": {"$toLong": value}}, None]}
     branches = [
         {"case": {"$eq": [kind, "string"]}, "then": value},
