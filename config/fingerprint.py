@@ -33,7 +33,10 @@ def fingerprint(policy: Policy) -> str:
 def layout_fingerprint(policy: Policy) -> str:
     """Returns 16 hex digits that change whenever the policy would read its documents differently, or
     require more of them."""
-    return _digest({**_changed_keys(policy, _DECISIVE), "nonnumeric_ok": sorted(policy.nonnumeric_ok)})
+    sparse = {"sparse_ok"}
+    return _digest(
+        {**_changed_keys(policy, _DECISIVE | sparse), "nonnumeric_ok": sorted(policy.nonnumeric_ok)}
+    )
 
 
 def _changed_keys(table: Table, keys: set[str]) -> dict[str, Any]:

@@ -220,6 +220,12 @@ class BucketModel(ABC, Generic[P]):
         return 1
 
     @property
+    def covered_ms(self) -> int | None:
+        """Returns how much time the slots of a bucket cover at most, in milliseconds; None where there are no
+        slots."""
+        return None
+
+    @property
     def reach_ms(self) -> int:
         """Returns how long after the time in `last_field` a bucket may have readings, in milliseconds."""
         return (self.length_ms or 1) - 1

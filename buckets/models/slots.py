@@ -73,6 +73,12 @@ class SlotsModel(BucketModel[SlotsPolicy]):
         return self.times.longest
 
     @property
+    def covered_ms(self) -> int | None:
+        """Returns how much time the slots of a bucket cover at most, in milliseconds; None where documents
+        may lie further apart."""
+        return None if self.policy.sparse_ok else self.length_ms
+
+    @property
     def slot_ms(self) -> int | None:
         """Returns how long a slot is, in milliseconds; None where not all buckets have the same slots."""
         return None if self.times.differ else self._slot_ms

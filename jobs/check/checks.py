@@ -15,6 +15,7 @@ from bucketwise.buckets.decoding.plausible import Plausible
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.sampling.fit import Fit, fit_of
 from bucketwise.buckets.sampling.sample import has_index, sample
+from bucketwise.buckets.sampling.spacing import sparse_spacing
 from bucketwise.buckets.source import Source
 from bucketwise.config.policies import Policy
 from bucketwise.jobs.core.findings import Finding
@@ -102,6 +103,7 @@ CHECKED = (
     Code("ttl-conflict", ("error",)),
     Code("value-field-empty", ("error",)),
     Code("no-readings", ("error",)),
+    Code("slots-sparse", ("error",)),
     Code("no-bucket-fits", ("error",)),
     Code("target-kind", ("error",)),
     Code(
@@ -208,10 +210,12 @@ def check_policy(
         return CheckResult(rights, None, [])  # the rest can't be looked at
     kind = list(checker.source())
     may_look = not any("find" in it.message and it.place in policy.sources for it in rights)
-    fit = None
+    fit, spacing = None, None
     if may_look and policy.collection in checker.here and all(it.severity != "error" for it in kind):
-        fit = fit_of(sample(checker.buckets), policy, plausible())
-    unfit = misfits(fit, policy) if fit else []
+        sampled = sample(checker.buckets)
+        fit = fit_of(sampled, policy, plausible())
+        spacing = sparse_spacing(checker.buckets, sampled)
+    unfit = misfits(fit, policy, spacing) if fit else []
     findings = [
         *kind,
         *unfit,

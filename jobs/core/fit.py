@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Any
 
 from bucketwise.buckets.columns import ValueKind
@@ -11,6 +12,8 @@ from bucketwise.buckets.fields.times import as_date
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.sampling.fit import Example, Fit, fit_of
 from bucketwise.buckets.sampling.sample import sample
+from bucketwise.buckets.sampling.spacing import Spacing, sparse_spacing
+from bucketwise.config.durations import format_duration
 from bucketwise.config.errors import BucketwiseError
 from bucketwise.config.policies import Policy
 from bucketwise.config.problems import nearest
@@ -21,7 +24,7 @@ from bucketwise.rollups.progress import is_fit_proven, note_fit
 Body = dict[str, Any]
 
 #: Findings that stop a run. Where no bucket fits, each is quarantined.
-STOPPING = ("value-field-empty", "no-readings")
+STOPPING = ("value-field-empty", "no-readings", "slots-sparse")
 
 
 _HELD = {
@@ -35,14 +38,16 @@ _HELD = {
 _SHOWN = 10
 
 
-def misfits(fit: Fit, policy: Policy) -> list[Finding]:
-    """Returns how the policy does not fit: nothing where there is no bucket, or none has a reading yet."""
+def misfits(fit: Fit, policy: Policy, spacing: Spacing | None = None) -> list[Finding]:
+    """Returns how the policy does not fit: nothing where there is no bucket, or none has a reading yet.
+    `spacing`: of documents that lie further apart than their slots reach."""
     if fit.sampled and not fit.buckets:
         return [_no_bucket(fit, policy)]
     if fit.is_hollow:
         return [_no_readings(fit, policy)]
     paths = dict(policy.named_values)
-    return [_empty(fit, policy, name, paths[name]) for name in fit.empty_fields(policy)]
+    sparse = [] if spacing is None else [_sparse(spacing, policy)]
+    return sparse + [_empty(fit, policy, name, paths[name]) for name in fit.empty_fields(policy)]
 
 
 def _no_bucket(fit: Fit, policy: Policy) -> Finding:
@@ -72,6 +77,16 @@ def _empty(fit: Fit, policy: Policy, name: str, path: str) -> Finding:
         f'hold numbers, write nonnumeric_ok = ["{path}"]'
     )
     return Finding("value-field-empty", policy.name, f"{policy.collection}, {path}", "error", message)
+
+
+def _sparse(spacing: Spacing, policy: Policy) -> Finding:
+    gap, length, covered = (format_duration(timedelta(milliseconds=it)) for it in spacing)
+    message = (
+        f"documents of a series come {gap} apart, and the slots of one cover {length} at most "
+        f"(here {covered}): their width is probably another one. Correct slot and span, or, if nothing is "
+        "missing in between, write sparse_ok = true"
+    )
+    return Finding("slots-sparse", policy.name, policy.collection, "error", message)
 
 
 def _hint(fit: Fit, policy: Policy, path: str) -> str:
@@ -110,8 +125,9 @@ def check_fit(turn: Turn) -> Body | None:
     if not turn.dry_run and is_fit_proven(turn.context.database, policy):
         return None
     source = turn.context.source
-    fit = fit_of(sample(source), policy, turn.context.plausible)
-    found = misfits(fit, policy)
+    sampled = sample(source)
+    fit = fit_of(sampled, policy, turn.context.plausible)
+    found = misfits(fit, policy, sparse_spacing(source, sampled))
     if fit.readings and not found and not turn.dry_run:
         note_fit(turn.context.database, policy, turn.context.now)
     return fit_body(fit, policy, found)

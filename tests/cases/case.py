@@ -25,14 +25,11 @@ _LATER = {
     "rules-two",
     "samples-hour",
     "samples-minute-second",
-    "settlement-periods",
-    "sparse-on-purpose",
     "state-edges",
     "state-seconds",
     "time-average-days-previous",
     "time-average-edges",
     "time-average-linear",
-    "wrong-minutes-for-halfhours",
 }
 _AS_WRITTEN = JSONOptions(
     json_mode=CANONICAL_JSON_OPTIONS.json_mode, datetime_representation=DatetimeRepresentation.NUMBERLONG
