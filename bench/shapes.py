@@ -60,16 +60,6 @@ def _tens(number: int, rng: np.random.Generator) -> Iterator[Document]:
             yield {**head, "d": held[first]["d"], "p": values}
 
 
-def _days(number: int, rng: np.random.Generator) -> Iterator[Document]:
-    """Yields a day of each of ten sensors a series, which have a value every ten seconds."""
-    hours = [*_hours(number, rng)]
-    for symbol in range(series := len(hours) // 24):
-        values = [value for _, held in hours[symbol::series] for value in _values(held)]
-        for sensor in range(10):
-            head = {"symbol": f"{hours[symbol][0]['symbol']}-{sensor}", "d": hours[symbol][0]["d"]}
-            yield {**head, "p": values[sensor::10]}
-
-
 def _inside(number: int, rng: np.random.Generator) -> Iterator[Document]:
     for bucket in MINUTES.day(number, rng):
         slots = {slot: {"p": value} for slot, value in bucket["p"].items()}
@@ -122,8 +112,6 @@ _IDENTIFIED = {**SLOT_KEYS, "time_field": "_id.d", "series_fields": ["_id.symbol
 _NESTED = {**_HOUR_KEYS, "slot_levels": ["minute", "second"]}
 
 _TENS = {**SLOT_KEYS, "slot": "1s", "span": "10m", "first_slot": 1}
-#: A zone with a clock like that of UTC, which is not UTC.
-_DAYS = {**SLOT_KEYS, "slot": "10s", "span": "day", "slot_time": "local", "timezone": "Atlantic/Reykjavik"}
 
 #: Each, and the one that it is like.
 FURTHER = {
@@ -131,7 +119,6 @@ FURTHER = {
     Workload("hours, seconds 0000 to 3599", _seconds, _HOUR_KEYS): MINUTES,
     Workload("hours, seconds by place", _places, _HOUR_KEYS): MINUTES,
     Workload("ten-minute buckets, seconds from 1", _tens, _TENS): MINUTES,
-    Workload("local days, slots of 10 s by place", _days, _DAYS): MINUTES,
     Workload(
         "minute buckets, a sub-document a slot", _inside, {**SLOT_KEYS, "value_fields": ["v.*.p"]}
     ): MINUTES,
