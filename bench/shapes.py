@@ -99,6 +99,16 @@ def _texts(number: int, rng: np.random.Generator) -> Iterator[Document]:
         yield {**reading, "d": reading["d"].strftime("%Y-%m-%dT%H:%M:%SZ")}
 
 
+def _german(number: int, rng: np.random.Generator) -> Iterator[Document]:
+    for bucket in MINUTES.day(number, rng):
+        yield {**bucket, "d": bucket["d"].strftime("%d.%m.%Y %H:%M")}
+
+
+def _stamps(number: int, rng: np.random.Generator) -> Iterator[Document]:
+    for bucket in MINUTES.day(number, rng):
+        yield {**bucket, "d": bucket["d"].strftime("%Y-%m-%d %H:%M")}
+
+
 def _attributes(number: int, rng: np.random.Generator) -> Iterator[Document]:
     for reading in READINGS.day(number, rng):
         yield {**reading, "attrs": [{"k": "unit", "v": "USD"}, {"k": "p", "v": reading.pop("p")}]}
@@ -121,6 +131,16 @@ FURTHER = {
     Workload("ten-minute buckets, seconds from 1", _tens, _TENS): MINUTES,
     Workload(
         "minute buckets, a sub-document a slot", _inside, {**SLOT_KEYS, "value_fields": ["v.*.p"]}
+    ): MINUTES,
+    Workload(
+        "minute buckets, times as text that sorts",
+        _stamps,
+        {**SLOT_KEYS, "time_format": "%Y-%m-%d %H:%M", "timezone": "Atlantic/Reykjavik"},
+    ): MINUTES,
+    Workload(
+        "minute buckets, times as text that does not sort",
+        _german,
+        {**SLOT_KEYS, "time_format": "%d.%m.%Y %H:%M"},
     ): MINUTES,
     Workload("minute buckets, fields in _id", _identified, _IDENTIFIED, (("_id.d",),)): MINUTES,
     Workload("sample buckets without a last time", _unended, _UNENDED, (("first",),)): SAMPLES,

@@ -98,6 +98,7 @@ CHECKED = (
     Code("source-kind", ("error",)),
     Code("deletes-impossible", ("warning",)),
     Code("index-missing", ("warning",)),
+    Code("times-unsorted", ("warning",)),
     Code("overflow-kind", ("error",)),
     Code("overflow-missing", ("warning",)),
     Code("ttl-conflict", ("error",)),
@@ -293,7 +294,10 @@ class _Check:
     def indexes(self) -> Iterator[Finding]:
         policy = self.policy
         model = model_of(policy)
-        if model.needs_index and self.here.get(policy.collection, {}).get("type") == "collection":
+        is_plain = self.here.get(policy.collection, {}).get("type") == "collection"
+        if is_plain and not model.own_form.is_sorted:
+            yield self._unsorted()
+        elif is_plain and model.needs_index:
             for field in model.indexed_fields:
                 yield from self._index(
                     policy.collection, self.buckets.indexes, field, "reading a range of time"
@@ -314,6 +318,17 @@ class _Check:
             else:
                 message = f"it is a {kind}: overflow has to lie in an ordinary collection"
                 yield self._finding("overflow-kind", place, "error", message)
+
+    def _unsorted(self) -> Finding:
+        """Returns the finding that no index can find a range of time, with what that costs."""
+        form, model = model_of(self.policy).own_form, model_of(self.policy)
+        fields = ", ".join(form.fields(model.first_field))
+        message = (
+            f"times in {fields} don't sort as time does, so no index finds a range of them: for each day "
+            f"that a run looks at, MongoDB reads all of the collection, {self.buckets.count():,} documents. "
+            "Let the writer keep a date as well, with an index, and name it in the policy"
+        )
+        return self._finding("times-unsorted", f"{self.policy.collection}, {fields}", "warning", message)
 
     def _index(
         self, collection: str, indexes: Iterable[Mapping[str, Any]], field: str, purpose: str

@@ -216,6 +216,20 @@ def test_native_time_series_are_exported_and_kept(place: Place) -> None:
     assert "its timeField is when" in findings(place, "iot")["source-kind"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("keys", "fields"),
+    [
+        ('time_field = "d"\ntime_format = "%d.%m.%Y"', "d"),
+        ('time_field = ["d", "t"]\ntime_format = "%Y %j"', "d, t"),
+    ],
+)
+def test_times_that_do_not_sort_cost_a_full_read(place: Place, keys: str, fields: str) -> None:
+    place.write_config(POLICIES.replace('time_field = "d"', keys))
+    found = findings(place)["times-unsorted"]
+    assert (found["severity"], found["place"]) == ("warning", f"ticks, {fields}")
+    assert f"{place.database.ticks.estimated_document_count():,} documents" in found["message"]
+
+
 OVERFLOW = """
 [policies.ticks.overflow]
 flag_field = "more"
