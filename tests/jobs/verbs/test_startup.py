@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from tests.docs.pages import ROOT
+from tests.jobs.place import NOW, Place
 
 pytestmark = pytest.mark.process
 #: What takes longer to import than a short command may take.
@@ -25,10 +30,11 @@ main()
 """
 
 
-def imported(*arguments: str) -> set[str]:
+def imported(*arguments: str, cwd: Path | None = None, **environment: str) -> set[str]:
     """The modules that a command has imported when it ends."""
     command = [sys.executable, "-c", SCRIPT, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    done = subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, check=True)
     return set(done.stderr.splitlines()[-1].split())
 
 
@@ -52,3 +58,12 @@ def test_a_job_that_has_not_begun_has_no_arrow_and_no_store(verb: str) -> None:
     modules = imported(verb, "--help")
     late = {"apscheduler", "boto3", "distributed", "duckdb", "jinja2", "prometheus_client", "pyarrow"}
     assert modules.isdisjoint(late | {"pyiceberg", "redis", "structlog"})
+
+
+@pytest.mark.parametrize("verb", ["status", "run"])
+@pytest.mark.after("run")
+def test_where_nothing_is_due_no_part_is_read_and_no_library_comes_for_it(place: Place, verb: str) -> None:
+    modules = imported(verb, "--now", NOW, "--quiet", cwd=place.folder, MONGODB_URI=place.uri)
+    assert modules.isdisjoint(
+        {"apscheduler", "boto3", "distributed", "duckdb", "jinja2", "pyarrow", "structlog"}
+    )
