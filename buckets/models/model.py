@@ -464,13 +464,7 @@ class BucketModel(ABC, Generic[P]):
         """Returns with which readings, in order, a document begins. `size`: that of the target."""
         return np.ones(len(time), dtype=np.bool_)
 
-    def closed(
-        self,
-        series: NDArray[np.int32],
-        time: Times,
-        size: int,
-        end_ms: int,
-    ) -> Flags:
+    def closed(self, series: NDArray[np.int32], time: Times, size: int, end_ms: int) -> Flags:
         """Returns which readings, in order, lie in documents that are full once all readings before the end
         were given."""
         return np.ones(len(time), dtype=np.bool_)
@@ -485,12 +479,7 @@ class BucketModel(ABC, Generic[P]):
     ) -> Operation:
         """Returns the write by which an application adds a reading. `document`: one with it alone."""
 
-    def misfits(
-        self,
-        series: NDArray[np.int32],
-        time: Times,
-        is_empty: Flags,
-    ) -> Iterator[tuple[str, int]]:
+    def misfits(self, series: NDArray[np.int32], time: Times, is_empty: Flags) -> Iterator[tuple[str, int]]:
         """Yields what the model has no place for, and how many readings have it; these are in order.
         `is_empty`: which of them hold no value."""
         yield from ()
