@@ -189,8 +189,8 @@ def _finer(piece: ReadingGroup, span: tuple[int, int]) -> Iterator[int]:
                 for row in np.flatnonzero(ms[:, place] != NO_TIME).tolist():
                     text = decode_value(STRING, group.raw(row, element))
                     yield form.finer(text, int(ms[row, place])) != 0
-        elif kind in _DTYPES and kind != DATE:
-            per = PER_SECOND[form.unit or "s"]
+        elif form.unit is not None and kind != DATE:
+            per = PER_SECOND[form.unit]
             if kind == DOUBLE:
                 exact = group.read(elements, "<f8") == ms * float(per) / 1000.0
             else:
