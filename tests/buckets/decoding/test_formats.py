@@ -308,3 +308,51 @@ def test_documents_come_back_bit_for_bit(keys: dict[str, Any], documents: list[d
     packed = pack(buckets)
     again = unpack(Readings(packed.rows.time, list(packed.rows.values.values())), packed.groups)
     assert sorted(again.main) == sorted(held)
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+@pytest.mark.parametrize("has_end", [False, True])
+@pytest.mark.parametrize("format", ["%H:%M:%S %d.%m.%Y", "%Y-%m-%d %H:%M:%S"])
+def test_a_source_finds_samples_by_text(database: Mongo, format: str, has_end: bool, pairs: bool) -> None:
+    """Buckets of an hour, from one day to the next."""
+    zone = ZoneInfo("Europe/Berlin")
+    starts = [
+        datetime(2025, 1, 31, 20 + hour // 24, tzinfo=zone) + timedelta(hours=hour) for hour in range(8)
+    ]
+    documents, times = [], []
+    for start in starts:
+        held = [start + timedelta(minutes=at) for at in (0, 20, 59)]
+        written = [it.strftime(format) for it in held]
+        samples = [[text, 1.5] if pairs else {"t": text, "v": 1.5} for text in written]
+        end = {"e": written[-1]} if has_end else {}
+        documents.append({"s": written[0], **end, "held": samples})
+        times.append([(it - _EPOCH) // timedelta(milliseconds=1) for it in held])
+    keys: dict[str, Any] = {"samples_as": "pairs"} if pairs else {"sample_time_field": "t"}
+    keys |= {"end_field": "e"} if has_end else {}
+    policy = make_policy(
+        name="x",
+        collection="held",
+        model="samples",
+        series_fields=["symbol"],
+        value_fields=["v"],
+        samples_field="held",
+        start_field="s",
+        time_format=format,
+        sample_time_format=format,
+        timezone="Europe/Berlin",
+        **keys,
+    )
+    fill(database, policy, documents)
+    source = Source(database, policy)
+    for _ in range(2):
+        for at in (times[0][0], times[3][1], times[4][0], times[7][2]):
+            holding = [i for i, it in enumerate(times) if it[0] <= at <= it[-1]]
+            assert set(ids(source.batches(at, at + 1))) >= set(holding)
+            assert source.earliest(at) == at
+        decoded = [decode(it, policy) for it in source.batches(FIRST, LAST + 1)]
+        assert sorted(it for one in decoded for it in one.columns.time.tolist()) == [
+            at for it in times for at in it
+        ]
+        latest = source.latest()
+        assert latest is not None and times[-1][-1] <= latest <= times[-1][-1] + 3 * DAY
+        source.look_at_texts()
