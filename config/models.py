@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from types import NoneType
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import Field, TypeAdapter
+from pydantic import BeforeValidator, Field, TypeAdapter
 from pydantic.fields import FieldInfo
 
-from bucketwise.config.policies import Policy, TimeUnit
-from bucketwise.config.problems import Fault, Key, ProblemReport
+from bucketwise.config.policies import ElapsedUnit, Policy, TimeUnit
+from bucketwise.config.problems import Fault, InvalidValueError, Key, ProblemReport, nearest
 from bucketwise.config.slots import CALENDAR_DAYS, NEXT_UNIT, length_of
 from bucketwise.config.timeformats import format_fault
 from bucketwise.config.values import Fields, FirstSlot, List, SlotText, SpanText
@@ -21,6 +21,32 @@ SlotUnit = Literal["second", "minute", "hour"]
 SlotKeys = Literal["number", "clock", "running"]
 #: What numbers may count since 1970.
 _COUNTED = ("s", "ms", "us", "ns")
+
+
+_UNITS: tuple[str, ...] = (*get_args(TimeUnit), *get_args(ElapsedUnit))
+#: Of several fields, the largest first.
+_PARTS = ("h", "m", "s", "ms")
+_SOME_PARTS = 'write units of times in a bucket, the largest first, such as ["m", "s"] or ["+m", "+s"]'
+
+
+def _units(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        parts = [it.removeprefix("+") if isinstance(it, str) else "" for it in value]
+        if len(parts) < 2 or [it for it in _PARTS if it in parts] != parts:
+            raise InvalidValueError("these are not the units of several fields", _SOME_PARTS)
+        if len({it.startswith("+") for it in value}) > 1:
+            raise InvalidValueError("some count from the bucket's start, and some do not", _SOME_PARTS)
+        return tuple(value)
+    if value is not None and value not in _UNITS:
+        near = nearest(str(value), _UNITS)
+        some = " or ".join(f'"{it}"' for it in _UNITS)
+        remedy = f'did you mean "{near}"? It may be {some}' if near else f"write {some}"
+        raise InvalidValueError("it is not one of the choices", remedy)
+    return value
+
+
+#: The unit of the time in a sample, or those of the fields that make it.
+SampleUnits = Annotated[str | tuple[str, ...] | None, BeforeValidator(_units)]
 
 
 class SinglePolicy(Policy):
@@ -177,13 +203,27 @@ class SamplesPolicy(Policy):
     time_format: str | None = None  # of text in them, as strptime has it
     samples_field: str | None = None
     samples_as: Literal["documents", "pairs", "arrays"] = "documents"
-    sample_time_field: str | None = None
-    sample_time_unit: TimeUnit | None = None  # None: seconds
+    sample_time_field: Fields | None = None
+    sample_time_unit: SampleUnits = None  # None: seconds; a list goes with several fields
     sample_time_format: str | None = None
     start_field: str | None = None  # None: it starts with its first sample
     end_field: str | None = None  # None: it ends with its last sample
     count_field: str | None = None
     sum_fields: dict[str, str] = Field(default={})  # value field -> the bucket's field that holds its sum
+
+    @property
+    def sample_time_fields(self) -> tuple[str, ...]:
+        """Returns the fields of the time in a sample: mostly one; none in pairs."""
+        named = self.sample_time_field
+        return (named,) if isinstance(named, str) else named or ()
+
+    @property
+    def elapsed_units(self) -> tuple[str, ...]:
+        """Returns the units of times that count within a bucket; none where samples tell times as such."""
+        units = self.sample_time_unit
+        if isinstance(units, tuple):
+            return units
+        return (units,) if units is not None and units.startswith("+") else ()
 
     @property
     def named_sums(self) -> dict[str, str]:
@@ -208,7 +248,7 @@ class SamplesPolicy(Policy):
     @property
     def inside(self) -> list[tuple[str, str]]:
         """Returns the fields that a sample has, each with its key."""
-        time = [("sample_time_field", self.sample_time_field)] if self.sample_time_field is not None else []
+        time = [("sample_time_field", it) for it in self.sample_time_fields]
         series = [("series_fields", it) for it in self.sample_series.values()]
         values = [("value_fields", it) for it in self.value_fields]
         offset = [("local_offset_field", self.local_offset_field)] if self.local_offset_field else []
@@ -223,6 +263,7 @@ class SamplesPolicy(Policy):
         _check_format("time", self.time_format, self.time_unit, at, report)
         _check_format("sample_time", self.sample_time_format, self.sample_time_unit, at, report)
         self._check_array(at, report)
+        self._check_elapsed(at, report)
         key = (*at, "sample_time_field")
         if self.samples_as == "pairs" and self.sample_time_field is not None:
             fault = Fault("the time of a pair is its first element, and has no name", "remove it")
@@ -244,6 +285,26 @@ class SamplesPolicy(Policy):
             fault = Fault("MongoDB can't find buckets by text of such a format", "add `start_field`")
             report.add((*at, "sample_time_format"), fault, rests_on=[(*at, "start_field")])
 
+    def _check_elapsed(self, at: Key, report: ProblemReport) -> None:
+        """Reports times within a bucket that have nothing to count from, and fields without a unit each."""
+        key, fields, units = (*at, "sample_time_unit"), self.sample_time_fields, self.elapsed_units
+        if len(fields) > 1 and len(units) != len(fields):
+            remedy = 'write a list with a unit for each, such as ["m", "s"] or ["+m", "+s"]'
+            fault = Fault("each field of a sample's time needs a unit", remedy)
+            report.add(key, fault, rests_on=[(*at, "sample_time_field")])
+        elif len(units) > 1 and len(fields) != len(units):
+            fault = Fault("a list of units goes with a list of fields", "write one unit, or name the fields")
+            report.add(key, fault, rests_on=[(*at, "sample_time_field"), (*at, "samples_as")])
+        elif len(fields) > 1 and self.samples_as != "documents":
+            fault = Fault("only samples that are documents have several fields for their time", "name one")
+            report.add((*at, "sample_time_field"), fault, rests_on=[(*at, "samples_as")])
+        if units and self.start_field is None:
+            fault = Fault("it counts from the start of a bucket, and nothing tells that", "add `start_field`")
+            report.add(key, fault, rests_on=[(*at, "start_field")])
+        if units and self.overflow is not None:
+            fault = Fault("times in overflow do not count from the bucket's start", "write another unit")
+            report.add(key, fault, rests_on=[(*at, "overflow")])
+
     def _check_array(self, at: Key, report: ProblemReport) -> None:
         """Reports an array of samples that is not told, or told of arrays side by side."""
         key, rests_on = (*at, "samples_field"), [(*at, "model"), (*at, "samples_as")]
@@ -260,7 +321,7 @@ class SamplesPolicy(Policy):
             report.add(key, missing("samples", "samples_field"), rests_on=rests_on)
 
 
-def _check_format(name: str, text: str | None, unit: TimeUnit | None, at: Key, report: ProblemReport) -> None:
+def _check_format(name: str, text: str | None, unit: object, at: Key, report: ProblemReport) -> None:
     """Reports a format that tells no time, and a unit beside it. `name`: of the keys, before `_format`."""
     key = (*at, f"{name}_format")
     if text is not None and (fault := format_fault(text)):

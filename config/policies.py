@@ -173,6 +173,8 @@ class Audit(Table):
 ModelName = Literal["reading", "slots", "samples", "timeseries"]
 #: The unit of numbers that are times, or the form of texts that are.
 TimeUnit = Literal["date", "s", "ms", "us", "ns", "iso", "objectid", "timestamp"]
+#: The unit of numbers that count from the start of a bucket.
+ElapsedUnit = Literal["+ms", "+s", "+m", "+h"]
 #: What a series field may hold that the policy file can write.
 SeriesValue = str | int | float | bool
 

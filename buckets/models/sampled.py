@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from bson import DatetimeMS
 
 from bucketwise.buckets.bson.types import ARRAY, DOCUMENT, NOTHING, TYPE_NAMES, elements, first_at
+from bucketwise.buckets.fields.elapsed import BucketStart, ElapsedForm
 from bucketwise.buckets.fields.timeforms import TimeForm, any_of
 from bucketwise.buckets.fields.times import as_date
 from bucketwise.buckets.layouts.layout import Cell, Layout, Path, ReadingCells
@@ -37,13 +38,15 @@ class SampleDocuments:
     values: dict[str, Path]  # by the name of the value field
     series: dict[str, Path]  # by the name of the series field
     defaulted: frozenset[str] = frozenset()  # series fields that may be missing
+    further: tuple[Path, ...] = ()  # of the time, where several fields make it
 
     @classmethod
-    def of(cls, policy: Policy, time: str | None) -> SampleDocuments:
-        """Returns how samples lie in an array. `time`: the field of their time."""
+    def of(cls, policy: Policy, time: Sequence[str]) -> SampleDocuments:
+        """Returns how samples lie in an array. `time`: the fields of their time."""
         series = {name: split(path) for name, path in policy.sample_series.items()}
         values = {name: split(path) for name, path in policy.named_values}
-        return cls(split(time or ""), values, series, frozenset(policy.default_series))
+        first, *further = map(split, time)
+        return cls(first, values, series, frozenset(policy.default_series), tuple(further))
 
     @property
     def holders(self) -> list[Path]:
@@ -52,7 +55,7 @@ class SampleDocuments:
 
     def used_paths(self, array: Path) -> list[Path]:
         """Returns where in a bucket times lie; "*" stands for any sample."""
-        return [(*array, "*", *self.time)] if self.time_path(array) else []
+        return [(*array, "*", *it) for it in (self.time, *self.further)]
 
     def raw_times(self, document: bytes, array: Path) -> list[bytes]:
         """Returns the time of each sample of a bucket, its BSON type in front."""
@@ -62,7 +65,7 @@ class SampleDocuments:
     def shape(self, layout: Layout, array: Path, form: TimeForm) -> Shape:
         """Returns where the readings of an array lie, each with its time in this form. Raises Breach."""
         need(layout, array, (ARRAY,), "array of samples")
-        times = ReadingCells()
+        times, further = ReadingCells(), tuple(ReadingCells() for _ in self.further)
         values = {name: ReadingCells() for name in self.values}
         series = {name: ReadingCells() for name in self.series}
         for sample in layout.children(array):
@@ -70,11 +73,15 @@ class SampleDocuments:
                 found = f"{TYPE_NAMES[sample.type]} stands where a sample is needed"
                 raise Breach(".".join(sample.path), found)
             times.append(need_all(layout, sample.path, self.time, form.types, "time"))
+            for cells, path in zip(further, self.further, strict=True):
+                cells.append(need_all(layout, sample.path, path, form.types, "time"))
             for name, path in self.values.items():
                 values[name].append(find_all(layout, (*sample.path, *path)))
             for name, path in self.series.items():
                 find = take_all if name in self.defaulted else need_all
                 series[name].append(find(layout, sample.path, path, SERIES_TYPES_IN_SAMPLE, "series"))
+        if isinstance(form, ElapsedForm):
+            form = form.beside(further)
         return Shape(values=values, times=times, form=form, series=series)
 
     def value_path(self, array: Path, path: str) -> Path:
@@ -83,18 +90,17 @@ class SampleDocuments:
 
     def time_path(self, array: Path) -> str | None:
         """Returns the path of all times, as an index or a projection names it; None where there is none."""
-        return ".".join((*array, *self.time))
+        return None if self.further else ".".join((*array, *self.time))
 
     def time_of(self, sample: object) -> Any:
-        """Returns the time of a sample, as pymongo gives it. A time may be given in place of its sample."""
+        """Returns the time of a sample, as pymongo gives it; a tuple where several fields make it. A time may
+        be given in place of its sample."""
         if isinstance(sample, list):
             return sample[0] if sample else None
         if not isinstance(sample, dict):
             return sample
-        found: Any = sample
-        for part in self.time:
-            found = found.get(part) if isinstance(found, dict) else None
-        return found
+        found = tuple(_at(sample, it) for it in (self.time, *self.further))
+        return found if self.further else found[0]
 
     def query(self, array: str, form: TimeForm, first_ms: int, last_ms: int) -> Document:
         """Returns a query for buckets with a sample from first to last."""
@@ -106,6 +112,13 @@ class SampleDocuments:
         of_sample = {"$let": {"vars": {"time": self._time_in("$$this")}, "in": _DATE}}
         last = {"$max": {"$map": {"input": held_in(array), "in": of_sample}}}
         return {"$expr": {"$and": [{"$gte": [last, as_date(first_ms)]}, {"$lte": [last, as_date(last_ms)]}]}}
+
+    def elapsed_query(
+        self, array: str, form: ElapsedForm, own: BucketStart, span: tuple[int, int]
+    ) -> Document:
+        """Returns a query for buckets with a sample in the span, whose time counts from their start."""
+        times = [self._time_in("$$this"), *(".".join(("$$this", *it)) for it in self.further)]
+        return form.query(own, times, held_in(array), span)
 
     def _time_in(self, sample: str) -> Any:
         """Returns the expression of the time in a sample."""
@@ -127,9 +140,13 @@ class SamplePairs(SampleDocuments):
     kind: ClassVar[int] = ARRAY
 
     @classmethod
-    def of(cls, policy: Policy, time: str | None) -> SamplePairs:
+    def of(cls, policy: Policy, time: Sequence[str]) -> SamplePairs:
         """Returns how pairs lie in an array."""
         return cls(("0",), {name: (str(at),) for at, name in enumerate(policy.value_names, start=1)}, {})
+
+    def used_paths(self, array: Path) -> list[Path]:
+        """Returns nothing: times are in pairs, as values are."""
+        return []
 
     def value_path(self, array: Path, path: str) -> Path:
         """Returns the array: places in it have no names."""
@@ -165,7 +182,7 @@ class ParallelArrays(SampleDocuments):
     are one. The array of times stands for them."""
 
     @classmethod
-    def of(cls, policy: Policy, time: str | None) -> ParallelArrays:
+    def of(cls, policy: Policy, time: Sequence[str]) -> ParallelArrays:
         """Returns which arrays hold the values of samples."""
         return cls((), {name: split(path) for name, path in policy.named_values}, {})
 
@@ -244,6 +261,12 @@ def _cells(layout: Layout, array: Path, places: list[str]) -> Iterator[Cell]:
     for place in places:
         cell = layout.cell((*array, place)) if held else ()
         yield tuple(it for it in cell if it.type not in NOTHING)
+
+
+def _at(sample: object, path: Path) -> Any:
+    for part in path:
+        sample = sample.get(part) if isinstance(sample, dict) else None
+    return sample
 
 
 def held_in(array: str) -> Document:

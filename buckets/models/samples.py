@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from bson import DatetimeMS
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pymongo import UpdateOne
 
 from bucketwise.buckets.bson.types import ARRAY
+from bucketwise.buckets.fields.elapsed import BucketStart, ElapsedForm
 from bucketwise.buckets.fields.forms import form_of
 from bucketwise.buckets.fields.timeforms import TimeForm, any_of
 from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS
@@ -26,7 +27,7 @@ from bucketwise.buckets.models.sampled import ParallelArrays, SampleDocuments, S
 from bucketwise.buckets.models.shape import COUNT_TYPES, Shape, need, split
 from bucketwise.buckets.models.target import TargetNames
 from bucketwise.config.models import SamplesPolicy
-from bucketwise.config.policies import Policy
+from bucketwise.config.policies import Policy, TimeUnit
 
 #: By `samples_as`.
 _SAMPLES: dict[str, type[SampleDocuments]] = {
@@ -49,7 +50,7 @@ class SamplesModel(BucketModel[SamplesPolicy]):
     @cached_property
     def samples(self) -> SampleDocuments:
         """Returns how samples lie in the array."""
-        return _SAMPLES[self.policy.samples_as].of(self.policy, self.policy.sample_time_field)
+        return _SAMPLES[self.policy.samples_as].of(self.policy, self.policy.sample_time_fields)
 
     # How documents are read
 
@@ -84,7 +85,7 @@ class SamplesModel(BucketModel[SamplesPolicy]):
     @property
     def array(self) -> Path:
         """Returns the path of the array of samples."""
-        return split(self.policy.samples_field or self.policy.sample_time_field or "")
+        return split(self.policy.samples_field or "".join(self.policy.sample_time_fields[:1]))
 
     @property
     def sample_time(self) -> Path | None:
@@ -108,7 +109,10 @@ class SamplesModel(BucketModel[SamplesPolicy]):
     def reading_form(self) -> TimeForm:
         """Returns the form of the time inside a sample."""
         policy = self.policy
-        return form_of(policy.sample_time_unit or "s", policy.sample_time_format, policy.timezone)
+        if units := self.policy.elapsed_units:
+            return ElapsedForm.of(units, self.policy.timezone)
+        unit = cast(TimeUnit, policy.sample_time_unit or "s")
+        return form_of(unit, policy.sample_time_format, policy.timezone)
 
     @property
     def first_field(self) -> str:
@@ -124,7 +128,7 @@ class SamplesModel(BucketModel[SamplesPolicy]):
     @property
     def time_field(self) -> str | None:
         """Returns the name of the field in which a sample has its time; None where it has no name."""
-        return self.policy.sample_time_field
+        return next(iter(self.policy.sample_time_fields), None)
 
     @property
     def own_times(self) -> list[str]:
@@ -165,7 +169,9 @@ class SamplesModel(BucketModel[SamplesPolicy]):
     def sample_index(self) -> str | None:
         """Returns the field of an index that tells where samples lie, where no field tells a bucket's last
         time. It has an entry for each sample."""
-        return None if self.tells_last else self.samples.time_path(self.array)
+        if self.tells_last or self.policy.elapsed_units:
+            return None
+        return self.samples.time_path(self.array)
 
     @property
     def length_ms(self) -> int | None:
@@ -173,15 +179,20 @@ class SamplesModel(BucketModel[SamplesPolicy]):
         return None
 
     def _told(self, first: object, last: object) -> tuple[int | None, int | None]:
-        start, end = min(self._times(first), default=None), max(self._times(last), default=None)
+        start = min(self._times(first, None), default=None)
+        end = max(self._times(last, start), default=None)
         if start is None and not self.tells_first:
             start = end
         if start is not None and not self.tells_last:
             end = max(start, end or start)
         return start, end
 
-    def _times(self, value: object) -> list[int]:
-        """Returns the times in the value of a field: its own, or those of samples."""
+    def _times(self, value: object, start: int | None) -> list[int]:
+        """Returns the times in the value of a field: its own, or those of samples in a bucket that starts
+        then."""
+        form = self.reading_form
+        if isinstance(value, list) and isinstance(form, ElapsedForm):
+            return [] if start is None else form.after(start, map(self.samples.time_of, value))
         if isinstance(value, list):
             found = (self.reading_form.milliseconds(self.samples.time_of(it)) for it in value)
         else:
@@ -234,6 +245,10 @@ class SamplesModel(BucketModel[SamplesPolicy]):
 
     def sample_query(self, first_ms: int, last_ms: int) -> Document:
         """Returns a query for the buckets with a sample from first to last."""
+        form = self.reading_form
+        if isinstance(form, ElapsedForm):
+            start = BucketStart(self.first_field, self.own_form)
+            return self.samples.elapsed_query(".".join(self.array), form, start, (first_ms, last_ms))
         return self.samples.query(".".join(self.array), self.reading_form, first_ms, last_ms)
 
     @property
@@ -268,8 +283,10 @@ class SamplesModel(BucketModel[SamplesPolicy]):
 
     @property
     def kept_fields(self) -> list[str]:
-        """Returns the fields with a bucket's bounds, count and sums."""
-        return self.own_fields
+        """Returns the fields with a bucket's bounds, count and sums; not with a start that its samples count
+        from."""
+        start = self.policy.start_field if self.policy.elapsed_units else None
+        return [it for it in self.own_fields if it != start]
 
     @property
     def changing_fields(self) -> set[str]:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bucketwise.buckets.bson.types import DOUBLE, INT32, INT64, NOTHING, TYPE_NAMES
+from bucketwise.buckets.fields.elapsed import ElapsedForm
 from bucketwise.buckets.fields.timeforms import DATES, TimeForm
 from bucketwise.buckets.fields.times import NO_TIME
 from bucketwise.buckets.layouts.layout import Cell, Element, Flags, Group, Layout, Path
@@ -57,7 +58,12 @@ class Shape:
 
     def read_times(self, group: Group) -> NDArray[np.int64] | None:
         """Returns the times of the readings, n × k milliseconds; None where they follow from the start."""
-        return None if self.times is None else self.form.read(group, self.times)
+        if self.times is None or not isinstance(self.form, ElapsedForm):
+            return None if self.times is None else self.form.read(group, self.times)
+        start = self.bounds and self.bounds[0]
+        assert start is not None
+        starts = self.own_form.read(group, [(start,)])[:, 0]
+        return self.form.since(starts, self.form.read(group, self.times))
 
     def after(self, starts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns the times of readings that follow from each document's start, (n, k), milliseconds."""

@@ -110,7 +110,7 @@ class SlotsModel(BucketModel[SlotsPolicy]):
         path = split(self.policy.overflow.samples_field)
         held = find(layout, path)
         if held is not None and held.type == ARRAY:
-            return SampleDocuments.of(self.policy, self.first_field).shape(layout, path, self.own_form)
+            return SampleDocuments.of(self.policy, (self.first_field,)).shape(layout, path, self.own_form)
         own, places = self.fields, self.slot_holders
         fields = {name: field._replace(slots=(*path, *field.slots)) for name, field in own.items()}
         if not _any(layout, fields):

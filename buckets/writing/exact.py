@@ -25,6 +25,7 @@ from bucketwise.buckets.bson.types import (
 from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.decoding.places import column
 from bucketwise.buckets.decoding.soundness import ReadingGroup
+from bucketwise.buckets.fields.elapsed import ElapsedForm
 from bucketwise.buckets.fields.selectors import extended_json
 from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS, NO_TIME, PER_SECOND
 from bucketwise.buckets.layouts.layout import Cell, Group, Layout, Path, by_type
@@ -178,6 +179,9 @@ def _note(piece: ReadingGroup, policy: Policy, losses: Losses, buckets: int, spa
 def _finer(piece: ReadingGroup, span: tuple[int, int]) -> Iterator[int]:
     """Yields how many times in the span say more than milliseconds do, type by type."""
     group, form = piece.group, piece.shape.form
+    if isinstance(form, ElapsedForm):
+        yield form.inexact(group, piece.shape.times or ())
+        return
     times = form.read(group, piece.shape.times or ())
     times[(times < span[0]) | (times >= span[1])] = NO_TIME
     for kind, at, elements in by_type(piece.shape.times or ()):

@@ -21,10 +21,7 @@ CASES = Path(__file__).resolve().parents[3] / "shared" / "cases"
 #: Of what is not built yet.
 _LATER = {
     "counter-resets",
-    "relative-milliseconds",
     "rules-two",
-    "samples-hour",
-    "samples-minute-second",
     "state-edges",
     "state-seconds",
     "time-average-days-previous",
