@@ -15,7 +15,7 @@ from pymongo.database import Database
 from pymongo.errors import CollectionInvalid
 
 from bucketwise.archivers.format.manifest import Manifest
-from bucketwise.buckets.bson.queries import ids_query
+from bucketwise.buckets.bson.cursor import ids_query
 from bucketwise.buckets.bson.raw import LOSSLESS, Batch, Docs
 from bucketwise.buckets.decoding.decode import Decoded, decode
 from bucketwise.buckets.fields.ids import sort_key

@@ -10,7 +10,7 @@ from typing import Any, cast
 from bson.raw_bson import RawBSONDocument
 
 from bench.testbed import Testbed
-from bucketwise.buckets.bson.queries import ids_query
+from bucketwise.buckets.bson.cursor import ids_query
 from bucketwise.buckets.bson.raw import LOSSLESS, Docs
 
 _DELETED_AT_ONCE = 1000

@@ -8,8 +8,7 @@ from typing import Any
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 
-from bucketwise.buckets.bson.cursor import find_raw
-from bucketwise.buckets.bson.queries import id_range_query, ids_query
+from bucketwise.buckets.bson.cursor import find_raw, id_range_query, ids_query
 from bucketwise.buckets.bson.raw import Docs
 from bucketwise.buckets.fields.selectors import extended_json
 from bucketwise.config.errors import HaltedError

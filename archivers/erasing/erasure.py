@@ -17,7 +17,7 @@ from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.fields.selectors import Selector, check_selector, selected
 from bucketwise.buckets.fields.times import TimeRange
 from bucketwise.buckets.models import model_of
-from bucketwise.buckets.models.asked import is_of_series
+from bucketwise.buckets.models.series import is_of_series
 from bucketwise.config.errors import UsageError
 from bucketwise.config.policies import Policy
 

@@ -19,8 +19,7 @@ from bucketwise.archivers.records.online_heads import OnlineHeads
 from bucketwise.archivers.records.receipts import MERGED, MERGING
 from bucketwise.archivers.versions.kept import KeptVersions
 from bucketwise.archivers.writes import archive_collections, chunks
-from bucketwise.buckets.bson.cursor import find_raw
-from bucketwise.buckets.bson.queries import ids_query
+from bucketwise.buckets.bson.cursor import find_raw, ids_query
 from bucketwise.buckets.bson.raw import LOSSLESS, Batch
 from bucketwise.buckets.fields.selectors import selector_query
 from bucketwise.buckets.source import Source

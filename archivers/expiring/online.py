@@ -28,7 +28,7 @@ from bucketwise.archivers.records.online_heads import OnlineHeads
 from bucketwise.archivers.records.receipts import CODEC, MERGING, TOMBSTONE, Receipts
 from bucketwise.archivers.versions.kept import KeptVersions
 from bucketwise.archivers.writes import archive_collections, archived_source, chunks, covered, same_id
-from bucketwise.buckets.bson.queries import ids_query
+from bucketwise.buckets.bson.cursor import ids_query
 from bucketwise.buckets.bson.raw import LOSSLESS, Batch
 from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, as_date

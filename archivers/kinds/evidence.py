@@ -19,7 +19,7 @@ from bucketwise.buckets.decoding.decode import Decoded, decode
 from bucketwise.buckets.fields.selectors import Selector, selected, selector_query
 from bucketwise.buckets.fields.times import DAY_MS, as_ms
 from bucketwise.buckets.models import model_of
-from bucketwise.buckets.models.asked import is_of_series
+from bucketwise.buckets.models.series import is_of_series
 from bucketwise.buckets.source import Source
 from bucketwise.config.policies import Policy
 from bucketwise.rollups.holds import Hold

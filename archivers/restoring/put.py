@@ -23,7 +23,7 @@ from bucketwise.buckets.fields.selectors import extended_json, selected
 from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS
 from bucketwise.buckets.lookup import find_by_ids
 from bucketwise.buckets.models import model_of
-from bucketwise.buckets.models.asked import is_of_series
+from bucketwise.buckets.models.series import is_of_series
 from bucketwise.buckets.source import Source
 from bucketwise.config.errors import HaltedError
 from bucketwise.config.policies import Policy

@@ -28,7 +28,7 @@ from bucketwise.archivers.versions.history import (
     some_merged,
 )
 from bucketwise.archivers.writes import chunks, insert_raw, same_id
-from bucketwise.buckets.bson.queries import ids_query
+from bucketwise.buckets.bson.cursor import ids_query
 from bucketwise.buckets.bson.raw import LOSSLESS, Batch, Docs
 from bucketwise.buckets.bson.types import DOCUMENT, INT32, elements
 from bucketwise.buckets.source import Source

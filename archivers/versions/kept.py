@@ -22,7 +22,7 @@ from pymongo.database import Database
 from bucketwise.archivers.format.manifest import DamagedError
 from bucketwise.archivers.records.copies import VersionBeside
 from bucketwise.archivers.writes import MAX_BUCKETS, insert_raw, make_packed, same_id
-from bucketwise.buckets.bson.queries import ids_query
+from bucketwise.buckets.bson.cursor import ids_query
 from bucketwise.buckets.bson.raw import LOSSLESS, Batch, Docs
 from bucketwise.buckets.bson.types import BINARY, BOOL, DOCUMENT, INT32
 from bucketwise.buckets.fields.selectors import extended_json

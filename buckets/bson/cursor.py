@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import copy
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
+from bson.raw_bson import RawBSONDocument
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.cursor import RawBatchCursor
 
+from bucketwise.buckets.bson.identities import are_object_ids
 from bucketwise.buckets.bson.prefetch import prefetch
-from bucketwise.buckets.bson.raw import LEAST, Docs
+from bucketwise.buckets.bson.raw import LEAST, LOSSLESS, Docs
 from bucketwise.buckets.bson.rows import Rows
 from bucketwise.buckets.bson.types import ARRAY, DOCUMENT, extent
 
@@ -154,3 +156,27 @@ def _of_any_length(array: bytes) -> Iterator[Docs]:
         position = stop
     if documents:
         yield Docs.of(documents)
+
+
+def ids_query(raw_ids: Sequence[bytes]) -> RawBSONDocument:
+    """Returns a query for the documents that have these `_id`s, byte for byte. `raw_ids`: as
+    `Docs.raw_id` returns them."""
+    names = dict.fromkeys(filter(None, raw_ids))
+    array = b"".join([b"%c%d\0%b" % (raw[0], place, raw[1:]) for place, raw in enumerate(names)])
+    return _query(b"\x04$in\0" + _document(array))
+
+
+def id_range_query(raw_ids: Sequence[bytes]) -> RawBSONDocument | None:
+    """Returns a query for all documents from the least of these `_id`s to the greatest. None if an
+    `_id` is not an ObjectId: then others may lie between them."""
+    if not raw_ids or not are_object_ids(raw_ids):
+        return None
+    return _query(b"\x07$gte\0" + min(raw_ids)[1:] + b"\x07$lte\0" + max(raw_ids)[1:])
+
+
+def _query(condition: bytes) -> RawBSONDocument:
+    return RawBSONDocument(_document(b"\x03_id\0" + _document(condition)), LOSSLESS)
+
+
+def _document(fields: bytes) -> bytes:
+    return _LENGTH.pack(len(fields) + 5) + fields + b"\0"

@@ -1,7 +1,9 @@
-"""Sampled documents field by field: single values, and fields that hold several."""
+"""Sampled documents field by field, what the names of fields hint at, and notes on each key of a policy."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -14,6 +16,78 @@ from bson.decimal128 import Decimal128
 from bson.errors import InvalidBSON
 
 from bucketwise.config.checks.names import field_fault
+
+
+def _set(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+TIME = _set(
+    "t d ts time times timestamp timestamps date datetime day hour minute at when instant epoch "
+    "start started begin from first since end ended last until to stop"
+)
+#: Names of times when a document was written, not of a reading.
+BOOKKEEPING = _set("created updated inserted modified received ingested expire expires expiry deleted")
+START = _set("start started begin from first since min day hour date open opened")
+END = _set("end ended last until to stop max close closed")
+SERIES = _set(
+    "id sensor device dev symbol sym ticker series station meter machine rig host hostname node channel tag "
+    "source site location gateway gw metric name uuid asset plant"
+)
+COUNT = _set("n count num number size samples nsamples total length")
+OFFSET = _set("tz offset tzoffset utcoffset timezone timezoneoffset zone localoffset")
+FLAG = _set("has more extra extras overflow overflown outlier is")
+_PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+
+
+def words(path: str) -> set[str]:
+    """Returns the words of a field's name, in small letters: of its last part."""
+    name = path.rpartition(".")[2]
+    found = {it.lower() for it in _PARTS.findall(name)}
+    found.add(name.lower().replace("_", ""))
+    return found | {"id" for it in found if len(it) > 3 and it.endswith("id")}
+
+
+def hints(path: str, wanted: frozenset[str]) -> bool:
+    """Returns whether a field's name has one of these words."""
+    return bool(words(path) & wanted)
+
+
+_SHOWN = 5
+
+
+@dataclass
+class Notes:
+    """Evidence and open questions for each key of a policy."""
+
+    evidence: dict[str, list[str]] = field(default_factory=dict)
+    questions: dict[str, list[str]] = field(default_factory=dict)
+
+    def add_evidence(self, key: str, text: str) -> None:
+        """Adds evidence."""
+        self.evidence.setdefault(key, []).append(text)
+
+    def add_question(self, key: str, text: str) -> None:
+        """Adds a question."""
+        self.questions.setdefault(key, []).append(text)
+
+    def drop(self, key: str) -> None:
+        """Removes all notes on a key."""
+        self.evidence.pop(key, None)
+        self.questions.pop(key, None)
+
+
+def quoted(name: str) -> str:
+    """Returns a name for a line of text: in quotes, with escapes for what could end the line."""
+    text = json.dumps(name, ensure_ascii=False)
+    return "".join(it if it.isprintable() else it.encode("unicode_escape").decode() for it in text)
+
+
+def listed(names: list[str]) -> str:
+    """Returns names for a line of text: the first few, and how many more there are."""
+    shown = ", ".join(map(quoted, names[:_SHOWN]))
+    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN:,} more"
+
 
 Document = dict[str, Any]
 _CODEC: CodecOptions[Document] = CodecOptions(

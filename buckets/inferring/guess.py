@@ -2,22 +2,106 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
+from bson.binary import Binary
+from bson.objectid import ObjectId
 
 from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.buckets.columns import Columns, ValueKind
+from bucketwise.buckets.decoding.decode import Decoded, decode
+from bucketwise.buckets.fields.selectors import extended_json
 from bucketwise.buckets.inferring import readings, samples, slots
-from bucketwise.buckets.inferring.fields import Document, Fields, decoded
-from bucketwise.buckets.inferring.notes import Notes
+from bucketwise.buckets.inferring.fields import (
+    FLAG,
+    Document,
+    Fields,
+    Notes,
+    decoded,
+    hints,
+    non_null,
+    quoted,
+)
 from bucketwise.buckets.inferring.proposal import Evidence, Proposal
-from bucketwise.buckets.inferring.trial import try_keys
 from bucketwise.buckets.models.overflow import attach, flagged_buckets
 from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Overflow, Policy
+
+#: Optional keys of a policy, in the order in which they are given up.
+_OPTIONAL = (("sum_fields",), ("count_field",), ("end_field",), ("sum_fields", "count_field"))
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A policy, what it reads of some documents, and the keys that it had to do without."""
+
+    policy: Policy
+    batch: Batch
+    decoded: Decoded
+    left_out: dict[str, Any]
+
+    @property
+    def finite(self) -> int:
+        """Returns how many numbers were read."""
+        return sum(int((kinds == ValueKind.FINITE).sum()) for kinds in self.decoded.columns.kinds.values())
+
+    def note(self, what: str, documents: str, notes: Notes) -> None:
+        """Notes what was read. `what`: how readings lie in a document; `documents`: which were read."""
+        sound, readings = len(self.decoded.units), len(self.decoded.columns.time)
+        notes.evidence["model"] = [
+            f"{sound:,} of {len(self.batch):,} {documents}: {what}: {readings:,} readings"
+        ]
+        questions = [
+            f"{key} = {quoted(str(value))} does not agree with all documents, so it was left out"
+            for key, value in self.left_out.items()
+        ]
+        for key in self.left_out:
+            notes.drop(key)
+        if broken := self.decoded.quarantined:
+            first = quoted(extended_json(broken[0].id))
+            questions.append(
+                f"{len(broken):,} of {len(self.batch):,} don't keep to it, such as _id "
+                f"{first}, {quoted(broken[0].field)}: {broken[0].reason}"
+            )
+        notes.questions.pop("model", None)
+        for text in questions:
+            notes.add_question("model", text)
+
+    def note_mixed(self, notes: Notes) -> None:
+        """Asks about value fields that hold something else than numbers now and then."""
+        for name, kinds in self.decoded.columns.kinds.items():
+            if (count := int((kinds == ValueKind.NONNUMERIC).sum())) > 0:
+                notes.add_question(
+                    "value_fields",
+                    f"{quoted(name)} holds text or the like in {count:,} of {len(kinds):,} readings; "
+                    "they are counted as nonnumeric. If whole days may be so, write "
+                    f"nonnumeric_ok = [{quoted(name)}]",
+                )
+
+
+def try_keys(keys: dict[str, Any], batch: Batch) -> Trial:
+    """Returns what a policy with these keys reads. Optional keys that some documents contradict are
+    left out."""
+    best = _read(keys, {}, batch)
+    for names in _OPTIONAL:
+        if best.decoded.quarantined and all(it in keys for it in names):
+            left_out = best.left_out | {it: keys[it] for it in names}
+            again = _read(keys, left_out, batch)
+            if len(again.decoded.units) > len(best.decoded.units):
+                best = again
+    return best
+
+
+def _read(keys: dict[str, Any], left_out: dict[str, Any], batch: Batch) -> Trial:
+    kept = {key: it for key, it in keys.items() if key not in left_out}
+    lists = {key: tuple(it) if isinstance(it, list) else it for key, it in kept.items()}
+    policy = make_policy(**lists)
+    return Trial(policy, batch, decode(batch, policy), left_out)
+
 
 #: Bytes of documents that are read field by field; of more, some here and there.
 _MAX_BYTES = 2_000_000
@@ -165,3 +249,54 @@ def is_noisy(columns: Columns) -> bool:
             if len(steps) and deviation > _MIN_DEVIATION * mean and (steps**2).mean() > _NOISY * deviation**2:
                 return True
     return False
+
+
+#: Types that the `_id` of a bucket may have. A query would take a regular expression for a pattern.
+_REFERENCE_TYPES = (str, int, ObjectId, Binary)
+#: Fields that are tried.
+_MAX_FIELDS = 10
+
+
+def references(fields: Fields) -> dict[str, list[Any]]:
+    """Returns the fields that may refer to buckets, with what they hold, each once. Documents without
+    anything that could hold samples refer to none."""
+    if not fields.several:
+        return {}
+    found = {
+        path: list({repr(it): it for it in held}.values())
+        for path, held in fields.in_most().items()
+        if path != "_id" and all(isinstance(it, _REFERENCE_TYPES) for it in held)
+    }
+    return dict(islice(found.items(), _MAX_FIELDS))
+
+
+def overflows(
+    collection: str, ref_field: str, extra: Fields, referred: Fields, others: Fields
+) -> Iterator[Overflow]:
+    """Yields possible overflows. `referred`: buckets that `extra` refers to; `others`: those that it may not
+    refer to."""
+    for flag in _flags(referred, others):
+        for array in _most_first(extra):
+            if array != ref_field:
+                yield Overflow(
+                    flag_field=flag, collection=collection, ref_field=ref_field, samples_field=array
+                )
+
+
+def _flags(referred: Fields, others: Fields) -> Sequence[str]:
+    """Returns the fields that are true in all buckets that are referred to, and not in most others."""
+    found = [
+        path
+        for path, held in referred.in_most().items()
+        if all(it is True or it == 1 for it in held) and _is_rare(path, others)
+    ]
+    return sorted(found, key=lambda it: (not isinstance(referred.single[it][0], bool), not hints(it, FLAG)))
+
+
+def _is_rare(path: str, others: Fields) -> bool:
+    held = non_null(others.single.get(path, ()))
+    return not others.documents or sum(map(bool, held)) < len(others.documents)
+
+
+def _most_first(extra: Fields) -> list[str]:
+    return sorted(extra.several, key=lambda it: len(non_null(extra.several[it])), reverse=True)

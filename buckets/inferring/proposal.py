@@ -2,16 +2,117 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
+from uuid import UUID
 
-from bucketwise.buckets.inferring import series
-from bucketwise.buckets.inferring.fields import Fields
-from bucketwise.buckets.inferring.notes import Notes, listed
+from bson.binary import Binary
+from bson.objectid import ObjectId
+
+from bucketwise.buckets.inferring.fields import (
+    SERIES,
+    Fields,
+    Notes,
+    hints,
+    is_text,
+    is_whole,
+    listed,
+    non_null,
+    quoted,
+)
 from bucketwise.buckets.inferring.times import Time, times_in
 from bucketwise.buckets.inferring.values import Columns, offset_field, zone_fields
+
+#: Characters of a text that may be a name; a longer text is prose.
+_MAX_LENGTH = 100
+#: Rows that have to differ before a field is taken to differ in each.
+_MIN_ROWS = 20
+_KEY = "series_fields"
+_TEXTS = (ObjectId, UUID, Binary)
+
+
+def may_name(values: Sequence[Any]) -> bool:
+    """Returns whether each of these values may be one of a series."""
+    return all(is_whole(it) or (_is_text(it) and len(str(it)) <= _MAX_LENGTH) for it in values)
+
+
+def _is_text(value: Any) -> bool:
+    return is_text(value) or isinstance(value, _TEXTS)
+
+
+def choose_fields(
+    columns: Columns, times: Sequence[int | None], indexed: Sequence[str], notes: Notes
+) -> list[str]:
+    """Returns the fields, among those with a value in each row, that distinguish series. `times`: of
+    each row; `indexed`: fields of an index that also has the time. Numbers count if their name or an
+    index suggests it, or if nothing else distinguishes rows of the same time."""
+    possible = [path for path in columns if may_name(non_null(columns[path]))]
+    texts = [path for path in possible if any(map(_is_text, columns[path]))]
+    named = [path for path in possible if hints(path, SERIES)]
+    likely = list(dict.fromkeys([*(path for path in possible if path in indexed), *named])) or texts
+    chosen = _without_unique(likely, columns, notes)
+    chosen += _telling_apart(chosen, [path for path in possible if path not in likely], columns, times)
+    _note_choice(chosen, columns, notes)
+    for path in texts:
+        if path not in chosen and path not in likely and len(set(map(_hashable, columns[path]))) > 1:
+            notes.add_question(
+                _KEY, f"{quoted(path)} varies. Is it part of what is measured? Then add it here"
+            )
+    return [path for path in columns if path in chosen]
+
+
+def _without_unique(likely: list[str], columns: Columns, notes: Notes) -> list[str]:
+    """Returns the fields without those that differ in every row, if any others are left: such fields
+    identify rows."""
+    unique = [path for path in likely if _count_distinct(columns[path]) == len(columns[path]) >= _MIN_ROWS]
+    if len(unique) == len(likely):
+        return likely
+    for path in unique:
+        notes.add_question(
+            _KEY, f"{quoted(path)} is another one in each document, so it was left out. Is that right?"
+        )
+    return [path for path in likely if path not in unique]
+
+
+def _telling_apart(
+    chosen: list[str], others: list[str], columns: Columns, times: Sequence[int | None]
+) -> list[str]:
+    """Returns those of the other fields that distinguish most rows of the same series and time."""
+    added: list[str] = []
+    repeated = _repeated([*chosen], columns, times)
+    for path in others:
+        remaining = _repeated([*chosen, *added, path], columns, times) if repeated else 0
+        if repeated and remaining <= repeated // 10 and len(set(map(_hashable, columns[path]))) < len(times):
+            added.append(path)
+            repeated = remaining
+    return added
+
+
+def _repeated(fields: list[str], columns: Columns, times: Sequence[int | None]) -> int:
+    """Returns how many rows have series and time of another one."""
+    rows = zip(times, *(map(_hashable, columns[it]) for it in fields), strict=True)
+    return sum(count - 1 for count in Counter(rows).values())
+
+
+def _note_choice(chosen: list[str], columns: Columns, notes: Notes) -> None:
+    if not chosen:
+        notes.add_question(_KEY, "No field tells series apart. Is all of this one series?")
+        notes.add_evidence(_KEY, "no field names a series")
+        return
+    text = ", ".join(f"{_count_distinct(columns[it]):,} of {quoted(it)}" for it in chosen)
+    notes.add_evidence(_KEY, f"in the sample: {text}")
+
+
+def _count_distinct(values: Sequence[Any]) -> int:
+    return len(set(map(_hashable, values)))
+
+
+def _hashable(value: Any) -> Hashable:
+    return value if isinstance(value, Hashable) else repr(value)
+
 
 #: Share of documents that need to have a field for it to count as always there: some may be broken.
 NEARLY_ALL = 0.9
@@ -66,7 +167,7 @@ def choose_series(
     columns: Columns, times: Sequence[int | None], evidence: Evidence, time: str, proposal: Proposal
 ) -> None:
     """Puts the series fields into the proposal."""
-    proposal.keys["series_fields"] = series.choose_fields(
+    proposal.keys["series_fields"] = choose_fields(
         columns, times, evidence.indexed_with(time), proposal.notes
     )
 

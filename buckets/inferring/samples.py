@@ -6,8 +6,18 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from bucketwise.buckets.inferring.fields import Fields, is_whole
-from bucketwise.buckets.inferring.notes import Notes, listed, quoted
+from bucketwise.buckets.inferring.fields import (
+    BOOKKEEPING,
+    COUNT,
+    END,
+    START,
+    Fields,
+    Notes,
+    hints,
+    is_whole,
+    listed,
+    quoted,
+)
 from bucketwise.buckets.inferring.proposal import (
     NEARLY_ALL,
     Evidence,
@@ -18,7 +28,6 @@ from bucketwise.buckets.inferring.proposal import (
 )
 from bucketwise.buckets.inferring.times import Time, times_in
 from bucketwise.buckets.inferring.values import numeric, total
-from bucketwise.buckets.inferring.words import BOOKKEEPING, COUNT, END, START, hints
 
 #: Share of documents in which a count or sum has to agree: those with overflow may count that too.
 _AGREEING = 0.6

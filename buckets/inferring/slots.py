@@ -8,8 +8,7 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from bucketwise.buckets.inferring.fields import Fields, has_slots, is_number, non_null
-from bucketwise.buckets.inferring.notes import listed
+from bucketwise.buckets.inferring.fields import Fields, has_slots, is_number, listed, non_null
 from bucketwise.buckets.inferring.proposal import (
     NEARLY_ALL,
     Evidence,

@@ -12,8 +12,15 @@ from bson.datetime_ms import DatetimeMS
 
 from bucketwise.buckets.fields.isotimes import iso_ms
 from bucketwise.buckets.fields.times import PER_SECOND, as_ms
-from bucketwise.buckets.inferring.fields import as_float, is_number, is_whole, non_null
-from bucketwise.buckets.inferring.words import BOOKKEEPING, TIME, hints
+from bucketwise.buckets.inferring.fields import (
+    BOOKKEEPING,
+    TIME,
+    as_float,
+    hints,
+    is_number,
+    is_whole,
+    non_null,
+)
 from bucketwise.config.policies import TimeUnit
 
 #: Seconds since 1970 between which a number may be a time: the years 1980 to 2100.

@@ -7,9 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bucketwise.buckets.fields.values import rounded_sum
-from bucketwise.buckets.inferring.fields import as_float, is_number, is_text, is_whole, non_null
-from bucketwise.buckets.inferring.notes import Notes, listed
-from bucketwise.buckets.inferring.words import OFFSET, hints, words
+from bucketwise.buckets.inferring.fields import (
+    OFFSET,
+    Notes,
+    as_float,
+    hints,
+    is_number,
+    is_text,
+    is_whole,
+    listed,
+    non_null,
+    words,
+)
 from bucketwise.config.zones import is_zone
 
 _KEY = "value_fields"

@@ -11,6 +11,7 @@ import numpy as np
 from bson.errors import InvalidBSON
 from numpy.typing import NDArray
 
+from bucketwise.buckets.bson.raw import as_queried
 from bucketwise.buckets.bson.types import (
     BINARY,
     BOOL,
@@ -24,9 +25,11 @@ from bucketwise.buckets.bson.types import (
     STRING,
     decode_value,
     extent,
+    first_at,
 )
 from bucketwise.buckets.columns import Series
 from bucketwise.buckets.fields.distinct import distinct_numbers, distinct_rows
+from bucketwise.buckets.fields.selectors import Selector, series_text
 from bucketwise.buckets.layouts.layout import (
     Cell,
     Element,
@@ -248,3 +251,20 @@ def _canonical(name: str, value: Any) -> Any:
     if isinstance(value, list):
         return [_canonical(name, inner) for inner in value]
     return value
+
+
+def is_of_series(policy: Policy, document: bytes, selector: Selector) -> bool:
+    """Returns whether a bucket is of the series asked for. One whose series lie in its samples may be."""
+    return all(
+        name in policy.sample_series or _text(policy, document, name) == text
+        for name, text in selector.items()
+    )
+
+
+def _text(policy: Policy, document: bytes, name: str) -> str:
+    """Returns the text of a field as series have it: whole numbers are ints, whatever their BSON type."""
+    value = as_queried(first_at(document, split(policy.stored_series[name])))
+    if value is None:
+        value = policy.default_series.get(name)
+    is_whole = isinstance(value, float) and value.is_integer() and abs(value) < 2**63
+    return series_text(int(value) if is_whole else value)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.buckets.bson.rows import filled
 from bucketwise.buckets.layouts.layout import Bytes2D, Flags, positions_in, row_slices, steps, write_holes
-from bucketwise.buckets.layouts.stretches import cut
+from bucketwise.buckets.layouts.union import cut
 from bucketwise.buckets.packing.pack import TIMES, ByteSource, PackedGroup, as_stored
 
 

@@ -10,10 +10,8 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from bucketwise.buckets.decoding.decode import decode
-from bucketwise.buckets.health.finding import Finding
-from bucketwise.buckets.health.lasting import reading_findings
-from bucketwise.buckets.health.late import arrival_by_ids, late_findings
-from bucketwise.buckets.health.sampled import Sampled, findings
+from bucketwise.buckets.health.arrivals import arrival_by_ids, late_findings
+from bucketwise.buckets.health.findings import Finding, Sampled, findings, reading_findings
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.sampling.fit import fit_of
 from bucketwise.buckets.sampling.sample import sample

@@ -24,9 +24,8 @@ from bucketwise.buckets.fields.selectors import series_text
 from bucketwise.buckets.fields.times import DAY_MS, as_date
 from bucketwise.buckets.packing.pack import Rows
 from bucketwise.buckets.source import Source
-from bucketwise.buckets.writing.documents import DocumentWriter, updates
 from bucketwise.buckets.writing.exact import CARRIED, ExactReadings
-from bucketwise.buckets.writing.targets import TARGETS, Target, misfits, target_of
+from bucketwise.buckets.writing.targets import TARGETS, DocumentWriter, Target, misfits, target_of, updates
 from bucketwise.config.policies import Rollup
 from bucketwise.jobs.advise.extract import DAILY, HOURLY, ROLLED, SUMMARIES, TRY, Extract
 from bucketwise.jobs.core.runner import Runner

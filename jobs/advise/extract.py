@@ -21,10 +21,8 @@ from bucketwise.buckets.fields.selectors import series_query
 from bucketwise.buckets.models.series import SeriesTable
 from bucketwise.buckets.sampling.sample import has_index
 from bucketwise.buckets.source import Source
-from bucketwise.buckets.writing.documents import in_order
 from bucketwise.buckets.writing.exact import ExactReadings, Losses, exact_of, joined
-from bucketwise.buckets.writing.stretches import readings_in
-from bucketwise.buckets.writing.targets import TARGETS
+from bucketwise.buckets.writing.targets import TARGETS, in_order, readings_in
 from bucketwise.config.checks.names import database_fault
 from bucketwise.config.errors import UsageError
 from bucketwise.config.policies import Policy

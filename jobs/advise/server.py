@@ -18,10 +18,16 @@ from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.buckets.bson.types import DECODED
 from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.fields.times import as_text
-from bucketwise.buckets.health.arrivals import Write, applied, has_readings, header_projection, writes
-from bucketwise.buckets.health.finding import Finding, share
-from bucketwise.buckets.health.late import Arrival
-from bucketwise.buckets.inferring.notes import quoted
+from bucketwise.buckets.health.arrivals import (
+    Arrival,
+    Write,
+    applied,
+    has_readings,
+    header_projection,
+    writes,
+)
+from bucketwise.buckets.health.findings import Finding, share
+from bucketwise.buckets.inferring.fields import quoted
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.sampling.sample import has_index
 from bucketwise.config.policies import Policy

@@ -26,14 +26,11 @@ from bucketwise.buckets.models import model_of
 from bucketwise.buckets.models.timeseries import timeseries_options
 from bucketwise.buckets.sampling.fit import fit_of
 from bucketwise.buckets.sampling.sample import sample
-from bucketwise.buckets.sharding.candidates import candidates
 from bucketwise.buckets.sharding.commands import sharding, tiering
-from bucketwise.buckets.sharding.drawn import SIZE, DrawnDocuments
-from bucketwise.buckets.sharding.keys import ShardKey, parse_keys
-from bucketwise.buckets.sharding.queries import Query, usual_queries
-from bucketwise.buckets.sharding.rules import Rule, refusals, remarks
+from bucketwise.buckets.sharding.drawn import SIZE, DrawnDocuments, Query, usual_queries
+from bucketwise.buckets.sharding.keys import ShardKey, candidates, parse_keys
 from bucketwise.buckets.sharding.simulate import RANGE_BYTES
-from bucketwise.buckets.sharding.study import Study
+from bucketwise.buckets.sharding.study import Rule, Study, refusals, remarks
 from bucketwise.buckets.source import Source
 from bucketwise.config.errors import UsageError
 from bucketwise.config.policies import Policy

@@ -9,8 +9,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from bucketwise.buckets.inferring.fields import quoted
 from bucketwise.buckets.inferring.guess import Guess
-from bucketwise.buckets.inferring.notes import quoted
 from bucketwise.buckets.models import model_of
 from bucketwise.config.checks.policy import check_policy
 from bucketwise.config.checks.targets import check_targets

@@ -15,10 +15,8 @@ from pymongo.errors import OperationFailure
 
 from bucketwise.buckets.bson.cursor import find_raw
 from bucketwise.buckets.bson.raw import Docs
-from bucketwise.buckets.inferring.fields import Fields, decoded
-from bucketwise.buckets.inferring.guess import Guess, guess, with_overflow
-from bucketwise.buckets.inferring.notes import quoted
-from bucketwise.buckets.inferring.overflow import overflows, references
+from bucketwise.buckets.inferring.fields import Fields, decoded, quoted
+from bucketwise.buckets.inferring.guess import Guess, guess, overflows, references, with_overflow
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.sampling.unordered import some_documents
 from bucketwise.buckets.source import Source

@@ -28,8 +28,7 @@ from bucketwise.archivers.erasing.online import CollectionEraser, holdings_in, s
 from bucketwise.archivers.erasing.work import ErasureWork, check_edges, check_erasable
 from bucketwise.archivers.upkeep import roll_up_all
 from bucketwise.archivers.writes import MAX_BUCKETS
-from bucketwise.buckets.bson.cursor import find_raw
-from bucketwise.buckets.bson.queries import ids_query
+from bucketwise.buckets.bson.cursor import find_raw, ids_query
 from bucketwise.buckets.bson.raw import as_queried
 from bucketwise.buckets.bson.types import first_at
 from bucketwise.buckets.fields.selectors import series_text, summary_query

@@ -15,10 +15,15 @@ from pymongo.errors import BulkWriteError
 from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS
 from bucketwise.buckets.models.series import SeriesTable
 from bucketwise.buckets.source import Source
-from bucketwise.buckets.writing.documents import DocumentWriter
 from bucketwise.buckets.writing.exact import Losses
-from bucketwise.buckets.writing.stretches import readings_in, stretches
-from bucketwise.buckets.writing.targets import Target, misfits, target_of
+from bucketwise.buckets.writing.targets import (
+    DocumentWriter,
+    Target,
+    misfits,
+    readings_in,
+    stretches,
+    target_of,
+)
 from bucketwise.config.errors import BucketwiseError, LeaseLostError, UsageError
 from bucketwise.config.fingerprint import layout_fingerprint
 from bucketwise.jobs.core.subject import Subject

@@ -10,7 +10,7 @@ import pytest
 from pymongo.database import Database
 
 from bucketwise.archivers import writes
-from bucketwise.buckets.bson.queries import ids_query
+from bucketwise.buckets.bson.cursor import ids_query
 from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.config.tables import Store
 from tests.archivers.builders import DAY0, HOUR, Case, insert, slots

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from bucketwise.buckets.columns import ValueKind
-from bucketwise.buckets.sampling.fit import Fit, fit_of
-from bucketwise.buckets.sampling.unused import fields_of
+from bucketwise.buckets.sampling.fit import Fit, fields_of, fit_of
 from bucketwise.config.models import make_policy
 from tests.buckets import oracle
 from tests.buckets.bad_documents import NUMBERS, SAMPLES, SAMPLES_MORE, SECONDS, SLOTS_MORE, TIMESERIES

@@ -11,7 +11,7 @@ from bson import encode
 from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.buckets.decoding.decode import Decoded, decode
 from bucketwise.buckets.fields.selectors import selector_query, series_query
-from bucketwise.buckets.models.asked import is_of_series
+from bucketwise.buckets.models.series import is_of_series
 from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Policy
 

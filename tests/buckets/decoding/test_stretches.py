@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bucketwise.buckets.layouts.stretches import cut, pad
+from bucketwise.buckets.layouts.union import cut, pad
 
 
 class Padded(NamedTuple):

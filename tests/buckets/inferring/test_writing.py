@@ -21,9 +21,16 @@ from hypothesis import strategies as st
 
 from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.buckets.models.series import SeriesTable
-from bucketwise.buckets.writing.documents import DocumentWriter, in_order
 from bucketwise.buckets.writing.exact import ExactReadings, Losses, exact_of
-from bucketwise.buckets.writing.targets import TARGETS, Target, misfits, target_named, target_of
+from bucketwise.buckets.writing.targets import (
+    TARGETS,
+    DocumentWriter,
+    Target,
+    in_order,
+    misfits,
+    target_named,
+    target_of,
+)
 from bucketwise.config.models import make_policy
 
 Document = dict[str, Any]

@@ -276,7 +276,7 @@ STEPS = (
     Step(
         "readings to rewrite read",
         "mongo find kept",
-        "bucketwise.buckets.writing.stretches:readings_in",
+        "bucketwise.buckets.writing.targets:readings_in",
         _REMODELS,
     ),
     Step("target looked for", "mongo listCollections stream", _MARK + "check", _REMODELS),

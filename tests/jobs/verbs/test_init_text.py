@@ -9,8 +9,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bucketwise.buckets.inferring.fields import Notes
 from bucketwise.buckets.inferring.guess import Guess
-from bucketwise.buckets.inferring.notes import Notes
 from bucketwise.config.loading.load import settings_in
 from bucketwise.config.models import make_policy
 from bucketwise.jobs.core.drafts import config_text, draft_policy, policy_names

@@ -1,10 +1,11 @@
-"""Findings from a sample of buckets: their fill and size, and the fields that the application keeps."""
+"""Findings about a collection: what is wrong, what it costs, and how to mend it."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,11 +13,36 @@ from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.bson.types import DATE, OBJECT_ID, STRING, TIMESTAMP, TYPE_NAMES, elements
 from bucketwise.buckets.columns import ValueKind
 from bucketwise.buckets.decoding.decode import Decoded
-from bucketwise.buckets.health.finding import Finding, share, span
+from bucketwise.buckets.fields.times import as_date, as_text
 from bucketwise.buckets.layouts.layout import by_type
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.sampling.fit import Fit
+from bucketwise.buckets.writing.exact import ExactReadings
 from bucketwise.config.policies import Policy
+
+
+class Finding(NamedTuple):
+    """Something to improve. `code` is stable; the texts are for people."""
+
+    code: str
+    field: str | None
+    message: str
+    cost: str
+    remedy: str
+
+
+def share(part: float, whole: float) -> str:
+    """Returns a share as text, such as "4.2 %"."""
+    return f"{100 * part / whole:.3g} %" if whole else "none"
+
+
+def span(ms: float) -> str:
+    """Returns a length of time as people say it: such as 45 s, 12 min, 3.5 h, 2 d."""
+    for length, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s")):
+        if abs(ms) >= length:
+            return f"{ms / length:,.0f} {unit}" if ms >= 100 * length else f"{ms / length:.3g} {unit}"
+    return f"{ms:.0f} ms"
+
 
 #: A bucket is well filled from this share of its room on, and large from so many times the usual bytes on.
 _FILLED, _LARGE = 0.5, 10
@@ -229,4 +255,43 @@ def _unused(sampled: Sampled) -> Iterator[Finding]:
             "no key of the policy names this field",
             f"{share(size, total)} of the bytes of the sampled documents",
             "leave it out of what is written, if nothing reads it",
+        )
+
+
+#: A gap is so many times the usual interval; there is a usual one if so many intervals are about as long.
+_GAP, _REGULAR, _ABOUT = 10, 0.8, 0.2
+
+
+def reading_findings(exact: ExactReadings, policy: Policy) -> Iterator[Finding]:
+    """Yields findings about duplicate readings and about the time between readings. `exact`: by series, then
+    time."""
+    is_same_series = np.diff(exact.series_index) == 0
+    steps = np.diff(exact.time)[is_same_series]
+    duplicates = int((steps == 0).sum())
+    if duplicates:
+        yield Finding(
+            "duplicates",
+            None,
+            f"{duplicates:,} of {len(exact):,} readings have the series and the time of another one",
+            f"{share(duplicates, len(exact))} of the readings count twice in each count, sum and average",
+            model_of(policy).against_duplicates,
+        )
+    steps = steps[steps > 0]
+    if len(steps) < 2:
+        return
+    usual = float(np.median(steps))
+    if policy.expected_interval is not None:
+        usual = policy.expected_interval.total_seconds() * 1000
+    is_regular = (np.abs(steps - usual) <= _ABOUT * usual).mean() >= _REGULAR
+    holes = steps > _GAP * usual
+    if is_regular and holes.any():
+        missing = int((steps[holes] / usual - 1).sum())
+        ends = exact.time[1:][is_same_series][np.diff(exact.time)[is_same_series] == steps.max()]
+        yield Finding(
+            "gaps",
+            None,
+            f"readings come every {span(usual)}; gaps of more than {_GAP} times that: {int(holes.sum()):,}. "
+            f"The longest gap, {span(float(steps.max()))}, ended at {as_text(as_date(int(ends[0])))}",
+            f"about {missing:,} readings beside {len(exact):,}, nights and holidays of the source among them",
+            f'if they should: expected_interval = "{usual / 1000:.0f}s" and max_hole let `audit` tell',
         )
