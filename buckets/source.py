@@ -14,7 +14,7 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 
 from bucketwise.buckets.bson.cluster import is_sharded
-from bucketwise.buckets.bson.cursor import find_raw
+from bucketwise.buckets.bson.cursor import SIMPLE, find_raw
 from bucketwise.buckets.bson.raw import Batch, Docs, as_queried
 from bucketwise.buckets.bson.types import DECODED, first_at
 from bucketwise.buckets.fields.isoforms import UNSORTED_MS
@@ -98,7 +98,9 @@ class Source:
         once the change stream has been read: the next run learns of what came in since."""
         others = [it for it in map(self._form.not_plain, self.model.own_times) if it is not None]
         if others and not self.is_plain:
-            found = self.collection.find_one({"$or": others}, {"_id": 1}, session=self._session)
+            found = self.collection.find_one(
+                {"$or": others}, {"_id": 1}, session=self._session, collation=SIMPLE
+            )
             if found is None:
                 self._form = self._form.plain
 
@@ -223,7 +225,7 @@ class Source:
         if _is_empty(start_ms, end_ms):
             return 0
         query: Document = {"$or": self.model.ending_queries(self._form, start_ms, end_ms - 1), **(also or {})}
-        return self.collection.count_documents(query, session=self._session)
+        return self.collection.count_documents(query, session=self._session, collation=SIMPLE)
 
     def count(self) -> int:
         """Returns how many buckets there are, as MongoDB keeps count of them. A sharded cluster also counts
@@ -302,7 +304,7 @@ class Source:
         running = self.model.running_query(self._form, at) if at > FIRST_MS else None
         if running is None:
             return False
-        found = self.collection.find(running, {"_id": 1}, session=self._session)
+        found = self.collection.find(running, {"_id": 1}, session=self._session, collation=SIMPLE)
         return any(True for _ in found.limit(1))
 
     def _ranges(self, field: str, first_ms: int, last_ms: int, *, is_sound: bool = False) -> list[Document]:
@@ -339,7 +341,8 @@ class Source:
         """Returns the lowest or highest time of the buckets that match a query, by an expression; nothing
         where there are none."""
         group = {"_id": None, "time": {"$min" if direction == ASCENDING else "$max": time}}
-        found = self.collection.aggregate([{"$match": query}, {"$group": group}], session=self._session)
+        steps = [{"$match": query}, {"$group": group}]
+        found = self.collection.aggregate(steps, session=self._session, collation=SIMPLE)
         return [self._form.placed_as_shown(as_ms(it["time"])) for it in found if it["time"] is not None]
 
     def _time_in(self, document: bytes, field: str, direction: int, at: int) -> int:

@@ -16,6 +16,7 @@ from typing import Any, cast
 import numpy as np
 from bson.raw_bson import RawBSONDocument
 from pymongo.client_session import ClientSession
+from pymongo.collation import Collation
 from pymongo.collection import Collection
 from pymongo.cursor import RawBatchCursor
 
@@ -33,6 +34,8 @@ MOST_DOCUMENTS, FIRST_DOCUMENTS = 1_000_000, 1000
 MOST_BYTES = 1 << 22
 #: Replies are fetched ahead while those that wait have fewer bytes.
 READ_AHEAD_BYTES = 2 * MOST_BYTES
+#: Compares texts by their bytes, whatever the collection does.
+SIMPLE = Collation("simple")
 _BATCHES = (b"firstBatch", b"nextBatch")
 _NAME_BYTES, _MAX_DIGITS = 64, 8
 _LENGTH = struct.Struct("<i")
@@ -49,9 +52,20 @@ def find_raw(  # noqa: PLR0913  (the arguments of pymongo's `find`)
     reads_ahead: bool = True,
 ) -> Iterator[Docs]:
     """Yields the documents that meet the query, in pieces of at most MOST_BYTES. Where it `reads_ahead`, and
-    without a session, the next replies are fetched while one is worked on."""
+    without a session, the next replies are fetched while one is worked on. Texts are compared by their bytes;
+    in a query for `_id`s as the collection does, so that their index serves."""
     first, reads_ahead = min(FIRST_DOCUMENTS, MOST_DOCUMENTS), reads_ahead and session is None
-    cursor = _Cursor(collection, query, fields, session=session, sort=sort, limit=limit, batch_size=first)
+    collation = None if "_id" in query else SIMPLE
+    cursor = _Cursor(
+        collection,
+        query,
+        fields,
+        session=session,
+        sort=sort,
+        limit=limit,
+        batch_size=first,
+        collation=collation,
+    )
     try:
         for reply in prefetch(cursor, lambda: reads_ahead and cursor.alive, _size, READ_AHEAD_BYTES):
             yield from reply if isinstance(reply, list) else [Docs.split(reply)]
