@@ -38,6 +38,7 @@ SLOTS = """
 collection = "it"
 model = "slots"
 slot = "second"
+sparse_ok = true
 time_field = "d"
 series_fields = ["dev"]
 value_fields = ["p"]

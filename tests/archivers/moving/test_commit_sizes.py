@@ -105,9 +105,9 @@ def test_large_readings_are_decoded_once(
     ]
     decoded: list[int] = []
 
-    def counting(batch: Batch, policy: Policy) -> Decoded:
+    def counting(batch: Batch, policy: Policy, *more: Any, **named: Any) -> Decoded:
         decoded.append(len(batch))
-        return decode(batch, policy)
+        return decode(batch, policy, *more, **named)
 
     monkeypatch.setattr("bucketwise.buckets.bson.cursor.MOST_DOCUMENTS", 8)
     monkeypatch.setattr(sweep, "MAX_READINGS", 80)
