@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,9 @@ from bucketwise.rollups.calendar.windows import HIGHEST
 from bucketwise.rollups.summaries.documents import OPTIONS
 
 Document = dict[str, Any]
+
+#: The place of a sample on the way to what is in it, and one that ends the name of what was touched.
+_WITHIN, _ADDED = re.compile(r"[.][0-9]+(?=[.])"), re.compile(r"[.][0-9]+$")
 
 
 @dataclass(frozen=True)
@@ -89,8 +93,11 @@ class EventReader:
         is_known = operation == "insert" or event["is_before_known"]
         if operation != "update":
             return Change(spans, unknown=not is_known)
-        form, touched = model_of(self.policy).own_form, touched_fields(event)
+        model = model_of(self.policy)
+        form, touched = model.own_form, [_WITHIN.sub("", it) for it in touched_fields(event)]
         first, last = (any(touches(it, touched) for it in form.fields(field)) for field in self.fields)
+        if not model.tells_first:  # samples tell: what is added to them tells its time itself
+            first = any(touches(self.fields[0], [it]) and not _ADDED.search(it) for it in touched)
         if is_known or not (first or last):
             return Change(spans, [identity])
         # If its first time is unchanged, all that the bucket ever held comes after it: mostly, it grows.

@@ -5,12 +5,14 @@
 from __future__ import annotations
 
 import threading
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from bucketwise.buckets.source import Source
-from bucketwise.rollups.changes.collector import ChangeCollector
+from bucketwise.config.models import make_policy
+from bucketwise.rollups.changes.collector import ChangeCollector, EventReader
 from bucketwise.rollups.changes.drain import Stream
 from bucketwise.rollups.progress import load as loaded
 from tests.rollups.changes.test_stream import (
@@ -221,3 +223,24 @@ def test_where_nothing_changed_little_is_looked_at(bench: Bench) -> None:
     before = scanned()
     assert windows(bench.roll_up(policy, now)) == (0, 0)
     assert scanned() - before < 2200
+
+
+@pytest.mark.parametrize(
+    ("touched", "expected"), [("h.5", (False, False)), ("h.3.t", (False, True)), ("h", (False, True))]
+)
+def test_a_sample_that_is_added_tells_its_time_and_a_changed_one_does_not(
+    touched: str, expected: tuple[bool, bool]
+) -> None:
+    """Where no field tells when a bucket starts, and what it was before is not known."""
+    keys: dict[str, Any] = {
+        "collection": "it",
+        "series_fields": ("d",),
+        "value_fields": ("v",),
+        "sample_time_field": "t",
+    }
+    policy = make_policy(name="it", model="samples", samples_field="h", **keys)
+    times = {"first": [datetime(2026, 1, 5, tzinfo=UTC)], "last": [datetime(2026, 1, 5, tzinfo=UTC)]}
+    event = {"ns": {"coll": "it"}, "documentKey": {"_id": 1}, "operationType": "update", "set": [touched]}
+    change = EventReader(policy).read({**event, "now": times, "before": {}, "is_before_known": False})
+    assert (change.open_ended, change.unknown) == expected
+    assert len(change.spans) == 1
