@@ -288,8 +288,8 @@ _SAMPLES = (
     'model = "samples"\nsamples_field = "held"\nsample_time_field = "time"\nstart_field = "first"\n'
     'end_field = "last"\ncount_field = "n"\nsum_fields = {p = "sum"}'
 )
-_SECONDS = 'model = "slots"\nslot = "second"\ntime_field = "d"'
-_MINUTES = 'model = "slots"\nslot = "minute"\ntime_field = "d"'
+_SECONDS = 'model = "slots"\nsparse_ok = true\nslot = "second"\ntime_field = "d"'
+_MINUTES = 'model = "slots"\nsparse_ok = true\nslot = "minute"\ntime_field = "d"'
 _NESTED = 'model = "slots"\nslot_levels = ["minute", "second"]\ntime_field = "d"'
 _TEXTS = 'model = "reading"\ntime_field = "d"\ntime_unit = "iso"\nattributes_field = "attrs"'
 _PAIRS = _SAMPLES.replace('sample_time_field = "time"', 'samples_as = "pairs"\nsample_time_unit = "ms"')

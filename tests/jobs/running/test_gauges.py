@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pymongo import MongoClient
 from pymongo.database import Database
 
+from bucketwise.config.models import recorded_policy
 from bucketwise.config.policies import Archive, Policy, Rollup
 from bucketwise.jobs.core.gauges import archive_lag, rollup_lag
 from bucketwise.jobs.core.runner import Runner
@@ -29,7 +30,8 @@ ago = st.integers(-2 * DAY, 400 * DAY)
 
 
 def policy_of(**given: Any) -> Policy:
-    return ticks_policy(to="online", collection="old").model_copy(update=given)
+    said = {**dict(ticks_policy(to="online", collection="old")), **given}
+    return recorded_policy({key: it for key, it in said.items() if it is not None})
 
 
 @given(hours=st.none() | ago, days=st.none() | ago, oldest=st.none() | ago, settle=st.integers(0, 90))
