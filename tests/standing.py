@@ -41,7 +41,9 @@ def _collections(database: Database[Document]) -> Iterator[_Collection]:
     """Without what lies below native time-series."""
     for listed in database.list_collections():
         if not (name := listed["name"]).startswith("system."):
-            yield _Collection(dict(listed), [dict(it) for it in database[name].list_indexes()])
+            is_view = listed["type"] == "view"  # which has no indexes
+            indexes = [] if is_view else [dict(it) for it in database[name].list_indexes()]
+            yield _Collection(dict(listed), indexes)
 
 
 class StandingDatabase:

@@ -22,6 +22,7 @@ from bucketwise.buckets.bson.prefetch import prefetch
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Quarantined
 from bucketwise.buckets.decoding.decode import BucketSet, Decoded, decode, restored_among
+from bucketwise.buckets.decoding.plausible import last_plausible
 from bucketwise.buckets.fields.selectors import extended_json
 from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS
 from bucketwise.buckets.source import Source
@@ -213,7 +214,7 @@ class Sweep:
         """Moves all that has expired and ends within [start, end), milliseconds."""
         filling, source, begun, first = self._filling, self._work.source, start, None
         source.look_at_texts()
-        too_late = source.ending(self._work.plausible.last + 1, LAST_MS + 1)
+        too_late = source.ending(last_plausible(self._work.policy, self._work.now) + 1, LAST_MS + 1)
         for batch in chain(source.untimed(), too_late):
             for decoded in self._work.decode_live(batch):
                 self._work.report.quarantine(decoded.quarantined)

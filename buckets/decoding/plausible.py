@@ -44,13 +44,8 @@ class Plausible:
         earliest = None if has_earlier else EARLIEST
         if policy.earliest is not None:
             earliest = read_instant(policy.earliest)
-        latest = None if policy.latest is None else read_latest(policy.latest)
-        last = now + latest if isinstance(latest, timedelta) else latest
-        return cls(
-            FIRST_MS if earliest is None else as_ms(earliest),
-            LAST_MS if last is None else as_ms(last),
-            as_ms(now),
-        )
+        first = FIRST_MS if earliest is None else as_ms(earliest)
+        return cls(first, last_plausible(policy, now), as_ms(now))
 
     def check(self, piece: ReadingGroup, faults: Faults) -> None:
         """Reports buckets with a reading outside."""
@@ -92,6 +87,13 @@ class Plausible:
         if not self.first <= meant <= min(self.last, self.now + _AHEAD_MS):
             return ""
         return f": {_UNITS[other]} among {_UNITS[unit]}? As {_UNITS[other]} it is {_shown(meant)}"
+
+
+def last_plausible(policy: Policy, now: datetime) -> int:
+    """Returns the last time (milliseconds) that a live bucket of a policy may have."""
+    latest = None if policy.latest is None else read_latest(policy.latest)
+    last = now + latest if isinstance(latest, timedelta) else latest
+    return LAST_MS if last is None else as_ms(last)
 
 
 def _unit(shape: Shape) -> Unit | None:

@@ -26,6 +26,7 @@ time_field = "d"
 series_fields = ["symbol"]
 value_fields = ["p"]
 slot = "second"
+sparse_ok = true
 schedule = "0 0 1 1 *"
 [policies.ticks.rollup]
 hourly = "ticks_hourly"

@@ -41,7 +41,9 @@ def market(asking_mongod: Client, tmp_path: Path, bucketwise: CommandLine) -> It
     database.command("createUser", "bucketwise", pwd="s3cret", roles=["granted"])
     (policies,) = [it for it in blocks(ROOT / "README.md") if it.language == "toml"]
     scheduled = policies.text.replace("[policies.ticks]\n", '[policies.ticks]\nschedule = "15 * * * *"\n')
-    (tmp_path / "bucketwise.toml").write_text(scheduled + MORE)
+    (tmp_path / "bucketwise.toml").write_text(
+        scheduled.replace('slot = "second"', 'slot = "second"\nsparse_ok = true') + MORE
+    )
     assert asking_mongod.address is not None
     host, port = asking_mongod.address
     environment = {

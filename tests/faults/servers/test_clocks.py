@@ -128,7 +128,7 @@ def test_readings_of_the_future_move_no_cutoff(
     scene: MakeScene, tally: Tally, model: str, archive: str
 ) -> None:
     it = scene(MODELS[model] + ROLLUP + ARCHIVES[archive])
-    past, later = datetime(1970, 1, 2, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
+    past, later = datetime(1971, 1, 2, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
     it.insert(800, past, 4)
     future = [NOW + timedelta(hours=1), NOW + timedelta(days=400), later]
     for number, at in enumerate(future, start=801):

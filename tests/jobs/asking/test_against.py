@@ -30,7 +30,7 @@ SAMPLES = 'model = "samples"\nsamples_field = "s"\nsample_time_field = "t"\nstar
 FIELDS = {
     "reading": 'model = "reading"\ntime_field = "at"\n',
     "timeseries": 'model = "timeseries"\ntime_field = "at"\n',
-    "slots": 'model = "slots"\ntime_field = "at"\nslot = "minute"\n',
+    "slots": 'model = "slots"\ntime_field = "at"\nslot = "minute"\nsparse_ok = true\n',
     "samples": f'{SAMPLES}end_field = "b"\n[policies.it.overflow]\nflag_field = "more"\n'
     'collection = "extra"\nref_field = "of"\nsamples_field = "s"\n',
     "endless": SAMPLES,

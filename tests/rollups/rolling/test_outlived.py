@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bucketwise.config.models import make_policy
 from tests.rollups.changes.test_stream import (
     DAY,
     FIRST,
@@ -200,12 +201,12 @@ def test_an_update_elsewhere_takes_no_summary_of_what_was_cleared_away(
 
 
 def test_so_they_can_where_each_sample_tells_its_series(bench: Bench) -> None:
-    policy = readings(rollup={**ROLLUP, "late_data": "scan"}).model_copy(
-        update={
-            **{"model": "samples", "time_field": None, "samples_field": "held", "sample_time_field": "at"},
-            **{"start_field": "first", "end_field": "last", "series_fields": ("held.*.symbol",)},
-        }
-    )
+    plain = readings(rollup={**ROLLUP, "late_data": "scan"})
+    policy = make_policy(
+        name=plain.name, collection=plain.collection, model="samples", value_fields=plain.value_fields,
+        rollup=plain.rollup, samples_field="held", sample_time_field="at", start_field="first",
+        end_field="last", series_fields=("held.*.symbol",), time_unit="date", sample_time_unit="date",
+    )  # fmt: skip
     times = [FIRST + n * 20 * MINUTE for n in range(3 * 48)]
     bench.database["ticks"].insert_many(
         {"_id": n, "first": at, "last": at, "held": [{"at": at, "p": 1.0, "symbol": it} for it in "AB"]}
