@@ -139,7 +139,7 @@ def test_readings_of_the_future_move_no_cutoff(
     assert sorted(it.truth.live()) == sorted(units[number] for number in (801, 802, 803))
     for name in ("it_hourly", "it_daily"):
         assert it.database[name].count_documents({"end": {"$gt": NOW}}) == 0
-        assert it.database[name].count_documents({"start": {"$lt": datetime(1971, 1, 1, tzinfo=UTC)}}) > 0
+        assert it.database[name].count_documents({"start": {"$lt": datetime(1972, 1, 1, tzinfo=UTC)}}) > 0
     assert it.toll()[1:] == (0, 0)
     # They keep nothing from being archived that comes after them, and are archived when their time has come.
     it.insert(12, it.when(5, 12), 4, value=90.0)
