@@ -9,6 +9,7 @@ import gc
 import importlib
 import json
 import os
+import pkgutil
 import subprocess
 import sys
 import tempfile
@@ -169,12 +170,16 @@ _ON_THE_WAY = (
 
 
 def _serve() -> None:
+    from bucketwise import archivers
     from bucketwise.jobs.cli import main, program
     from bucketwise.jobs.suite import ENTRIES
 
     read_s3_once()
     for name in _ON_THE_WAY:
         importlib.import_module(name)
+    for found in pkgutil.walk_packages(archivers.__path__, f"{archivers.__name__}."):
+        if ".lake" not in found.name:  # see `_import_for`
+            importlib.import_module(found.name)
     for name in ENTRIES:  # so that no fork has to prepare its options anew
         with redirect_stdout(StringIO()):
             program().main([name, "--help"], standalone_mode=False)
