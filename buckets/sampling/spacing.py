@@ -12,11 +12,12 @@ import numpy as np
 
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Series
-from bucketwise.buckets.decoding.decode import decode
+from bucketwise.buckets.decoding.decode import Decoded, decode
 from bucketwise.buckets.fields.selectors import series_query
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.sampling.sample import has_index
 from bucketwise.buckets.source import Source
+from bucketwise.config.policies import Policy
 
 #: Documents whose neighbours are looked for.
 _LOOKED_AT = 5
@@ -42,7 +43,11 @@ def sparse_spacing(source: Source, batch: Batch) -> Spacing | None:
     comes within twice the time that one covers; None elsewhere."""
     policy = source.policy
     length = model_of(policy).covered_ms
-    if length is None or not (nearest := _nearest(batch, source)) or nearest[0].gap < 2 * length:
+    if length is None:
+        return None
+    decoded = decode(batch, policy)
+    nearest = _nearest(batch, decoded, policy)
+    if not nearest or nearest[0].gap < 2 * length:
         return None
     if len(batch) < source.count():  # the sample may lack those in between
         if not has_index(source.indexes, source.last_field):
@@ -51,15 +56,14 @@ def sparse_spacing(source: Source, batch: Batch) -> Spacing | None:
             series = series_query(policy, it.series)
             if any(map(len, source.batches(it.start + length, it.start + 2 * length, series))):
                 return None
-    decoded = decode(batch, policy)
     firsts = decoded.columns.time[decoded.columns.starts[decoded.columns.filled]]
     covered = int((decoded.last[decoded.columns.filled] - firsts).max(initial=0))
     return Spacing(nearest[0].gap, length, covered)
 
 
-def _nearest(batch: Batch, source: Source) -> list[_Neighbours]:
+def _nearest(batch: Batch, decoded: Decoded, policy: Policy) -> list[_Neighbours]:
     """Returns sampled documents and the next one of their series, the nearest first."""
-    decoded, model = decode(batch, source.policy), model_of(source.policy)
+    model = model_of(policy)
     spans = (model.covered_span(batch.main[int(i)]) for i in decoded.units)
     starts = np.array([0 if it is None else it[0] for it in spans], dtype=np.int64)
     series = decoded.columns.bucket_series

@@ -10,6 +10,8 @@ from pymongo.database import Database
 
 from bucketwise.buckets.fields.times import MAX_SKEW, TimeRange
 from bucketwise.config.errors import BucketwiseError, UsageError
+from bucketwise.config.instants import read_instant
+from bucketwise.config.problems import InvalidValueError
 
 #: Goes on while the machine sleeps, where the system has such a clock: a lease expires then too.
 _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -48,10 +50,8 @@ def parse_instant(text: str, option: str) -> datetime:
     A date alone is its midnight. Digits below the millisecond are dropped. Raises UsageError, which names
     `option`."""
     try:
-        instant = datetime.fromisoformat(text.strip())
-        aware = instant if instant.tzinfo else instant.replace(tzinfo=UTC)
-        return whole_milliseconds(aware.astimezone(UTC))
-    except (ValueError, OverflowError):
+        return read_instant(text)
+    except InvalidValueError:
         raise UsageError(
             f"{option}: {text!r} is not a valid timestamp. Use ISO 8601, such as 2018-06-30, "
             "2018-06-30T12:00:00Z or 2018-06-30T14:00:00+02:00"
