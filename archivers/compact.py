@@ -23,9 +23,8 @@ from bucketwise.archivers.moving.archive import recover
 from bucketwise.archivers.moving.known import KnownCopies
 from bucketwise.archivers.moving.offline import OfflineRun
 from bucketwise.archivers.moving.sweep import MAX_BYTES, MAX_READINGS
-from bucketwise.archivers.records.days import CommitDays
-from bucketwise.archivers.records.faults import record_fault
-from bucketwise.archivers.records.receipts import commit_of
+from bucketwise.archivers.records.pins import CommitDays
+from bucketwise.archivers.records.receipts import commit_of, record_fault
 from bucketwise.archivers.recovering.commits import CommitRegistry
 from bucketwise.archivers.run import ArchiveRun
 from bucketwise.buckets.bson.raw import Batch

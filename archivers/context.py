@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bucketwise.archivers.binding.binding import Binding, BindingState
-from bucketwise.archivers.binding.deployment import (
+from bucketwise.archivers.binding.markers import (
     Deployment,
     Topology,
     listed_collections,
@@ -20,8 +20,9 @@ from bucketwise.archivers.binding.deployment import (
 )
 from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.keys import UNSIGNED, Keys
-from bucketwise.archivers.format.manifest import Manifest
+from bucketwise.archivers.format.manifest import DamagedError, Manifest
 from bucketwise.archivers.records.deletions import Deletions
+from bucketwise.archivers.records.holds import HoldFiles, damage_of_holds
 from bucketwise.archivers.records.pins import Pins, restored
 from bucketwise.archivers.records.policies import PolicyRecord, PolicyRecords
 from bucketwise.archivers.records.receipt_files import ReceiptFiles
@@ -165,6 +166,16 @@ class ArchiveContext(RunContext):
     def receipt_files(self) -> ReceiptFiles:
         """Returns the receipts of old deletes, which lie in the store."""
         return ReceiptFiles(self.receipts, self._claimed_store)
+
+    @property
+    def hold_files(self) -> HoldFiles:
+        """Returns the files of the holds on the policy."""
+        return HoldFiles(self.store, self.policy.identity, self.keys)
+
+    def damage_of_holds(self) -> list[DamagedError]:
+        """Returns an error for each hold that the store tells of and the database lacks: what it covers is
+        not known then, so nothing may be destroyed."""
+        return damage_of_holds(self.receipts, self.hold_files, mends=self.fence > 0)
 
     @cached_property
     def binding(self) -> Binding:

@@ -13,7 +13,7 @@ from pymongo.client_session import ClientSession
 
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.kinds import archive_of
-from bucketwise.archivers.records.recorded import TIME, recorded
+from bucketwise.archivers.records.receipt_files import TIME, recorded
 from bucketwise.buckets.fields.times import MAX_SKEW, as_text
 from bucketwise.config.errors import BucketwiseError, UsageError
 from bucketwise.rollups.context import transaction

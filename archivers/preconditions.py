@@ -17,7 +17,6 @@ from pymongo.client_session import ClientSession
 
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.forward import behind
-from bucketwise.archivers.holds import damage_of
 from bucketwise.archivers.impact import unmakeable, unreadable
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.moving.archive import check_kind
@@ -202,7 +201,7 @@ def goes_forward(context: ArchiveContext) -> Iterator[Problem]:
 
 def has_holds(context: ArchiveContext) -> Iterator[Problem]:
     """Yields a problem for each hold that the store tells of, and the database lacks or can't compare."""
-    for error in damage_of(context):
+    for error in context.damage_of_holds():
         yield Problem("hold-missing", error.place, error)
 
 

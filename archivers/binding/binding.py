@@ -18,15 +18,17 @@ from typing import Any, NamedTuple
 
 from pymongo.client_session import ClientSession
 
-from bucketwise.archivers.binding.deployment import Deployment
-from bucketwise.archivers.binding.markers import Markers, encoded, put_checked
-from bucketwise.archivers.binding.records import (
+from bucketwise.archivers.binding.markers import (
     OWNER,
     BindingRecord,
+    Deployment,
     Lineage,
+    Markers,
     OwnerFile,
     Step,
+    encoded,
     lineage_prefix,
+    put_checked,
     read_record,
     step_key,
     step_of,

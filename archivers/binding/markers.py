@@ -1,25 +1,159 @@
-"""The marker of a store: one object at its root, which each database that uses the store remembers.
+"""What tells an archive's deployment and its store from others: UUIDs and markers.
 
-A mount that is absent, or a store that was moved away, has none, or another one. Then no policy writes there,
-however new it is.
-"""
+A dump that is restored elsewhere has other UUIDs of the suite's own collections. A store's marker is one
+object at its root, which each database that uses the store remembers: a mount that is absent, or a store that
+was moved away, lacks it."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
+from bson.errors import InvalidBSON
 from pymongo import ReturnDocument
+from pymongo.client_session import ClientSession
+from pymongo.database import Database
+from pymongo.errors import OperationFailure
 
-from bucketwise.archivers.records.receipts import Receipts
+from bucketwise.archivers.format.names import DIGITS
+from bucketwise.archivers.records.receipts import CODEC, Receipts, reading
+from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
 from bucketwise.archivers.stores.base import AlreadyExists, Corrupt, NotFound, ObjectStore
+from bucketwise.buckets.bson.cluster import uuid_of
 from bucketwise.config.errors import HaltedError
+
+Document = dict[str, Any]
+PREFIX = "bucketwise_"  # of the suite's own collections
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A database as it can be told from others. `collections`: the UUIDs of the suite's own collections.
+    `id`: of the replica set; None where it may not be read."""
+
+    database: str
+    set: str | None = None
+    hosts: tuple[str, ...] = ()
+    id: str | None = None
+    collections: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> Deployment:
+        """Returns the deployment that a record tells of. Raises TypeError or ValueError where it is none."""
+        hosts = tuple(str(it) for it in told["hosts"])
+        collections = {str(name): str(it) for name, it in dict(told["collections"]).items()}
+        return cls(str(told["database"]), told["set"], hosts, told["id"], collections)
+
+    @property
+    def body(self) -> Document:
+        """Returns the fields of a record."""
+        return {**asdict(self), "hosts": list(self.hosts), "collections": dict(self.collections)}
+
+    @property
+    def telling(self) -> tuple[Any, ...]:
+        """Returns what tells it from others. Its further collections come as they are needed."""
+        return self.database, self.set, self.hosts, self.id, self.collections.get(RECEIPTS)
+
+    @property
+    def name(self) -> str:
+        """Returns what people know it by: the database, the replica set and its hosts."""
+        hosts = ", ".join(self.hosts) or "unknown hosts"
+        return f"database {self.database} of {self.set or 'no replica set'} ({hosts})"
+
+    def difference(self, present: Deployment) -> str | None:
+        """Returns what shows that `present` is another deployment than this one; None where nothing does.
+        Members may change as long as one host stays, and an id that could not be read says nothing."""
+        if self.database != present.database:
+            return f"the database is called {present.database}, and not {self.database}"
+        has_ids = self.id and present.id and bool(self.set) == bool(present.set)  # of sets, or of clusters
+        if has_ids and self.id != present.id:
+            kind = "replica set" if self.set else "sharded cluster"
+            return f"the {kind} has the id {present.id}, and not {self.id}"
+        if not has_ids and self.set and present.set and self.set != present.set:
+            return f"the replica set is {present.set}, and not {self.set}"
+        if self.hosts and present.hosts and not {*self.hosts} & {*present.hosts}:
+            return (
+                f"it runs on {', '.join(present.hosts)}, and on none of {', '.join(self.hosts)}. If these "
+                "are other names of the same hosts, as some have outside of their network: run from one "
+                "side, or grant replSetGetConfig"
+            )
+        mine, theirs = (it.collections.get(RECEIPTS) for it in (self, present))
+        if mine and theirs and mine != theirs:
+            return f"{RECEIPTS} has the UUID {theirs}, and not {mine}: it was restored from a dump"
+        return None
+
+    def renewed(self, present: Deployment) -> Deployment:
+        """Returns what to record once `present` is known to be this deployment: what is known by now, and
+        what can't be read any more as it was."""
+        return Deployment(
+            present.database,
+            present.set if present.id else present.set or self.set,
+            present.hosts or self.hosts,
+            present.id or self.id,
+            {**self.collections, **present.collections},
+        )
+
+
+@dataclass
+class Topology:
+    """What the configuration of a replica set, or of a sharded cluster, says of it. It is read once for all
+    policies of a run, and anew where that decides what is written. `id`: None where it may not be read.
+    `hosts`: by all their names; a member may have another one outside of its network."""
+
+    id: str | None = None
+    hosts: frozenset[str] = frozenset()
+    is_read: bool = False
+
+    def read(self, database: Database[Document], *, is_set: bool, anew: bool) -> None:
+        """Reads it, where that was not done before or is to be done anew."""
+        if anew or not self.is_read:
+            self.id, self.hosts, self.is_read = None, frozenset(), True
+            with suppress(OperationFailure, KeyError, InvalidBSON):
+                self.id, self.hosts = _of_set(database) if is_set else _of_cluster(database)
+
+
+def listed_collections(database: Database[Document], others: Iterable[str] = ()) -> list[Document]:
+    """Returns the suite's own collections, and `others`, as MongoDB lists those that exist."""
+    named = [{"name": {"$regex": f"^{PREFIX}"}}, {"name": {"$in": list(others)}}]
+    return [dict(info) for info in database.list_collections(filter={"$or": named})]
+
+
+def present_deployment(
+    database: Database[Document], listed: Iterable[Document], topology: Topology, *, anew: bool
+) -> Deployment:
+    """Returns the deployment that a database is. Hosts are those that its members and its configuration
+    name. `listed`: its collections."""
+    own = (it for it in listed if it["name"].startswith(PREFIX))
+    uuids = {str(it["name"]): uuid for it in own if (uuid := uuid_of(it)) is not None}
+    # Since a command has just been answered, the driver knows the members.
+    known = database.client.topology_description.server_descriptions().values()
+    hosts = {f"{host}:{port}" for it in known for host, port in it.all_hosts}
+    names = [it.replica_set_name for it in known if it.replica_set_name]
+    topology.read(database, is_set=bool(names), anew=anew)
+    hosts |= topology.hosts
+    return Deployment(database.name, names[0] if names else None, tuple(sorted(hosts)), topology.id, uuids)
+
+
+def _of_set(database: Database[Document]) -> tuple[str, frozenset[str]]:
+    """Returns the id of the replica set, and the hosts in its configuration. It takes replSetGetConfig."""
+    config = database.client.admin.command("replSetGetConfig")["config"]
+    names = ((it["host"], *it.get("horizons", {}).values()) for it in config["members"])
+    return str(config["settings"]["replicaSetId"]), frozenset(it for of_member in names for it in of_member)
+
+
+def _of_cluster(database: Database[Document]) -> tuple[str, frozenset[str]]:
+    """Returns the id of the sharded cluster, and the hosts of its shards. It takes `find` on both."""
+    config = database.client["config"]
+    version = config["version"].find_one({}, {"clusterId": 1}) or {}
+    shards = (it["host"].rpartition("/")[2] for it in config["shards"].find({}, {"host": 1}))
+    return str(version["clusterId"]), frozenset(host for it in shards for host in it.split(","))
 
 
 def encoded(told: dict[str, Any]) -> bytes:
@@ -151,3 +285,144 @@ class Markers:
             facts = {"kind": "store", "url": self.store.url, "marker": found, "intended": found}
             self.records.update(name, {"$set": facts})
         return found
+
+
+#: Steps that are remembered though their objects are not in the store: those of so many runs that crashed.
+MOST_BEGUN = 16
+_KEY = re.compile(rf"([0-9]{{{DIGITS}}})-([0-9a-z]+)\.json")
+
+
+class Step(NamedTuple):
+    """One step: its number, and the run that made it."""
+
+    number: int
+    run: str
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """What a database has recorded. `begun`: its last steps, and the one that the store had when the last of
+    them began. `done`: the number of the last one that was in the store; 0 before the first."""
+
+    begun: tuple[Step, ...] = ()
+    done: int = 0
+
+    @classmethod
+    def of(cls, told: Document | None) -> Lineage:
+        """Returns the lineage that a record tells of; an empty one without a record."""
+        if told is None:
+            return cls()
+        return cls(tuple(Step(it["number"], it["run"]) for it in told["begun"]), told["done"])
+
+    @property
+    def body(self) -> Document:
+        """Returns the fields of a record."""
+        return {"begun": [it._asdict() for it in self.begun], "done": self.done}
+
+    def is_behind(self, listed: Iterable[Step]) -> bool:
+        """Returns whether the store lacks the last step that was in it."""
+        return self.done > max((it.number for it in listed), default=0)
+
+    def foreign(self, listed: Iterable[Step]) -> list[Step]:
+        """Returns the steps in the store that this database has not begun. Of those before the oldest that it
+        remembers, nothing is known: they were its own when it went on from them."""
+        oldest = min((it.number for it in self.begun), default=0) if self.done else 0
+        return sorted(it for it in listed if it not in self.begun and it.number >= oldest)
+
+    def next(self, listed: Iterable[Step], run: str) -> Step:
+        """Returns the step that comes after all others."""
+        return Step(max((it.number for it in (*listed, *self.begun)), default=0) + 1, run)
+
+    def begin(self, step: Step, there: Sequence[Step] = ()) -> Lineage:
+        """Returns the lineage with a step begun. `there`: its own in the store, which stay known."""
+        others = [it for it in self.begun if it not in there]
+        return Lineage((*sorted({*there, *others[-MOST_BEGUN:]}), step), self.done)
+
+    def finish(self, step: Step) -> Lineage:
+        """Returns the lineage once a step's object is in the store."""
+        return Lineage(self.begun, step.number)
+
+
+def lineage_prefix(policy: str) -> str:
+    """Returns the prefix of the keys of all steps."""
+    return f"{policy}/meta/lineage/"
+
+
+def step_key(policy: str, step: Step) -> str:
+    """Returns the key of a step's object."""
+    return f"{lineage_prefix(policy)}{step.number:0{DIGITS}d}-{step.run}.json"
+
+
+def step_of(policy: str, key: str) -> Step | None:
+    """Returns the step that a key is of; None where no run has put such an object."""
+    match = _KEY.fullmatch(key.removeprefix(lineage_prefix(policy)))
+    return Step(int(match[1]), match[2]) if match else None
+
+
+OWNER = "owner"
+_FIELDS = ("owner", "deployment", "lineage", "marker", "adopting")
+
+
+@dataclass(frozen=True)
+class BindingRecord:
+    """What the database has recorded. `owner`: the random id that the archive knows it by. `marker`: of the
+    store that the policy has used; `known`: of the store that any policy has used at this URL. `adopting`:
+    an adoption that has not ended. `time`: the server's, where there was a record."""
+
+    owner: str | None = None
+    deployment: Deployment | None = None
+    lineage: Lineage = field(default_factory=Lineage)
+    marker: str | None = None
+    known: str | None = None
+    adopting: Document | None = None
+    time: datetime | None = None
+
+
+def read_record(receipts: Receipts, url: str | None, session: ClientSession | None = None) -> BindingRecord:
+    """Returns what the database has recorded of a policy and of the store at a URL, with one query."""
+    own = receipts.identity(OWNER)
+    of_store = Document(policy="", name=record_name(url or ""))
+    wanted = {**dict.fromkeys(_FIELDS, 1), "time": "$$NOW"}
+    collection = receipts.collection.with_options(codec_options=CODEC)
+    found = {
+        it["_id"]["name"]: it
+        for it in collection.find({"_id": {"$in": [own, of_store]}}, wanted, session=session)
+    }
+    mine, store = found.get(OWNER, {}), found.get(of_store["name"], {})
+    with reading(OWNER):
+        told = mine.get("deployment")
+        return BindingRecord(
+            mine.get("owner"),
+            None if told is None else Deployment.of(told),
+            Lineage.of(mine.get("lineage")),
+            mine.get("marker"),
+            store.get("marker"),
+            mine.get("adopting"),
+            mine.get("time"),
+        )
+
+
+@dataclass(frozen=True)
+class OwnerFile:
+    """The file `meta/owner.json`. `deployment`: None where it was written before there was more than an
+    owner. `text`: what it says, for people."""
+
+    owner: str
+    deployment: Deployment | None
+    text: str
+
+    @classmethod
+    def of(cls, data: bytes, place: str) -> OwnerFile:
+        """Returns what the bytes of the file say. Raises HaltedError where they are no such file's."""
+        try:
+            told = json.loads(data)
+            deployment = Deployment.of(told["deployment"]) if "deployment" in told else None
+            name = deployment.name if deployment else f"database {told['database']}"
+            by = f", written by {told['user']} on {told['host']} at {told['at']}" if "at" in told else ""
+            return cls(str(told["owner"]), deployment, f"{name}{by}"[:400])
+        except (ValueError, RecursionError, TypeError, KeyError):
+            raise HaltedError(
+                f"{place} does not say whose archive this is: {data[:80]!r}. Nothing was changed. Restore it "
+                "from a backup; or, if this database alone archives here, take it over: bucketwise adopt "
+                "--reason TEXT"
+            ) from None

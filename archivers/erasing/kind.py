@@ -10,8 +10,7 @@ from typing import NamedTuple, Protocol
 import bson
 
 from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.erasing.erasure import Erasure
-from bucketwise.archivers.erasing.work import ErasureWork
+from bucketwise.archivers.erasing.erasure import Erasure, ErasureWork
 from bucketwise.buckets.bson.cursor import find_raw
 from bucketwise.buckets.bson.raw import TOLERANT, Docs
 from bucketwise.config.policies import Policy

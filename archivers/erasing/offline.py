@@ -13,9 +13,8 @@ import bson
 import numpy as np
 from pymongo.client_session import ClientSession
 
-from bucketwise.archivers.erasing.erasure import Erasure, Selected
+from bucketwise.archivers.erasing.erasure import Erasure, ErasureWork, Selected, names_of
 from bucketwise.archivers.erasing.kind import PlaceHolding, Remaining, TextSearch, decoded_from, unpacked
-from bucketwise.archivers.erasing.work import ErasureWork, names_of
 from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.manifest import Manifest
 from bucketwise.archivers.format.names import commit_of_superseded, superseded_prefix

@@ -11,9 +11,8 @@ from typing import NamedTuple
 from pymongo.client_session import ClientSession
 
 from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.erasing.erasure import Erasure, Selected
+from bucketwise.archivers.erasing.erasure import Erasure, ErasureWork, Selected, names_of
 from bucketwise.archivers.erasing.kind import PlaceHolding, Remaining, TextSearch
-from bucketwise.archivers.erasing.work import ErasureWork, names_of
 from bucketwise.archivers.records.copies import record_gone
 from bucketwise.archivers.records.online_heads import OnlineHeads
 from bucketwise.archivers.records.receipts import MERGED, MERGING

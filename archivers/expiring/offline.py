@@ -20,10 +20,9 @@ from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.format.manifest import DamagedError, Manifest
 from bucketwise.archivers.format.writing import Maker
 from bucketwise.archivers.records.deletions import Deletions
-from bucketwise.archivers.records.faults import reading, record_fault
 from bucketwise.archivers.records.heads import with_replaced
 from bucketwise.archivers.records.receipt_checks import sealed_receipt
-from bucketwise.archivers.records.receipts import CODEC, Receipts, commit_of
+from bucketwise.archivers.records.receipts import CODEC, Receipts, commit_of, reading, record_fault
 from bucketwise.archivers.recovering.commits import CommitRegistry
 from bucketwise.archivers.run import ArchiveRun
 from bucketwise.archivers.writes import may_cover

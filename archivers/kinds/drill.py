@@ -22,7 +22,7 @@ from bucketwise.archivers.reading.offline import OfflineReader
 from bucketwise.archivers.reading.online import OnlineReader
 from bucketwise.archivers.reading.reader import ArchivedReader
 from bucketwise.archivers.records.copies import CopyReceipts
-from bucketwise.archivers.records.days import CommitDays, DrilledDays
+from bucketwise.archivers.records.pins import CommitDays, DrilledDays
 from bucketwise.archivers.records.receipts import commit_of
 from bucketwise.archivers.restoring.put import existing_in, put_measurements, repeated
 from bucketwise.archivers.upkeep import recompute

@@ -63,7 +63,7 @@ class Offline:
 
     def check_own(self) -> None:
         """Lists the commits and their files."""
-        from bucketwise.archivers.records.unregistered import check_own
+        from bucketwise.archivers.records.registry import check_own
 
         check_own(self.context.receipts, self.held, self.context.known_fences)
 
@@ -167,7 +167,7 @@ class Offline:
 
     def drilled(self, not_since: datetime) -> dict[int, datetime | None]:
         """Returns the days of commits that were made before then, and not drilled since."""
-        from bucketwise.archivers.records.days import CommitDays
+        from bucketwise.archivers.records.pins import CommitDays
 
         return CommitDays(self.context.receipts).drilled(not_since)
 

@@ -158,7 +158,7 @@ class Online:
 
     def _counts(self) -> Iterator[tuple[int, int]]:
         """Yields each UTC day of the archive, since 1970, and how many buckets end on it."""
-        from bucketwise.archivers.records.days import days_of
+        from bucketwise.archivers.records.pins import days_of
 
         source = self._source
         return ((it, source.count_ending(it * DAY_MS, (it + 1) * DAY_MS)) for it in days_of(source))
@@ -188,7 +188,7 @@ class Online:
 
     def drilled(self, not_since: datetime) -> dict[int, datetime | None]:
         """Returns the days of what left its source before then, and was not drilled since."""
-        from bucketwise.archivers.records.days import DrilledDays
+        from bucketwise.archivers.records.pins import DrilledDays
 
         return DrilledDays(self.context.receipts, self._source).due(not_since)
 

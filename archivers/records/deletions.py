@@ -25,11 +25,16 @@ from pymongo.errors import DuplicateKeyError
 
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.format.manifest import LastReceipt, Manifest
-from bucketwise.archivers.records.faults import record_fault
 from bucketwise.archivers.records.pins import SIZE, fingerprint
-from bucketwise.archivers.records.receipt_files import ReceiptFiles, chained, seal_of
-from bucketwise.archivers.records.receipts import CODEC, COLLECTION, Receipts, RunIdentity
-from bucketwise.archivers.records.recorded import LAST, Recorded, recorded_in
+from bucketwise.archivers.records.receipt_files import (
+    LAST,
+    ReceiptFiles,
+    Recorded,
+    chained,
+    recorded_in,
+    seal_of,
+)
+from bucketwise.archivers.records.receipts import CODEC, COLLECTION, Receipts, RunIdentity, record_fault
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.bson.types import elements, first_at
 from bucketwise.buckets.fields.ids import sort_key

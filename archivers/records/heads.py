@@ -16,8 +16,7 @@ from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.chain import Chain, Checkpoint, CheckpointRecord, read_checkpoint
 from bucketwise.archivers.format.manifest import DamagedError, Link, Manifest
 from bucketwise.archivers.format.names import Commit, commit_at
-from bucketwise.archivers.records.faults import reading
-from bucketwise.archivers.records.receipts import Receipts, commit_of
+from bucketwise.archivers.records.receipts import Receipts, commit_of, reading
 from bucketwise.config.errors import HaltedError
 
 Document = dict[str, Any]

@@ -19,10 +19,9 @@ from bucketwise.archivers.format.keys import UNSIGNED, Keys
 from bucketwise.archivers.format.manifest import DamagedError
 from bucketwise.archivers.records.copies import CopyReceipts
 from bucketwise.archivers.records.deletions import COLLECTIONS, Deletions
-from bucketwise.archivers.records.faults import COLLECTION, REMEDY, reading
 from bucketwise.archivers.records.policies import PolicyRecord
 from bucketwise.archivers.records.receipt_checks import sealed_receipt
-from bucketwise.archivers.records.receipts import CODEC, Receipts
+from bucketwise.archivers.records.receipts import CODEC, COLLECTION, REMEDY, Receipts, reading
 from bucketwise.buckets.bson.cluster import is_sharded, uuid_of
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import decode

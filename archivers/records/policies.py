@@ -18,10 +18,9 @@ from pymongo.database import Database
 
 from bucketwise.archivers.format.keys import UNSIGNED, Keys
 from bucketwise.archivers.format.manifest import DamagedError, LastReceipt, read_manifest
-from bucketwise.archivers.records.faults import reading
 from bucketwise.archivers.records.heads import commit_of_link, read_heads
 from bucketwise.archivers.records.receipt_files import ReceiptFiles, seal_of
-from bucketwise.archivers.records.receipts import CODEC, Receipts
+from bucketwise.archivers.records.receipts import CODEC, Receipts, reading
 from bucketwise.archivers.stores.base import ObjectStore
 from bucketwise.config.loading.load import policy_in
 from bucketwise.config.models import LAYOUT_KEYS, recorded_policy

@@ -9,11 +9,16 @@ from typing import Any
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.format.manifest import DamagedError, LastReceipt
 from bucketwise.archivers.records.deletions import last_of, last_receipt, text_digest
-from bucketwise.archivers.records.faults import record_fault
 from bucketwise.archivers.records.heads import read_heads
-from bucketwise.archivers.records.receipt_files import ReceiptFiles, chained, seal_of
-from bucketwise.archivers.records.receipts import COLLECTION, Receipts
-from bucketwise.archivers.records.recorded import LAST, Recorded, recorded_in
+from bucketwise.archivers.records.receipt_files import (
+    LAST,
+    ReceiptFiles,
+    Recorded,
+    chained,
+    recorded_in,
+    seal_of,
+)
+from bucketwise.archivers.records.receipts import COLLECTION, Receipts, record_fault
 from bucketwise.rollups.holds import COLLECTION as HOLDS
 from bucketwise.rollups.holds import Holds
 

@@ -13,7 +13,8 @@ Its state is "copied". For later versions of archived buckets it is "merging" be
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
@@ -28,14 +29,65 @@ from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.database import Database
 
-from bucketwise.archivers.format.manifest import Manifest
+from bucketwise.archivers.format.manifest import DamagedError, Manifest
 from bucketwise.archivers.format.names import Commit, commit_at
-from bucketwise.archivers.records.faults import COLLECTION as COLLECTION
-from bucketwise.archivers.records.faults import reading, record_fault, shaped
 from bucketwise.buckets.bson.raw import LOSSLESS, Docs, without_uuid
 from bucketwise.buckets.bson.types import DECODED
 from bucketwise.config.errors import HaltedError
 from bucketwise.rollups.context import majority
+
+COLLECTION = "bucketwise_receipts"
+REMEDY = f"Restore {COLLECTION} from a backup, or find out who changed it"
+Document = dict[str, Any]
+Shape = dict[str, type]
+#: What records must have to be used at all, by their names.
+_NAMED: dict[str, Shape] = {
+    "heads": {"sequence": int, "commits": list},
+    "last": {"sequence": int, "sha256": str},
+    "moved": {"files": list},
+    "collections": {"held": Mapping},
+    "begun": {"seals": list},
+    "owner": {"owner": str},
+}
+#: Those of registered commits. What they say is held against manifests.
+_OF_COMMIT: Shape = {
+    "state": str, "sequence": int, "seal": str, "live": bytes, "days": list,
+    "first": datetime, "last": datetime, "copied": datetime, "first_day": int, "kin": str,
+    "buckets": int, "readings": int, "bytes": int, "documents_bytes": int,
+}  # fmt: skip
+
+
+def record_fault(name: str, what: str, collection: str = COLLECTION) -> DamagedError:
+    """Returns the error for a record that is not as it was written."""
+    remedy = REMEDY.replace(COLLECTION, collection)
+    return DamagedError("record-differs", f"{collection}, {name}", what, remedy)
+
+
+@contextmanager
+def reading(name: str, collection: str = COLLECTION) -> Iterator[None]:
+    """Raises DamagedError where what is read of a record does not have its form."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError):
+        what = "it does not have the form of such a record"
+        raise record_fault(name, what, collection) from None
+
+
+def shaped(record: Document, *, left_out: frozenset[str] = frozenset()) -> Document:
+    """Returns a record. Raises DamagedError where it does not have the form of such a record. `left_out`:
+    what was not asked for."""
+    name = str(record["_id"]["name"])
+    shape = _NAMED.get(name, {})
+    if shape and record.get("kind") != name:
+        raise record_fault(name, f"its kind is {record.get('kind')!r}")
+    if record.get("kind") == "offline" and "seal" in record:
+        shape = _OF_COMMIT
+    for key, kind in shape.items():
+        if key not in left_out and not isinstance(record.get(key), kind):
+            raise record_fault(name, f"{key} is missing, or no such value")
+    if shape is _OF_COMMIT and record["state"] in ("replaced", "held") and "replaced_by" not in record:
+        raise record_fault(name, "it does not say what has replaced the commit")
+    return record
 
 
 @dataclass(frozen=True)
@@ -68,7 +120,6 @@ REPLACED, HELD = "replaced", "held"
 #: Kind of the document that puts a UTC day of an online archive under a tombstone.
 TOMBSTONE = "tombstone"
 
-Document = dict[str, Any]
 #: Fields of an offline commit's receipt, until the commit is dropped.
 _OF_COMMITS = (
     "state", "live", "collection", "parts", "documents_sha256", "deleted", "days", "first", "last",

@@ -24,10 +24,9 @@ from bucketwise.archivers.records.heads import (
     types_update,
     with_replaced,
 )
+from bucketwise.archivers.records.receipt_files import LAST
 from bucketwise.archivers.records.receipts import HELD, REPLACED, Document, commit_of, facts_of, live_of
-from bucketwise.archivers.records.recorded import LAST
-from bucketwise.archivers.records.registry import EMPTIED
-from bucketwise.archivers.records.unregistered import begin, end_update
+from bucketwise.archivers.records.registry import EMPTIED, begin, end_update
 from bucketwise.archivers.run import ArchiveRun
 from bucketwise.archivers.versions.replacements import check_replaced
 from bucketwise.archivers.versions.superseded import Superseded

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 
-from bucketwise.archivers import holds
 from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.chain import Checkpoint, CheckpointRecord
 from bucketwise.archivers.format.manifest import DamagedError, LastReceipt, Link, Manifest, encoded
@@ -35,11 +34,11 @@ from bucketwise.archivers.records.heads import (
     write_checkpoint_record,
     write_heads,
 )
-from bucketwise.archivers.records.holding import note_held
+from bucketwise.archivers.records.holds import note_held
 from bucketwise.archivers.records.receipt_checks import receipts_rolled_back
 from bucketwise.archivers.records.receipt_files import move_old
 from bucketwise.archivers.records.receipts import REPLACED, commit_of
-from bucketwise.archivers.records.unregistered import Unregistered, unregistered
+from bucketwise.archivers.records.registry import Unregistered, unregistered
 from bucketwise.archivers.recovering.commits import CommitRegistry
 from bucketwise.archivers.run import ArchiveRun
 from bucketwise.archivers.versions.superseded import Superseded
@@ -336,7 +335,7 @@ class Recovery:
 
     def _without_held(self, receipts: list[Document]) -> list[Document]:
         """Returns the receipts that no hold covers. The others stay until it is released."""
-        if receipts and not holds.are_known(self._work):
+        if receipts and self._work.damage_of_holds():
             return []
         held: dict[str, Hold] = {}
 

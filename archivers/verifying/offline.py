@@ -11,7 +11,6 @@ from bucketwise.archivers.format.chain import Checkpoint
 from bucketwise.archivers.format.manifest import DamagedError, LastReceipt, Manifest
 from bucketwise.archivers.format.names import Commit, owner_key
 from bucketwise.archivers.records.deletions import latest
-from bucketwise.archivers.records.faults import record_fault
 from bucketwise.archivers.records.heads import (
     HEADS,
     Heads,
@@ -23,8 +22,8 @@ from bucketwise.archivers.records.heads import (
     unreached,
 )
 from bucketwise.archivers.records.receipt_checks import Ranges
-from bucketwise.archivers.records.receipts import COLLECTION, Receipts
-from bucketwise.archivers.records.unregistered import Unregistered, unregistered
+from bucketwise.archivers.records.receipts import COLLECTION, Receipts, record_fault
+from bucketwise.archivers.records.registry import Unregistered, unregistered
 from bucketwise.archivers.stores.base import Corrupt, NotFound
 from bucketwise.archivers.verifying.records import (
     check_record,

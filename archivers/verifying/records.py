@@ -12,10 +12,17 @@ from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.manifest import DamagedError, Manifest
 from bucketwise.archivers.format.names import Commit, day_number
-from bucketwise.archivers.records.faults import record_fault
 from bucketwise.archivers.records.heads import link_of
 from bucketwise.archivers.records.receipt_checks import Ranges
-from bucketwise.archivers.records.receipts import HELD, REPLACED, Receipts, commit_of, facts_of, live_of
+from bucketwise.archivers.records.receipts import (
+    HELD,
+    REPLACED,
+    Receipts,
+    commit_of,
+    facts_of,
+    live_of,
+    record_fault,
+)
 from bucketwise.archivers.stores.base import NotFound
 from bucketwise.archivers.versions.replacements import check_replaced
 from bucketwise.archivers.writes import compare_all

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.format.manifest import DamagedError, LastReceipt
 from bucketwise.archivers.format.names import Commit
-from bucketwise.archivers.holds import damage_of
 from bucketwise.archivers.records.receipt_checks import Ranges, check_deletions
 
 
@@ -87,4 +86,4 @@ def verify_receipts(
     which holds are. `named`: those that manifests name. `deleted`: see `check_deletions`."""
     files, keys = context.receipt_files, context.keys
     report.add(*check_deletions(context.receipts, files, keys, named, {} if deleted is None else deleted))
-    report.add(*damage_of(context))
+    report.add(*context.damage_of_holds())

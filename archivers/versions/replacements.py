@@ -10,13 +10,11 @@ from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.format.manifest import DamagedError, Manifest
 from bucketwise.archivers.format.names import commit_at
-from bucketwise.archivers.records.faults import record_fault
 from bucketwise.archivers.records.heads import link_of
 from bucketwise.archivers.records.receipt_checks import unrecorded
-from bucketwise.archivers.records.receipts import HELD, REPLACED, Receipts, commit_of
-from bucketwise.archivers.records.recorded import LAST
-from bucketwise.archivers.records.registry import ended
-from bucketwise.archivers.records.unregistered import KnownFences, unregistered
+from bucketwise.archivers.records.receipt_files import LAST
+from bucketwise.archivers.records.receipts import HELD, REPLACED, Receipts, commit_of, record_fault
+from bucketwise.archivers.records.registry import KnownFences, ended, unregistered
 from bucketwise.archivers.versions.superseded import RemovedBuckets, Superseded
 from bucketwise.buckets.fields.times import TimeRange, as_ms
 

@@ -11,21 +11,18 @@ from typing import Any, NamedTuple, TypeVar
 
 from pymongo.database import Database
 
-from bucketwise.archivers.binding.deployment import Deployment
-from bucketwise.archivers.binding.records import OWNER
+from bucketwise.archivers.binding.markers import OWNER, Deployment
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.coverage import CoverageQuery, Row, State, coverage_of
 from bucketwise.archivers.format.chain import CheckpointRecord
 from bucketwise.archivers.format.manifest import LastReceipt, Link
 from bucketwise.archivers.format.names import day
 from bucketwise.archivers.kinds import archive_of
-from bucketwise.archivers.records.days import CommitDays
 from bucketwise.archivers.records.deletions import last_receipt
-from bucketwise.archivers.records.faults import reading
 from bucketwise.archivers.records.heads import read_heads
-from bucketwise.archivers.records.receipt_files import chained
-from bucketwise.archivers.records.receipts import CODEC, Receipts
-from bucketwise.archivers.records.recorded import TIME
+from bucketwise.archivers.records.pins import CommitDays
+from bucketwise.archivers.records.receipt_files import TIME, chained
+from bucketwise.archivers.records.receipts import CODEC, Receipts, reading
 from bucketwise.archivers.summary_counts import SUMMARIES
 from bucketwise.config.errors import HaltedError, UsageError
 from bucketwise.config.policies import Policy

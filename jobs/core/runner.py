@@ -12,7 +12,7 @@ from typing import Final
 
 from pymongo.database import Database
 
-from bucketwise.archivers.binding.deployment import Topology
+from bucketwise.archivers.binding.markers import Topology
 from bucketwise.archivers.context import ArchiveContext, ArchiveState
 from bucketwise.archivers.format.keys import UNSIGNED, Keys
 from bucketwise.archivers.preconditions import require

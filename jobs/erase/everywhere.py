@@ -13,7 +13,7 @@ from bson.datetime_ms import DatetimeMS
 from pymongo.client_session import ClientSession
 
 from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.erasing.erasure import Erasure
+from bucketwise.archivers.erasing.erasure import Erasure, ErasureWork, check_edges, check_erasable
 from bucketwise.archivers.erasing.kind import (
     COUNTS,
     ArchivedSeries,
@@ -25,7 +25,6 @@ from bucketwise.archivers.erasing.kind import (
     counted,
 )
 from bucketwise.archivers.erasing.online import CollectionEraser, holdings_in, source_of
-from bucketwise.archivers.erasing.work import ErasureWork, check_edges, check_erasable
 from bucketwise.archivers.upkeep import roll_up_all
 from bucketwise.archivers.writes import MAX_BUCKETS
 from bucketwise.buckets.bson.cursor import find_raw, ids_query

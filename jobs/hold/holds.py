@@ -10,12 +10,10 @@ from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
 from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.holds import hold_files
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.kinds.evidence import Evidence
 from bucketwise.archivers.preconditions import has_store, is_known, is_ours
-from bucketwise.archivers.records.hold_files import HoldFiles, lost
-from bucketwise.archivers.records.holding import HoldWriter
+from bucketwise.archivers.records.holds import HoldFiles, HoldWriter, lost
 from bucketwise.archivers.records.receipts import Receipts
 from bucketwise.archivers.writes import holds_any
 from bucketwise.config.errors import HaltedError, UsageError
@@ -75,7 +73,7 @@ def _holding(turn: Turn) -> HoldWriter:
     context = turn.context
     _check_signed(context)
     guard = touching(context.database, turn.policy.identity)
-    files = hold_files(context)
+    files = context.hold_files
     return HoldWriter(context.database, turn.policy.identity, context.deletions, guard, files)
 
 

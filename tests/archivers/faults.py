@@ -12,7 +12,7 @@ import pytest
 from pymongo.client_session import ClientSession
 
 from bucketwise.archivers import writes
-from bucketwise.archivers.erasing import work as erasing
+from bucketwise.archivers.erasing import erasure as erasing
 from bucketwise.archivers.lake import sync as lake
 from bucketwise.archivers.moving import online, sweep
 from bucketwise.archivers.records.receipts import Receipts

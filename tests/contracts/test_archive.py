@@ -13,9 +13,8 @@ import pytest
 from pymongo.database import Database
 
 from bucketwise.archivers.compact import CompactOptions
-from bucketwise.archivers.erasing.erasure import Erasure
+from bucketwise.archivers.erasing.erasure import Erasure, ErasureWork
 from bucketwise.archivers.erasing.kind import TextSearch
-from bucketwise.archivers.erasing.work import ErasureWork
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.kinds.archive import Archive

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from bucketwise.archivers.binding.deployment import Topology
+from bucketwise.archivers.binding.markers import Topology
 from bucketwise.archivers.context import ArchiveState
 from bucketwise.config.errors import HaltedError
 from bucketwise.config.tables import Store

@@ -17,15 +17,16 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from bucketwise.archivers.binding.binding import Binding, BindingState
-from bucketwise.archivers.binding.deployment import (
+from bucketwise.archivers.binding.markers import KEY as MARKER
+from bucketwise.archivers.binding.markers import (
+    MOST_BEGUN,
     Deployment,
     Topology,
     listed_collections,
     present_deployment,
+    read_marker,
+    read_record,
 )
-from bucketwise.archivers.binding.markers import KEY as MARKER
-from bucketwise.archivers.binding.markers import read_marker
-from bucketwise.archivers.binding.records import MOST_BEGUN, read_record
 from bucketwise.archivers.records.receipts import NO_RUN, Receipts
 from bucketwise.archivers.stores import open_store
 from bucketwise.archivers.stores.base import ObjectStore

@@ -15,7 +15,7 @@ from pymongo.database import Database
 from bucketwise.archivers.coverage import CoverageQuery, coverage_of
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.kinds.drill import sample
-from bucketwise.archivers.records.days import CommitDays
+from bucketwise.archivers.records.pins import CommitDays
 from bucketwise.archivers.restoring.put import existing_in
 from bucketwise.config.errors import HaltedError
 from bucketwise.config.tables import Store

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pymongo.database import Database
 
+from bucketwise.archivers.erasing.erasure import Erasures
 from bucketwise.archivers.moving import sweep
-from bucketwise.archivers.records.erasures import Erasures
 from bucketwise.archivers.stores import file
 from bucketwise.buckets.fields.times import TimeRange
 from bucketwise.config.errors import BucketwiseError, LeaseLostError, UsageError

@@ -79,16 +79,16 @@ _ERASING, _EVERYWHERE, _ERASER = (
     "bucketwise.jobs.erase.everywhere:",
     "bucketwise.archivers.erasing.online:CollectionEraser.",
 )
-_ERASURES = "bucketwise.archivers.records.erasures:Erasures."
+_ERASURES = "bucketwise.archivers.erasing.erasure:Erasures."
 _ASK = ("expiry", "offline", "online", *_HOLD, *_HELD, *_DROPS)
 _CHECKS = ("checkpoint", "checkpoint s3")
 _MOVES = ("old receipts", "old receipts s3")
-_HOLD_FILES = "bucketwise.archivers.records.hold_files:HoldFiles."
-_HOLDS, _NOTE = "bucketwise.rollups.holds:Holds.", "bucketwise.archivers.records.holding:note_held"
+_HOLD_FILES = "bucketwise.archivers.records.holds:HoldFiles."
+_HOLDS, _NOTE = "bucketwise.rollups.holds:Holds.", "bucketwise.archivers.records.holds:note_held"
 _STANDING, _REMAKING = "bucketwise.rollups.standing:", "bucketwise.rollups.rolling.rollup:roll_up"
 _EXPIRY = "bucketwise.rollups.rolling.expiry:expire_summaries"
 _MOVED = "bucketwise.archivers.records.receipt_files:"
-_DAYS = "bucketwise.archivers.records.days:CommitDays."
+_DAYS = "bucketwise.archivers.records.pins:CommitDays."
 _CHECKPOINTING = "bucketwise.archivers.recovering.recovery:"
 _LEASE, _LEDGER = "bucketwise.jobs.core.lease:Lease.", "bucketwise.jobs.core.ledger:Ledger."
 _REGISTRY, _OFFLINE = (
@@ -329,9 +329,7 @@ STEPS = (
         _DELETIONS + "record_event",
         _HOLD,
     ),
-    Step(
-        "hold committed", "mongo commit hold", "bucketwise.archivers.records.holding:HoldWriter.place", _HOLD
-    ),
+    Step("hold committed", "mongo commit hold", "bucketwise.archivers.records.holds:HoldWriter.place", _HOLD),
     Step("commits noted as held", "mongo update bucketwise_receipts held in transaction", _NOTE, _HELD),
     Step("held commits committed", "mongo commit held commits", _NOTE, _HELD),
     Step("no commit is held", "mongo commit question for holds", _NOTE, _DROPS),
@@ -538,13 +536,13 @@ STEPS = (
     Step(
         "replica set known",
         "mongo replSetGetConfig stream",
-        "bucketwise.archivers.binding.deployment:present_deployment",
+        "bucketwise.archivers.binding.markers:present_deployment",
         ("offline", "online"),
     ),
     Step(
         "manifest announced",
         "mongo update bucketwise_receipts begun",
-        "bucketwise.archivers.records.unregistered:begin",
+        "bucketwise.archivers.records.registry:begin",
         ("offline",),
     ),
     Step("archive claimed", "mongo commit claim", _BINDING + "claim", ("offline", "amended s3", "online")),

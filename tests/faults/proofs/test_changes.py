@@ -16,9 +16,8 @@ import pytest
 from pymongo.database import Database
 
 from bucketwise.archivers.format.keys import Keys
-from bucketwise.archivers.holds import hold_files
 from bucketwise.archivers.reading.readings import Readings
-from bucketwise.archivers.records.holding import HoldWriter
+from bucketwise.archivers.records.holds import HoldWriter
 from bucketwise.buckets.fields.times import EVER
 from bucketwise.config.errors import BucketwiseError
 from bucketwise.config.tables import Store
@@ -164,7 +163,7 @@ class World:
     def hold(self, name: str) -> None:
         context = self.cycle.context(LATER, fence=self.cycle.fence)
         held = Hold(name, {}, EVER, "a lawsuit", LATER, "me", freeze=False, salt=bytes(32))
-        files = hold_files(context)
+        files = context.hold_files
         writer = HoldWriter(context.database, self.cycle.policy.identity, context.deletions, nothing, files)
         assert writer.place(held)
 
