@@ -20,7 +20,7 @@ from bucketwise.archivers.format.manifest import Manifest
 from bucketwise.archivers.format.names import Commit
 from bucketwise.archivers.format.writing import Maker, Replaced
 from bucketwise.archivers.moving.archive import recover
-from bucketwise.archivers.moving.known import KnownCopies
+from bucketwise.archivers.moving.copies import KnownCopies
 from bucketwise.archivers.moving.offline import OfflineRun
 from bucketwise.archivers.moving.sweep import MAX_BYTES, MAX_READINGS
 from bucketwise.archivers.records.pins import CommitDays

@@ -109,3 +109,30 @@ class Archiver(Protocol):
 
     def close(self) -> None:
         """Stops what is under way. What `finish` has not finished is left to the next run."""
+
+
+class DryRun:
+    """Counts what would go in place of moving it. What stays is decided by the archiver that this is mixed
+    into."""
+
+    _work: ArchiveRun
+
+    def recover(self) -> None:
+        """Recovers nothing."""
+
+    def settle(self, start_ms: int, end_ms: int) -> None:
+        """Deletes nothing."""
+
+    def move(self, buckets: BucketSet) -> None:
+        """Counts the buckets that would be deleted now, and those that would wait."""
+        self._work.report.archived(len(buckets), buckets.readings)
+        self._count(len(buckets), self._work.waits(self._work.now))
+
+    def _count(self, buckets: int, waits: str | None) -> None:
+        if waits:
+            self._work.report.leave(buckets, waits)
+        else:
+            self._work.report.deleted += buckets
+
+    def finish(self) -> None:
+        """Does nothing: no move was begun."""

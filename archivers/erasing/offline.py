@@ -19,7 +19,7 @@ from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.manifest import Manifest
 from bucketwise.archivers.format.names import commit_of_superseded, superseded_prefix
 from bucketwise.archivers.format.writing import Maker
-from bucketwise.archivers.moving.known import KnownCopies
+from bucketwise.archivers.moving.copies import KnownCopies
 from bucketwise.archivers.records.receipt_files import decoded
 from bucketwise.archivers.records.registry import record_rekept
 from bucketwise.archivers.recovering.commits import CommitRegistry

@@ -106,7 +106,7 @@ class Offline:
     def plan(self, options: ArchiveOptions) -> ArchiveReport:
         """Returns what `run` would do."""
         from bucketwise.archivers.moving.archive import plan_archive
-        from bucketwise.archivers.moving.dry_run import OfflineDryRun
+        from bucketwise.archivers.moving.offline import OfflineDryRun
 
         return plan_archive(self.context, options, OfflineDryRun)
 

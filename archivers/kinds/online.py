@@ -97,7 +97,7 @@ class Online:
     def plan(self, options: ArchiveOptions) -> ArchiveReport:
         """Returns what `run` would do."""
         from bucketwise.archivers.moving.archive import plan_archive
-        from bucketwise.archivers.moving.dry_run import OnlineDryRun
+        from bucketwise.archivers.moving.online import OnlineDryRun
 
         return plan_archive(self.context, options, OnlineDryRun)
 

@@ -13,13 +13,12 @@ from bucketwise.archivers.format.archive import Positions, SectionBuckets
 from bucketwise.archivers.format.manifest import Manifest
 from bucketwise.archivers.format.names import Commit
 from bucketwise.archivers.format.writing import Maker
-from bucketwise.archivers.moving.copies import OLDER, CopiedBuckets, Copies, OlderCopies
-from bucketwise.archivers.moving.known import KnownCopies
+from bucketwise.archivers.moving.copies import OLDER, CopiedBuckets, Copies, KnownCopies, OlderCopies
 from bucketwise.archivers.records.receipts import commit_of
 from bucketwise.archivers.recovering.commits import CommitRegistry
 from bucketwise.archivers.recovering.recovery import Recovery
 from bucketwise.archivers.report import NOT_ROLLED_UP
-from bucketwise.archivers.run import ArchiveRun
+from bucketwise.archivers.run import ArchiveRun, DryRun
 from bucketwise.archivers.versions.history import OfflineHistories
 from bucketwise.archivers.versions.superseded import still_live
 from bucketwise.archivers.writes import chunks, same_id, units
@@ -313,3 +312,13 @@ def _span_of(buckets: BucketSet) -> tuple[int, int]:
     own last time counts."""
     times, last = buckets.decoded.columns.time, buckets.decoded.last
     return int(times.min(initial=last.min())), int(last.max())
+
+
+class OfflineDryRun(DryRun, OfflineRun):
+    """A dry run with an offline archive."""
+
+    def _settle_held(
+        self, manifest: Manifest, same: list[int], outdated: list[int], live: NDArray[np.bool_]
+    ) -> None:
+        del outdated, live
+        self._count(len(same), self._work.waits(manifest.newest.created))

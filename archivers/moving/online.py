@@ -18,7 +18,7 @@ from bucketwise.archivers.records.copies import CopyReceipts, packed_marks, reco
 from bucketwise.archivers.records.deletions import KEPT, RESTORED, facts_of_archived
 from bucketwise.archivers.records.online_heads import OnlineHeads
 from bucketwise.archivers.records.receipts import MERGED, MERGING, Document
-from bucketwise.archivers.run import ArchiveRun
+from bucketwise.archivers.run import ArchiveRun, DryRun
 from bucketwise.archivers.versions.kept import MAX_BYTES
 from bucketwise.archivers.versions.merging import Merging, record_all_superseded
 from bucketwise.archivers.writes import (
@@ -357,3 +357,11 @@ class OnlineRun:
         )
         settled = sorted({*outcome.deleted, *old})
         self._receipts.pull([verified.main.decode_id(i) for i in settled], session)
+
+
+class OnlineDryRun(DryRun, OnlineRun):
+    """A dry run with an online archive: also counts what earlier runs have copied and this one deletes."""
+
+    def _skip_due(self, due: list[int]) -> list[int]:
+        self._count(len(due), None)
+        return due

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bucketwise.archivers.moving.valueless import EmptyDay, ReadingsByDay
+from bucketwise.archivers.moving.sweep import EmptyDay, ReadingsByDay
 from bucketwise.buckets.columns import Columns, ValueKind
 from bucketwise.buckets.fields.times import DAY_MS
 

@@ -647,7 +647,7 @@ STEPS = (
     Step(
         "fingerprints forgotten",
         "mongo update bucketwise_receipts known no more",
-        "bucketwise.archivers.moving.known:KnownCopies.forget",
+        "bucketwise.archivers.moving.copies:KnownCopies.forget",
         ("grace",),
     ),
     Step(
@@ -771,7 +771,7 @@ STEPS = (
     Step(
         "fingerprints of the merged commit written",
         "mongo update bucketwise_receipts known",
-        "bucketwise.archivers.moving.known:KnownCopies.note",
+        "bucketwise.archivers.moving.copies:KnownCopies.note",
         _MERGES[1:],
     ),
     Step("day noted", "mongo update bucketwise_receipts compacted", _DAYS + "note_compacted", _MERGES),

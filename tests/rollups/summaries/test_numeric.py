@@ -10,7 +10,7 @@ import bson
 import pytest
 from pymongo.database import Database
 
-from bucketwise.archivers.moving.valueless import NumericHistory
+from bucketwise.archivers.moving.sweep import NumericHistory
 from bucketwise.buckets.fields.times import DAY_MS
 from bucketwise.buckets.models.series import series_key
 from bucketwise.config.models import make_policy
