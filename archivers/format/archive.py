@@ -17,8 +17,7 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bucketwise.archivers.format.chain import ChainPosition
-from bucketwise.archivers.format.commit_index import ArchivedCommits
+from bucketwise.archivers.format.chain import ArchivedCommits, ChainPosition
 from bucketwise.archivers.format.manifest import DamagedError, Manifest, Part, Section
 from bucketwise.archivers.format.names import (
     Commit,
@@ -26,9 +25,17 @@ from bucketwise.archivers.format.names import (
     commit_of_file,
     superseded_key,
 )
-from bucketwise.archivers.format.parts import check_file, decoding, fetch
 from bucketwise.archivers.format.series import RowFilter, misfit, series_types
-from bucketwise.archivers.format.writing import NOTHING, CommitWriter, Maker, Replaced, Written
+from bucketwise.archivers.format.writing import (
+    NOTHING,
+    CommitWriter,
+    Maker,
+    Replaced,
+    Written,
+    check_file,
+    decoding,
+    fetch,
+)
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Series, joined
 from bucketwise.buckets.decoding.decode import BucketSet

@@ -1,4 +1,4 @@
-"""Writes the files of a commit: for each section its parts, then its buckets file."""
+"""Writes the files of a commit, for each section its parts, then its buckets file; and opens its parts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from functools import partial
@@ -14,16 +15,67 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bucketwise.archivers.format.manifest import Manifest, Origin, Part, Section, StoredFile
+from bucketwise.archivers.format.manifest import DamagedError, Manifest, Origin, Part, Section, StoredFile
 from bucketwise.archivers.format.names import buckets_key, commit_name, day, part_key
-from bucketwise.archivers.format.parts import stored
 from bucketwise.archivers.format.series import HeldSeries, are_exact
-from bucketwise.archivers.stores.base import ObjectStore
+from bucketwise.archivers.stores.base import Corrupt, NotFound, ObjectStore
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import BucketSet
 from bucketwise.buckets.fields.times import DAY_MS, as_date, as_ms
 from bucketwise.buckets.packing.pack import Packed, pack
 from bucketwise.config.models import layout_of
+
+
+def stored(key: str, data: bytes) -> StoredFile:
+    """Returns the entry of a manifest for a file."""
+    return StoredFile(key=key, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+
+
+def fetch(store: ObjectStore, file: StoredFile) -> bytes:
+    """Returns the bytes of a file. Raises DamagedError where it is missing, or not as its manifest says."""
+    place = f"{store.url}/{file.key}"
+    with damage_at(place):
+        data = store.get_bytes(file.key, file.bytes)
+    found = stored(file.key, data)
+    if (found.bytes, found.sha256) != (file.bytes, file.sha256):
+        raise DamagedError(
+            "part-differs",
+            place,
+            f"the file has {found.bytes} bytes with SHA-256 {found.sha256[:16]}…, its manifest says "
+            f"{file.bytes} bytes with {file.sha256[:16]}…",
+        )
+    return data
+
+
+def check_file(store: ObjectStore, file: StoredFile) -> None:
+    """Raises DamagedError as `fetch` does. Reads the file only where the store can't tell."""
+    with damage_at(f"{store.url}/{file.key}"):
+        store.check(file.key, file.bytes, file.sha256)
+
+
+@contextmanager
+def damage_at(place: str) -> Iterator[None]:
+    """Raises DamagedError where the store does not have a file as it was put there."""
+    try:
+        yield
+    except NotFound:
+        raise DamagedError("part-missing", place, "the file is missing, though a manifest names it") from None
+    except Corrupt as error:
+        raise DamagedError("part-differs", place, error.reason) from None
+
+
+@contextmanager
+def decoding(store: ObjectStore, file: StoredFile) -> Iterator[None]:
+    """Raises DamagedError where files of a commit can't be decoded, and names this one."""
+    from pyarrow import ArrowException
+
+    try:
+        yield
+    except (ArrowException, OSError) as error:
+        if isinstance(error, MemoryError) or getattr(error, "errno", None):
+            raise  # a fault of this machine, not damage
+        place = f"{store.url}/{file.key}"
+        raise DamagedError("part-differs", place, f"this or a part of its commit: {error}") from None
 
 
 class Maker(NamedTuple):

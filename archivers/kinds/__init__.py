@@ -26,6 +26,6 @@ def archive_of(context: ArchiveContext) -> Archive:
         from bucketwise.archivers.kinds.online import Online
 
         return Online(context)
-    from bucketwise.archivers.kinds.none import NoArchive
+    from bucketwise.archivers.kinds.archive import NoArchive
 
     return NoArchive(context)

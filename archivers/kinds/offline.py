@@ -1,15 +1,49 @@
-"""The offline archive: parts in a store."""
+"""The offline archive, parts in a store: what it does, and what its manifests and receipts tell."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from bucketwise.buckets.fields.times import EVER, TimeRange
+from bson.objectid import ObjectId
+from pymongo.client_session import ClientSession
+
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.expiring.rule import RetentionRule
+from bucketwise.archivers.format.archive import OfflineArchive
+from bucketwise.archivers.format.keys import Keys
+from bucketwise.archivers.format.manifest import Manifest, Origin, encoded
+from bucketwise.archivers.kinds.evidence import (
+    ArchivedRows,
+    ArchivedState,
+    ArchivedTotals,
+    Copy,
+    Event,
+    Grid,
+    HeldPart,
+    Located,
+    Searched,
+    Span,
+    Tally,
+    What,
+    covering,
+)
+from bucketwise.archivers.records.heads import last_checkpoint, link_of, read_heads
+from bucketwise.archivers.records.receipt_files import numbered_for
+from bucketwise.archivers.records.receipts import commit_of, live_of
+from bucketwise.archivers.records.registry import Registry
+from bucketwise.archivers.versions.history import OfflineHistories, Version, one_of
+from bucketwise.archivers.writes import may_cover, name_of, same_id
+from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.fields.selectors import Selector
+from bucketwise.buckets.fields.times import DAY_MS, EVER, FIRST_MS, LAST_MS, TimeRange, as_ms
+from bucketwise.buckets.models import model_of
+from bucketwise.config.policies import Policy
 from bucketwise.config.tables import Lake
+from bucketwise.rollups.holds import Hold
 
 if TYPE_CHECKING:
     from bucketwise.archivers.compact import CompactOptions, CompactReport
@@ -20,13 +54,200 @@ if TYPE_CHECKING:
     from bucketwise.archivers.format.keys import Keys
     from bucketwise.archivers.format.manifest import Manifest
     from bucketwise.archivers.kinds.drill import DrilledDay
-    from bucketwise.archivers.kinds.offline_evidence import OfflineEvidence
     from bucketwise.archivers.lake.records import LakeDifference, LakeReport
     from bucketwise.archivers.moving.archive import ArchiveOptions
     from bucketwise.archivers.report import ArchiveReport
     from bucketwise.archivers.restoring.options import RestoreOptions
     from bucketwise.archivers.restoring.settle import RestoreReport
     from bucketwise.archivers.verifying.report import IntactPiece, Piece, VerifiedRecords, VerifyReport
+
+#: Commits that are read for an `_id` whose day is not known.
+MOST_COMMITS = 32
+
+
+class OfflineEvidence:
+    """The `Evidence` of an offline archive."""
+
+    state: ArchivedState = "archived"
+
+    def __init__(self, context: ArchiveContext, archive: OfflineArchive) -> None:
+        self._context, self._archive = context, archive
+        self._policy, self._receipts = context.policy, context.receipts
+
+    def may_cover(self, hold: Hold) -> bool:
+        """Returns whether a hold may cover a bucket of any commit."""
+        manifests = self._archive.manifests(hold.within.start_ms, hold.within.end_ms)
+        return any(may_cover(hold, it, self._policy) for it in manifests)
+
+    def totals(self) -> ArchivedTotals:
+        """Returns the sums of what the records of commits say."""
+        totals = {name: {"$sum": f"${name}"} for name in ("buckets", "readings", "documents_bytes")}
+        stages = [{"$match": self._receipts.is_current}, {"$group": {"_id": None, **totals}}]
+        for found in self._receipts.collection.aggregate(stages):
+            return ArchivedTotals(found["buckets"], found["readings"], found["documents_bytes"])
+        return ArchivedTotals(0, 0, 0)
+
+    def samples(self) -> Iterator[Batch]:
+        """Yields the first sections of the first and of the last commit."""
+        commits = sorted(self._receipts.commits(), key=lambda it: it.sequence)
+        for commit in {it.name: it for it in (*commits[:1], *commits[-1:])}.values():
+            yield self._archive.load(self._archive.current(commit), 0)
+
+    def find(self, identity: Any, at_ms: int | None) -> Located | Searched:
+        """Returns the bucket as a commit of its days has it; then as any commit does, if they are few and no
+        day was given. Else how many were read."""
+        there, read = self._archive.within(FIRST_MS, LAST_MS + 1), set[str]()
+        spans, name = list(_spans(identity, at_ms)), name_of(identity)
+        if at_ms is None and len(there) <= MOST_COMMITS:
+            spans.append((FIRST_MS, LAST_MS + 1))
+        for manifest in (it for span in spans for it in self._archive.manifests(*span)):
+            if manifest.commit in read:
+                continue
+            read.add(manifest.commit)
+            for held in self._archive.sections(manifest):
+                for i, raw_id in enumerate(held.batch.main.raw_ids):
+                    if same_id(raw_id) == name:
+                        return Located(manifest.archived_policy, one_of(held.batch, i))
+        return Searched(len(read), len(there))
+
+    def covering(self, at_ms: int, selector: Selector) -> Iterator[Located]:
+        """Yields the buckets of commits that cover an instant, each by the policy of its commit."""
+        reach = model_of(self._policy).reach_ms
+        for manifest in self._archive.manifests(at_ms - reach, at_ms + reach + 1):
+            which = manifest.sections_with(self._policy, [selector])
+            batches = (held.batch for held in self._archive.sections(manifest, which))
+            yield from covering(manifest.archived_policy, batches, at_ms, selector)
+
+    def copies(self, buckets: Batch, policy: Policy, live: Iterable[bytes]) -> dict[bytes, list[Copy]]:
+        """Returns the versions in commits and in the files beside them."""
+        found = OfflineHistories(self._archive).of(buckets, policy, live)
+        return {name: list(map(self._copy, history.versions)) for name, history in found.items()}
+
+    def _copy(self, version: Version) -> Copy:
+        manifest = _commit_of(version)
+        receipt = self._receipts.get(manifest.commit)
+        live = not version.is_superseded and live_of(receipt, manifest.buckets)[version.position]
+        return Copy(version, bool(live), manifest.newest.created)
+
+    def events(self, raw_id: bytes, copies: Sequence[Copy], span: Span) -> Iterator[Event]:
+        """Yields, of each version, when it was copied, which commits its commit replaced, and when its
+        original was deleted."""
+        del raw_id, span  # commits tell by positions
+        for copy in copies:
+            yield from self._events(copy.version)
+
+    def _events(self, version: Version) -> Iterator[Event]:
+        manifest, position = _commit_of(version), version.position
+        line = list(self._lineage(manifest, position))
+        first, _ = line[-1]
+        origin = _origin(manifest, position)
+        name = None if first.replaces else first.commit
+        detail = "superseded by a later version" if version.is_superseded else None
+        yield Event(origin.created, "copied", name, fence=origin.fence, detail=detail)
+        for one, _ in line:
+            if one.replaces:
+                what: What = "merged" if len(one.replaces) > 1 else "rewritten"
+                yield Event(one.created, what, one.commit, fence=one.fence)
+        if not version.is_superseded:
+            yield from self._deleted(line)
+
+    def _lineage(self, manifest: Manifest, position: int) -> Iterator[tuple[Manifest, int]]:
+        """Yields the commits that have held a bucket, the last one first, and its position in each, as far
+        back as each replaced all of the one before."""
+        yield manifest, position
+        before = [self._replaced(name) for name in manifest.replaces]
+        whole = [it for it in before if it is not None]
+        if len(whole) != len(before) or sum(it.buckets for it in whole) != manifest.buckets:
+            return
+        for older in whole:
+            if position < older.buckets:
+                yield from self._lineage(older, position)
+                return
+            position -= older.buckets
+
+    def _replaced(self, name: str) -> Manifest | None:
+        """Returns the manifest of a replaced commit, which stays as a link of the chain."""
+        receipt = self._receipts.get(name) or {}
+        commit = commit_of(receipt) if "seal" in receipt else None
+        return None if commit is None else self._archive.chain.link(link_of(commit))
+
+    def _deleted(self, line: Sequence[tuple[Manifest, int]]) -> Iterator[Event]:
+        """Yields the deletes in receipts after the last one that the first of these commits names."""
+        positions = {manifest.commit: position for manifest, position in line}
+        known = min((it.receipt.sequence if it.receipt else 0 for it, _ in line), default=0)
+        for it in numbered_for(self._receipts, self._context.receipt_files, known, list(positions)):
+            commit = it["held_by"]["commit"]
+            if any(first <= positions[commit] <= last for first, last in it["positions"]):
+                yield Event(it["at"], "deleted", commit, int(it["sequence"]), it["fence"])
+
+    def expires_with(self, copy: Copy, last_ms: int) -> tuple[int, str]:
+        """Returns the commit, and its last reading."""
+        del last_ms
+        manifest = _commit_of(copy.version)
+        return as_ms(manifest.last), manifest.commit
+
+    def rows(self, grid: Grid, selector: Selector, session: ClientSession) -> ArchivedRows:
+        """Returns the parts that touch the rows. Reads manifests alone."""
+        archive = self._archive.at(Registry(self._receipts, session))
+        manifests = archive.manifests(grid.start, grid.end)
+        known = self._receipts.get_all([it.commit for it in manifests], session)
+        parts = [
+            part
+            for it in manifests
+            for part in self._parts(it, known.get(it.commit) or {}, it.may_hold(self._policy, selector))
+            if part.part.touches(grid.start, grid.end)
+        ]
+        return ArchivedRows(parts, Tally(grid, self._policy, selector), grid.zeros(), {})
+
+    def _parts(self, manifest: Manifest, receipt: dict[str, Any], may_hold: bool) -> Iterator[HeldPart]:
+        live, drilled = int(live_of(receipt, manifest.buckets).sum()), receipt.get("drilled")
+        rule = RetentionRule.of(self._policy, self._context.now)
+        expires = rule.due(receipt.get("tombstone")) if rule else None
+        for number, section in enumerate(manifest.sections):
+            for place, part in enumerate(manifest.parts_of(number)):
+                size = part.bytes + (0 if place else section.buckets_file.bytes)
+                yield HeldPart(manifest, part, size, live, drilled, may_hold, expires)
+
+
+def _commit_of(version: Version) -> Manifest:
+    assert version.commit is not None  # offline every version lies in a commit, or has
+    return version.commit
+
+
+def _origin(manifest: Manifest, position: int) -> Origin:
+    """Returns where a bucket of a commit was archived first."""
+    for origin in manifest.all_origins:
+        if position < origin.buckets:
+            return origin
+        position -= origin.buckets
+    raise AssertionError("unreachable")
+
+
+def _spans(identity: Any, at_ms: int | None) -> Iterator[Span]:
+    """Yields the days in which a bucket may lie: the day that was given; else that of its ObjectId, and those
+    beside it."""
+    if at_ms is not None:
+        yield at_ms // DAY_MS * DAY_MS, (at_ms // DAY_MS + 1) * DAY_MS
+    elif isinstance(identity, ObjectId):
+        day = as_ms(identity.generation_time.astimezone(UTC)) // DAY_MS
+        yield (day - 1) * DAY_MS, (day + 2) * DAY_MS
+
+
+def sign_manifests(context: ArchiveContext, archive: OfflineArchive, keys: Keys) -> int:
+    """Signs every manifest of the chain, and the last checkpoint, by the first of these keys. Returns how
+    many manifests it has not signed before. Raises DamagedError where one can't be read."""
+    heads, chain, count = read_heads(context.receipts), archive.chain, 0
+    if heads is None:
+        return 0
+    for manifest in heads.walk(chain, context.receipts.all_registered().values()):
+        context.check()
+        if not isinstance(manifest, Manifest):  # older than the last checkpoint: `verify` has not read it
+            raise manifest
+        count += chain.sign(manifest, keys)
+    if (checkpoint := last_checkpoint(context.receipts, archive, heads)) is not None:
+        signature = keys.sign(checkpoint.sha256)
+        chain.put(checkpoint.key, encoded(checkpoint.model_copy(update={"signature": signature})))
+    return count
 
 
 @dataclass(frozen=True)
@@ -81,8 +302,6 @@ class Offline:
 
     def sign(self, keys: Keys) -> int:
         """Signs manifests and the last checkpoint."""
-        from bucketwise.archivers.recovering.signing import sign_manifests
-
         return sign_manifests(self.context, self.held, keys)
 
     def adopt(self) -> list[str]:
@@ -185,8 +404,6 @@ class Offline:
     @property
     def evidence(self) -> OfflineEvidence:
         """Returns what manifests, receipts and commits tell."""
-        from bucketwise.archivers.kinds.offline_evidence import OfflineEvidence
-
         return OfflineEvidence(self.context, self._readable)
 
     @property

@@ -31,7 +31,7 @@ from bucketwise.archivers.format.names import (
     parse_commit,
     superseded_prefix,
 )
-from bucketwise.archivers.format.parts import damage_at
+from bucketwise.archivers.format.writing import damage_at
 from bucketwise.archivers.stores.base import Corrupt, NotFound
 from bucketwise.archivers.writes import chunks, same_id
 from bucketwise.buckets.bson.raw import Batch, Docs

@@ -12,7 +12,7 @@ from bson.objectid import ObjectId
 from pymongo.database import Database
 
 from bucketwise.archivers.kinds import archive_of
-from bucketwise.archivers.kinds import offline_evidence as offline
+from bucketwise.archivers.kinds import offline as offline
 from bucketwise.archivers.kinds.evidence import Searched
 from bucketwise.buckets.fields.times import DAY_MS, as_ms
 from bucketwise.config.tables import Store
