@@ -19,7 +19,7 @@ from bucketwise.archivers.format.names import day
 from bucketwise.archivers.kinds.evidence import ArchivedRows, Counts, Evidence, Flags, Grid, HeldPart, Tally
 from bucketwise.archivers.moving.archive import check_archive
 from bucketwise.archivers.reading.archived import archived_reader
-from bucketwise.archivers.reading.instant import at_one_instant
+from bucketwise.archivers.reading.readings import at_one_instant
 from bucketwise.archivers.summary_counts import SummaryCounter, SummaryCounts
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import Decoded, decode

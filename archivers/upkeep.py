@@ -7,8 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.reading.archived import archived_reader
-from bucketwise.archivers.reading.reader import ArchivedReader
+from bucketwise.archivers.reading.archived import ArchivedReader, archived_reader
 from bucketwise.archivers.reading.slices import slice_reader
 from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
 from bucketwise.archivers.tasks import LocalExecutor

@@ -1,8 +1,11 @@
 """What tells an archive's deployment and its store from others: UUIDs and markers.
 
-A dump that is restored elsewhere has other UUIDs of the suite's own collections. A store's marker is one
-object at its root, which each database that uses the store remembers: a mount that is absent, or a store that
-was moved away, lacks it."""
+A dump that is restored elsewhere has other UUIDs of the suite's own collections; a copy of the disk has other
+hosts; another replica set has another id, where that may be read. What none of them tells apart, the lineage
+does. A store's marker is one object at its root, which each database that uses the store remembers. A mount
+that is absent, or a store that was moved away, has none, or another one. Then no policy writes there, however
+new it is.
+"""
 
 from __future__ import annotations
 

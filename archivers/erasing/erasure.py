@@ -1,4 +1,9 @@
-"""The request of an erasure, and which buckets it means."""
+"""An erasure: what is asked for, which buckets it means, its transactions and its counts.
+
+The record of one that has begun and has not ended lies among the receipts. It names the series only by a
+keyed hash. Its key is random, and goes with the document when the erasure has ended. Counts are written
+in the transactions that erase, so that an erasure which was cut off continues them.
+"""
 
 from __future__ import annotations
 

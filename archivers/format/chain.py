@@ -1,7 +1,7 @@
-"""The manifests of one policy in a store: as a chain, each of which names the seals of those before it, and by
-the range that they may hold something of.
+"""The manifests of one policy in a store: their chain, and those that may hold something of a range.
 
-Nothing here knows MongoDB. The caller keeps the heads there, and passes them in.
+Each manifest names the seals of those before it. Nothing here knows MongoDB. The caller keeps the heads
+there, and passes them in.
 """
 
 from __future__ import annotations

@@ -18,9 +18,7 @@ from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.manifest import Manifest
 from bucketwise.archivers.format.names import day
 from bucketwise.archivers.moving.archive import check_archive
-from bucketwise.archivers.reading.offline import OfflineReader
-from bucketwise.archivers.reading.online import OnlineReader
-from bucketwise.archivers.reading.reader import ArchivedReader
+from bucketwise.archivers.reading.archived import ArchivedReader, OfflineReader, OnlineReader
 from bucketwise.archivers.records.copies import CopyReceipts
 from bucketwise.archivers.records.pins import CommitDays, DrilledDays
 from bucketwise.archivers.records.receipts import commit_of

@@ -1,4 +1,8 @@
-"""The offline archive, parts in a store: what it does, and what its manifests and receipts tell."""
+"""The offline archive, parts in a store: what it does, and what its manifests and receipts tell.
+
+Only a commit's files tell which `_id`s it holds. So an `_id` is looked for in the commits of the days that it
+may lie in; where these are not known, in all commits, if they are few.
+"""
 
 from __future__ import annotations
 
@@ -427,7 +431,6 @@ class Offline:
 
     def restore(self, options: RestoreOptions) -> RestoreReport:
         """Brings back what commits hold."""
-        from bucketwise.archivers.restoring.offline import OfflineCopies
-        from bucketwise.archivers.restoring.restore import restore
+        from bucketwise.archivers.restoring.restore import OfflineCopies, restore
 
         return restore(self.context, options, OfflineCopies(self.context, self._readable))

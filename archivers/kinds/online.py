@@ -1,4 +1,4 @@
-"""The online archive, collections of the same database: what it does, and what its documents and receipts tell."""
+"""The online archive, collections of the same database: what it does, and what its documents tell."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from bucketwise.archivers.kinds.evidence import (
     Tally,
     covering,
 )
-from bucketwise.archivers.reading.online import OnlineReader
+from bucketwise.archivers.reading.archived import OnlineReader
 from bucketwise.archivers.records.copies import CopyReceipts
 from bucketwise.archivers.records.deletions import KEPT, unpacked_names
 from bucketwise.archivers.records.receipts import CODEC
@@ -361,7 +361,6 @@ class Online:
 
     def restore(self, options: RestoreOptions) -> RestoreReport:
         """Brings back what the collections hold."""
-        from bucketwise.archivers.restoring.online import OnlineCopies
-        from bucketwise.archivers.restoring.restore import restore
+        from bucketwise.archivers.restoring.restore import OnlineCopies, restore
 
         return restore(self.context, options, OnlineCopies(self.context))

@@ -2,34 +2,135 @@
 
 Without a catalog of its own, the suite needs no server: the metadata lies in the store, and MongoDB records
 where the last one lies, under the lease. During a sync, a catalog in memory holds it.
+
+All of it comes from manifests; no part is opened. An entry bounds only the column `time`. The others hold
+what an erasure has to remove, and snapshots must not keep that.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
 from pyiceberg.catalog import AVAILABLE_CATALOGS, Catalog, CatalogType, load_catalog
 from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.conversions import to_bytes
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError
-from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestFile
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.sorting import SortField, SortOrder
 from pyiceberg.table.update.snapshot import ExpireSnapshots
+from pyiceberg.transforms import DayTransform, IdentityTransform
+from pyiceberg.typedef import Record
+from pyiceberg.types import (
+    BooleanType,
+    DoubleType,
+    IcebergType,
+    LongType,
+    NestedField,
+    StringType,
+    TimestamptzType,
+)
 from requests import PreparedRequest, Response, Session
 from requests.adapters import HTTPAdapter
 
-from bucketwise.archivers.format.manifest import Manifest
-from bucketwise.archivers.format.names import lake_prefix
-from bucketwise.archivers.lake import shape
-from bucketwise.archivers.lake.files import ANOTHER, STORE, StoreFiles, location
-from bucketwise.archivers.lake.records import LakeError, LakeState
+from bucketwise.archivers.format.manifest import Manifest, Part
+from bucketwise.archivers.format.names import EPOCH, lake_prefix
+from bucketwise.archivers.format.series import column_name
+from bucketwise.archivers.lake.records import ANOTHER, STORE, LakeError, LakeState, StoreFiles, location
 from bucketwise.archivers.stores.base import NotFound, ObjectStore
+from bucketwise.buckets.fields.times import as_ms
 from bucketwise.config.errors import BucketwiseError
 from bucketwise.config.secrets import hide_secrets
 from bucketwise.config.tables import OWN_CATALOG, Lake
+
+_TIME = "time"
+_TYPES: dict[str, IcebergType] = {
+    "int64": LongType(),
+    "bool": BooleanType(),
+    "double": DoubleType(),
+    "string": StringType(),
+}
+Columns = dict[str, IcebergType]
+
+
+def columns_of(manifest: Manifest) -> Columns:
+    """Returns the columns of a commit's parts, by name."""
+    series = {column_name(name): _TYPES[kind] for name, kind in manifest.series_types.items()}
+    values = {column_name(name): DoubleType() for name in manifest.archived_policy.value_names}
+    return {**series, _TIME: TimestamptzType(), **values}
+
+
+def new_columns(known: Columns, manifests: Iterable[Manifest]) -> Columns:
+    """Returns the columns of commits that a table lacks. Raises LakeError where a column has another type
+    than the table: none of the types that parts have is one that Iceberg lets become another."""
+    found: Columns = {}
+    for manifest in manifests:
+        for name, kind in columns_of(manifest).items():
+            there = known.get(name) or found.setdefault(name, kind)
+            if there != kind:
+                raise LakeError(
+                    f"column {name} is {there} in the table, and {kind} in the parts of commit "
+                    f"{manifest.commit}: Iceberg can't convert one to the other. The table stays as it is. "
+                    "Archive these buckets by a policy of another name, or drop the table and read the parts"
+                )
+    return found
+
+
+def as_columns(schema: Schema) -> Columns:
+    """Returns the columns of a table, by name."""
+    return {field.name: field.field_type for field in schema.fields}
+
+
+def schema_of(columns: Columns) -> Schema:
+    """Returns the schema of a new table. All columns are optional: later parts may lack some."""
+    named = enumerate(columns.items(), start=1)
+    return Schema(*(NestedField(i, name, kind, required=False) for i, (name, kind) in named))
+
+
+def partition_of(schema: Schema) -> PartitionSpec:
+    """Returns the partition: the UTC day of `time`. Its name must not be that of a column."""
+    name = "time_day"
+    while name in schema.column_names:
+        name += "_"
+    return PartitionSpec(PartitionField(schema.find_field(_TIME).field_id, 1000, DayTransform(), name))
+
+
+def order_of(schema: Schema, first: Manifest) -> SortOrder:
+    """Returns the order of rows in most parts: by series, then by time."""
+    names = [*map(column_name, first.series_types), _TIME]
+    return SortOrder(*(SortField(schema.find_field(it).field_id, IdentityTransform()) for it in names))
+
+
+def files_of(manifest: Manifest, schema: Schema, root: str) -> Iterator[DataFile]:
+    """Yields the entry of each part for a table. `root`: the URL of the store, with a `/` at its end."""
+    time = schema.find_field(_TIME).field_id
+    for part in manifest.parts:
+        yield _file(part, time, root)
+
+
+def _file(part: Part, time: int, root: str) -> DataFile:
+    bounds: list[Any] = [to_bytes(TimestamptzType(), as_ms(it) * 1000) for it in (part.first, part.last)]
+    file = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=root + part.key,
+        file_format=FileFormat.PARQUET,
+        partition=Record(part.dt.toordinal() - EPOCH),
+        record_count=part.rows,
+        file_size_in_bytes=part.bytes,
+        value_counts={time: part.rows},
+        null_value_counts={time: 0},
+        lower_bounds={time: bounds[0]},
+        upper_bounds={time: bounds[1]},
+    )
+    file.spec_id = 0  # the only one
+    return file
+
 
 #: Seconds to wait for a connection, and for each piece of an answer.
 SECONDS = 15.0
@@ -165,7 +266,7 @@ class LakeTable:
         """Returns the table; makes it where it is missing, with the columns of these commits."""
         if self.table is not None:
             return self.table
-        schema = shape.schema_of(shape.new_columns({}, manifests))
+        schema = schema_of(new_columns({}, manifests))
         mapping = schema.name_mapping.model_dump_json()  # columns of parts have names, and no ids
         properties = {**_PROPERTIES, "schema.name-mapping.default": mapping}
         with self.errors():
@@ -174,8 +275,8 @@ class LakeTable:
                 self._name,
                 schema,
                 self._home,
-                shape.partition_of(schema),
-                shape.order_of(schema, manifests[0]),
+                partition_of(schema),
+                order_of(schema, manifests[0]),
                 properties,
             )
         return self.table
@@ -214,7 +315,7 @@ class LakeTable:
         return [*unused, *(it for it in written if it.endswith(".avro") and it not in named)]
 
     def _widen(self, work: Transaction, manifests: Sequence[Manifest]) -> None:
-        columns = shape.new_columns(shape.as_columns(work.table_metadata.schema()), manifests)
+        columns = new_columns(as_columns(work.table_metadata.schema()), manifests)
         if columns:
             with work.update_schema() as update:
                 for name, kind in columns.items():

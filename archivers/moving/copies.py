@@ -1,7 +1,10 @@
-"""Copies of buckets that are being made, by threads of this process or by tasks in others.
+"""Copies of buckets: those in the making, by threads of this process or by tasks in others, and known ones.
 
 Nothing here writes to MongoDB, and no copy is part of the archive before the run that asked for it commits
-it. The files of a copy that was given up are cleared by a later run.
+it. The files of a copy that was given up are cleared by a later run. With `delete = false`, during a grace,
+and with native time series, each run meets buckets again that are copied already. MongoDB has a fingerprint
+of each copy, so that no file is read to see that nothing has changed. Nothing is ever deleted on the strength
+of a fingerprint.
 """
 
 from __future__ import annotations

@@ -8,23 +8,25 @@ meanwhile is found on one side, and not on both.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
+from pymongo.errors import OperationFailure
 
 from bucketwise.archivers.format.keys import UNSIGNED, Keys
+from bucketwise.archivers.format.manifest import DamagedError
 from bucketwise.archivers.format.series import RowFilter
 from bucketwise.archivers.moving.archive import check_archive
 from bucketwise.archivers.reading.archived import archived_reader
-from bucketwise.archivers.reading.instant import at_one_instant
-from bucketwise.archivers.stores.base import ObjectStore
+from bucketwise.archivers.stores.base import NotFound, ObjectStore
 from bucketwise.archivers.tasks import Connections
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Columns, Quarantined, Series, is_number, joined
@@ -41,6 +43,35 @@ from bucketwise.buckets.models.series import SeriesTable
 from bucketwise.buckets.packing.pack import Rows
 from bucketwise.buckets.source import Source
 from bucketwise.config.policies import Policy
+
+T = TypeVar("T")
+#: Error codes: the instant is too long ago for MongoDB, or too close to a change of its collections.
+_SNAPSHOT_GONE = (239, 246)
+#: In the message of the second of these where there is no such instant at all.
+_CAPPED = "capped collections"
+_TRIES = 3
+
+
+def at_one_instant(database: Database[dict[str, Any]], read: Callable[[ClientSession], T]) -> T:
+    """Returns what `read` returns in a session that sees one instant. Of a capped collection there is none:
+    `read` then sees each query's own; nothing is moved out of such a collection meanwhile.
+
+    A run that takes changed buckets out of a commit replaces its files, maybe while they are read here. Then
+    a file is missing, and the second attempt finds the commit that took its place."""
+    is_capped = False
+    for attempt in itertools.count(1):
+        try:
+            with database.client.start_session(snapshot=not is_capped) as session:
+                return read(session)
+        except (NotFound, DamagedError):
+            if attempt == _TRIES:
+                raise
+        except OperationFailure as error:
+            if error.code not in _SNAPSHOT_GONE or attempt == _TRIES:
+                raise
+            is_capped = _CAPPED in str(error)
+    raise AssertionError("unreachable")
+
 
 Document = dict[str, Any]
 MAX_READINGS = 250_000

@@ -8,8 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from bucketwise.archivers.context import ArchiveContext, offline_archive
-from bucketwise.archivers.reading.archived import archived_reader
-from bucketwise.archivers.reading.reader import ArchivedReader
+from bucketwise.archivers.reading.archived import ArchivedReader, archived_reader
 from bucketwise.archivers.records.heads import commit_of_link, read_heads
 from bucketwise.archivers.records.receipts import Receipts
 from bucketwise.archivers.tasks import Connections, LocalExecutor

@@ -1,7 +1,8 @@
 """Records of holds: a receipt of each, and a small sealed file in the store, which names no series.
 
-A database that was put back to a state before a hold was placed lacks what the store tells of. What that hold
-covers is not known then, so nothing is destroyed until it is placed again, or released by name.
+A hold is placed in the store first, and released in the database first: what a crash leaves is a file too
+many. A database that was put back to a state before a hold was placed lacks what the store tells of. What
+that hold covers is not known then, so nothing is destroyed until it is placed again, or released by name.
 """
 
 from __future__ import annotations

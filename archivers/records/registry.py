@@ -1,4 +1,10 @@
-"""The registry of offline commits: what MongoDB knows of an archive, so that the store need not be listed."""
+"""The registry of offline commits: what MongoDB knows of an archive, so that the store need not be listed.
+
+Commits that lie in the store and have no receipt are told apart. Some are a run's own, which died before it
+wrote their receipts: the database knows their seals. Others go on from what the database has recorded, and it
+has forgotten them, since it was restored from a backup: `adopt` registers them. Whatever else lies there is
+foreign. No reader uses any of them.
+"""
 
 from __future__ import annotations
 

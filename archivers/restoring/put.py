@@ -1,9 +1,17 @@
-"""Puts restored buckets where they go, in transactions, and reads them back."""
+"""Puts restored buckets where they go, in transactions, and reads them back; records them; and finds what a
+damaged archive can't give.
+
+What is missing is named by the receipts of the deletes of its buckets. Those of a merged commit name the
+commits that it was made from.
+"""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,15 +20,24 @@ from pymongo.client_session import ClientSession
 from pymongo.database import Database
 from pymongo.errors import BulkWriteError
 
-from bucketwise.archivers.format.manifest import Manifest
-from bucketwise.archivers.restoring.options import Target
+from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.format.archive import OfflineArchive, SectionBuckets
+from bucketwise.archivers.format.manifest import DamagedError, Manifest, origins_in
+from bucketwise.archivers.records.deletions import RESTORED, Deletions
+from bucketwise.archivers.records.heads import with_replaced
+from bucketwise.archivers.records.online_heads import OnlineHeads
+from bucketwise.archivers.records.pins import Pins
+from bucketwise.archivers.records.receipt_files import numbered_for
+from bucketwise.archivers.records.receipts import Receipts, live_of
+from bucketwise.archivers.restoring.options import Mode, Plan, Target, VersionHandling
 from bucketwise.archivers.versions.history import Version, bucket_sets_of
+from bucketwise.archivers.versions.superseded import Superseded
 from bucketwise.archivers.writes import MAX_BUCKETS, compare, insert_raw, same_id
 from bucketwise.buckets.bson.cluster import is_sharded
 from bucketwise.buckets.bson.raw import LOSSLESS, Batch, Docs
 from bucketwise.buckets.decoding.decode import BucketSet, decode
 from bucketwise.buckets.fields.selectors import extended_json, selected
-from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS
+from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS, as_date
 from bucketwise.buckets.lookup import find_by_ids
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.models.series import is_of_series
@@ -234,3 +251,174 @@ class RestoreFilter:
         others = np.setdiff1d(np.arange(len(batch)), decoded.units).tolist()
         broken = [i for i in others if is_of_series(self.policy, batch.main[i], self.series)]
         return [*decoded.units[named].tolist(), *broken]
+
+
+@dataclass(frozen=True)
+class RestoreRecords:
+    """Records restored buckets. One that is restored into the source is live again. Its receipt has to say
+    so, so that a later version replaces the archived one. And it is pinned, since the next run would find it
+    expired."""
+
+    policy: Policy
+    receipts: Receipts
+    deletions: Deletions
+    pins: Pins
+    until: datetime | None
+    how: VersionHandling
+
+    def offline(
+        self, manifest: Manifest, held: SectionBuckets, chosen: Indices, session: ClientSession
+    ) -> None:
+        """Records that chosen buckets of a section are live again, and pins them, in a transaction."""
+        self._set_live(manifest, held.positions[chosen], True, session)
+        self.pins.put(held.batch.take(chosen), self.until, session)
+
+    def superseded(self, batch: Batch, chosen: Indices, session: ClientSession) -> None:
+        """Pins a version that no longer counts. Nothing else is recorded of it."""
+        self.pins.put(batch.take(chosen), self.until, session)
+
+    def _set_live(
+        self, manifest: Manifest, chosen: Indices, is_live: NDArray[np.bool_] | bool, session: ClientSession
+    ) -> None:
+        live = self.receipts.live(manifest.commit, manifest.buckets, session)
+        live[chosen] = is_live
+        self.receipts.set_live(manifest.commit, live, {}, session)
+
+    def online(self, batch: Batch, chosen: Indices, session: ClientSession) -> None:
+        """Records that chosen buckets of an online archive are live again, and pins them, in a
+        transaction."""
+        restored = batch.take(chosen)
+        heads = OnlineHeads(self.receipts.collection.database, self.policy).subtracted(restored, session)
+        if heads:
+            self.deletions.record_of_copies(RESTORED, {"buckets": len(restored), **heads}, session)
+        ids = restored.main.ids
+        facts = {"kind": "online", "state": "copied", "ids": ids, "copied": as_date(FIRST_MS)}
+        self.receipts.update(f"restored-{restored.digest[:32]}", {"$set": facts}, session)
+        self.pins.put(restored, self.until, session)
+
+    def settled(self, plans: list[Plan], session: ClientSession) -> None:
+        """Records that all versions in what was put are live. The pins hold the last version alone; where the
+        bucket is more than that, the next run rolls its windows up again."""
+        commits: dict[str, list[tuple[Version, bool]]] = {}
+        for plan in plans:
+            for version in plan.history.versions:
+                if version.is_superseded:
+                    continue
+                is_live = self.how.mode == Mode.merged or version is plan.history.last
+                if version.commit is not None:
+                    commits.setdefault(version.commit.commit, []).append((version, is_live))
+        for found in commits.values():
+            positions = np.array([version.position for version, _ in found], dtype=np.int64)
+            live = np.array([is_live for _, is_live in found], dtype=np.bool_)
+            assert found[0][0].commit is not None
+            self._set_live(found[0][0].commit, positions, live, session)
+        if plans and plans[0].history.last.commit is None:
+            whole = Batch.concat([plan.final for plan in plans])
+            self.online(whole, np.arange(len(whole)), session)
+        elif plans:
+            self.pins.put(Batch.concat([plan.history.last.bucket for plan in plans]), self.until, session)
+
+
+#: Files that are asked for at once.
+_AT_ONCE = 8
+#: Damages that an error names.
+_MOST_NAMED = 3
+
+
+class MissingBuckets(NamedTuple):
+    """Buckets that the archive can't give. `live`: how many of them are still in the source. `receipts`: of
+    the deletes of the others, and maybe of further buckets of the same commits."""
+
+    commit: str
+    place: str
+    reason: str
+    first: datetime | None
+    last: datetime | None
+    buckets: int
+    live: int
+    receipts: list[Document]
+
+
+@dataclass
+class DamageFound:
+    """The damage that was met: an `OnDamage` that leaves it out."""
+
+    met: dict[tuple[str, int | None, str], DamagedError] = field(default_factory=dict)
+
+    def __call__(self, error: DamagedError, commit: str, section: int | None) -> None:
+        """Notes damage once for each section of a commit, or file beside it."""
+        self.met.setdefault((commit, section, error.place if section is None else ""), error)
+
+
+def check_sound(archive: OfflineArchive, wanted: RestoreFilter) -> None:
+    """Raises HaltedError where the archive can't give something that may be wanted: a manifest, a file of a
+    commit, or one beside the commits is missing or changed. Reads what the store can't tell."""
+    found = DamageFound()
+    archive.on_damage, before = found, archive.on_damage
+    try:
+        _look(archive, wanted)
+    finally:
+        archive.on_damage = before
+    if found.met:
+        damage = [f"{it.place}: {it.what}" for it in found.met.values()]
+        more = f"; and {len(damage) - _MOST_NAMED:,} more" if len(damage) > _MOST_NAMED else ""
+        raise HaltedError(
+            f"policy {archive.policy.name}: the archive can't give all that is asked for: "
+            f"{'; '.join(damage[:_MOST_NAMED])}{more}. Nothing was restored. Put back what is damaged, or "
+            "restore the rest with --skip-damaged"
+        )
+
+
+def _look(archive: OfflineArchive, wanted: RestoreFilter) -> None:
+    def look(place: tuple[Manifest, int]) -> None:
+        manifest, number = place
+        try:
+            archive.check_section(manifest, number)
+        except DamagedError as error:
+            archive.on_damage(error, manifest.commit, number)
+
+    manifests = archive.manifests(wanted.start, wanted.end)
+    places = ((it, n) for it in manifests for n, is_wanted in enumerate(wanted.sections_of(it)) if is_wanted)
+    with ThreadPoolExecutor(_AT_ONCE, "bucketwise-looks") as pool:
+        for _ in pool.map(look, places):
+            pass
+    superseded = Superseded(archive)
+    for file, manifest in superseded.around(wanted.start, wanted.end):
+        if wanted.may_hold(manifest):
+            superseded.check(file)
+
+
+def missing_buckets(
+    context: ArchiveContext, archive: OfflineArchive, found: DamageFound
+) -> list[MissingBuckets]:
+    """Returns what was left out, in the order of commits."""
+    return [
+        _missing(context, archive, commit, section, error)
+        for (commit, section, _), error in sorted(found.met.items(), key=lambda it: str(it[0]))
+    ]
+
+
+def _missing(
+    context: ArchiveContext, archive: OfflineArchive, commit: str, section: int | None, error: DamagedError
+) -> MissingBuckets:
+    receipt, names, span = context.receipts.get(commit) or {}, [commit], slice(None)
+    first, last = receipt.get("first"), receipt.get("last")
+    if section is not None:
+        manifest = archive.manifest(context.receipts.registered([commit])[commit])
+        first, last = manifest.sections[section].first, manifest.sections[section].last
+        span = slice(*manifest.edges[section : section + 2])
+        with contextlib.suppress(DamagedError):  # one of those that it replaced: what is known has to do
+            taken_over = with_replaced(context.receipts, archive, manifest)
+            mine = origins_in(manifest, span.start, span.stop)
+            names = [it.commit for it in taken_over if mine & origins_in(it, 0, it.buckets)]
+    live = live_of(receipt, receipt.get("buckets", 0))[span]
+    receipts = numbered_for(context.receipts, context.receipt_files, 0, names)
+    return MissingBuckets(
+        commit, error.place, error.what, first, last, len(live), int(live.sum()), list(map(_named, receipts))
+    )
+
+
+def _named(receipt: Document) -> Document:
+    held_by = receipt["held_by"]["commit"]
+    kept = ("sequence", "at", "buckets", "positions", "documents_sha256")
+    return {**{key: receipt.get(key) for key in kept}, "commit": held_by}

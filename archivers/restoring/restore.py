@@ -2,36 +2,222 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Protocol
 
 import numpy as np
+from pymongo.client_session import ClientSession
 
 from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.moving.archive import check_kind
-from bucketwise.archivers.restoring.copies import ArchivedCopies
+from bucketwise.archivers.format.archive import OfflineArchive
+from bucketwise.archivers.format.manifest import DamagedError
+from bucketwise.archivers.moving.archive import check_collections, check_kind
+from bucketwise.archivers.records.copies import CopyReceipts, names_of
+from bucketwise.archivers.records.online_heads import OnlineHeads
 from bucketwise.archivers.restoring.options import Mode, RestoreOptions, Target, check_request
 from bucketwise.archivers.restoring.put import (
+    ArchivedBuckets,
+    DamageFound,
     Indices,
     MatchingBuckets,
+    MissingBuckets,
     RestoreFilter,
+    RestoreRecords,
     check_put,
+    check_sound,
+    missing_buckets,
     put,
     put_measurements,
 )
-from bucketwise.archivers.restoring.records import RestoreRecords
 from bucketwise.archivers.restoring.settle import RestoreReport, VersionSettler
-from bucketwise.archivers.versions.history import Histories, Version
-from bucketwise.archivers.writes import chunks
+from bucketwise.archivers.versions.history import Histories, OfflineHistories, OnlineHistories, Version
+from bucketwise.archivers.versions.kept import KeptVersions, beside
+from bucketwise.archivers.versions.replacements import incomplete
+from bucketwise.archivers.versions.superseded import Superseded
+from bucketwise.archivers.writes import archive_collections, archived_source, chunks
 from bucketwise.buckets.bson.prefetch import prefetch
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import BucketSet
-from bucketwise.buckets.fields.selectors import extended_json
-from bucketwise.buckets.models import model_of
-from bucketwise.config.errors import BucketwiseError
+from bucketwise.buckets.fields.selectors import extended_json, selector_query
+from bucketwise.buckets.fields.times import as_ms
+from bucketwise.buckets.models import model_of, timeseries
+from bucketwise.config.errors import BucketwiseError, HaltedError, UsageError
 from bucketwise.config.policies import Policy
 from bucketwise.rollups.context import result_of, run_now
+
+
+class ArchivedCopies(Protocol):
+    """The copies of one archive."""
+
+    @property
+    def histories(self) -> Histories:
+        """Returns what finds the versions of a bucket."""
+
+    def begin(self, options: RestoreOptions, wanted: RestoreFilter) -> None:
+        """Raises HaltedError where something that may be wanted is damaged, unless `options` leave it out."""
+
+    def missing(self) -> list[MissingBuckets]:
+        """Returns what was left out."""
+
+    def of(
+        self, options: RestoreOptions, records: RestoreRecords | None, wanted: RestoreFilter
+    ) -> Iterator[ArchivedBuckets]:
+        """Yields all archived buckets that may hold something of what is asked for. `records`: records what
+        was restored into the source; None: it goes elsewhere."""
+
+
+def note_nothing(_chosen: Indices, _session: ClientSession) -> None:
+    """Records nothing of what was restored."""
+
+
+class OfflineCopies:
+    """The `ArchivedCopies` of an offline archive."""
+
+    def __init__(self, context: ArchiveContext, archive: OfflineArchive) -> None:
+        self._context = context
+        self._archive = archive
+        self._damage = DamageFound()
+
+    @cached_property
+    def histories(self) -> OfflineHistories:
+        """Returns what finds the versions of a bucket."""
+        return OfflineHistories(self._archive)
+
+    def begin(self, options: RestoreOptions, wanted: RestoreFilter) -> None:
+        """Asks the store for all files that may be needed, unless what is damaged is to be left out."""
+        if options.skip_damaged:
+            self._archive.on_damage = self._damage
+        else:
+            check_sound(self._archive, wanted)
+
+    def missing(self) -> list[MissingBuckets]:
+        """Returns the damaged sections of commits, and files beside them."""
+        return missing_buckets(self._context, self._archive, self._damage)
+
+    def of(
+        self, options: RestoreOptions, records: RestoreRecords | None, wanted: RestoreFilter
+    ) -> Iterator[ArchivedBuckets]:
+        """Yields the buckets of commits and, where all versions are asked for, superseded ones as well."""
+        yield from self._of_commits(options, records, wanted)
+        if options.how.mode == Mode.all:
+            yield from self._superseded(records, wanted)
+
+    def _of_commits(
+        self, options: RestoreOptions, records: RestoreRecords | None, wanted: RestoreFilter
+    ) -> Iterator[ArchivedBuckets]:
+        database, archive, span = self._context.database, self._archive, (wanted.start, wanted.end)
+        for commit, error in incomplete(self._context.receipts, archive, span, self._context.known_fences):
+            archive.on_damage(error, commit, None)
+        manifests = archive.manifests(*span)
+        for number, manifest in enumerate(manifests, 1):
+            if (
+                manifest.timeseries is not None
+                and timeseries.timeseries_options(database, options.to) is None
+            ):
+                database.create_collection(options.to, timeseries=manifest.timeseries)
+            for held in archive.sections(manifest, wanted.sections_of(manifest)):
+                section = manifest.sections[bisect_right(manifest.edges, held.positions[0]) - 1]
+                note = partial(records.offline, manifest, held) if records else note_nothing
+                yield ArchivedBuckets(
+                    BucketSet(held.batch, manifest.archived_policy),
+                    note,
+                    (as_ms(section.first), as_ms(section.last)),
+                    section.readings,
+                    manifest.commit,
+                    int(held.positions[-1]) + 1,
+                    number / len(manifests),
+                )
+
+    def _superseded(self, records: RestoreRecords | None, wanted: RestoreFilter) -> Iterator[ArchivedBuckets]:
+        """Yields superseded versions, since no commit may hold another version of their buckets."""
+        histories = self.histories
+        superseded = Superseded(self._archive)
+        for file, manifest in superseded.around(wanted.start, wanted.end):
+            if not wanted.may_hold(manifest):
+                continue
+            batch = superseded.read(file).batch
+            batch = batch.take(histories.superseded(batch, manifest.archived_policy))
+            note = partial(records.superseded, batch) if records else note_nothing
+            yield ArchivedBuckets(BucketSet(batch, manifest.archived_policy), note)
+
+
+class OnlineCopies:
+    """The `ArchivedCopies` of an online archive."""
+
+    def __init__(self, context: ArchiveContext) -> None:
+        self._context = context
+        self._receipts = CopyReceipts(context.database, context.policy, context.keys.for_reading)
+        self._left_out: dict[str, DamagedError] | None = None  # None: nothing may be
+
+    @cached_property
+    def histories(self) -> OnlineHistories:
+        """Returns what finds the versions of a bucket."""
+        return OnlineHistories(self._context.database, self._context.policy)
+
+    def begin(self, options: RestoreOptions, wanted: RestoreFilter) -> None:
+        """Compares all that may be wanted with its receipts, unless what is damaged is to be left out. Raises
+        UsageError where the source is to have other versions than the archive's."""
+        mode, to = options.how.mode, options.to
+        database, policy = self._context.database, self._context.policy
+        if to == policy.collection and mode != Mode.merged:
+            raise UsageError(
+                f"--versions {mode}: the online archive holds the versions of a bucket merged, and {to} can "
+                "only have them so. Leave --versions out, or restore into a new collection"
+            )
+        if options.skip_damaged:
+            self._left_out = {}
+            if to == policy.collection:
+                OnlineHeads(database, policy, self._context.keys).told()  # a receipt goes on from them
+        else:
+            check_collections(database, policy, self._context.keys)
+        kept = KeptVersions(database, policy)
+        seen = set[int]()
+        for batch in self._sound(options, wanted):
+            for error in self._receipts.altered(beside(kept.of(batch.main.ids))):
+                raise error
+            seen.update(names_of(batch))
+        # The receipts do not tell the series of what is gone, or no longer found by its series.
+        for error in self._receipts.missing(wanted.start, wanted.end - 1, seen):
+            self._note(error)
+
+    def missing(self) -> list[MissingBuckets]:
+        """Returns the buckets that are gone, or not as they were archived."""
+        target, _ = archive_collections(self._context.policy)
+        return [
+            MissingBuckets(target, it.place, it.what, None, None, 1, 0, [])
+            for it in (self._left_out or {}).values()
+        ]
+
+    def _note(self, error: DamagedError) -> None:
+        if self._left_out is None:
+            raise HaltedError(
+                f"policy {self._context.policy.name}: the archive can't give all that is asked for: "
+                f"{error.place}: {error.what}. Nothing was restored. Put back what is damaged, or restore "
+                "the rest with --skip-damaged"
+            )
+        self._left_out[error.place] = error
+
+    def _sound(self, options: RestoreOptions, wanted: RestoreFilter) -> Iterator[Batch]:
+        """Yields what may be wanted, as it was archived."""
+        database, policy = self._context.database, self._context.policy
+        query = selector_query(policy, options.series)
+        for batch in archived_source(database, policy).batches(wanted.start, wanted.end, query):
+            unlike = self._receipts.unlike(batch)
+            for error in unlike.values():
+                self._note(error)
+            yield batch.take(np.setdiff1d(np.arange(len(batch)), list(unlike))) if unlike else batch
+
+    def of(
+        self, options: RestoreOptions, records: RestoreRecords | None, wanted: RestoreFilter
+    ) -> Iterator[ArchivedBuckets]:
+        """Yields the archived buckets that may hold what is asked for."""
+        for batch in self._sound(options, wanted):
+            note = partial(records.online, batch) if records else note_nothing
+            yield ArchivedBuckets(BucketSet(batch, self._context.policy), note)
 
 
 def restore(context: ArchiveContext, options: RestoreOptions, copies: ArchivedCopies) -> RestoreReport:

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 from pymongo.client_session import ClientSession
 
-from bucketwise.archivers.restoring.damaged import MissingBuckets
 from bucketwise.archivers.restoring.options import Mode, Plan, Target, VersionHandling
-from bucketwise.archivers.restoring.put import PutResult, check_put, existing_in
+from bucketwise.archivers.restoring.put import MissingBuckets, PutResult, check_put, existing_in
 from bucketwise.archivers.versions.history import (
     Fold,
     Histories,

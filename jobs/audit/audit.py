@@ -16,8 +16,7 @@ from bucketwise.archivers.format.manifest import DamagedError
 from bucketwise.archivers.format.names import day, day_number
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.moving.archive import ArchiveOptions
-from bucketwise.archivers.reading.archived import archived_reader
-from bucketwise.archivers.reading.reader import ArchivedReader
+from bucketwise.archivers.reading.archived import ArchivedReader, archived_reader
 from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
 from bucketwise.archivers.report import VALUELESS, ArchiveReport
 from bucketwise.archivers.tasks import LocalExecutor

@@ -20,7 +20,7 @@ from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.kinds.archive import Archive
 from bucketwise.archivers.kinds.evidence import Grid, Located
 from bucketwise.archivers.moving.archive import ArchiveOptions
-from bucketwise.archivers.reading.instant import at_one_instant
+from bucketwise.archivers.reading.readings import at_one_instant
 from bucketwise.archivers.restoring.options import RestoreOptions
 from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.buckets.fields.times import DAY_MS, EVER, TimeRange, as_ms
