@@ -1,15 +1,23 @@
-"""The context of a run with its archive, and what follows from the policy."""
+"""The context of a run with its archive, what follows from the policy, the report of what an archive run
+did, and the executors of its tasks.
+
+Tasks are functions of plain values that read MongoDB and a store, give plain values, and write nothing to
+MongoDB. They are done here, or in other processes.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pymongo.database import Database
 
 from bucketwise.archivers.binding.binding import Binding, BindingState
 from bucketwise.archivers.binding.markers import (
@@ -28,20 +36,174 @@ from bucketwise.archivers.records.policies import PolicyRecord, PolicyRecords
 from bucketwise.archivers.records.receipt_files import ReceiptFiles
 from bucketwise.archivers.records.receipts import NO_RUN, Receipts, RunIdentity
 from bucketwise.archivers.records.registry import Registry
-from bucketwise.archivers.report import ArchiveReport
 from bucketwise.archivers.stores.base import ClaimingStore, ObjectStore
-from bucketwise.archivers.tasks import Connections, Executor
 from bucketwise.archivers.writes import covered
 from bucketwise.buckets.bson.raw import Batch
+from bucketwise.buckets.columns import Quarantined, Series
 from bucketwise.buckets.decoding.decode import Decoded, decode, decode_live
 from bucketwise.buckets.decoding.plausible import Plausible
-from bucketwise.buckets.fields.times import as_ms
+from bucketwise.buckets.fields.times import DAY_MS, as_date, as_ms
 from bucketwise.buckets.models import model_of
 from bucketwise.buckets.source import Source
+from bucketwise.config.amounts import RemovalLimit
 from bucketwise.config.policies import Archive, Policy
-from bucketwise.rollups.context import RunContext, transaction
+from bucketwise.config.tables import USUAL_MEMORY
+from bucketwise.rollups.context import RunContext, run_now, transaction
 from bucketwise.rollups.holds import Hold, Holds
 from bucketwise.rollups.standing import load_standing, plausible_times
+
+#: Quarantined buckets that are reported one by one; the rest are counted.
+MAX_DETAILS = 1000
+#: Why buckets stay though they end before the watermark.
+NOT_ROLLED_UP = "its windows have changed since they were rolled up"
+#: Why buckets stay that hold no numbers.
+VALUELESS = (
+    "no finite value in a value field for a whole day, of a series that had some: correct the field, or name "
+    "it in nonnumeric_ok"
+)
+
+
+@dataclass(frozen=True)
+class Valueless:
+    """A day of a series in which no reading holds a finite number in a value field, though earlier or later
+    ones do."""
+
+    field: str
+    series: Series
+    day: int  # since 1970, UTC
+
+    @property
+    def date(self) -> str:
+        """Returns the day as YYYY-MM-DD."""
+        return f"{as_date(self.day * DAY_MS):%Y-%m-%d}"
+
+
+class DeleteLimit(RemovalLimit):
+    """How many buckets a run would delete, of how many in the collection, and how many it may."""
+
+    @property
+    def message(self) -> str:
+        """Says by how much the run is too large, and what to do."""
+        return (
+            f"it would delete {self.due:,} of the {self.total:,} buckets of {self.collection}, and "
+            f"archive.max_delete ({self.written}) allows {self.most:,}. Check that the policy says what "
+            "you mean; if so, run once with --allow-large"
+        )
+
+    def message_after(self, deleted: int) -> str:
+        """Returns a message that more is due than was counted, after `deleted` deletes."""
+        return (
+            f"more is due than the {self.due:,} buckets of {self.collection} that were counted, such as "
+            "archived buckets that were put back by hand, or quarantined ones that are sound again. "
+            f"It has deleted {deleted:,}, and archive.max_delete ({self.written}) allows {self.most:,}. If "
+            "the others may go as well, run once with --allow-large"
+        )
+
+
+@dataclass
+class ArchiveReport:
+    """Counts of one run. `left` are expired buckets that stay; `reasons` says why, with how many."""
+
+    to: str
+    buckets: int = 0
+    readings: int = 0
+    parts: int = 0
+    bytes: int = 0
+    deleted: int = 0
+    left: int = 0
+    changed: int = 0  # among those left: changed between copy and delete, or while they were read
+    valueless: list[Valueless] = field(default_factory=list)  # the first thousand
+    quarantined: list[Quarantined] = field(default_factory=list)
+    quarantined_total: int = 0
+    _named: set[int] = field(default_factory=set)  # quarantined buckets, 8 bytes each
+    reasons: Counter[str] = field(default_factory=Counter)
+    limit: DeleteLimit | None = None  # where the policy has one
+
+    def archived(self, buckets: int, readings: int) -> None:
+        """Counts what has been copied and verified, and is in the archive."""
+        self.buckets += buckets
+        self.readings += readings
+
+    def quarantine(self, found: list[Quarantined]) -> None:
+        """Counts each broken bucket once; keeps the first thousand in detail."""
+        for bucket in found:
+            name = hash((type(bucket.id), repr(bucket.id)))
+            if name not in self._named:
+                self._named.add(name)
+                self.quarantined_total += 1
+                if len(self.quarantined) < MAX_DETAILS:
+                    self.quarantined.append(bucket)
+
+    def hold(self, count: int, found: list[Valueless]) -> None:
+        """Counts buckets that stay since they hold no number where there should be some."""
+        self.leave(count, VALUELESS)
+        self.valueless += found[: MAX_DETAILS - len(self.valueless)]
+
+    def leave(self, count: int, reason: str) -> None:
+        """Counts expired buckets that stay, and why."""
+        if count:
+            self.left += count
+            self.reasons[reason] += count
+
+    def change(self, count: int) -> None:
+        """Counts buckets that changed between copy and delete. They stay."""
+        self.changed += count
+        self.leave(count, "changed between copy and delete: copied again by a later run")
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Connections:
+    """What a task works with, in the process that executes it."""
+
+    database: Database[dict[str, Any]]
+    store: ObjectStore | None
+    #: Returns the present fence of a policy's lease; None where it was never acquired.
+    fence_of: Callable[[str], int | None] = lambda _policy: None
+    keys: Keys = UNSIGNED  # with any, commits must be signed by one of them
+
+
+#: A function of a module.
+Task = Callable[Concatenate[Connections, P], T]
+
+
+class Executor(Protocol):
+    """Executes tasks, for one run of one policy."""
+
+    @property
+    def workers(self) -> int:
+        """Returns how many tasks are done at once."""
+
+    @property
+    def memory(self) -> int:
+        """Returns how many bytes a run may take, for results that wait for their turn and for what is
+        copied."""
+
+    def submit(self, task: Task[P, T], *plain: P.args, **named: P.kwargs) -> Future[T]:
+        """Returns the future of the task. What it raises, `result()` raises."""
+
+    def check(self) -> None:
+        """Raises BucketwiseError where no worker is left."""
+
+
+@dataclass(frozen=True)
+class LocalExecutor:
+    """Executes tasks in this process, one after another, each when it is submitted."""
+
+    connections: Connections
+    workers: int = 1
+    memory: int = USUAL_MEMORY
+
+    def submit(self, task: Task[P, T], *plain: P.args, **named: P.kwargs) -> Future[T]:
+        """Does the task now, and returns its outcome as a future that is done."""
+        return run_now(task, self.connections, *plain, **named)
+
+    def check(self) -> None:
+        """Does nothing: this process is there."""
+
 
 _MS = timedelta(milliseconds=1)
 #: Returns those of these fences under which the database knows of a run. It does not know runs that it has

@@ -5,26 +5,200 @@ To add one: write a function that yields a `Problem` where something is not as a
 nothing. Put it into one of the lists at the end, before those that rely on it. Its code goes into the table
 of `check` in docs/operations.md. tests/jobs/keeping/test_preconditions.py wants a case of it. It is asked
 once a run, and may cost a command or two, and a request to the store.
+
+Runs go forward in time. By an earlier `now`, what is recent would have expired or not, and manifests and
+receipts would tell of times
+before those that they follow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
 
+from bson.datetime_ms import DatetimeMS
 from pymongo.client_session import ClientSession
 
 from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.forward import behind
-from bucketwise.archivers.impact import unmakeable, unreadable
 from bucketwise.archivers.kinds import archive_of
+from bucketwise.archivers.kinds.evidence import Evidence
 from bucketwise.archivers.moving.archive import check_kind
+from bucketwise.archivers.reading.archived import archived_reader
 from bucketwise.archivers.records.policies import PolicyRecord
+from bucketwise.archivers.records.receipt_files import TIME, recorded
 from bucketwise.archivers.stores.base import Missing
-from bucketwise.config.errors import BucketwiseError, HaltedError
-from bucketwise.config.policies import Policy
+from bucketwise.buckets.decoding.decode import decode
+from bucketwise.buckets.fields.times import MAX_SKEW, as_text
+from bucketwise.config.errors import BucketwiseError, HaltedError, UsageError
+from bucketwise.config.fingerprint import fingerprint, layout_fingerprint
+from bucketwise.config.models import LAYOUT_KEYS, layout_of
+from bucketwise.config.policies import LevelName, Policy
+from bucketwise.rollups.calendar.levels import Level, base_levels, levels_of, sources_of
+from bucketwise.rollups.context import transaction
 from bucketwise.rollups.progress import COLLECTION as PROGRESS
+from bucketwise.rollups.summaries.targets import target
+
+
+def recorded_time(context: ArchiveContext) -> datetime | None:
+    """Returns the latest time that receipts and the last manifests tell; None without any. Raises HaltedError
+    where the store does not hold these manifests."""
+    if context.state.heads is None:
+        context.state.heads = archive_of(context).heads()
+    return recorded(context.receipts).among(context.state.heads)
+
+
+def behind(context: ArchiveContext) -> BucketwiseError | None:
+    """Returns an error where the run's `now` lies before what is recorded, by more than clocks may differ."""
+    found = recorded_time(context)
+    if found is None or context.now >= found - MAX_SKEW:
+        return None
+    return BucketwiseError(
+        f"policy {context.policy.name}: the run's now is {as_text(context.now)}, and the archive recorded "
+        f"{as_text(found)}, which is later. Nothing was archived, deleted or expired. Give a later --now, or "
+        "none. A time in the future that was recorded by mistake is lifted by `bucketwise resume --time "
+        "--reason TEXT`"
+    )
+
+
+def lift_time(context: ArchiveContext, reason: str, by: str) -> datetime:
+    """Records that times after `now`, which is the present, were recorded by mistake. Returns the latest of
+    them. Raises UsageError where there are none."""
+    found = recorded_time(context)
+    if found is None or found <= context.now + MAX_SKEW:
+        told = "none is recorded" if found is None else f"the latest that is recorded is {as_text(found)}"
+        raise UsageError(
+            f"resume --time: policy {context.policy.name}: {told}; only a time in the future is lifted. "
+            "Nothing was changed"
+        )
+    facts = {"recorded": found, "reason": reason, "by": by}
+    transaction(context.database, context.guard, partial(_record, context, facts))
+    return found
+
+
+def _record(context: ArchiveContext, facts: dict[str, object], session: ClientSession) -> None:
+    context.deletions.check_last(session)
+    context.deletions.record_event(TIME, facts, session)
+
+
+@dataclass(frozen=True)
+class RollupImpact:
+    """What a roll-up by the changed policy makes. Where it reads readings again: how many buckets are live
+    and archived, the latter with their readings and bytes of BSON, None where they are not known.
+
+    `standing`: summaries by the policy of today, by level. `lost`: those that end before `first`, the first
+    reading that is live or archived; None where there is none.
+    """
+
+    levels: Sequence[str]
+    is_whole: bool  # all summaries
+    live: int
+    archived: int
+    readings: int | None
+    bytes: int | None
+    standing: Mapping[LevelName, int]
+    lost: Mapping[LevelName, int]
+    first: int | None
+
+
+def rollup_impact(context: ArchiveContext, archived: Evidence, changed: Policy) -> RollupImpact | None:
+    """Returns what the changed policy would roll up again, in the context of today's; None where nothing."""
+    today = {level.name: level for level in levels_of(context.policy)}
+    levels = levels_of(changed)
+    is_whole = fingerprint(changed) != fingerprint(context.policy)
+    made = [it for it in levels if is_whole or _is_new(it, today.get(it.name))]
+    if not made:
+        return None
+    reads = is_whole or any(it in base_levels(levels) and not sources_of(it, levels) for it in made)
+    first = _first(context) if is_whole else None
+    stands = {name: _count(context, level) for name, level in today.items()} if is_whole else {}
+    lost = {name: _count(context, level, first) for name, level in today.items()} if is_whole else {}
+    live = replace(context, policy=changed).source.count() if reads else 0
+    total, readings, size = archived.totals() if reads else (0, 0, 0)
+    names = [level.name for level in made]
+    return RollupImpact(names, is_whole, live, total, readings, size, stands, lost, first)
+
+
+def dropped(context: ArchiveContext, changed: Policy) -> dict[LevelName, int]:
+    """Returns how many summaries there are of levels of today's policy that the changed one lacks, or makes
+    elsewhere, by level."""
+    targets = changed.rollup.targets if changed.rollup else {}
+    gone = [it for it in levels_of(context.policy) if targets.get(it.name) != it.collection]
+    return {level.name: _count(context, level) for level in gone}
+
+
+def _is_new(level: Level, before: Level | None) -> bool:
+    return before is None or before.collection != level.collection
+
+
+def _count(context: ArchiveContext, level: Level, before: int | None = None) -> int:
+    """Returns how many summaries of a level there are, or end before an instant."""
+    query: dict[str, object] = {"_id.series": {"$exists": True}}
+    if before is not None:
+        query |= {"start": {"$lt": DatetimeMS(before)}, "end": {"$lte": DatetimeMS(before)}}
+    return target(context.database, level.collection).count_documents(query)
+
+
+def _first(context: ArchiveContext) -> int | None:
+    """Returns when the first reading is that is live or archived; of an offline archive the day's start."""
+    span = archived_reader(context.connections, context.policy).span()
+    found = (None if span is None else span[0], context.source.earliest())
+    return min((it for it in found if it is not None), default=None)
+
+
+#: What tells of which series, and of which days, a summary is.
+_RULES_OF_SUMMARIES: dict[str, Callable[[Policy], object]] = {
+    "series_fields": lambda it: it.series_names,
+    "rollup.timezone": lambda it: it.rollup and it.rollup.has_days and it.rollup.timezone,
+    "local_offset_field": lambda it: it.rollup and it.rollup.has_days and it.local_offset_field,
+}
+
+
+def unmakeable(context: ArchiveContext, archived: Evidence, before: Policy) -> str | None:
+    """Says which summaries by the policy of `before` can't be made again by the present one, and don't go
+    with those that can; None where there are none."""
+    policy = context.policy
+    changed = [key for key, rule in _RULES_OF_SUMMARIES.items() if rule(before) != rule(policy)]
+    if not changed or not _targets(before) & _targets(policy):
+        return None
+    impact = rollup_impact(replace(context, policy=before), archived, policy)
+    counts = [f"{count:,} {name}" for name, count in impact.lost.items() if count] if impact else []
+    if not counts:
+        return None
+    keys = " and ".join(changed)
+    return (
+        f"{keys} changed, and {', '.join(counts)} summaries are of readings that are neither live nor "
+        "archived: they can't be made again by the new rules, and don't go with those that are. Put "
+        f"{keys} back; or name new collections in rollup for the summaries by the new rules: the old ones "
+        "then stay where they are"
+    )
+
+
+def _targets(policy: Policy) -> set[str]:
+    return set(policy.rollup.targets.values()) if policy.rollup else set()
+
+
+def unreadable(policy: Policy, archived: Evidence, before: Policy) -> str | None:
+    """Says which archived buckets break the present policy and fitted that of `before`; None where a few of
+    them show none."""
+    if layout_fingerprint(before) == layout_fingerprint(policy):
+        return None
+    for batch in archived.samples():
+        fit, now = decode(batch, before), decode(batch, policy)
+        if len(now.units) < len(fit.units):
+            first = now.quarantined[0]
+            old, new = layout_of(before), layout_of(policy)
+            keys = sorted(key for key in LAYOUT_KEYS if old.get(key) != new.get(key))
+            unfit = len(fit.units) - len(now.units)
+            return (
+                f"{', '.join(keys)} changed, and {unfit:,} of {len(batch):,} archived buckets that were seen "
+                f"don't fit any more ({first.field}: {first.reason}): summaries of them could not be made "
+                "again. Put it back, and give documents of another design a policy and a collection of their "
+                "own"
+            )
+    return None
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.report import ArchiveReport
+from bucketwise.archivers.context import ArchiveContext, ArchiveReport
 from bucketwise.archivers.writes import Outcome, Record, guarded_delete
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Series

@@ -2,23 +2,108 @@
 
 from __future__ import annotations
 
+import threading
+import uuid
 from collections.abc import Sequence
-from dataclasses import replace
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.context import ArchiveContext, Connections, LocalExecutor, offline_archive
 from bucketwise.archivers.reading.archived import ArchivedReader, archived_reader
-from bucketwise.archivers.reading.slices import slice_reader
+from bucketwise.archivers.records.heads import commit_of_link, read_heads
 from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
-from bucketwise.archivers.tasks import LocalExecutor
+from bucketwise.archivers.records.receipts import Receipts
 from bucketwise.buckets.fields.times import EVER, FIRST_MS, LAST_MS, TimeRange, as_date
+from bucketwise.buckets.layouts.groups import Unions
+from bucketwise.buckets.source import Source
+from bucketwise.config.errors import BucketwiseError
 from bucketwise.config.policies import Policy
 from bucketwise.rollups.calendar.due import widened
 from bucketwise.rollups.calendar.levels import Span, levels_of
 from bucketwise.rollups.changes.late import ChangeWatch
-from bucketwise.rollups.context import dry_run_guard, no_progress
+from bucketwise.rollups.context import dry_run_guard, no_progress, run_now
 from bucketwise.rollups.rolling.plan import CATCH_UP, Archived, RollupOptions, RollupReport
 from bucketwise.rollups.rolling.rollup import roll_up
+from bucketwise.rollups.rolling.slices import ArchivedHalf, SliceReader, SliceRequest, SliceStates, read
+
+
+def slice_reader(context: ArchiveContext, archived: ArchivedReader) -> SliceReader:
+    """Returns the reader of slices for one roll-up, during which the archive does not change."""
+    executor, connections, policy = context.executor, context.connections, context.policy
+    if isinstance(executor, LocalExecutor):
+        source, unions = Source(connections.database, policy), Unions()
+        return SliceReader(
+            lambda request: run_now(_read, source, archived, policy, request, unions), memory=executor.memory
+        )
+    run, seen = uuid.uuid4().hex, SourceIdentity.of(connections, policy)
+
+    def read_elsewhere(request: SliceRequest) -> Future[SliceStates]:
+        return executor.submit(read_slice, policy, run, seen, request)
+
+    return SliceReader(read_elsewhere, executor.workers, executor.memory)
+
+
+def read_slice(
+    connections: Connections, policy: Policy, run: str, expected: SourceIdentity, request: SliceRequest
+) -> SliceStates:
+    """Reads a slice, as a task. A worker reads the archive's manifests once for each `run`."""
+    if getattr(_KEPT, "run", None) != run:
+        expected.check(connections, policy)
+        _KEPT.archived = archived_reader(connections, policy)
+        _KEPT.run, _KEPT.unions = run, Unions()
+    return _read(Source(connections.database, policy), _KEPT.archived, policy, request, _KEPT.unions)
+
+
+def _read(
+    source: Source, archived: ArchivedReader, policy: Policy, request: SliceRequest, unions: Unions
+) -> SliceStates:
+    """Also returns which commits were read."""
+    found = read(source, ArchivedHalf(archived.batches, archived.restored), policy, request, unions)
+    found.commits = archived.take_read()
+    return found
+
+
+#: One for each thread: a worker of a cluster may have several.
+_KEPT = threading.local()
+
+
+@dataclass(frozen=True)
+class SourceIdentity:
+    """Tells the collections and the archive of a policy from others of the same name. A URI such as
+    mongodb://localhost, or a file:// store, is another place on another machine: a worker that found nothing
+    there would return what looks like an empty slice."""
+
+    collections: frozenset[tuple[str, str]]  # name, uuid
+    has_heads: bool  # the store has the last commits that the database knows of
+
+    @classmethod
+    def of(cls, connections: Connections, policy: Policy) -> SourceIdentity:
+        """Returns the identity of what these connections reach."""
+        names = [*policy.sources, f"system.buckets.{policy.collection}"]
+        names += [policy.archive.collection] if policy.archive and policy.archive.collection else []
+        found = connections.database.list_collections(filter={"name": {"$in": names}})
+        archive = offline_archive(connections, policy)
+        heads = read_heads(Receipts(connections.database, policy.identity))
+        links = heads.links if archive is not None and heads is not None else ()
+        return cls(
+            frozenset((it["name"], str(it["info"].get("uuid"))) for it in found),
+            all(archive is not None and archive.is_there(commit_of_link(it)) for it in links),
+        )
+
+    def check(self, connections: Connections, policy: Policy) -> None:
+        """Raises BucketwiseError where this process sees other collections, or another archive."""
+        found = SourceIdentity.of(connections, policy)
+        if found == self:
+            return
+        what, place = "other collections", connections.database.name
+        if found.collections == self.collections and connections.store is not None:
+            what, place = "another archive", connections.store.url
+        raise BucketwiseError(
+            f"policy {policy.name}: a worker sees {what} in {place} than this run does. Name MongoDB and "
+            "the store so that they are the same from every machine that works (no localhost, no folder that "
+            "is not shared). Nothing was written from what it read; it is safe to run again"
+        )
 
 
 def roll_up_all(context: ArchiveContext, options: RollupOptions = CATCH_UP) -> RollupReport:

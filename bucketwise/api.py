@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from bucketwise.archivers.context import Connections
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.stores import open_store
-from bucketwise.archivers.tasks import Connections
 from bucketwise.buckets.fields.selectors import series_text
 from bucketwise.config.errors import UsageError
 from bucketwise.config.loading.load import load

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import RenderableType
 
+from bucketwise.archivers.context import ArchiveReport, DeleteLimit
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.moving.archive import ArchiveOptions
 from bucketwise.archivers.preconditions import OF_WRITERS
-from bucketwise.archivers.report import ArchiveReport, DeleteLimit
 from bucketwise.archivers.upkeep import Upkeep
 from bucketwise.config.errors import HaltedError
 from bucketwise.config.policies import Policy

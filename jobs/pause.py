@@ -10,7 +10,7 @@ import typer
 from pymongo.errors import DuplicateKeyError
 from rich.console import RenderableType
 
-from bucketwise.archivers.forward import lift_time
+from bucketwise.archivers.preconditions import lift_time
 from bucketwise.config.errors import UsageError
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import iso

@@ -12,7 +12,7 @@ from bucketwise.config.tables import Lake
 
 if TYPE_CHECKING:
     from bucketwise.archivers.compact import CompactOptions, CompactReport
-    from bucketwise.archivers.context import ArchiveContext
+    from bucketwise.archivers.context import ArchiveContext, ArchiveReport
     from bucketwise.archivers.erasing.kind import ArchivedSeries, NoSeries
     from bucketwise.archivers.expiring.rule import ExpiryReport
     from bucketwise.archivers.format.keys import Keys
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from bucketwise.archivers.kinds.evidence import Evidence, NoEvidence
     from bucketwise.archivers.lake.records import LakeDifference, LakeReport
     from bucketwise.archivers.moving.archive import ArchiveOptions
-    from bucketwise.archivers.report import ArchiveReport
     from bucketwise.archivers.restoring.options import RestoreOptions
     from bucketwise.archivers.restoring.settle import RestoreReport
     from bucketwise.archivers.verifying.report import IntactPiece, Piece, VerifiedRecords, VerifyReport
@@ -153,7 +152,7 @@ class NoArchive:
 
     def run(self, options: ArchiveOptions) -> ArchiveReport:
         """Returns an empty report."""
-        from bucketwise.archivers.report import ArchiveReport
+        from bucketwise.archivers.context import ArchiveReport
 
         del options
         return ArchiveReport("none")

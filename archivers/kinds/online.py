@@ -44,7 +44,7 @@ from bucketwise.rollups.holds import Hold
 
 if TYPE_CHECKING:
     from bucketwise.archivers.compact import CompactOptions, CompactReport
-    from bucketwise.archivers.context import ArchiveContext
+    from bucketwise.archivers.context import ArchiveContext, ArchiveReport
     from bucketwise.archivers.erasing.online import OnlineSeries
     from bucketwise.archivers.expiring.rule import ExpiryReport
     from bucketwise.archivers.format.keys import Keys
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from bucketwise.archivers.kinds.drill import DrilledDay
     from bucketwise.archivers.lake.records import LakeDifference, LakeReport
     from bucketwise.archivers.moving.archive import ArchiveOptions
-    from bucketwise.archivers.report import ArchiveReport
     from bucketwise.archivers.restoring.options import RestoreOptions
     from bucketwise.archivers.restoring.settle import RestoreReport
     from bucketwise.archivers.verifying.report import IntactPiece, Piece, VerifiedRecords, VerifyReport

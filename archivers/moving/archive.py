@@ -10,16 +10,20 @@ from typing import Any
 
 from pymongo.database import Database
 
-from bucketwise.archivers.context import ArchiveContext, offline_archive
+from bucketwise.archivers.context import (
+    ArchiveContext,
+    ArchiveReport,
+    Connections,
+    DeleteLimit,
+    offline_archive,
+)
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.moving.sweep import Sweep
 from bucketwise.archivers.records.heads import check_heads
 from bucketwise.archivers.records.online_heads import OnlineHeads
 from bucketwise.archivers.records.policies import PolicyRecord
 from bucketwise.archivers.records.receipts import MERGING, Receipts, live_of
-from bucketwise.archivers.report import ArchiveReport, DeleteLimit
 from bucketwise.archivers.run import Archiver, ArchiveRun, RolledUp, always
-from bucketwise.archivers.tasks import Connections
 from bucketwise.archivers.writes import MAX_BUCKETS
 from bucketwise.buckets.fields.times import EVER, LAST_MS, TimeRange, as_date, as_text
 from bucketwise.config.durations import format_duration

@@ -23,13 +23,12 @@ from numpy.typing import NDArray
 from pymongo import ReplaceOne, UpdateOne
 from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
-from bucketwise.archivers.context import offline_archive
+from bucketwise.archivers.context import Connections, Executor, offline_archive
 from bucketwise.archivers.format.archive import Copied, OfflineArchive, Positions, SectionBuckets
 from bucketwise.archivers.format.manifest import First, Manifest, origin_at
 from bucketwise.archivers.format.writing import Maker
 from bucketwise.archivers.records.receipts import Document, commit_of, live_of
 from bucketwise.archivers.run import ArchiveRun
-from bucketwise.archivers.tasks import Connections, Executor
 from bucketwise.archivers.writes import same_id, units
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import BucketSet

@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from bucketwise.archivers.context import NOT_ROLLED_UP
 from bucketwise.archivers.format.archive import Positions, SectionBuckets
 from bucketwise.archivers.format.manifest import Manifest
 from bucketwise.archivers.format.names import Commit
@@ -17,7 +18,6 @@ from bucketwise.archivers.moving.copies import OLDER, CopiedBuckets, Copies, Kno
 from bucketwise.archivers.records.receipts import commit_of
 from bucketwise.archivers.recovering.commits import CommitRegistry
 from bucketwise.archivers.recovering.recovery import Recovery
-from bucketwise.archivers.report import NOT_ROLLED_UP
 from bucketwise.archivers.run import ArchiveRun, DryRun
 from bucketwise.archivers.versions.history import OfflineHistories
 from bucketwise.archivers.versions.superseded import still_live

@@ -21,8 +21,8 @@ from bson.min_key import MinKey
 from numpy.typing import NDArray
 from pymongo.database import Database
 
+from bucketwise.archivers.context import NOT_ROLLED_UP, Valueless
 from bucketwise.archivers.records.pins import fingerprint
-from bucketwise.archivers.report import NOT_ROLLED_UP, Valueless
 from bucketwise.archivers.run import Archiver, ArchiveRun
 from bucketwise.archivers.writes import chunks, compare_all, measured
 from bucketwise.buckets.bson.cursor import READ_AHEAD_BYTES

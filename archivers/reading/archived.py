@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
-from bucketwise.archivers.context import offline_archive
+from bucketwise.archivers.context import Connections, offline_archive
 from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.keys import UNSIGNED, Keys
 from bucketwise.archivers.format.manifest import Manifest, Part
@@ -20,7 +20,6 @@ from bucketwise.archivers.records.copies import CopyReceipts
 from bucketwise.archivers.records.pins import restored
 from bucketwise.archivers.records.receipts import Receipts
 from bucketwise.archivers.records.registry import Registry
-from bucketwise.archivers.tasks import Connections
 from bucketwise.archivers.writes import MAX_BUCKETS, archived_source, measured, units
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import decode

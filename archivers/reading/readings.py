@@ -21,13 +21,13 @@ from pymongo.client_session import ClientSession
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
+from bucketwise.archivers.context import Connections
 from bucketwise.archivers.format.keys import UNSIGNED, Keys
 from bucketwise.archivers.format.manifest import DamagedError
 from bucketwise.archivers.format.series import RowFilter
 from bucketwise.archivers.moving.archive import check_archive
 from bucketwise.archivers.reading.archived import archived_reader
 from bucketwise.archivers.stores.base import NotFound, ObjectStore
-from bucketwise.archivers.tasks import Connections
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.columns import Columns, Quarantined, Series, is_number, joined
 from bucketwise.buckets.decoding.decode import decode

@@ -28,8 +28,7 @@ from bucketwise.archivers.records.receipt_files import LAST
 from bucketwise.archivers.records.receipts import HELD, REPLACED, Document, commit_of, facts_of, live_of
 from bucketwise.archivers.records.registry import EMPTIED, begin, end_update
 from bucketwise.archivers.run import ArchiveRun
-from bucketwise.archivers.versions.replacements import check_replaced
-from bucketwise.archivers.versions.superseded import Superseded
+from bucketwise.archivers.versions.superseded import Superseded, check_replaced
 from bucketwise.archivers.writes import Outcome
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import BucketSet

@@ -36,8 +36,7 @@ from bucketwise.archivers.restoring.put import (
 from bucketwise.archivers.restoring.settle import RestoreReport, VersionSettler
 from bucketwise.archivers.versions.history import Histories, OfflineHistories, OnlineHistories, Version
 from bucketwise.archivers.versions.kept import KeptVersions, beside
-from bucketwise.archivers.versions.replacements import incomplete
-from bucketwise.archivers.versions.superseded import Superseded
+from bucketwise.archivers.versions.superseded import Superseded, incomplete
 from bucketwise.archivers.writes import archive_collections, archived_source, chunks
 from bucketwise.buckets.bson.prefetch import prefetch
 from bucketwise.buckets.bson.raw import Batch

@@ -11,7 +11,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.client_session import ClientSession
 
 from bench.age.history import History
-from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.context import ArchiveContext, Connections, LocalExecutor
 from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.chain import ChainPosition
 from bucketwise.archivers.format.manifest import Manifest
@@ -19,7 +19,6 @@ from bucketwise.archivers.format.writing import Maker
 from bucketwise.archivers.records.deletions import last_receipt
 from bucketwise.archivers.records.heads import heads_update, read_heads
 from bucketwise.archivers.records.receipts import facts_of
-from bucketwise.archivers.tasks import Connections, LocalExecutor
 from bucketwise.buckets.bson.raw import Batch, Docs
 from bucketwise.buckets.decoding.decode import BucketSet
 from bucketwise.jobs.core.lease import fence_of

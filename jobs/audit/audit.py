@@ -10,7 +10,7 @@ from hashlib import sha256
 from itertools import count
 from typing import NamedTuple
 
-from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.context import VALUELESS, ArchiveContext, ArchiveReport, LocalExecutor
 from bucketwise.archivers.expiring.offline import unfounded_tombstones
 from bucketwise.archivers.format.manifest import DamagedError
 from bucketwise.archivers.format.names import day, day_number
@@ -18,8 +18,6 @@ from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.moving.archive import ArchiveOptions
 from bucketwise.archivers.reading.archived import ArchivedReader, archived_reader
 from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
-from bucketwise.archivers.report import VALUELESS, ArchiveReport
-from bucketwise.archivers.tasks import LocalExecutor
 from bucketwise.archivers.upkeep import recompute
 from bucketwise.archivers.verifying.report import IntactPiece, Piece, VerifyReport
 from bucketwise.buckets.columns import Quarantined

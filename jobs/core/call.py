@@ -13,11 +13,11 @@ from pathlib import Path
 
 from pymongo.database import Database
 
+from bucketwise.archivers.context import Connections, Executor, LocalExecutor
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.records.policies import PolicyRecords
 from bucketwise.archivers.stores import open_store
 from bucketwise.archivers.stores.base import ObjectStore
-from bucketwise.archivers.tasks import Connections, Executor, LocalExecutor
 from bucketwise.config.checks.locations import BOTH, EXECUTOR_REMEDY, executor_fault
 from bucketwise.config.errors import UsageError
 from bucketwise.config.loading.load import load

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, ParamSpec, TypeVar
 from urllib.parse import urlsplit
 
-from bucketwise.archivers.tasks import Task
+from bucketwise.archivers.context import Task
 from bucketwise.config.checks.locations import SCHEMES
 from bucketwise.config.errors import BucketwiseError, UsageError
 from bucketwise.jobs.core import clock

@@ -13,12 +13,11 @@ from typing import Final
 from pymongo.database import Database
 
 from bucketwise.archivers.binding.markers import Topology
-from bucketwise.archivers.context import ArchiveContext, ArchiveState
+from bucketwise.archivers.context import ArchiveContext, ArchiveState, Connections, Executor, LocalExecutor
 from bucketwise.archivers.format.keys import UNSIGNED, Keys
 from bucketwise.archivers.preconditions import require
 from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
 from bucketwise.archivers.stores.base import ObjectStore
-from bucketwise.archivers.tasks import Connections, Executor, LocalExecutor
 from bucketwise.buckets.fields.times import EVER, TimeRange
 from bucketwise.config.cron import missed_since
 from bucketwise.config.errors import InterruptedRun, PausedError, WindowOverError

@@ -9,12 +9,11 @@ from typing import Any
 
 from pymongo.database import Database
 
-from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.context import ArchiveContext, DeleteLimit
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.preconditions import Precondition
 from bucketwise.archivers.records.policies import PolicyRecord
-from bucketwise.archivers.report import DeleteLimit
 from bucketwise.buckets.columns import Quarantined
 from bucketwise.buckets.fields.selectors import id_as_json
 from bucketwise.buckets.fields.times import FIRST_MS, TimeRange

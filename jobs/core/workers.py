@@ -19,8 +19,8 @@ from queue import LifoQueue
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from bucketwise import __version__
+from bucketwise.archivers.context import Connections, Task
 from bucketwise.archivers.stores import open_store
-from bucketwise.archivers.tasks import Connections, Task
 from bucketwise.buckets import heap
 from bucketwise.config.errors import BucketwiseError
 from bucketwise.config.policies import Settings

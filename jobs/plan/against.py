@@ -12,11 +12,9 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from bucketwise.archivers.context import ArchiveContext, ArchiveState
-from bucketwise.archivers.impact import RollupImpact, dropped, rollup_impact
+from bucketwise.archivers.context import ArchiveContext, ArchiveState, DeleteLimit
 from bucketwise.archivers.kinds import archive_of
-from bucketwise.archivers.preconditions import PRECONDITIONS, require
-from bucketwise.archivers.report import DeleteLimit
+from bucketwise.archivers.preconditions import PRECONDITIONS, RollupImpact, dropped, require, rollup_impact
 from bucketwise.buckets.fields.times import as_date
 from bucketwise.config.durations import format_duration, parse_duration
 from bucketwise.config.errors import BucketwiseError, UsageError

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bucketwise.archivers.tasks import Connections
+from bucketwise.archivers.context import Connections
 from bucketwise.config.errors import UsageError
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.execution import emit, failed

@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from bucketwise.archivers.context import ArchiveContext
-from bucketwise.archivers.tasks import Connections, LocalExecutor
+from bucketwise.archivers.context import ArchiveContext, Connections, LocalExecutor
 from bucketwise.config.errors import UsageError
 from bucketwise.config.policies import LevelName, Policy
 from bucketwise.jobs.query.narrowing import Narrowed, narrowed

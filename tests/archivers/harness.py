@@ -18,7 +18,7 @@ import pytest
 from pymongo.database import Database
 
 from bucketwise.archivers.compact import CompactOptions, CompactReport
-from bucketwise.archivers.context import ArchiveContext
+from bucketwise.archivers.context import ArchiveContext, ArchiveReport, Connections, LocalExecutor
 from bucketwise.archivers.erasing.erasure import Erasure
 from bucketwise.archivers.erasing.kind import ErasureReport
 from bucketwise.archivers.format.archive import OfflineArchive
@@ -28,13 +28,11 @@ from bucketwise.archivers.format.manifest import Manifest
 from bucketwise.archivers.format.names import Commit, commits
 from bucketwise.archivers.kinds import archive_of, series_of
 from bucketwise.archivers.moving.archive import ArchiveOptions
-from bucketwise.archivers.report import ArchiveReport
 from bucketwise.archivers.restoring.options import RestoreOptions
 from bucketwise.archivers.restoring.settle import RestoreReport
 from bucketwise.archivers.run import RolledUp, always
 from bucketwise.archivers.stores import open_store
 from bucketwise.archivers.stores.base import ObjectStore
-from bucketwise.archivers.tasks import Connections, LocalExecutor
 from bucketwise.archivers.verifying.report import VerifyReport
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.fields.selectors import Selector

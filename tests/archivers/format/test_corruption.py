@@ -13,8 +13,8 @@ import pytest
 from pymongo.database import Database
 
 from bucketwise.archivers import writes
+from bucketwise.archivers.context import Connections
 from bucketwise.archivers.reading.archived import archived_reader
-from bucketwise.archivers.tasks import Connections
 from bucketwise.archivers.verifying.report import VerifyReport
 from bucketwise.buckets.bson.raw import Docs
 from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
+from bucketwise.archivers.context import Connections, LocalExecutor
 from bucketwise.archivers.stores import open_store
 from bucketwise.archivers.stores.base import StoreError
-from bucketwise.archivers.tasks import Connections, LocalExecutor
 from bucketwise.config.tables import Store
 from bucketwise.jobs.check.checks import check_store
 from tests.archivers.builders import LATER, Case, slots

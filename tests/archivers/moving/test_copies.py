@@ -15,9 +15,9 @@ import pytest
 from bson.raw_bson import RawBSONDocument
 from pymongo.database import Database
 
+from bucketwise.archivers.context import Connections, LocalExecutor
 from bucketwise.archivers.format.manifest import Manifest
 from bucketwise.archivers.stores import open_store
-from bucketwise.archivers.tasks import Connections, LocalExecutor
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.source import Source
 from bucketwise.config.errors import BucketwiseError, HaltedError, InterruptedRun

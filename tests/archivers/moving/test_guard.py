@@ -12,8 +12,8 @@ import pytest
 from pymongo.database import Database
 
 from bucketwise.archivers import writes
+from bucketwise.archivers.context import Connections
 from bucketwise.archivers.reading.archived import archived_reader
-from bucketwise.archivers.tasks import Connections
 from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS
 from bucketwise.config.errors import BucketwiseError, HaltedError, LeaseLostError
 from bucketwise.config.tables import Store

@@ -8,9 +8,9 @@ from weakref import ref
 import pytest
 from pymongo.database import Database
 
+from bucketwise.archivers.context import Connections, LocalExecutor
 from bucketwise.archivers.format import archive as reading
 from bucketwise.archivers.format import writing
-from bucketwise.archivers.tasks import Connections, LocalExecutor
 from bucketwise.archivers.upkeep import roll_up_all
 from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.decoding.decode import BucketSet

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pymongo import MongoClient
 
-from bucketwise.archivers.tasks import Connections
+from bucketwise.archivers.context import Connections
 from bucketwise.config.models import make_policy
 from bucketwise.config.tables import Store
 from bucketwise.jobs.query.engine import Engine, explained_query

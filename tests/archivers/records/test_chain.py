@@ -11,12 +11,10 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from bucketwise.archivers.context import ArchiveState
+from bucketwise.archivers.context import ArchiveReport, ArchiveState, Connections
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.moving import sweep
 from bucketwise.archivers.moving.archive import check_archive
-from bucketwise.archivers.report import ArchiveReport
-from bucketwise.archivers.tasks import Connections
 from bucketwise.config.errors import HaltedError, LeaseLostError
 from bucketwise.config.tables import Store
 from bucketwise.jobs.audit.audit import audit_policy

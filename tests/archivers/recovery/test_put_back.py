@@ -8,9 +8,9 @@ import bson
 import pytest
 from pymongo.database import Database
 
+from bucketwise.archivers.context import Connections
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.moving.archive import check_archive
-from bucketwise.archivers.tasks import Connections
 from bucketwise.config.errors import HaltedError
 from bucketwise.config.tables import Store
 from bucketwise.jobs.audit.audit import audit_policy

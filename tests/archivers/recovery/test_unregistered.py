@@ -10,10 +10,10 @@ import bson
 import pytest
 from pymongo.database import Database
 
+from bucketwise.archivers.context import Connections
 from bucketwise.archivers.reading.archived import archived_reader
 from bucketwise.archivers.reading.readings import Readings
 from bucketwise.archivers.recovering.commits import CommitRegistry
-from bucketwise.archivers.tasks import Connections
 from bucketwise.buckets.fields.times import FIRST_MS, LAST_MS
 from bucketwise.config.tables import Store
 from tests.archivers.builders import CODEC, LATER, slots

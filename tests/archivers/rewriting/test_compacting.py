@@ -15,12 +15,11 @@ import pytest
 from pymongo.database import Database
 
 from bucketwise.archivers.compact import CompactOptions
-from bucketwise.archivers.context import ArchiveState
+from bucketwise.archivers.context import ArchiveState, LocalExecutor
 from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.moving import sweep
 from bucketwise.archivers.records.receipts import COLLECTION as RECEIPTS
-from bucketwise.archivers.tasks import LocalExecutor
 from bucketwise.buckets.decoding.decode import BucketSet
 from bucketwise.buckets.fields.times import TimeRange
 from bucketwise.config.errors import HaltedError

@@ -27,12 +27,12 @@ from botocore.exceptions import ClientError
 from bson import encode
 from pymongo.errors import OperationFailure, ServerSelectionTimeoutError
 
+from bucketwise.archivers.context import Connections, Task
 from bucketwise.archivers.format.manifest import DamagedError
 from bucketwise.archivers.reading.archived import archived_reader
-from bucketwise.archivers.reading.slices import slice_reader
 from bucketwise.archivers.stores import open_store
 from bucketwise.archivers.stores.base import Corrupt, Denied, NotFound, StoreError
-from bucketwise.archivers.tasks import Connections, Task
+from bucketwise.archivers.upkeep import slice_reader
 from bucketwise.buckets.fields.times import as_ms
 from bucketwise.config.errors import BucketwiseError, HaltedError, InterruptedRun, UsageError
 from bucketwise.config.loading.load import load
