@@ -2,13 +2,9 @@
 `check` reports.
 
 To add one: write a function that yields a `Problem` where something is not as a run needs it, and changes
-nothing. Put it into one of the lists at the end, before those that rely on it. Its code goes into the table
-of `check` in docs/operations.md. tests/jobs/keeping/test_preconditions.py wants a case of it. It is asked
-once a run, and may cost a command or two, and a request to the store.
-
-Runs go forward in time. By an earlier `now`, what is recent would have expired or not, and manifests and
-receipts would tell of times
-before those that they follow.
+nothing. Put it into one of the lists at the end, before those that rely on it. Its code goes into the
+table of `check` in docs/operations.md. tests/jobs/keeping/test_preconditions.py wants a case of it. It is
+asked once a run, and may cost a command or two, and a request to the store.
 """
 
 from __future__ import annotations
