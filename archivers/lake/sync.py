@@ -17,8 +17,8 @@ from pymongo.client_session import ClientSession
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.archivers.format.archive import OfflineArchive
 from bucketwise.archivers.format.names import Commit, commit_of_file
-from bucketwise.archivers.lake.catalog import LakeTable, files_of
-from bucketwise.archivers.lake.records import LakeDifference, LakeError, LakeRecords, LakeReport, location
+from bucketwise.archivers.lake.catalog import LakeTable, files_of, location
+from bucketwise.archivers.lake.records import LakeDifference, LakeError, LakeRecords, LakeReport
 from bucketwise.archivers.records.heads import link_of, read_heads
 from bucketwise.config.errors import BucketwiseError
 from bucketwise.config.tables import Lake
