@@ -211,16 +211,17 @@ def check_policy(
         return CheckResult(rights, None, [])  # the rest can't be looked at
     kind = list(checker.source())
     may_look = not any("find" in it.message and it.place in policy.sources for it in rights)
+    may_ask = all(it.place in policy.sources for it in rights)  # what bucketwise recorded
     fit, spacing = None, None
     if may_look and policy.collection in checker.here and all(it.severity != "error" for it in kind):
         sampled = sample(checker.buckets)
-        fit = fit_of(sampled, policy, plausible())
+        fit = fit_of(sampled, policy, plausible() if may_ask else None)
         spacing = sparse_spacing(checker.buckets, sampled)
     unfit = misfits(fit, policy, spacing) if fit else []
     findings = [
         *kind,
         *unfit,
-        *(unmet() if all(it.place in policy.sources for it in rights) else ()),
+        *(unmet() if may_ask else ()),
         *checker.sharding(),
         *checker.indexes(),
         *checker.expiry(),

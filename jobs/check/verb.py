@@ -87,9 +87,10 @@ def _check(turn: Turn) -> StepResult:
     checked = check_policy(
         context.database, turn.policy, OWN_COLLECTIONS, partial(_unmet, context), lambda: context.plausible
     )
-    may_look = all(it.place != lease.COLLECTION for it in checked.findings)  # else a right is missing there
-    paused = pause_findings(turn) if may_look else []
-    early = _early(context) if may_look else []
+    # Where a right is missing, nothing is asked.
+    withheld = {it.place for it in checked.findings if it.code == "privilege-missing"}
+    paused = pause_findings(turn) if lease.COLLECTION not in withheld else []
+    early = _early(context) if withheld.isdisjoint(OWN_COLLECTIONS) else []
     done = findings_result(
         [*paused, *lag_findings(turn), *unfollowed(turn), *early, *checked.findings], FAILED
     )

@@ -890,7 +890,7 @@ STEPS = (
         "heads moved",
         "mongo update bucketwise_receipts collections in transaction",
         _DELETIONS + "_append",
-        ("online", "late and grace", "expired archive online", "erased online"),
+        ("online", "expired archive online", "erased online"),
     ),
     Step("archive counted", "mongo count it_archive", _HEADS + "_check_count", _ENDS_ONLINE),
     Step(
