@@ -124,7 +124,8 @@ def erase_versions(work: ErasureWork, archive: OfflineArchive) -> None:
             added = list[str]()
             if len(staying):
                 places = [left.positions[i] for i in staying]
-                added.append(kept.put(file.commit.name, left.batch.take(staying), places))
+                batch = left.batch.take(staying)
+                added.append(kept.put(file.commit.name, batch, places, work.context.fence))
             facts = file.commit.name, file.sha256, added
             work.transaction(partial(record_rekept, work.context.deletions, *facts))
             archive.store.delete([file.key])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, NoReturn, Protocol, Self, TypeVar
@@ -296,6 +296,14 @@ class Chain:
         )
 
 
+class VersionFiles(NamedTuple):
+    """The files of superseded versions of one commit, each by its SHA-256. `erased`: an erasure has replaced
+    or removed it."""
+
+    kept: Set[str]
+    erased: Set[str]
+
+
 class CommitIndex(Protocol):
     """Answers questions about commits without reading the store."""
 
@@ -305,10 +313,10 @@ class CommitIndex(Protocol):
     def was_made(self, manifest: Manifest, chain: Chain) -> bool:
         """Returns whether a manifest is one of the archive's, though its commit may have been dropped."""
 
-    def versions(self, manifest: Manifest, chain: Chain) -> Collection[str] | None:
-        """Returns the SHA-256 of each file that keeps buckets which have left a dropped commit; None where
-        nothing tells, since an older release has dropped it. Raises DamagedError where what tells is not as
-        it was written."""
+    def versions(self, manifest: Manifest, chain: Chain) -> VersionFiles | None:
+        """Returns the files that keep buckets which have left a dropped commit; None where nothing tells,
+        since an older release has dropped it. Raises DamagedError where what tells is not as it was
+        written."""
 
     def within(self, start_ms: int, end_ms: int) -> list[Commit]:
         """Returns the registered commits that may hold something of [start, end)."""

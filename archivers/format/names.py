@@ -14,7 +14,7 @@ another ended.
     <policy>/meta/holds/<name>.<digest>.json          the holds that stand, without their series
     <policy>/meta/superseded/<commit>.bson            what was taken out of a commit: not part of the archive
     <policy>/meta/superseded/<commit>.<seal>.json     the manifest of a commit that was dropped
-    <policy>/meta/versions/<commit>.<sha256>.bson     versions that count no more (`versions/superseded.py`)
+    <policy>/meta/versions/<commit>.<fence>.<sha256>.bson     versions that count no more
     <policy>/iceberg/…                                of the Iceberg table (`lake/`)
 """
 

@@ -16,7 +16,7 @@ from pymongo import UpdateOne
 from pymongo.client_session import ClientSession
 
 from bucketwise.archivers.format.archive import OfflineArchive
-from bucketwise.archivers.format.chain import Chain
+from bucketwise.archivers.format.chain import Chain, VersionFiles
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.format.manifest import DamagedError, Link, Manifest
 from bucketwise.archivers.format.names import Commit
@@ -197,19 +197,20 @@ def record_rekept(
     deletions.record_event(REKEPT, facts, session)
 
 
-def kept_of(receipts: Receipts, manifest: Manifest, chain: Chain) -> Collection[str] | None:
-    """Returns the SHA-256 of each file that keeps buckets of a dropped commit; None where nothing tells.
-    Raises DamagedError where what tells is not as it was written."""
+def kept_of(receipts: Receipts, manifest: Manifest, chain: Chain) -> VersionFiles | None:
+    """Returns the files that keep buckets of a dropped commit; None where nothing tells. Raises DamagedError
+    where what tells is not as it was written."""
     keys = chain.keys or Keys(is_strict=False)
     told = _told(receipts, receipts.get(manifest.commit) or {}, manifest, chain, keys)
     if told is None:
         return None
-    kept = set(told)
+    kept, erased = set(told), set[str]()
     mine = {"_id.policy": receipts.policy, "kind": REKEPT, "commit": manifest.commit}
     for receipt in receipts.collection.with_options(codec_options=CODEC).find(mine).sort("_id"):
         sealed_receipt(receipt, keys)
+        erased.add(receipt["removed"])
         kept = (kept - {receipt["removed"]}) | set(receipt["added"])
-    return kept
+    return VersionFiles(kept, erased - kept)
 
 
 def _told(
@@ -249,7 +250,7 @@ class Registry:
         walked = chain.walk(heads.links, lost=heads.lost, floor=manifest.sequence) if heads else ()
         return any(isinstance(it, Manifest) and it.sha256 == manifest.sha256 for it in walked)
 
-    def versions(self, manifest: Manifest, chain: Chain) -> Collection[str] | None:
+    def versions(self, manifest: Manifest, chain: Chain) -> VersionFiles | None:
         """Returns what the manifest that has replaced a commit tells, or the receipt that says that nothing
         was left in it; and what erasures have changed since."""
         return kept_of(self._receipts, manifest, chain)

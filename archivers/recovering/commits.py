@@ -126,7 +126,8 @@ class CommitRegistry:
             staying = np.flatnonzero(np.isin(held.positions, kept))
             if len(staying):
                 places = held.positions[staying].tolist()
-                versions.append(aside.put(manifest.commit, held.batch.take(staying), places))
+                taken = held.batch.take(staying)
+                versions.append(aside.put(manifest.commit, taken, places, self._work.fence))
         return self._rewrite(manifest, leaving, lambda _session: None, tuple(versions))
 
     def erase(

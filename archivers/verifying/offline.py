@@ -229,7 +229,8 @@ def _verify_all(verifier: _Verifier) -> None:
     context, archive, report = verifier.context, verifier.archive, verifier.report
     named = verifier.verify_all()
     kept = Superseded(archive)
-    report.add(*kept.damaged(), *kept.foreign(context.receipts.registered), *unfounded(context, archive))
+    report.add(*kept.damaged(), *kept.foreign(context.receipts.registered, context.known_fences))
+    report.add(*unfounded(context, archive))
     deleted: dict[str, Ranges] = {}
     verify_receipts(context, report, named, deleted)
     report.add(*revived(context, archive, verifier.open_ones, deleted))

@@ -8,9 +8,11 @@ the archive sees, and whose name has the SHA-256 of its bytes.
 Each copy that leaves is kept: until the live bucket is archived, it may change again, or be deleted. Readers
 of versions leave out those that a later one contains.
 
-    <policy>/meta/versions/<commit>.<sha256>.bson     of the commit that they left
+    <policy>/meta/versions/<commit>.<fence>.<sha256>.bson     of the commit that they left
 
-A document of the file holds a bucket's own document, those of its overflow, and its position in the commit.
+The fence is that of the run which wrote the file: one that has lost its lease may leave a file that nothing
+comes to refer to. A document of the file holds a bucket's own document, those of its overflow, and its
+position in the commit.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bucketwise.archivers.format.archive import OfflineArchive, foreign_file
+from bucketwise.archivers.format.chain import VersionFiles
 from bucketwise.archivers.format.keys import Keys
 from bucketwise.archivers.format.manifest import DamagedError, Manifest, read_link
 from bucketwise.archivers.format.names import (
@@ -47,7 +50,8 @@ from bucketwise.buckets.fields.times import TimeRange, as_ms
 from bucketwise.buckets.source import Source
 from bucketwise.buckets.versions.overlay import array_of, document_of, number
 
-_NAME = re.compile(r"(?P<commit>[^.]+)\.(?P<sha256>[0-9a-f]{64})\.bson")
+#: Earlier versions gave no fence.
+_NAME = re.compile(r"(?P<commit>[^.]+)\.(?:f(?P<fence>\d{6,})\.)?(?P<sha256>[0-9a-f]{64})\.bson")
 
 
 def still_live(source: Source, copies: Batch) -> list[int]:
@@ -66,6 +70,7 @@ class SupersededFile(NamedTuple):
     key: str
     commit: CommitName
     sha256: str
+    fence: int | None  # None: an earlier version wrote it
 
 
 class RemovedBuckets(NamedTuple):
@@ -82,18 +87,18 @@ class Superseded:
         self._archive = archive
         self._store, self._policy = archive.store, archive.policy.identity
         self._dropped: dict[str, list[Manifest]] = {}
-        self._kept: dict[str, Collection[str] | None] = {}  # of each commit, as `CommitIndex.versions`
+        self._files: dict[str, VersionFiles | None] = {}  # of each commit, as `CommitIndex.versions`
 
     @property
     def _prefix(self) -> str:
         return f"{self._policy}/meta/versions/"
 
-    def put(self, commit: str, batch: Batch, positions: Sequence[int]) -> str:
+    def put(self, commit: str, batch: Batch, positions: Sequence[int], fence: int) -> str:
         """Writes a file of these buckets, which are about to leave their positions in a commit. Returns its
-        SHA-256. Raises DamagedError where it is not read back as written."""
+        SHA-256. `fence`: the run's. Raises DamagedError where it is not read back as written."""
         data = b"".join(_document(batch.slice(i, i + 1), at) for i, at in enumerate(positions))
         sha256 = hashlib.sha256(data).hexdigest()
-        key = f"{self._prefix}{commit}.{sha256}.bson"
+        key = f"{self._prefix}{commit}.f{fence:06d}.{sha256}.bson"
         self._store.put_bytes(key, data)
         self._bytes(key, sha256)
         return sha256
@@ -111,7 +116,8 @@ class Superseded:
             match = _NAME.fullmatch(found.key.removeprefix(self._prefix))
             commit = parse_commit(match["commit"]) if match else None
             if match and commit is not None:
-                yield SupersededFile(found.key, commit, match["sha256"])
+                fence = match["fence"]
+                yield SupersededFile(found.key, commit, match["sha256"], int(fence) if fence else None)
 
     def read(self, file: SupersededFile) -> RemovedBuckets:
         """Returns its buckets. Raises DamagedError where it is not as it was written, unless the archive
@@ -172,28 +178,58 @@ class Superseded:
             self._dropped[commit] = read
         return self._dropped[commit]
 
-    def unfinished(self, current: Callable[[Sequence[str]], Set[str]]) -> list[SupersededFile]:
-        """Returns the files of commits that nothing has left, since a run died that was about to take buckets
-        out of them. `current`: which commits must be there."""
+    def clear_unfinished(
+        self,
+        current: Callable[[Sequence[str]], Set[str]],
+        fence: int,
+        own: Callable[[set[int]], Collection[int]],
+    ) -> None:
+        """Removes the files of commits that nothing has left, since a run died that was about to take buckets
+        out of them; and those of dropped commits to which nothing refers, since the run had lost its lease.
+        `current`: which commits must be there. `fence`: of this run. `own`: see `foreign`."""
         files = list(self.files())
         there = current(sorted({it.commit.name for it in files}))
-        return [it for it in files if it.commit.name in there and self.dropped(it.commit.name) is None]
+        done = [it for it in files if it.commit.name in there and self.dropped(it.commit.name) is None]
+        older = [
+            it for it in files if it.commit.name not in there and it.fence is not None and it.fence < fence
+        ]
+        done += self._of_lost_leases(older, own)
+        self._store.delete([it.key for it in done])
 
-    def remove(self, files: Iterable[SupersededFile]) -> None:
-        """Removes files."""
-        self._store.delete([it.key for it in files])
+    def _of_lost_leases(
+        self, files: Iterable[SupersededFile], own: Callable[[set[int]], Collection[int]]
+    ) -> list[SupersededFile]:
+        """Returns those of these files to which nothing ever referred, and which runs of this database
+        wrote."""
+        found = []
+        for file in files:
+            manifest = self._ours(file.commit.name)
+            known = None if manifest is None else self._files_of(manifest)
+            if known is not None and file.sha256 not in known.kept | known.erased:
+                found.append(file)
+        fences = own({it.fence for it in found if it.fence is not None}) if found else ()
+        return [it for it in found if it.fence in fences]
 
-    def foreign(self, known: Callable[[Iterable[str]], Container[str]]) -> Iterator[DamagedError]:
+    def foreign(
+        self,
+        known: Callable[[Iterable[str]], Container[str]],
+        own: Callable[[set[int]], Collection[int]],
+    ) -> Iterator[DamagedError]:
         """Yields an error for each file that nothing refers to, and nobody reads: of no commit that is
-        registered, or was. `known`: those of these commits that are registered."""
+        registered, or was. `known`: those of these commits that are registered. `own`: those of some fences
+        under which runs of this database were; what these have left is not foreign."""
         files = {it.key: it for it in self.files()}
         registered = known({it.commit.name for it in files.values()})
+        unknown = []
         for found in self._store.list(self._prefix):
             try:
                 if not self._is_known(files.get(found.key), registered):
-                    yield foreign_file(f"{self._store.url}/{found.key}")
+                    unknown.append(found.key)
             except DamagedError as error:
                 yield error
+        left = self._of_lost_leases([files[it] for it in unknown if it in files], own)
+        for key in sorted(set(unknown) - {it.key for it in left}):
+            yield foreign_file(f"{self._store.url}/{key}")
 
     def _is_known(self, file: SupersededFile | None, registered: Container[str]) -> bool:
         if file is None or file.commit.name in registered:
@@ -209,11 +245,14 @@ class Superseded:
 
     def _is_kept(self, file: SupersededFile, manifest: Manifest) -> bool:
         """Returns whether a run has kept this file of a dropped commit, as far as anything tells."""
-        if manifest.commit not in self._kept:
+        files = self._files_of(manifest)
+        return files is None or file.sha256 in files.kept
+
+    def _files_of(self, manifest: Manifest) -> VersionFiles | None:
+        if manifest.commit not in self._files:
             archive = self._archive
-            self._kept[manifest.commit] = archive.index.versions(manifest, archive.chain)
-        kept = self._kept[manifest.commit]
-        return kept is None or file.sha256 in kept
+            self._files[manifest.commit] = archive.index.versions(manifest, archive.chain)
+        return self._files[manifest.commit]
 
     def _ours(self, commit: str) -> Manifest | None:
         """Returns what `dropped` does, without manifests that no run of this database has made."""

@@ -290,7 +290,7 @@ _SAMPLES = (
 )
 _SECONDS = 'model = "slots"\nsparse_ok = true\nslot = "second"\ntime_field = "d"'
 _MINUTES = 'model = "slots"\nsparse_ok = true\nslot = "minute"\ntime_field = "d"'
-_NESTED = 'model = "slots"\nslot_levels = ["minute", "second"]\ntime_field = "d"'
+_NESTED = 'model = "slots"\nsparse_ok = true\nslot_levels = ["minute", "second"]\ntime_field = "d"'
 _TEXTS = 'model = "reading"\ntime_field = "d"\ntime_unit = "iso"\nattributes_field = "attrs"'
 _PAIRS = _SAMPLES.replace('sample_time_field = "time"', 'samples_as = "pairs"\nsample_time_unit = "ms"')
 MODELS = {

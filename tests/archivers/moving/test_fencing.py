@@ -95,6 +95,7 @@ def test_a_run_that_wakes_up_after_another_did_its_work(
         world.check_nothing_is_lost()
         return world
 
+    ran(Paused(1000))  # which claims the store
     whole = Paused(1000)
     ran(whole)
     assert not whole.lost and len(whole.passed) > 3

@@ -149,8 +149,8 @@ def test_a_version_that_counts_again_is_counted_once(
     source.update_one({"_id": FIRST["_id"]}, {"$unset": {"p.3": ""}})
     put = Superseded.put
 
-    def dies(self: Superseded, commit: str, batch: Batch, positions: Sequence[int]) -> None:
-        put(self, commit, batch, positions)
+    def dies(self: Superseded, commit: str, batch: Batch, positions: Sequence[int], fence: int) -> None:
+        put(self, commit, batch, positions, fence)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
@@ -286,7 +286,7 @@ def test_a_file_that_no_run_has_kept_is_named_and_not_given(
     (kept,) = (cycle.root / "slots/meta/versions").iterdir()
     commit = kept.name.partition(".")[0]
     for planted in ({**FIRST, "p": {"3": 99.0}}, {**FIRST, "_id": "other", "p": {"3": 99.0}}):
-        Superseded(cycle.as_stored()).put(commit, Batch.of(Docs.of([encode(planted)])), [0])
+        Superseded(cycle.as_stored()).put(commit, Batch.of(Docs.of([encode(planted)])), [0], fence=999)
         for name in ("all", "older"):
             database.drop_collection(name)
         assert all_versions(cycle) == genuine

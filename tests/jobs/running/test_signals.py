@@ -209,9 +209,7 @@ def at_both_ends(moment: str, number: signal.Signals, *arguments: str) -> tuple[
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(
-    ("library", "number"), in_turn("bucketwise.jobs.cli", "pyarrow", "pymongo", "bucketwise.jobs.suite")
-)
+@pytest.mark.parametrize(("library", "number"), in_turn("bucketwise.jobs.cli", "bucketwise.jobs.suite"))
 def test_a_signal_before_the_command_is_read_ends_it_with_130(library: str, number: signal.Signals) -> None:
     assert at_both_ends(library, number, "--version") == (130, "", "")
 
