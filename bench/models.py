@@ -14,8 +14,7 @@ from bucketwise.buckets.bson.types import DOUBLE
 from bucketwise.buckets.writing.exact import ExactReadings, Losses
 from bucketwise.config.models import make_policy
 from bucketwise.config.tables import MongoDB
-from bucketwise.jobs.advise.candidates import SPANS, Measured, measured
-from bucketwise.jobs.advise.extract import Extract
+from bucketwise.jobs.advise.candidates import SPANS, Extract, Measured, measured
 from bucketwise.jobs.core import connect
 
 #: Four weeks of weekdays, 9:30 to 16:00 in New York in summer.

@@ -18,8 +18,8 @@ from bucketwise.config.errors import UsageError
 from bucketwise.config.loading.load import load
 from bucketwise.config.policies import Policy, Settings
 from bucketwise.jobs.core import connect as mongodb
+from bucketwise.jobs.query.rewriting import read_context
 from bucketwise.jobs.query.tables import readings_reader
-from bucketwise.jobs.query.views import read_context
 
 if TYPE_CHECKING:
     import duckdb

@@ -17,9 +17,8 @@ from bucketwise.config.errors import HaltedError
 from bucketwise.config.policies import Policy
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import parse_range
-from bucketwise.jobs.core.command import AllowLarge, Since, Until
 from bucketwise.jobs.core.fit import archives_now, check_fit, require_fit, step_body
-from bucketwise.jobs.core.job import Job
+from bucketwise.jobs.core.job import AllowLarge, Job, Since, Until
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import (
     LEFT_SOMETHING,

@@ -17,7 +17,7 @@ from typer.core import CompletionItem, TyperGroup  # type: ignore[attr-defined]
 
 from bucketwise import __version__
 from bucketwise.config.errors import UsageError
-from bucketwise.jobs.core.command import (
+from bucketwise.jobs.core.job import (
     Config,
     Json,
     Logs,

@@ -12,8 +12,7 @@ from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.preconditions import OF_REWRITERS
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import parse_range
-from bucketwise.jobs.core.command import Since, Until
-from bucketwise.jobs.core.job import Job
+from bucketwise.jobs.core.job import Job, Since, Until
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.lake import registering

@@ -22,8 +22,7 @@ from bucketwise.buckets.fields.times import DAY_MS, as_date
 from bucketwise.config.errors import UsageError
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import iso, parse_range
-from bucketwise.jobs.core.command import Series, Since, Until, parse_series
-from bucketwise.jobs.core.job import Job
+from bucketwise.jobs.core.job import Job, Series, Since, Until, parse_series
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn, pick
 from bucketwise.jobs.output.report import Report, Result

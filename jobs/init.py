@@ -31,11 +31,10 @@ from bucketwise.jobs.core import connect
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import iso
 from bucketwise.jobs.core.drafts import config_text, draft_policy, policy_names, without_overflows
-from bucketwise.jobs.core.findings import finding_body
 from bucketwise.jobs.core.fit import fit_body
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.subject import Inspector
-from bucketwise.jobs.core.turn import LEFT_SOMETHING
+from bucketwise.jobs.core.turn import LEFT_SOMETHING, finding_body
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import findings_table, fit_lines, plain_table, printable
 

@@ -17,10 +17,9 @@ from bucketwise.archivers.preconditions import OF_ARCHIVES
 from bucketwise.config.errors import UsageError
 from bucketwise.config.tables import Lake
 from bucketwise.jobs.core.call import Call
-from bucketwise.jobs.core.findings import Finding
 from bucketwise.jobs.core.job import Code, Job
 from bucketwise.jobs.core.runner import perform
-from bucketwise.jobs.core.turn import Follower, Step, StepResult, Turn, prepare
+from bucketwise.jobs.core.turn import Finding, Follower, Step, StepResult, Turn, prepare
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import lake_line
 

@@ -19,8 +19,7 @@ from bucketwise.archivers.reading.readings import Readings
 from bucketwise.config.errors import UsageError
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import parse_range
-from bucketwise.jobs.core.command import Series, Since, Until, one_policy, parse_series
-from bucketwise.jobs.core.job import Job
+from bucketwise.jobs.core.job import Job, Series, Since, Until, one_policy, parse_series
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn, quarantine_body
 from bucketwise.jobs.output.report import Report, Result

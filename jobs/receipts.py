@@ -10,8 +10,7 @@ from rich.console import RenderableType
 from bucketwise.archivers.records.deletions import legible
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import iso, parse_range
-from bucketwise.jobs.core.command import Since, Until
-from bucketwise.jobs.core.job import Job
+from bucketwise.jobs.core.job import Job, Since, Until
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.output.report import Report, Result

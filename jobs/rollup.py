@@ -20,9 +20,8 @@ from bucketwise.config.policies import LEVEL_NAMES
 from bucketwise.config.problems import InvalidValueError
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import parse_range
-from bucketwise.jobs.core.command import Since, Until
 from bucketwise.jobs.core.fit import archives_now, check_fit, misfits_of, step_body
-from bucketwise.jobs.core.job import Job
+from bucketwise.jobs.core.job import Job, Since, Until
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import (
     LEFT_SOMETHING,

@@ -52,7 +52,7 @@ GROUPS = {
         "unpin": Entry("restore.unpin", "Release restored buckets."),
         "hold": Entry("hold.verb", "Keep readings from being destroyed."),
         "undelete": Entry("undelete", "Lift the tombstones of expiring archives and summaries."),
-        "erase": Entry("erase.verb", "Erase a series for good."),
+        "erase": Entry("erase", "Erase a series for good."),
         "adopt": Entry("adopt", "Take archives over that belong to another database or lineage."),
         "retire": Entry("retire", "End a policy that has left the policy file."),
     },
@@ -64,7 +64,7 @@ GROUPS = {
         "advise": Entry(
             "advise.verb", "Tell how well a collection's model is kept, and what others would take."
         ),
-        "remodel": Entry("remodel.verb", "Rewrite a collection in another bucket model."),
+        "remodel": Entry("remodel", "Rewrite a collection in another bucket model."),
     },
 }
 ENTRIES = {name: entry for group in GROUPS.values() for name, entry in group.items()}

@@ -16,8 +16,7 @@ from bucketwise.config.errors import UsageError
 from bucketwise.config.policies import LEVEL_NAMES, LevelName, Policy
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import parse_range
-from bucketwise.jobs.core.command import Series, one_policy, parse_series
-from bucketwise.jobs.core.job import Job
+from bucketwise.jobs.core.job import Job, Series, one_policy, parse_series
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.output.report import Report, Result

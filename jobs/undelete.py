@@ -18,8 +18,7 @@ from bucketwise.archivers.records.receipts import TOMBSTONE
 from bucketwise.buckets.fields.times import DAY_MS, EVER, TimeRange
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import iso, parse_range
-from bucketwise.jobs.core.command import Since, Until
-from bucketwise.jobs.core.job import Job
+from bucketwise.jobs.core.job import Job, Since, Until
 from bucketwise.jobs.core.lease import touching
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn

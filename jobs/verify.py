@@ -12,8 +12,7 @@ from bucketwise.archivers.preconditions import OF_READERS
 from bucketwise.config.errors import HaltedError
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import parse_range
-from bucketwise.jobs.core.command import Since, Until
-from bucketwise.jobs.core.job import Job
+from bucketwise.jobs.core.job import Job, Since, Until
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn, pick
 from bucketwise.jobs.output.report import Report, Result

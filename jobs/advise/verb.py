@@ -1,23 +1,269 @@
-"""`bucketwise advise`."""
+"""`bucketwise advise`: the model in use, findings, and what other models would take."""
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from rich.console import RenderableType
+from rich.text import Text
 
+from bucketwise.buckets.decoding.decode import decode
+from bucketwise.buckets.health.arrivals import arrival_by_ids, late_findings
+from bucketwise.buckets.health.findings import Finding, Sampled, findings, reading_findings
+from bucketwise.buckets.models import model_of
+from bucketwise.buckets.sampling.fit import fit_of
+from bucketwise.buckets.sampling.sample import sample
 from bucketwise.config.errors import UsageError
-from bucketwise.jobs.advise.advise import AdviseOptions, advise_on
+from bucketwise.jobs.advise.candidates import (
+    SIZES,
+    Extract,
+    Scratch,
+    extract,
+    from_summaries,
+    measured,
+    scaled,
+    scratch_database,
+)
+from bucketwise.jobs.advise.server import (
+    CollectionStats,
+    by_oplog,
+    collection_stats,
+    hot_share,
+    of_indexes,
+    working_set,
+)
 from bucketwise.jobs.advise.shard_keys import DEFAULT_SHARDS, ShardOptions, shard_keys_of
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.job import Job
+from bucketwise.jobs.core.subject import Subject, subject_of
+from bucketwise.jobs.output.page import render
 from bucketwise.jobs.output.report import Report
+from bucketwise.jobs.output.streams import write_atomically
+from bucketwise.jobs.output.tables import number, plain_table, printable, size
+
+Body = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class AdviseOptions:
+    """The options of `advise`. `scratch`: a database to make on the server; `readings`: how many are
+    tried."""
+
+    scratch: str | None
+    readings: int
+    candidates: bool
+    html: Path | None
+
+
+def advise_on(call: Call, name: str, options: AdviseOptions) -> Report:
+    """Looks at a sample of a collection, and tries it in other models. Raises UsageError."""
+    progress = call.progress
+    with call.database() as database:
+        with progress.step(f"looking at {name}"):
+            subject = subject_of(call, database, name)
+            stats = collection_stats(subject)
+            sampled = _sampled(subject, stats)
+            each = sampled.fit.readings_a_bucket or 1.0
+            series = sampled.decoded.columns.series
+            part = extract(subject.source, series, options.readings, each, call.stop.check)
+            hot = hot_share(subject.policy, sampled.fit.span)
+            arrival = arrival_by_ids(sampled.batch.main, sampled.decoded) or by_oplog(subject, sampled.policy)
+            found = [
+                *findings(sampled),
+                *late_findings(arrival, subject.policy, sampled.scaled),
+                *reading_findings(part.exact, subject.policy),
+                *of_indexes(subject, stats),
+                *working_set(stats, hot),
+            ]
+        body = _body(subject, stats, sampled, part, found)
+        body["arrival"] = {"by": arrival.by, "writes": len(arrival.late), "told": arrival.basis}
+        if options.candidates and len(part.exact):
+            with scratch_database(database, options.scratch) as scratch:
+                body |= _candidates(scratch, part, body, call)
+            body["candidates"].append(_with_archive(body, hot))
+    report = Report(call.command, call.now, [], advice_lines(body), None, 0, body)
+    if options.html is not None:
+        with write_atomically(options.html) as file:
+            file.write(advice_page(report.plain()).encode())
+    return report
+
+
+def _sampled(subject: Subject, stats: CollectionStats) -> Sampled:
+    policy = subject.policy
+    if subject.guess is not None:  # what some documents disagree with is to be told
+        policy = policy.model_copy(update=subject.guess.left_out)
+    batch = sample(subject.source)
+    return Sampled(batch, decode(batch, policy), fit_of(batch, policy), policy, stats.documents)
+
+
+def _body(
+    subject: Subject, stats: CollectionStats, sampled: Sampled, part: Extract, found: list[Finding]
+) -> Body:
+    policy, fit = subject.policy, sampled.fit
+    each = fit.readings_a_bucket
+    readings = None if stats.documents is None or each is None else round(stats.documents * each)
+    return {
+        "collection": policy.collection,
+        "model": model_of(policy).name,
+        "policy": None if subject.guess else policy.name,
+        "evidence": subject.guess.evidence if subject.guess else [],
+        "series_fields": list(policy.series_fields),
+        "value_fields": list(policy.value_fields),
+        "current": {**asdict(stats), "readings": readings},
+        "sample": {
+            "buckets": fit.sampled,
+            "readings": fit.readings,
+            "readings_a_bucket": each,
+            "capacity": sampled.capacity,
+            "fill": sampled.fill,
+            "bucket_bytes": sampled.bucket_bytes,
+            "tried_readings": len(part.exact),
+            "tried": part.how,
+            "uncarried": part.losses.by_reason(),
+        },
+        "findings": [it._asdict() for it in found],
+        "candidates": [],
+        "summaries": None,
+    }
+
+
+def _candidates(scratch: Scratch, part: Extract, body: Body, call: Call) -> Body:
+    database, held = scratch
+    progress = call.progress
+
+    def check() -> None:
+        call.stop.check()
+        held()
+
+    readings = body["current"]["readings"] or len(part.exact)
+    factor = readings / len(part.exact)
+    found = []
+    with progress.step(f"trying {len(part.exact):,} readings in each model"):
+        for it in measured(database, part, check):
+            found.append(scaled(it, factor))
+            progress("models", 1)
+        check()
+        summaries = from_summaries(database, part, call.stop)
+    if "data_bytes" in summaries:
+        summaries["data_bytes"] = round(summaries["data_bytes"] * factor)
+    return {"candidates": found, "summaries": summaries}
+
+
+def _with_archive(body: Body, hot: float) -> Body:
+    """Returns the model as it is, with what is no longer in use in a collection of its own: by its sizes
+    now."""
+    current = body["current"]
+
+    def part(share: float) -> Body:
+        return {key: None if current[key] is None else round(current[key] * share) for key in SIZES}
+
+    name = f"{body['model']} + online archive"
+    return {
+        "model": name,
+        **part(hot),
+        "archive": part(1 - hot),
+        "query_ms": {},
+        "readings_per_second": {},
+        "unfit": None,
+    }
+
+
+QUERIES = ("last", "hour", "day", "month")
+
+
+_HEADS = [
+    "model", "documents", "data", "on disk", "indexes", "inserts/s", "updates/s",
+    *(f"{it} ms" for it in QUERIES),
+]  # fmt: skip
+
+
+def advice_lines(body: Body) -> list[RenderableType]:
+    """Returns what `advise` prints."""
+    return [Text(printable(it)) for it in _head(body)] + [_findings(body), *_candidate_tables(body)]
+
+
+def _head(body: Body) -> list[str]:
+    now, sample, arrival = body["current"], body["sample"], body["arrival"]
+    by = f"policy {body['policy']}" if body["policy"] else "; ".join(body["evidence"][:1])
+    fill = "" if sample["fill"] is None else f"; buckets are filled to {sample['fill']:.0%} on average"
+    return [
+        f"{body['collection']}: model {body['model']} ({by})",
+        f"{number(now['documents'])} documents, {number(now['readings'])} readings; "
+        f"data {size(now['data_bytes'])}, on disk {size(now['storage_bytes'])}, "
+        f"indexes {size(now['index_bytes'])}",
+        f"sampled: {sample['buckets']:,} buckets with {sample['readings']:,} readings{fill}; bytes a bucket: "
+        + ", ".join(f"{name} {count:,}" for name, count in sample["bucket_bytes"].items()),
+        f"arrival: {arrival['writes']:,} writes, {arrival['told']}"
+        if arrival["by"]
+        else f"arrival is not known: {arrival['told']}",
+    ]
+
+
+def _findings(body: Body) -> RenderableType:
+    table = plain_table("Findings", "code", "field", "what", "cost", "remedy")
+    for it in body["findings"]:
+        table.add_row(
+            *(Text(printable(it[key] or "–")) for key in ("code", "field", "message", "cost", "remedy"))
+        )
+    return table if body["findings"] else Text("Nothing to improve was found")
+
+
+def _candidate_tables(body: Body) -> list[RenderableType]:
+    if not body["candidates"]:
+        return []
+    table = plain_table("Models", *_HEADS, right=_HEADS[1:])
+    for row in candidate_rows(body):
+        table.add_row(*row)
+    sample = body["sample"]
+    notes = [
+        f"Measured with {sample['tried_readings']:,} readings ({sample['tried']}), and scaled to the whole "
+        "collection. Speeds are of this machine, with a warm cache: readings a second, milliseconds a query "
+        "of one series.",
+        *(f"{it['model']}: no place for {it['unfit']}" for it in body["candidates"] if it["unfit"]),
+    ]
+    return [table, *(Text(printable(it)) for it in notes)]
+
+
+def candidate_rows(body: Body) -> list[list[str]]:
+    """Returns a row a model that was measured, one for what an archive beside today's takes, and one for
+    summaries."""
+    rows = []
+    for it in body["candidates"]:
+        if it["unfit"] is None:
+            speeds = [number(it["readings_per_second"].get(key)) for key in ("inserts", "updates")]
+            rows.append([it["model"], *_sizes(it), *speeds, *_ms(it)])
+        if "archive" in it:
+            rows.append(["  its archive", *_sizes(it["archive"]), *["–"] * (2 + len(QUERIES))])
+    if body["summaries"] and "query_ms" in body["summaries"]:
+        rows.append(
+            ["summaries", "–", size(body["summaries"]["data_bytes"]), *["–"] * 4, *_ms(body["summaries"])]
+        )
+    return rows
+
+
+def _sizes(it: Body) -> list[str]:
+    return [number(it["documents"]), *(size(it[f"{key}_bytes"]) for key in ("data", "storage", "index"))]
+
+
+def _ms(it: Body) -> list[str]:
+    return [f"{it['query_ms'][name]:.2f}" if name in it["query_ms"] else "–" for name in QUERIES]
+
+
+def advice_page(report: Body) -> str:
+    """Returns the page of a report, made of its JSON."""
+    page, _ = render(
+        "advice.html", {}, report=report, head=_head(report), rows=candidate_rows(report), heads=_HEADS
+    )
+    return page
+
 
 Name = Annotated[str, typer.Argument(metavar="COLLECTION", help="The collection to look at.")]
 
 
-Scratch = Annotated[
+ScratchName = Annotated[
     str | None,
     typer.Option(
         "--scratch",
@@ -86,7 +332,7 @@ def advise(
     call: Call,
     name: Name,
     *,
-    scratch: Scratch = None,
+    scratch: ScratchName = None,
     readings: Readings = 50_000,
     no_candidates: NoCandidates = False,
     html: Html = None,

@@ -25,8 +25,8 @@ from bucketwise.buckets.fields.selectors import extended_json
 from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, as_date, as_ms, as_text
 from bucketwise.config.durations import format_duration
 from bucketwise.config.policies import Policy
-from bucketwise.jobs.core.findings import Finding
 from bucketwise.jobs.core.job import Severity
+from bucketwise.jobs.core.turn import Finding
 from bucketwise.rollups.answers import longest_holes
 from bucketwise.rollups.calendar.due import Spans, over_before
 from bucketwise.rollups.calendar.levels import Span, levels_of

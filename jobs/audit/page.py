@@ -1,15 +1,77 @@
-"""The audit's JSON as an HTML page: one file, no script, nothing from elsewhere."""
+"""The audit's JSON as an HTML page: one file, no script, nothing from elsewhere; and a policy in words."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 from markupsafe import Markup
 
-from bucketwise.jobs.audit import bars, strip
+from bucketwise.buckets.models import model_of
+from bucketwise.config.durations import format_duration
+from bucketwise.config.policies import Archive, Policy
+from bucketwise.jobs.audit import drawings
 from bucketwise.jobs.output.page import render
 from bucketwise.jobs.output.tables import printable, size
+
+_UNITS = {"y": "year", "w": "week", "d": "day", "h": "hour", "m": "minute", "s": "second"}
+
+
+def words(policy: Policy, store_url: str | None) -> str:
+    """Returns sentences on what happens to readings and to summaries, and when."""
+    return "; ".join([_of_readings(policy, store_url), *_of_summaries(policy)])
+
+
+def _of_readings(policy: Policy, store_url: str | None) -> str:
+    archive, source, archived = policy.archiving, policy.collection, policy.archive_collections
+    if archive is None or archive.after is None:
+        return f"raw readings stay in {source}"
+    target = f"the collection {archived.buckets}" if archived else f"Parquet in {store_url}/{policy.identity}"
+    if not archive.delete or not model_of(policy).can_delete:
+        return f"raw readings stay in {source}, copied to {target} after {spelled(archive.after)}"
+    return f"raw {spelled(archive.after)} in {source}, then {target} {_until(policy)}{_conditions(archive)}"
+
+
+def _until(policy: Policy) -> str:
+    """Returns how long the archive stays, counted from the reading."""
+    keep = policy.retain.archive if policy.retain else None
+    return "forever" if keep is None else f"until {spelled(keep)} old"
+
+
+def _conditions(archive: Archive) -> str:
+    said = []
+    if archive.batch is not None:
+        said.append(f"in batches of {spelled(archive.batch)}")
+    if archive.grace:
+        said.append(f"deleted {spelled(archive.grace)} after the copy was verified")
+    return f" ({'; '.join(said)})" if said else ""
+
+
+def _of_summaries(policy: Policy) -> list[str]:
+    if policy.rollup is None or not policy.rollup.targets:
+        return ["no summaries"]
+    kept = policy.retain.by_level if policy.retain else {}
+    levels: dict[str, list[str]] = {}
+    for level in policy.rollup.targets:
+        levels.setdefault(spelled(kept.get(level)), []).append(level)
+    return [f"{_and(names)} summaries {span}" for span, names in levels.items()]
+
+
+def _and(names: list[str]) -> str:
+    return " and ".join([*([", ".join(names[:-1])] if names[1:] else []), names[-1]])
+
+
+def spelled(span: timedelta | None) -> str:
+    """Returns a duration in full: 30 days."""
+    if span is None:
+        return "forever"
+    text = format_duration(span)
+    count, unit = int(text[:-1]), _UNITS[text[-1]]
+    if unit == "week":
+        count, unit = count * 7, "day"
+    return f"{count:,} {unit}{'' if count == 1 else 's'}"
+
 
 Body = dict[str, Any]
 
@@ -32,7 +94,7 @@ def audit_page(report: Body) -> str:
         report=report,
         policies=[_shown(it, is_brief, is_yearly) for it in found],
         broken=sum(it["exit_code"] != 0 for it in found),
-        heights={"strip": strip.HEIGHT, "bars": bars.HEIGHT},
+        heights={"strip": drawings.ROW_HEIGHT, "bars": drawings.BAR_HEIGHT},
     )
     return page
 
@@ -49,7 +111,7 @@ def _shown(policy: Body, is_brief: bool, is_yearly: bool) -> Body:
     """Returns what the template shows of a policy; None for what is not known."""
     runs, months = _runs(policy), policy.get("months")
     deleted = policy.get("deleted_by_month")
-    kinds = [it for it in bars.KINDS if any(any(month[it].values()) for month in months or ())]
+    kinds = [it for it in drawings.KINDS if any(any(month[it].values()) for month in months or ())]
     return {
         **dict.fromkeys(("error", "words", "settings", "policy_sha256", "proof", "coverage")),
         "findings": [],
@@ -59,9 +121,9 @@ def _shown(policy: Body, is_brief: bool, is_yearly: bool) -> Body:
         "kept": policy["exit_code"] == 0,
         "read": parts_read(policy),
         "span": (runs[0]["first"], runs[-1]["last"]) if runs else None,
-        "strip": strip.strip(runs, is_brief=is_brief) if runs else None,
+        "strip": drawings.strip(runs, is_brief=is_brief) if runs else None,
         "kinds": kinds,
-        "bars": bars.bars(months or ()),
+        "bars": drawings.bars(months or ()),
         "period": "year" if is_yearly else "month",
         "months": by_year(months or ()) if is_yearly else months,
         "deleted": by_year(deleted or ()) if is_yearly else deleted,

@@ -18,10 +18,10 @@ from bucketwise.buckets.sampling.sample import has_index, sample
 from bucketwise.buckets.sampling.spacing import sparse_spacing
 from bucketwise.buckets.source import Source
 from bucketwise.config.policies import Policy
-from bucketwise.jobs.core.findings import Finding
 from bucketwise.jobs.core.fit import misfits
 from bucketwise.jobs.core.job import Code, Severity
 from bucketwise.jobs.core.lease import PAUSED
+from bucketwise.jobs.core.turn import Finding
 from bucketwise.rollups.calendar.levels import levels_of
 from bucketwise.rollups.changes.drain import may_stream
 from bucketwise.rollups.rolling import outlived

@@ -20,13 +20,12 @@ from bucketwise.jobs.check.checks import CHECKED, check_policy, check_server, ch
 from bucketwise.jobs.core import clock, lease
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.failures import failure_of
-from bucketwise.jobs.core.findings import Finding, finding_body, findings_result
 from bucketwise.jobs.core.fit import fit_body
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.lease import pause_findings
 from bucketwise.jobs.core.runner import Runner, RunOptions
 from bucketwise.jobs.core.throttle import lag_findings
-from bucketwise.jobs.core.turn import FAILED, Step, StepResult, Turn
+from bucketwise.jobs.core.turn import FAILED, Finding, Step, StepResult, Turn, finding_body, findings_result
 from bucketwise.jobs.output.report import Report, Result
 from bucketwise.jobs.output.tables import findings_table, fit_lines
 from bucketwise.jobs.run.verb import JOB as RUN_JOB

@@ -23,10 +23,9 @@ from bucketwise.config.errors import UsageError
 from bucketwise.config.loading.load import load
 from bucketwise.config.policies import Policy, Settings
 from bucketwise.jobs.core import connect
-from bucketwise.jobs.core.cluster import check_client, cluster
 from bucketwise.jobs.core.connect import Document
 from bucketwise.jobs.core.stopping import Stop
-from bucketwise.jobs.core.workers import ProcessExecutor, WorkerSettings
+from bucketwise.jobs.core.workers import ProcessExecutor, WorkerSettings, check_client, cluster
 from bucketwise.jobs.output.progress import ProgressDisplay
 
 

@@ -17,8 +17,7 @@ from bucketwise.config.durations import format_duration
 from bucketwise.config.errors import BucketwiseError
 from bucketwise.config.policies import Policy
 from bucketwise.config.problems import nearest
-from bucketwise.jobs.core.findings import Finding
-from bucketwise.jobs.core.turn import Turn, pick
+from bucketwise.jobs.core.turn import Finding, Turn, pick
 from bucketwise.rollups.progress import is_fit_proven, note_fit
 
 Body = dict[str, Any]

@@ -1,12 +1,24 @@
-"""What a job is: one record, from which its command, its help, its table and its pages are drawn."""
+"""A job: its record, and its command with the options that several take."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from typer.models import OptionInfo, ParameterInfo
+
+from bucketwise.config.amounts import MOST_WORKERS
+from bucketwise.config.errors import UsageError
+from bucketwise.jobs.core.logs import OPTION, VARIABLE, LogFormat
 
 if TYPE_CHECKING:
+    from bucketwise.config.policies import Policy
+    from bucketwise.jobs.core.call import Call
     from bucketwise.jobs.output.report import Report
 
 Severity = Literal["ok", "warning", "error"]
@@ -47,3 +59,210 @@ class Job:
     def name(self) -> str:
         """Returns the name of its command."""
         return self.verb.__name__
+
+
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        "-c",
+        metavar="FILE",
+        help="Path of the policy file. Default: BUCKETWISE_CONFIG, then ./bucketwise.toml.",
+    ),
+]
+
+
+Names = Annotated[
+    list[str] | None,
+    typer.Option("--policy", "-p", metavar="NAME", help="Run only this policy. Can be repeated."),
+]
+
+
+Now = Annotated[
+    str | None, typer.Option("--now", metavar="INSTANT", help="Use this time (ISO 8601) as the current time.")
+]
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
+
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress.")]
+
+
+Logs = Annotated[
+    LogFormat | None,
+    typer.Option(
+        OPTION,
+        envvar=VARIABLE,
+        help="Format of lines on stderr: text, or json (one object per line). Default: text.",
+    ),
+]
+
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Answer yes to all prompts.")]
+
+
+def _check_metrics_file(path: Path | None) -> Path | None:
+    if path is None:
+        return None
+    from bucketwise.config.checks.settings import metrics_file_fault
+
+    if fault := metrics_file_fault(str(path)):
+        raise typer.BadParameter(f"{path}: {fault.message}; {fault.remedy}.")
+    return path
+
+
+MetricsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--metrics-file",
+        envvar="BUCKETWISE_METRICS_FILE",
+        metavar="FILE",
+        callback=_check_metrics_file,
+        help="Add this run to the Prometheus metrics in FILE (NAME.prom, for node_exporter).",
+    ),
+]
+
+
+Since = Annotated[
+    str | None, typer.Option("--since", metavar="INSTANT", help="Start of the range (ISO 8601), inclusive.")
+]
+
+
+Until = Annotated[
+    str | None, typer.Option("--until", metavar="INSTANT", help="End of the range (ISO 8601), exclusive.")
+]
+
+
+Series = Annotated[
+    list[str] | None,
+    typer.Option("--series", metavar="FIELD=VALUE", help="Only series with this value. Can be repeated."),
+]
+
+
+AllowLarge = Annotated[
+    bool,
+    typer.Option("--allow-large", help="Delete more buckets in this run than archive.max_delete allows."),
+]
+
+
+NoThrottle = Annotated[
+    bool, typer.Option("--no-throttle", help="Ignore the policy file's throttle: run now, at full speed.")
+]
+
+
+WorkerCount = Annotated[
+    int | None,
+    typer.Option("--workers", min=1, max=MOST_WORKERS, metavar="N", help="Number of worker processes."),
+]
+
+
+Executor = Annotated[
+    str | None,
+    typer.Option(
+        "--executor", metavar="URL", help="Scheduler of a dask cluster that does the work: dask://host:port."
+    ),
+]
+
+
+def common(  # noqa: PLR0913  (the options that every verb has)
+    config: Config = None,
+    policy: Names = None,
+    now: Now = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    log_format: Logs = None,
+    yes: Yes = False,
+) -> dict[str, Any]:
+    """Returns the common options as given, without those that were not."""
+    given = {"config": config, "policy": policy, "now": now, "json": json, "quiet": quiet}
+    given |= {"log_format": log_format, "yes": yes}
+    return {name: value for name, value in given.items() if value}
+
+
+_COMMON = list(inspect.signature(common, eval_str=True).parameters.values())
+
+
+def _options(**annotations: Any) -> list[inspect.Parameter]:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return [inspect.Parameter(name, kind, default=None, annotation=it) for name, it in annotations.items()]
+
+
+_WORKERS = _options(workers=WorkerCount, executor=Executor)
+_METRICS_FILE = _options(metrics_file=MetricsFile)
+_NO_THROTTLE = [it.replace(default=False) for it in _options(no_throttle=NoThrottle)]
+
+
+#: Options for one run only: a repetition first checks whether it would delete too much, and continues where
+#: the run before was cut off.
+_ONCE = ("allow_large", "restart")
+
+
+def _arguments_to_repeat(
+    own: Sequence[inspect.Parameter], given: Mapping[str, Any]
+) -> tuple[str, ...] | None:
+    """Returns the options and arguments of a verb, as the ledger keeps them to repeat the run; None if
+    they name series, which may be personal. Leaves out those in `_ONCE`."""
+    if given.get("series"):
+        return None
+    typed: list[str] = []
+    for it in own:
+        value = given[it.name]
+        if value in (None, it.default, []) or it.name in _ONCE:
+            continue
+        (kind,) = (that for that in it.annotation.__metadata__ if isinstance(that, ParameterInfo))
+        is_option = isinstance(kind, OptionInfo)
+        name = [kind.param_decls[0] if kind.param_decls else f"--{it.name.replace('_', '-')}"]
+        for one in value if isinstance(value, list) else [value]:
+            typed += [*(name if is_option else []), *([] if one is True else [str(one)])]
+    return tuple(typed)
+
+
+def command(job: Job) -> Callable[..., int]:
+    """Returns the verb of a job with the options added that it shares with others, as typer takes it; it
+    returns the exit code."""
+    own = list(inspect.signature(job.verb, eval_str=True).parameters.values())[1:]
+    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    working = _WORKERS if job.has_workers else []
+    running = [*(_METRICS_FILE if job.is_measured else []), *(_NO_THROTTLE if job.is_pausable else [])]
+
+    @functools.wraps(job.verb)
+    def run(context: typer.Context, **given: Any) -> int:
+        before: dict[str, Any] = context.obj or {}  # common options that stood before the verb
+        after = common(**{parameter.name: given.pop(parameter.name) for parameter in _COMMON})
+        policies = (*before.get("policy", ()), *after.get("policy", ()))
+        merged = before | after | {"policy": policies}
+        merged["is_measured"] = job.is_measured and not given.get("dry_run")
+        merged["arguments"] = _arguments_to_repeat([*own, *working], given)
+        merged |= {it.name: given.pop(it.name) for it in (*working, *running)}
+        from bucketwise.jobs.core.execution import execute  # it brings the driver, and more
+
+        return execute(job, merged, functools.partial(job.verb, **given))
+
+    taken = (context, *own, *working, *running, *_COMMON)
+    parameters = [it.replace(kind=inspect.Parameter.KEYWORD_ONLY) for it in taken]
+    run.__signature__ = inspect.Signature(parameters, return_annotation=int)  # type: ignore[attr-defined]
+    run.__annotations__ = {it.name: it.annotation for it in parameters}
+    return run
+
+
+def one_policy(call: Call) -> Policy:
+    """Returns the policy of the call. Raises UsageError where --policy does not name exactly one, and there
+    are more."""
+    if len(call.policies) != 1:
+        known = ", ".join(call.settings.policies)
+        raise UsageError(f"{call.command} works on one policy: name it with --policy. There are: {known}")
+    return call.policies[0]
+
+
+def parse_series(pairs: list[str] | None) -> dict[str, str]:
+    """Returns series fields and their values, as given. Raises UsageError."""
+    parsed: dict[str, str] = {}
+    for pair in pairs or []:
+        field, equals, value = pair.partition("=")
+        if not equals or not field:
+            raise UsageError(f"--series {pair}: write FIELD=VALUE, such as --series symbol=MDB")
+        if field in parsed:
+            raise UsageError(f"--series {pair}: the field {field} was given before")
+        parsed[field] = value
+    return parsed

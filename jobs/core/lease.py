@@ -21,10 +21,9 @@ from pymongo.errors import DuplicateKeyError, PyMongoError
 
 from bucketwise.config.errors import LeaseHeldError, LeaseLostError, PausedError
 from bucketwise.jobs.core import clock, machine
-from bucketwise.jobs.core.findings import Finding
 from bucketwise.jobs.core.job import Code
 from bucketwise.jobs.core.logs import log
-from bucketwise.jobs.core.turn import Turn
+from bucketwise.jobs.core.turn import Finding, Turn
 from bucketwise.rollups.context import Guard, majority
 
 Document = dict[str, Any]

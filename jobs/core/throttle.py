@@ -21,8 +21,7 @@ from bucketwise.config.errors import BucketwiseError, WindowOverError
 from bucketwise.config.tables import Throttle as Limits
 from bucketwise.config.throttling import Rate, Window, parse_rate, parse_window
 from bucketwise.jobs.core import clock
-from bucketwise.jobs.core.findings import Finding
-from bucketwise.jobs.core.turn import Turn
+from bucketwise.jobs.core.turn import Finding, Turn
 from bucketwise.rollups.context import ProgressListener
 
 Document = dict[str, Any]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -19,6 +19,7 @@ from bucketwise.buckets.fields.selectors import id_as_json
 from bucketwise.buckets.fields.times import FIRST_MS, TimeRange
 from bucketwise.config.policies import Policy
 from bucketwise.jobs.core import clock
+from bucketwise.jobs.core.job import Severity
 from bucketwise.rollups.calendar.due import over_before
 from bucketwise.rollups.calendar.levels import levels_of
 from bucketwise.rollups.changes.drain import SharedChanges
@@ -27,8 +28,35 @@ from bucketwise.rollups.holds import Hold
 from bucketwise.rollups.progress import rolled_up_through
 from bucketwise.rollups.rolling.expiry import ExpiryLimit
 
-Document = dict[str, Any]
 Body = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A problem. `code` is stable and for machines; `place` says where; `message` what is wrong, and how to
+    fix it."""
+
+    code: str
+    policy: str | None  # None: it concerns all
+    place: str
+    severity: Severity
+    message: str
+
+
+def findings_result(found: Iterable[Any], code: int) -> StepResult:
+    """Returns findings as the result of a step: with the exit code `code` where one is an error."""
+    findings = [finding_body(it) for it in found]
+    return StepResult(
+        {"findings": findings}, code if any(it["severity"] == "error" for it in findings) else 0
+    )
+
+
+def finding_body(found: Any) -> Body:
+    """Returns a finding as JSON."""
+    return pick(found, "code", "policy", "place", "severity", "message")
+
+
+Document = dict[str, Any]
 
 
 @dataclass(frozen=True)

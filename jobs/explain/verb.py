@@ -22,8 +22,7 @@ from bucketwise.config.errors import UsageError
 from bucketwise.config.policies import Policy
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import iso, parse_instant
-from bucketwise.jobs.core.command import Series, parse_series
-from bucketwise.jobs.core.job import Job
+from bucketwise.jobs.core.job import Job, Series, parse_series
 from bucketwise.jobs.core.ledger import Ledger
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn, archivable_through, hold_body, pick

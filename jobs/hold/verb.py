@@ -18,9 +18,8 @@ from bucketwise.buckets.fields.times import TimeRange, as_date, as_ms
 from bucketwise.config.errors import UsageError
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import iso, parse_range
-from bucketwise.jobs.core.command import Series, Since, Until, parse_series
 from bucketwise.jobs.core.connect import Document
-from bucketwise.jobs.core.job import Job
+from bucketwise.jobs.core.job import Job, Series, Since, Until, parse_series
 from bucketwise.jobs.core.lease import COLLECTION as LEASES
 from bucketwise.jobs.core.machine import this_user
 from bucketwise.jobs.core.runner import Runner, RunOptions

@@ -1,20 +1,361 @@
-"""`bucketwise plan`."""
+"""`bucketwise plan`: what a run would do, by the policy file or by another one, over the same buckets."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
 
-from bucketwise.config.errors import UsageError
+from bucketwise.archivers.context import ArchiveContext, ArchiveState, DeleteLimit
+from bucketwise.archivers.kinds import archive_of
+from bucketwise.archivers.preconditions import PRECONDITIONS, RollupImpact, dropped, require, rollup_impact
+from bucketwise.buckets.fields.times import as_date
+from bucketwise.config.durations import format_duration, parse_duration
+from bucketwise.config.errors import BucketwiseError, UsageError
 from bucketwise.config.loading.load import load
+from bucketwise.config.models import LAYOUT_KEYS
+from bucketwise.config.policies import Policy, Settings
 from bucketwise.jobs.core.call import Call
+from bucketwise.jobs.core.clock import iso
+from bucketwise.jobs.core.connect import hosts
+from bucketwise.jobs.core.fit import check_fit, require_fit
 from bucketwise.jobs.core.job import Job
 from bucketwise.jobs.core.runner import RunOptions, perform
-from bucketwise.jobs.output.report import Report
-from bucketwise.jobs.plan.against import against_step, against_tables, check_comparable
+from bucketwise.jobs.core.turn import Step, StepResult, Turn
+from bucketwise.jobs.output.report import Report, Result
+from bucketwise.jobs.output.tables import plain_table, printable
+from bucketwise.jobs.plan.outcomes import NEVER, PolicyRule, RuleOutcome, expired_summaries, outcomes, rule
 from bucketwise.jobs.run.verb import RUN, run_tables
+
+Body = dict[str, Any]
+
+_SOURCE = (*sorted(LAYOUT_KEYS), "collection")
+
+
+def irreversible(policy: str, body: Body) -> list[str]:
+    """Returns the sentences on one policy, from its comparison in the words of the JSON."""
+    return [
+        f"policy {policy}: {it}"
+        for it in (*_deleted(body), *_ended(body), *_of_summaries(body), *_broken(body))
+    ]
+
+
+def _deleted(body: Body) -> Iterator[str]:
+    if when := _when(body, "deleted"):
+        keys = _keys(body, "archive", *_SOURCE)
+        yield f"{keys}: more buckets are deleted, {when}: only a restore brings them back"
+
+
+def _ended(body: Body) -> Iterator[str]:
+    for it in body["changed"]:
+        if it["key"] == "retain.archive" and _is_shorter(it["against"], it["today"]):
+            stands = "after its tombstone has stood for retain.archive_grace"
+            yield f"{_keys(body, 'retain.archive')}: what is archived longer is removed for good, {stands}"
+
+
+def _is_shorter(span: str | None, than: str | None) -> bool:
+    """Returns whether a span is shorter, both as the policy file writes them; None: forever."""
+    ends, before = (None if it is None else parse_duration(it) for it in (span, than))
+    return ends is not None and (before is None or ends < before)
+
+
+def _of_summaries(body: Body) -> Iterator[str]:
+    for level in body["now"]["difference"]["summaries"]:
+        if when := _when(body, "summaries", level):
+            past = f"{_keys(body, f'retain.{level}')}: more {level} summaries are past it, {when}"
+            yield (
+                f"{past}: once a tombstone has stood for retain.grace they are removed, and made again only "
+                "of readings that are live or archived"
+            )
+    for level, count in body["dropped"].items():
+        if count:
+            keys = _keys(body, f"rollup.{level}", "rollup.levels")
+            yield f"{keys}: {count:,} {level} summaries stay as they are: nothing updates or removes them"
+    anew = body["anew"] or {}
+    for level, count in anew.get("lost", {}).items():
+        if count:
+            since = f"before {iso(anew['first'])}" if anew["first"] else "of all time"
+            keys = _keys(body, "rollup", *_SOURCE)
+            yield (
+                f"{keys}: {count:,} {level} summaries {since} are of readings that are neither live nor "
+                "archived: they can't be rolled up again"
+            )
+
+
+def _broken(body: Body) -> Iterator[str]:
+    if (more := body["in_90_days"]["difference"]["quarantined"]) > 0 and body["only_in"] is None:
+        yield f"{_keys(body, *_SOURCE)}: {more:,} more buckets break their model: they are left out and stay"
+
+
+def _when(body: Body, *path: str) -> str:
+    """Returns how many more there are, at once and within 90 days; nothing where there are none."""
+    counts = {"at once": body["now"], "within 90 days": body["in_90_days"]}
+    return " and ".join(
+        f"{count:,} {when}" for when, it in counts.items() if (count := _at(it["difference"], path)) > 0
+    )
+
+
+def _at(found: Any, path: Sequence[str]) -> int:
+    for key in path:
+        found = found[key]
+    return int(found)
+
+
+def _keys(body: Body, *tables: str) -> str:
+    """Returns the changed keys that are, or lie in, one of these, with their values; else all of them."""
+    changed = {
+        it["key"]: f"{it['key']} ({_value(it['today'])} → {_value(it['against'])})" for it in body["changed"]
+    }
+    near = [text for key, text in changed.items() if any(f"{key}.".startswith(f"{it}.") for it in tables)]
+    if body["only_in"]:
+        return f"it is only in the file of {body['only_in']}" if body["only_in"] == "today" else "it is new"
+    return ", ".join(near or changed.values()) or "another policy of the collection"
+
+
+def _value(value: Any) -> str:
+    return "not set" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+HORIZON = timedelta(days=90)
+
+
+#: The instants at which the files are compared, by their keys.
+INSTANTS = {"now": timedelta(0), "in_90_days": HORIZON}
+
+
+FILES = ("today", "against")
+
+
+_NOTHING: Body = {
+    "archived": 0, "deleted": 0, "kept": 0, "bytes": 0, "readings": 0, "days": 0, "quarantined": 0,
+    "summaries": {},
+}  # fmt: skip
+
+
+def check_comparable(today: Settings, other: Settings) -> None:
+    """Raises UsageError where the other file is about another database or store, which can't be compared."""
+    if today.path.resolve() == other.path.resolve():
+        raise UsageError(f"--against {other.path}: it is the policy file itself. Name a changed copy of it")
+    before, after = _places(today), _places(other)
+    for key in [key for key in before if key in after]:
+        if before[key] != after[key]:
+            raise UsageError(
+                f"--against {other.path}: {key} is {after[key]}, and in {today.path} {before[key]}. Two "
+                "files are compared over the same data: name the same database and store in both"
+            )
+
+
+def _places(settings: Settings) -> dict[str, str | None]:
+    """Returns where the data is, by key. Of the URI its hosts, without user and password."""
+    mongodb, store = settings.mongodb, settings.store
+    places: dict[str, str | None] = {"mongodb.uri": hosts(mongodb), "mongodb.database": mongodb.database}
+    return places | ({"store.url": store.url, "store.endpoint_url": store.endpoint_url} if store else {})
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One policy by one of the two files. `stops`: why a run by it would stop before it archives."""
+
+    policy: Policy
+    rules: Sequence[PolicyRule]  # by each instant
+    stops: list[str]
+
+    @classmethod
+    def of(cls, settings: Settings, turn: Turn) -> _Side | None:
+        """Returns None where the file has no such policy."""
+        policy = settings.policies.get(turn.policy.name)
+        if policy is None:
+            return None
+        others = (it for it in settings.policies.values() if it.name != policy.name)
+        readers = [it for it in others if it.collection == policy.collection and it.rollup is not None]
+        context = replace(turn.context, policy=policy, known=tuple(settings.policies.values()))
+        stops = _stops(replace(turn, context=context))
+        return cls(policy, [_rule(context, readers, it, stops) for it in INSTANTS.values()], stops)
+
+
+def _rule(
+    context: ArchiveContext, readers: Sequence[Policy], later: timedelta, stops: list[str]
+) -> PolicyRule:
+    then = replace(context, now=context.now + later)
+    return PolicyRule(then, NEVER, NEVER) if stops else rule(then, readers, context.now)
+
+
+def _stops(turn: Turn) -> list[str]:
+    context = turn.context
+    try:
+        require(replace(context, state=ArchiveState()), PRECONDITIONS)
+        if context.policy.archiving is not None:
+            require_fit(check_fit(turn), context.policy)
+    except BucketwiseError as error:
+        return [str(error)]
+    return []
+
+
+def against_step(today: Settings, other: Settings) -> Step:
+    """Returns the step that compares what a policy does by two files."""
+
+    def do(turn: Turn) -> StepResult:
+        sides = [_Side.of(it, turn) for it in (today, other)]
+        found = iter(outcomes([it for side in sides if side for it in side.rules]))
+        by_side = [[next(found) for _ in side.rules] if side else [] for side in sides]
+        before, after = (side.policy if side else None for side in sides)
+        body: Body = {
+            "only_in": "against" if before is None else "today" if after is None else None,
+            "changed": _changed(before, after),
+            **{key: _compared(sides, by_side, place) for place, key in enumerate(INSTANTS)},
+            "anew": None,
+            "dropped": {},
+            "stops": dict(zip(FILES, map(_all_stops, sides, by_side), strict=True)),
+        }
+        if before is not None and after is not None:
+            context = replace(turn.context, policy=before)
+            body |= {
+                "anew": _recomputed_body(rollup_impact(context, archive_of(context).evidence, after)),
+                "dropped": dropped(context, after),
+            }
+        return StepResult(body | {"irreversible": irreversible(turn.policy.name, body)})
+
+    return Step("against", do, by_present=True)
+
+
+def _all_stops(side: _Side | None, found: Sequence[RuleOutcome]) -> list[str]:
+    """Returns what stops a run, with the limit on deletes, which a run may be allowed to exceed."""
+    if side is None or side.policy.archive is None:
+        return []
+    written, present = side.policy.archive.max_delete, found[0]
+    limit = DeleteLimit(side.policy.collection, written or 0, present.deleted, present.total)
+    return [*side.stops, *([limit.message] if written is not None and limit.is_exceeded else [])]
+
+
+def _compared(sides: Sequence[_Side | None], by_side: Sequence[Sequence[RuleOutcome]], place: int) -> Body:
+    """Returns what both files have done by one instant, and the difference."""
+    today, against = (
+        _outcome_body(side, found[place], place) if side else _NOTHING
+        for side, found in zip(sides, by_side, strict=True)
+    )
+    return {"today": today, "against": against, "difference": _difference(today, against)}
+
+
+def _outcome_body(side: _Side, outcome: RuleOutcome, place: int) -> Body:
+    archived = outcome.archived
+    return {
+        "archived": archived.buckets,
+        "deleted": outcome.deleted,
+        "kept": outcome.kept,
+        "bytes": archived.bytes,
+        "readings": archived.readings,
+        "days": len(archived.days),
+        "quarantined": outcome.broken,
+        "summaries": {} if side.stops else expired_summaries(side.rules[place].context),
+    }
+
+
+def _difference(today: Body, against: Body) -> Body:
+    """Returns the difference number by number; a missing one is 0."""
+    return {
+        key: _difference(today.get(key, {}), against.get(key, {}))
+        if key == "summaries"
+        else against.get(key, 0) - today.get(key, 0)
+        for key in [*today, *(key for key in against if key not in today)]
+    }
+
+
+def _recomputed_body(it: RollupImpact | None) -> Body | None:
+    if it is None:
+        return None
+    return {
+        "levels": list(it.levels),
+        "everything": it.is_whole,
+        "live_buckets": it.live,
+        "archived_buckets": it.archived,
+        "archived_readings": it.readings,
+        "archived_bytes": it.bytes,
+        "standing": it.standing,
+        "lost": it.lost,
+        "first": None if it.first is None else as_date(it.first),
+    }
+
+
+def _changed(today: Policy | None, against: Policy | None) -> list[Body]:
+    """Returns the keys that differ as they are written; null: not written."""
+    before, after = (dict(_set_values(it)) for it in (today, against))
+    keys = dict.fromkeys([*before, *after])
+    found = [{"key": key, "today": before.get(key), "against": after.get(key)} for key in keys]
+    return [it for it in found if it["today"] != it["against"]]
+
+
+def _set_values(policy: Policy | None) -> Iterator[tuple[str, Any]]:
+    return _flattened(policy.model_dump(by_alias=True, exclude_unset=True) if policy else {})
+
+
+def _flattened(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _flattened(value, f"{above}{key}.")
+        elif isinstance(value, timedelta | None):
+            yield f"{above}{key}", format_duration(value)
+        else:
+            yield f"{above}{key}", list(value) if isinstance(value, tuple) else value
+
+
+_ROWS = {
+    "archived": "buckets archived", "deleted": "buckets deleted", "kept": "buckets kept",
+    "bytes": "bytes archived", "readings": "readings archived", "days": "days archived",
+    "quarantined": "buckets quarantined",
+}  # fmt: skip
+
+
+_COLUMNS = ("today", "against", "difference")
+
+
+def against_tables(results: Sequence[Result]) -> list[RenderableType]:
+    """Returns a table for each policy, with sentences below it."""
+    shown: list[RenderableType] = []
+    for result in (it for it in results if it.body):
+        shown += [_table(result.policy, result.body), *_lines(result.policy, result.body)]
+    return shown
+
+
+def _table(policy: str, body: Body) -> Table:
+    heads = [head + later for later in ("", " in 90 days") for head in _COLUMNS]
+    table = plain_table(f"Policy {policy}", "", *heads, right=heads)
+    for key, title in _ROWS.items():
+        _row(table, title, [body[instant][it][key] for instant in ("now", "in_90_days") for it in _COLUMNS])
+    for level in body["now"]["difference"]["summaries"]:
+        found = [body[instant][it]["summaries"] for instant in ("now", "in_90_days") for it in _COLUMNS]
+        _row(table, f"{level} summaries removed", [it.get(level, 0) for it in found])
+    return table
+
+
+def _row(table: Table, title: str, counts: Sequence[int]) -> None:
+    cells = [f"{it:+,}" if place % 3 == 2 and it else f"{it:,}" for place, it in enumerate(counts)]
+    table.add_row(title, *cells)
+
+
+def _lines(policy: str, body: Body) -> Iterator[Text]:
+    if body["only_in"]:
+        has = {"today": "it is only in today's file", "against": "it is only in the other file"}
+        yield Text(f"policy {policy}: {has[body['only_in']]}")
+    for file, stops in body["stops"].items():
+        name = "today's file" if file == "today" else "the other file"
+        yield from (
+            Text(printable(f"policy {policy}: a run by {name} stops: {it}"), style="bold red") for it in stops
+        )
+    if (anew := body["anew"]) is not None:
+        count = (
+            f"{anew['live_buckets']:,} live and {anew['archived_buckets']:,} archived buckets are read again"
+        )
+        yield Text(f"policy {policy}: rolled up again: {', '.join(anew['levels'])}; {count}")
+    yield from (Text(printable(f"cannot be undone: {it}"), style="yellow") for it in body["irreversible"])
+
 
 Against = Annotated[
     Path | None,

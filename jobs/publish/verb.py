@@ -17,10 +17,9 @@ from bucketwise.config.policies import Policy, Settings
 from bucketwise.config.tables import Redis
 from bucketwise.jobs.core import clock
 from bucketwise.jobs.core.call import Call
-from bucketwise.jobs.core.findings import Finding
 from bucketwise.jobs.core.job import Code, Job
 from bucketwise.jobs.core.runner import perform
-from bucketwise.jobs.core.turn import Follower, Step, StepResult, Turn
+from bucketwise.jobs.core.turn import Finding, Follower, Step, StepResult, Turn
 from bucketwise.jobs.output.report import Report
 from bucketwise.jobs.output.tables import job_table
 from bucketwise.jobs.publish.newest import ChangedSummaries, PublishStates

@@ -18,9 +18,18 @@ from bucketwise.archivers.format.series import RowFilter
 from bucketwise.archivers.reading.archived import archived_reader
 from bucketwise.buckets.columns import Quarantined
 from bucketwise.config.errors import BucketwiseError, UsageError
-from bucketwise.jobs.query.rewriting import Rewritten, rewritten
+from bucketwise.jobs.query.rewriting import (
+    Rewritten,
+    Scan,
+    ScanLog,
+    ServedTable,
+    View,
+    check_columns,
+    quoted,
+    rewritten,
+    views_of,
+)
 from bucketwise.jobs.query.tables import Misfit, ReadingsTable, Table, Types, types_of
-from bucketwise.jobs.query.views import Scan, ScanLog, ServedTable, View, check_columns, quoted, views_of
 
 try:
     import duckdb

@@ -222,7 +222,7 @@ def _engine(call: Call, progress: ProgressDisplay) -> Iterator[Engine]:
     try:
         from bucketwise.archivers.preconditions import OF_READERS, require
         from bucketwise.jobs.query.engine import Engine
-        from bucketwise.jobs.query.views import read_context
+        from bucketwise.jobs.query.rewriting import read_context
     except ImportError as error:
         raise UsageError(str(error)) from None
     policies, memory = call.policies, int(call.settings.work.memory)

@@ -9,8 +9,7 @@ from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.fields.times import EVER, TimeRange
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import parse_range
-from bucketwise.jobs.core.command import Since, Until
-from bucketwise.jobs.core.job import Job
+from bucketwise.jobs.core.job import Job, Since, Until
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.core.turn import Step, StepResult, Turn
 from bucketwise.jobs.output.report import Report

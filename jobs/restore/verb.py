@@ -24,9 +24,8 @@ from bucketwise.config.policies import Policy
 from bucketwise.config.problems import InvalidValueError
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import parse_range
-from bucketwise.jobs.core.command import Series, Since, Until, one_policy, parse_series
 from bucketwise.jobs.core.connect import Document
-from bucketwise.jobs.core.job import Job
+from bucketwise.jobs.core.job import Job, Series, Since, Until, one_policy, parse_series
 from bucketwise.jobs.core.runner import Runner, RunOptions
 from bucketwise.jobs.core.stopping import interruptible
 from bucketwise.jobs.core.turn import LEFT_SOMETHING, Step, StepResult, Turn

@@ -14,8 +14,7 @@ from bucketwise.jobs.archive import ARCHIVE, archive_table
 from bucketwise.jobs.compact import COMPACT
 from bucketwise.jobs.core import lease, ledger
 from bucketwise.jobs.core.call import Call
-from bucketwise.jobs.core.command import AllowLarge
-from bucketwise.jobs.core.job import Job
+from bucketwise.jobs.core.job import AllowLarge, Job
 from bucketwise.jobs.core.runner import RunOptions, perform
 from bucketwise.jobs.lake import registering
 from bucketwise.jobs.output.report import Report, Result

@@ -19,8 +19,7 @@ from bucketwise.config.errors import UsageError
 from bucketwise.config.policies import Policy
 from bucketwise.jobs.core import clock
 from bucketwise.jobs.core.call import Call
-from bucketwise.jobs.core.command import MetricsFile
-from bucketwise.jobs.core.job import Job
+from bucketwise.jobs.core.job import Job, MetricsFile
 from bucketwise.jobs.core.ledger import SCHEDULED, Ledger
 from bucketwise.jobs.core.logs import log
 from bucketwise.jobs.core.metrics import Metrics, add

@@ -20,8 +20,8 @@ from bucketwise.archivers.context import Connections
 from bucketwise.config.models import make_policy
 from bucketwise.config.tables import Store
 from bucketwise.jobs.query.engine import Engine, explained_query
+from bucketwise.jobs.query.rewriting import ScanLog, ServedTable, read_context
 from bucketwise.jobs.query.tables import Misfit
-from bucketwise.jobs.query.views import ScanLog, ServedTable, read_context
 from tests.archivers import builders
 from tests.archivers.builders import DAY0, Case, encode, offline
 from tests.archivers.harness import Cycle, in_turn

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bucketwise.jobs.demo.invent import invent
+from bucketwise.jobs.demo.stage import invent
 from bucketwise.jobs.demo.verb import PRESENT
 from docs.draw_demo import PICTURE, drawn, svg
 from tests.jobs.command import started

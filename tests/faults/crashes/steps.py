@@ -53,8 +53,8 @@ _COMPACTS = (*_MERGES, "nothing to do")
 
 _REMODELS, _RESUMES = ("remodelled", "remodelled natively"), ("remodelled further",)
 _MARK, _REMODEL = (
-    "bucketwise.jobs.remodel.remodel:RemodelRecord.",
-    "bucketwise.jobs.remodel.remodel:Remodel.",
+    "bucketwise.jobs.remodel:RemodelRecord.",
+    "bucketwise.jobs.remodel:Remodel.",
 )
 _LOOKS = "bucketwise.jobs.core.subject:Inspector."
 _HOLD, _HELD = ("hold",), ("held",)
@@ -76,7 +76,7 @@ _TABLES, _TABLE, _SYNC = (
 )
 _ERASING, _EVERYWHERE, _ERASER = (
     "bucketwise.archivers.erasing.",
-    "bucketwise.jobs.erase.everywhere:",
+    "bucketwise.jobs.erase:",
     "bucketwise.archivers.erasing.online:CollectionEraser.",
 )
 _ERASURES = "bucketwise.archivers.erasing.erasure:Erasures."

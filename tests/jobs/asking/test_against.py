@@ -16,7 +16,7 @@ from pymongo import MongoClient
 
 from bucketwise.config.loading.load import load
 from bucketwise.config.policies import Settings
-from bucketwise.jobs.plan.against import against_step
+from bucketwise.jobs.plan.verb import against_step
 from tests.examples import examples
 from tests.jobs.counting import run_counted
 

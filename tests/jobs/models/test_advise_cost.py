@@ -19,14 +19,13 @@ from pymongo.database import Database
 
 from bucketwise.buckets.source import Source
 from bucketwise.buckets.writing.targets import TARGETS
-from bucketwise.jobs.advise.advise import AdviseOptions, advise_on
-from bucketwise.jobs.advise.candidates import measured
-from bucketwise.jobs.advise.extract import extract
+from bucketwise.jobs.advise.candidates import extract, measured
 from bucketwise.jobs.advise.shard_keys import ShardOptions, shard_keys_of
+from bucketwise.jobs.advise.verb import AdviseOptions, advise_on
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.stopping import Stop
 from bucketwise.jobs.output.report import Report
-from bucketwise.jobs.remodel.verb import remodel_collection
+from bucketwise.jobs.remodel import remodel_collection
 from tests.jobs.counting import Counts, ticks_policy
 
 Document = dict[str, Any]

@@ -14,7 +14,7 @@ from bson.decimal128 import Decimal128
 
 from bucketwise.config.loading.load import settings_in
 from bucketwise.jobs.core.lease import Lease
-from bucketwise.jobs.remodel.remodel import RemodelRecord, RemodelState
+from bucketwise.jobs.remodel import RemodelRecord, RemodelState
 from tests.archivers import builders
 from tests.jobs.command import Ran, started
 from tests.jobs.place import MINUTES, START, Place

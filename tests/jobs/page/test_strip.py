@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bucketwise.jobs.audit.bars import HEIGHT, KINDS, bars
+from bucketwise.jobs.audit.drawings import BAR_HEIGHT, KINDS, Row, Strip, bars, strip
 from bucketwise.jobs.audit.page import by_year
-from bucketwise.jobs.audit.strip import Row, Strip, strip
 from tests.jobs.page.reports import month_of, runs_of
 
 STATES = ["live", "archived", "both", "online", "summarised", "expired", "gap"]
@@ -155,7 +154,7 @@ def test_bars_are_as_high_as_there_are_bytes(found: dict[tuple[int, int], tuple[
     for (year, month), counts in ordered:
         at = (year - first_year) * 12 + month - first_month
         for kind, count in zip(KINDS, counts, strict=True):
-            assert abs(drawn.pop((kind, at), 0) - HEIGHT * count / most) <= 1
+            assert abs(drawn.pop((kind, at), 0) - BAR_HEIGHT * count / most) <= 1
         assert at * 10 < shown.width
     assert not drawn
 

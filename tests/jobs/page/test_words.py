@@ -15,7 +15,7 @@ from bucketwise.config.loading.load import load
 from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Policy
 from bucketwise.config.written import policy_toml
-from bucketwise.jobs.audit.words import spelled, words
+from bucketwise.jobs.audit.page import spelled, words
 from tests.docs.pages import ROOT
 from tests.jobs.place import POLICIES
 

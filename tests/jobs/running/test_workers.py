@@ -40,7 +40,7 @@ from bucketwise.config.policies import Settings
 from bucketwise.config.problems import ConfigError, Problem
 from bucketwise.jobs.core.failures import failure_of
 from bucketwise.jobs.core.workers import Outcome, ProcessExecutor, WorkerSettings, do
-from bucketwise.jobs.query.views import read_context
+from bucketwise.jobs.query.rewriting import read_context
 from bucketwise.rollups.context import result_of, run_now
 from bucketwise.rollups.rolling.slices import SliceRequest
 from tests.jobs.command import CommandLine, started

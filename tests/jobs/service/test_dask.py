@@ -91,7 +91,7 @@ def rollup_at(day: int, place: Place, there: Cluster) -> Iterator[Callable[[], R
     """In the block a roll-up by that cluster has come to that day, and waits."""
     soon = (
         "tests.jobs.altered",
-        {"values": {"bucketwise.jobs.core.cluster._SECONDS_WITHOUT_WORKERS": 1}},
+        {"values": {"bucketwise.jobs.core.workers._SECONDS_WITHOUT_WORKERS": 1}},
     )
     asked = ["rollup", "-p", "ticks", "--now", NOW, "--executor", there.url]
     place.command.begin(soon, *asked, cwd=place.folder, MONGODB_URI=place.uri)
@@ -170,7 +170,7 @@ def test_where_no_cluster_is_nothing_is_touched(empty: Place) -> None:
     fill(empty.database, 1)
     before = empty.everything()
     ran = empty.command.meddled(
-        ("tests.jobs.altered", {"values": {"bucketwise.jobs.core.cluster._SECONDS_TO_CONNECT": 1}}),
+        ("tests.jobs.altered", {"values": {"bucketwise.jobs.core.workers._SECONDS_TO_CONNECT": 1}}),
         "run", "--executor", url, "--now", NOW, cwd=empty.folder, MONGODB_URI=empty.uri,
     )  # fmt: skip
     assert ran.code == 1

@@ -23,10 +23,9 @@ from pymongo.database import Database
 
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.stopping import Stop
-from bucketwise.jobs.demo import acts
+from bucketwise.jobs.demo import verb
 from bucketwise.jobs.demo import verb as demo
-from bucketwise.jobs.demo.invent import Expected, Invented, days, difference_of, invent
-from bucketwise.jobs.demo.stage import Show, Stage, stage
+from bucketwise.jobs.demo.stage import Expected, Invented, Show, Stage, days, difference_of, invent, stage
 from tests.jobs.command import ROOT, CommandLine, started
 
 Act = Callable[[Stage], None]
@@ -138,9 +137,9 @@ def await_end(pid: int) -> None:
 @pytest.fixture(scope="module")
 def acts_up_to() -> Iterator[Callable[[Act], list[Act]]]:
     """Plays the acts up to one, on readings of which a day and a half is archived."""
-    left, played = list(acts.ACTS), list[Act]()
+    left, played = list(verb.ACTS), list[Act]()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bucketwise.jobs.demo.invent.DAYS", 16)
+        patch.setattr("bucketwise.jobs.demo.stage.DAYS", 16)
         call = Call("demo", None, (), A_THURSDAY, True, False, True, True, Stop())
         with stage(call, Show(silent=True), keep=False, quiet=True) as it:
 
@@ -154,7 +153,7 @@ def acts_up_to() -> Iterator[Callable[[Act], list[Act]]]:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("act", acts.ACTS, ids=lambda it: it.__name__)
+@pytest.mark.parametrize("act", verb.ACTS, ids=lambda it: it.__name__)
 def test_each_act_adds_up(acts_up_to: Callable[[Act], list[Act]], act: Act) -> None:
     """It raises where it finds that something does not."""
     assert act in acts_up_to(act)

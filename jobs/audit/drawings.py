@@ -1,4 +1,4 @@
-"""A calendar of where each day is, as the paths of an SVG: a row a month, or a row a year."""
+"""Drawings of an audit, as paths of an SVG: a calendar of where each day is, and the bytes of each month."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 Body = dict[str, Any]
 
-HEIGHT = 8
+ROW_HEIGHT = 8
 
 
 #: State -> the middle of its bar; the style has its thickness. Bars stand on the bottom of the row.
@@ -181,3 +181,48 @@ def _of_run(run: Body) -> str:
 
 def _days(count: int) -> str:
     return f"{count:,} day{'' if count == 1 else 's'}"
+
+
+#: From the bottom upwards.
+KINDS = ("live", "archived", "online", "summaries")
+
+
+BAR_HEIGHT, _LEAST_MONTHS = 100, 12
+
+
+class Bars(NamedTuple):
+    """A bar a month, 8 wide, 10 apart. `few`: of a year at most. `most`: the bytes of the highest."""
+
+    width: int
+    few: bool
+    lines: list[tuple[str, str]]
+    most: int
+    highest: str
+
+
+def bars(months: Sequence[Body]) -> Bars | None:
+    """Returns the bars of some months, and room for those between them; None where there are no bytes."""
+    totals = {it["month"]: sum(it[kind]["bytes"] for kind in KINDS) for it in months}
+    highest = max(totals, key=lambda it: totals[it], default="")
+    if not highest or not totals[highest]:
+        return None
+    first = _number(months[0]["month"])
+    lines = [(kind, path) for kind in KINDS if (path := _stack(months, kind, totals[highest], first))]
+    count = _number(months[-1]["month"]) - first + 1
+    is_few = count <= _LEAST_MONTHS
+    return Bars(max(_LEAST_MONTHS, count) * 10, is_few, lines, totals[highest], highest)
+
+
+def _stack(months: Sequence[Body], kind: str, most: int, first: int) -> str:
+    path = ""
+    for it in months:
+        below = sum(it[other]["bytes"] for other in KINDS[: KINDS.index(kind)])
+        start, end = (round(BAR_HEIGHT * part / most) for part in (below, below + it[kind]["bytes"]))
+        if end > start:
+            path += f"M{(_number(it['month']) - first) * 10 + 5} {BAR_HEIGHT - start}V{BAR_HEIGHT - end}"
+    return path
+
+
+def _number(month: str) -> int:
+    year, _, of_year = month.partition("-")
+    return int(year) * 12 + int(of_year)

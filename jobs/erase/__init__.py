@@ -1,1 +1,0 @@
-"""`bucketwise erase`: removes one series from everything."""

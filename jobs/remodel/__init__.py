@@ -1,1 +1,0 @@
-"""`bucketwise remodel`: a collection rewritten in another model."""
