@@ -29,9 +29,9 @@ from bucketwise.archivers.stores.base import Missing
 from bucketwise.buckets.decoding.decode import decode
 from bucketwise.buckets.fields.times import MAX_SKEW, as_text
 from bucketwise.config.errors import BucketwiseError, HaltedError, UsageError
-from bucketwise.config.fingerprint import fingerprint, layout_fingerprint
 from bucketwise.config.models import LAYOUT_KEYS, layout_of
 from bucketwise.config.policies import LevelName, Policy
+from bucketwise.config.written import fingerprint, layout_fingerprint
 from bucketwise.rollups.calendar.levels import Level, base_levels, levels_of, sources_of
 from bucketwise.rollups.context import transaction
 from bucketwise.rollups.progress import COLLECTION as PROGRESS

@@ -12,8 +12,7 @@ from pydantic.fields import FieldInfo
 
 from bucketwise.config.policies import ElapsedUnit, Policy, TimeUnit
 from bucketwise.config.problems import Fault, InvalidValueError, Key, ProblemReport, nearest
-from bucketwise.config.slots import CALENDAR_DAYS, NEXT_UNIT, length_of
-from bucketwise.config.timeformats import format_fault
+from bucketwise.config.times import CALENDAR_DAYS, NEXT_UNIT, format_fault, length_of
 from bucketwise.config.values import Fields, FirstSlot, List, SlotText, SpanText
 
 SlotUnit = Literal["second", "minute", "hour"]

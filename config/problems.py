@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from bucketwise.config.errors import BucketwiseError
-from bucketwise.config.secrets import HIDDEN, hide_in_url, hide_secrets
+from bucketwise.config.errors import HIDDEN, BucketwiseError, hide_in_url, hide_secrets
 
 #: Where a value stands: the names of its tables, then its own.
 Key = tuple[str, ...]

@@ -21,12 +21,17 @@ from bucketwise.config.amounts import (
     parse_size,
 )
 from bucketwise.config.amounts import Share as ParsedShare
-from bucketwise.config.cron import parse_cron
-from bucketwise.config.durations import format_duration, parse_duration
-from bucketwise.config.instants import as_text, read_instant, read_latest
+from bucketwise.config.cron import parse_cron, parse_rate, parse_window
 from bucketwise.config.problems import InvalidValueError
-from bucketwise.config.slots import check_slot, check_span
-from bucketwise.config.throttling import parse_rate, parse_window
+from bucketwise.config.times import (
+    as_text,
+    check_slot,
+    check_span,
+    format_duration,
+    parse_duration,
+    read_instant,
+    read_latest,
+)
 
 T = TypeVar("T")
 

@@ -36,7 +36,7 @@ from bucketwise.buckets.writing.targets import (
 from bucketwise.config.checks.names import collection_fault
 from bucketwise.config.checks.targets import reserved
 from bucketwise.config.errors import BucketwiseError, LeaseLostError, UsageError
-from bucketwise.config.fingerprint import layout_fingerprint
+from bucketwise.config.written import layout_fingerprint
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.drafts import draft_policy, policy_names, policy_text
 from bucketwise.jobs.core.job import Job

@@ -14,10 +14,10 @@ from rich.text import Text
 from bucketwise.archivers.preconditions import PRECONDITIONS
 from bucketwise.archivers.upkeep import roll_up_all
 from bucketwise.buckets.fields.times import TimeRange, as_date
-from bucketwise.config.durations import parse_duration
 from bucketwise.config.errors import UsageError
 from bucketwise.config.policies import LEVEL_NAMES
 from bucketwise.config.problems import InvalidValueError
+from bucketwise.config.times import parse_duration
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import parse_range
 from bucketwise.jobs.core.fit import archives_now, check_fit, misfits_of, step_body

@@ -24,9 +24,9 @@ from bucketwise.buckets.fields.selectors import (
 )
 from bucketwise.buckets.fields.times import as_date
 from bucketwise.buckets.models.series import series_key
-from bucketwise.config.durations import format_duration
 from bucketwise.config.errors import BucketwiseError, UsageError
 from bucketwise.config.policies import Policy
+from bucketwise.config.times import format_duration
 from bucketwise.rollups import progress
 from bucketwise.rollups.calendar.levels import Level, Span, aligned_levels
 from bucketwise.rollups.calendar.tiling import Tiling, TilingPiece, existing_windows, instant, tile

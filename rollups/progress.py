@@ -14,8 +14,8 @@ from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.database import Database
 
-from bucketwise.config.fingerprint import fingerprint, layout_fingerprint
 from bucketwise.config.policies import LevelName, Policy
+from bucketwise.config.written import fingerprint, layout_fingerprint
 from bucketwise.rollups.calendar.levels import Span, base_levels, levels_of
 from bucketwise.rollups.calendar.windows import to_ms
 from bucketwise.rollups.context import majority

@@ -15,8 +15,8 @@ from pymongo.database import Database
 
 from bucketwise.buckets.decoding.plausible import EARLIEST, Plausible
 from bucketwise.buckets.fields.times import as_date, as_ms
-from bucketwise.config.durations import format_duration
 from bucketwise.config.policies import LevelName, Policy
+from bucketwise.config.times import format_duration
 from bucketwise.rollups.calendar.levels import Level, Span, levels_of
 from bucketwise.rollups.calendar.windows import LOWEST, span_ms, to_ms
 from bucketwise.rollups.progress import Progress, gone_before, progress_collection, progress_of, records_of

@@ -24,7 +24,7 @@ from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
 from bucketwise.buckets.bson import rows
-from bucketwise.config.checks.stores import KINDS
+from bucketwise.config.checks.locations import KINDS
 from bucketwise.config.tables import Store
 from bucketwise.jobs.core.embedded import EmbeddedMongodError, Mongod, embedded_mongod, find_mongod
 from tests.examples import register

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from bucketwise.buckets.fields.times import DAY_MS, as_date, as_ms
-from bucketwise.config.durations import format_duration
 from bucketwise.config.policies import Policy
+from bucketwise.config.times import format_duration
 from bucketwise.rollups.standing import LIFTED_FOR
 
 

@@ -48,8 +48,7 @@ from bucketwise.archivers.format.series import column_name
 from bucketwise.archivers.lake.records import LakeError, LakeState
 from bucketwise.archivers.stores.base import AlreadyExists, NotFound, ObjectStore
 from bucketwise.buckets.fields.times import as_ms
-from bucketwise.config.errors import BucketwiseError
-from bucketwise.config.secrets import hide_secrets
+from bucketwise.config.errors import BucketwiseError, hide_secrets
 from bucketwise.config.tables import OWN_CATALOG, Lake
 
 #: How to fix a table that is not of this archive.

@@ -26,9 +26,9 @@ from bucketwise.archivers.records.receipts import MERGING, Receipts, live_of
 from bucketwise.archivers.run import Archiver, ArchiveRun, RolledUp, always
 from bucketwise.archivers.writes import MAX_BUCKETS
 from bucketwise.buckets.fields.times import EVER, LAST_MS, TimeRange, as_date, as_text
-from bucketwise.config.durations import format_duration
 from bucketwise.config.errors import BucketwiseError, HaltedError
 from bucketwise.config.policies import Policy
+from bucketwise.config.times import format_duration
 from bucketwise.rollups.rolling.quarantine import Quarantine, hash_of
 
 Document = dict[str, Any]

@@ -39,8 +39,8 @@ from bucketwise.buckets.bson.raw import Batch
 from bucketwise.buckets.bson.types import elements, first_at
 from bucketwise.buckets.fields.ids import sort_key
 from bucketwise.buckets.fields.times import as_date
+from bucketwise.config.errors import hide_secrets
 from bucketwise.config.policies import Policy
-from bucketwise.config.secrets import hide_secrets
 
 Document = dict[str, Any]
 #: Binary data that claims to be a UUID may be of any length.

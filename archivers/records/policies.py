@@ -22,11 +22,11 @@ from bucketwise.archivers.records.heads import commit_of_link, read_heads
 from bucketwise.archivers.records.receipt_files import ReceiptFiles, seal_of
 from bucketwise.archivers.records.receipts import CODEC, Receipts, reading
 from bucketwise.archivers.stores.base import ObjectStore
+from bucketwise.config.errors import hide_secrets
 from bucketwise.config.loading.load import policy_in
 from bucketwise.config.models import LAYOUT_KEYS, recorded_policy
 from bucketwise.config.policies import Policy
 from bucketwise.config.problems import ConfigError
-from bucketwise.config.secrets import hide_secrets
 from bucketwise.config.written import policy_toml
 from bucketwise.rollups.holds import COLLECTION as HOLDS
 from bucketwise.rollups.progress import COLLECTION, progress_collection

@@ -6,7 +6,7 @@ from importlib import import_module
 from urllib.parse import urlsplit
 
 from bucketwise.archivers.stores.base import ObjectStore
-from bucketwise.config.checks.stores import url_faults
+from bucketwise.config.checks.locations import url_faults
 from bucketwise.config.errors import UsageError
 from bucketwise.config.tables import Store
 

@@ -19,8 +19,8 @@ from bucketwise.buckets.fields.times import (
     as_text,
 )
 from bucketwise.buckets.models.shape import Shape
-from bucketwise.config.instants import read_instant, read_latest
 from bucketwise.config.policies import Policy
+from bucketwise.config.times import read_instant, read_latest
 
 #: What is earlier is rather a wrong unit, or a clock that was never set.
 EARLIEST = datetime(1971, 1, 1, tzinfo=UTC)

@@ -21,7 +21,7 @@ from bucketwise.buckets.fields.distinct import distinct_rows
 from bucketwise.buckets.fields.isotimes import Integers, Texts, days_before, month_length, number
 from bucketwise.buckets.fields.localbounds import days_placed
 from bucketwise.buckets.fields.times import DAY_MS, NO_TIME, PER_SECOND, Unit
-from bucketwise.config.timeformats import tokens_of
+from bucketwise.config.times import tokens_of
 
 MONTHS = tuple(it.lower() for it in calendar.month_name[1:])
 _DAYS = tuple(it.lower() for it in calendar.day_name)

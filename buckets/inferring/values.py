@@ -19,7 +19,7 @@ from bucketwise.buckets.inferring.fields import (
     non_null,
     words,
 )
-from bucketwise.config.zones import is_zone
+from bucketwise.config.times import is_zone
 
 _KEY = "value_fields"
 #: Names that summaries and parts of the archive use themselves.

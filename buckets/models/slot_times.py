@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from bucketwise.buckets.fields.clocks import Clock, clock_of
 from bucketwise.buckets.fields.times import DAY_MS, NO_TIME
-from bucketwise.config.durations import format_duration
 from bucketwise.config.models import SlotsPolicy
-from bucketwise.config.slots import CALENDAR_DAYS, NEXT_UNIT, length_of
+from bucketwise.config.times import CALENDAR_DAYS, NEXT_UNIT, format_duration, length_of
 
 Times = NDArray[np.int64]
 

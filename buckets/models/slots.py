@@ -28,7 +28,7 @@ from bucketwise.buckets.models.slot_levels import SlotLevel, levels_of
 from bucketwise.buckets.models.slot_times import SlotTimes, slot_times_of, slot_units
 from bucketwise.buckets.models.target import TargetNames
 from bucketwise.config.models import SlotsPolicy
-from bucketwise.config.slots import length_of
+from bucketwise.config.times import length_of
 
 _MS = timedelta(milliseconds=1)
 

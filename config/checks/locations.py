@@ -1,17 +1,157 @@
-"""Checks where data lies. Connects to nothing."""
+"""Checks where data lies, by the kinds of stores: what their URLs look like, and what they can do. Connects
+to nothing.
+
+`bucketwise.archivers.stores` has a module for each, named after the scheme.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from urllib.parse import SplitResult, urlsplit
 
 from pymongo.errors import PyMongoError
 from pymongo.uri_parser import parse_uri
 
 from bucketwise.config.checks.names import database_fault
-from bucketwise.config.checks.stores import CREDENTIALS, url_faults
-from bucketwise.config.problems import Fault, ProblemReport
+from bucketwise.config.policies import Policy
+from bucketwise.config.problems import Fault, Key, ProblemReport, nearest
 from bucketwise.config.tables import MongoDB, Store
+
+CREDENTIALS = Fault(
+    "credentials do not belong in this URL",
+    "remove them; they come from boto3's own chain: environment, profile or role",
+)
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_ADDRESS = re.compile(r"[0-9]+(\.[0-9]+){3}")
+
+
+@dataclass(frozen=True)
+class StoreKind:
+    """A kind of store. `place_fault`: returns what is wrong with the part of a URL between `//` and the next
+    `/`, given whether there is one. `root_fault`: what is wrong with a URL that has nothing behind it."""
+
+    scheme: str
+    name: str
+    example: str  # of its URL
+    place_fault: Callable[[str, bool], Fault | None]
+    root_fault: Fault | None = None
+    has_locks: bool = False
+    classes: Sequence[str] = ()  # storage classes whose objects can be read at once, whatever it costs
+    refused_classes: Mapping[str, Fault] = field(default_factory=dict)  # an archive can't rest on them
+
+
+def _bucket_fault(name: str, _is_rooted: bool) -> Fault | None:
+    if _BUCKET.fullmatch(name) and ".." not in name and not _ADDRESS.fullmatch(name):
+        return None
+    remedy = "a bucket name has 3 to 63 lower-case letters, digits, dots and hyphens"
+    return Fault("not a valid S3 bucket name", remedy)
+
+
+def _host_fault(name: str, is_rooted: bool) -> Fault | None:
+    if is_rooted and not name:
+        return None
+    return Fault("a file:// URL must be absolute", 'write three slashes: "file:///var/lib/bucketwise"')
+
+
+_THAW = Fault(
+    "its objects must be restored before a read, and each copy is read back before the original is deleted",
+    'write "GLACIER_IR", whose objects can be read immediately',
+)
+S3 = StoreKind(
+    scheme="s3",
+    name="an S3 bucket",
+    example="s3://bucket/prefix",
+    place_fault=_bucket_fault,
+    has_locks=True,
+    classes=("STANDARD", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER_IR"),
+    refused_classes={
+        "GLACIER": _THAW,
+        "DEEP_ARCHIVE": _THAW,
+        "REDUCED_REDUNDANCY": Fault(
+            "it loses one object in ten thousand a year, and an archive is the only copy",
+            'write "STANDARD_IA", or leave it out',
+        ),
+    },
+)
+DIRECTORY = StoreKind(
+    scheme="file",
+    name="a directory",
+    example="file:///directory",
+    place_fault=_host_fault,
+    root_fault=Fault("is the root directory", "use a directory of its own"),
+)
+KINDS = {kind.scheme: kind for kind in (S3, DIRECTORY)}
+
+
+def kind_of(url: str) -> StoreKind | None:
+    """Returns the kind of store at a URL; None where there is none of this scheme."""
+    return KINDS.get(url.partition("://")[0])
+
+
+def url_faults(url: str) -> Iterator[Fault]:
+    """Yields what is wrong with the URL of a store."""
+    _, separator, rest = url.partition("://")
+    place, slash, prefix = rest.partition("/")
+    kind = kind_of(url)
+    if kind is None or not separator:
+        examples = " or ".join(f'"{it.example}"' for it in KINDS.values())
+        yield Fault("not a supported store URL", f"use {examples}")
+        return
+    if "@" in place or (":" in place and "@" in rest):
+        yield CREDENTIALS
+    elif fault := kind.place_fault(place, bool(slash)):
+        yield fault
+    if re.search(r"[?#%\\\x00-\x1f\x7f]", rest):
+        yield Fault("contains ?, #, %, \\ or a control character", "leave them out")
+    if kind.root_fault is not None and slash and not prefix:
+        yield kind.root_fault
+    elif prefix:
+        yield from _prefix_faults(prefix.removesuffix("/").split("/"))
+
+
+def _prefix_faults(parts: list[str]) -> Iterator[Fault]:
+    if not all(parts):
+        yield Fault("a part of the path is empty", "write one slash between the parts")
+    if any(part in (".", "..") for part in parts):
+        yield Fault("the path contains `.` or `..`", "write the full path")
+    if any(part.startswith("~") for part in parts):
+        yield Fault("`~` is not expanded to a home directory", "write the full path")
+    if any(part.startswith("$") for part in parts):
+        yield Fault("a part of the path starts with `$`", "write an environment variable as `${NAME}`")
+
+
+def check_object_lock(store: Store, report: ProblemReport) -> None:
+    """Reports an object lock for a store that can't lock files."""
+    kind = kind_of(store.url)
+    if store.object_lock is not None and kind is not None and not kind.has_locks:
+        fault = Fault(f"{kind.name} can't lock its files", "remove it, or archive to an s3:// store")
+        report.add(("store", "object_lock"), fault, rests_on=[("store", "url")])
+
+
+def check_storage_class(policy: Policy, store: Store | None, report: ProblemReport) -> None:
+    """Reports a storage class that parts can't have: unknown, unsuitable, or of a store without any."""
+    if policy.archive is None or policy.archive.storage_class is None:
+        return
+    at: Key = ("policies", policy.name, "archive")
+    key, named = (*at, "storage_class"), policy.archive.storage_class
+    kind = None if store is None else kind_of(store.url)
+    if not policy.has_parts:
+        fault = Fault("it is for parts in S3, and only an offline archive has any", "remove it")
+        report.add(key, fault, rests_on=[(*at, "to")])
+    elif kind is not None and not kind.classes:
+        fault = Fault(f"{kind.name} has no storage classes", "remove it, or archive to an s3:// store")
+        report.add(key, fault, rests_on=[("store", "url")])
+    known = kind if kind is not None and kind.classes else S3
+    if named in known.refused_classes:
+        report.add(key, known.refused_classes[named])
+    elif named not in known.classes:
+        near = nearest(named, known.classes)
+        choices = " or ".join(f'"{it}"' for it in known.classes)
+        remedy = f'did you mean "{near}"? It may be {choices}' if near else f"write {choices}"
+        report.add(key, Fault("it is not a storage class", remedy))
+
 
 SHORTEST_KEY = 32
 #: URL schemes of clusters, and the schemes of their client.

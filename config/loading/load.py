@@ -11,21 +11,29 @@ from typing import Any
 
 from bucketwise.config.checks.locations import (
     check_mongodb,
+    check_object_lock,
+    check_storage_class,
     check_store,
 )
 from bucketwise.config.checks.policy import check_policy
-from bucketwise.config.checks.publish import check_publish
 from bucketwise.config.checks.settings import (
     check_drill,
     check_lake,
     check_metrics_file,
     check_notify,
+    check_publish,
     check_work,
 )
-from bucketwise.config.checks.stores import check_object_lock, check_storage_class
 from bucketwise.config.checks.targets import check_identities, check_targets
-from bucketwise.config.loading.environment import UNEXPANDED, expand, override
-from bucketwise.config.loading.tables import known_keys, read_policy, read_table, table_in
+from bucketwise.config.loading.tables import (
+    UNEXPANDED,
+    expand,
+    known_keys,
+    override,
+    read_policy,
+    read_table,
+    table_in,
+)
 from bucketwise.config.policies import Policy, Settings
 from bucketwise.config.problems import ConfigError, Fault, Key, Problem, ProblemReport, dotted
 from bucketwise.config.tables import TopLevel

@@ -23,8 +23,8 @@ from bucketwise.archivers.verifying.report import IntactPiece, Piece, VerifyRepo
 from bucketwise.buckets.columns import Quarantined
 from bucketwise.buckets.fields.selectors import extended_json
 from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, LAST_MS, as_date, as_ms, as_text
-from bucketwise.config.durations import format_duration
 from bucketwise.config.policies import Policy
+from bucketwise.config.times import format_duration
 from bucketwise.jobs.core.job import Severity
 from bucketwise.jobs.core.turn import Finding
 from bucketwise.rollups.answers import longest_holes

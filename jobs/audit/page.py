@@ -9,8 +9,8 @@ from typing import Any
 from markupsafe import Markup
 
 from bucketwise.buckets.models import model_of
-from bucketwise.config.durations import format_duration
 from bucketwise.config.policies import Archive, Policy
+from bucketwise.config.times import format_duration
 from bucketwise.jobs.audit import drawings
 from bucketwise.jobs.output.page import render
 from bucketwise.jobs.output.tables import printable, size

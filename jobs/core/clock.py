@@ -10,8 +10,8 @@ from pymongo.database import Database
 
 from bucketwise.buckets.fields.times import MAX_SKEW, TimeRange
 from bucketwise.config.errors import BucketwiseError, UsageError
-from bucketwise.config.instants import read_instant
 from bucketwise.config.problems import InvalidValueError
+from bucketwise.config.times import read_instant
 
 #: Goes on while the machine sleeps, where the system has such a clock: a lease expires then too.
 _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)

@@ -20,8 +20,7 @@ from pymongo.errors import (
     WTimeoutError,
 )
 
-from bucketwise.config.errors import BucketwiseError, InterruptedRun
-from bucketwise.config.secrets import hide_secrets
+from bucketwise.config.errors import BucketwiseError, InterruptedRun, hide_secrets
 from bucketwise.jobs.core import logs
 
 _AGAIN = "It is safe to run again"

@@ -13,10 +13,10 @@ from bucketwise.buckets.models import model_of
 from bucketwise.buckets.sampling.fit import Example, Fit, fit_of
 from bucketwise.buckets.sampling.sample import sample
 from bucketwise.buckets.sampling.spacing import Spacing, sparse_spacing
-from bucketwise.config.durations import format_duration
 from bucketwise.config.errors import BucketwiseError
 from bucketwise.config.policies import Policy
 from bucketwise.config.problems import nearest
+from bucketwise.config.times import format_duration
 from bucketwise.jobs.core.turn import Finding, Turn, pick
 from bucketwise.rollups.progress import is_fit_proven, note_fit
 

@@ -29,7 +29,7 @@ from pymongo.errors import ConnectionFailure
 
 from bucketwise.archivers.records.receipts import RunIdentity
 from bucketwise.buckets.fields.times import MAX_SKEW
-from bucketwise.config.secrets import hide_secrets
+from bucketwise.config.errors import hide_secrets
 from bucketwise.jobs.core import clock, lease, machine
 from bucketwise.jobs.core.logs import log
 from bucketwise.rollups.context import transaction

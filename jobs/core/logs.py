@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from bucketwise.config.secrets import hide_secrets
+from bucketwise.config.errors import hide_secrets
 
 if TYPE_CHECKING:
     import structlog

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 from pymongo.database import Database
 from pymongo.errors import ConnectionFailure, OperationFailure
 
-from bucketwise.config.durations import format_duration
+from bucketwise.config.cron import Rate, Window, parse_rate, parse_window
 from bucketwise.config.errors import BucketwiseError, WindowOverError
 from bucketwise.config.tables import Throttle as Limits
-from bucketwise.config.throttling import Rate, Window, parse_rate, parse_window
+from bucketwise.config.times import format_duration
 from bucketwise.jobs.core import clock
 from bucketwise.jobs.core.turn import Finding, Turn
 from bucketwise.rollups.context import ProgressListener

@@ -32,8 +32,8 @@ from bucketwise.buckets.decoding.decode import Decoded, decode
 from bucketwise.buckets.fields.selectors import Selector, check_selector
 from bucketwise.buckets.fields.times import TimeRange, as_date, as_ms
 from bucketwise.buckets.models import model_of
-from bucketwise.config.durations import format_duration
 from bucketwise.config.policies import Archive, Policy
+from bucketwise.config.times import format_duration
 from bucketwise.rollups.calendar.due import settled_at
 from bucketwise.rollups.calendar.windows import HOUR
 from bucketwise.rollups.holds import Hold, Holds

@@ -14,7 +14,7 @@ from bson import json_util
 from bson.code import Code
 
 from bucketwise.buckets.fields.selectors import EXTENDED_JSON
-from bucketwise.config.secrets import hide_secrets
+from bucketwise.config.errors import hide_secrets
 from bucketwise.jobs.core import clock
 from bucketwise.jobs.core.clock import iso
 from bucketwise.jobs.core.failures import OUTCOMES

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from bucketwise.archivers.context import ArchiveContext
 from bucketwise.buckets.decoding.decode import Decoded, decode
 from bucketwise.buckets.fields.times import DAY_MS, FIRST_MS, as_ms
-from bucketwise.config.fingerprint import layout_fingerprint
 from bucketwise.config.policies import Policy
+from bucketwise.config.written import layout_fingerprint
 from bucketwise.rollups.calendar.due import Calendar, over_before
 from bucketwise.rollups.rolling.expiry import count_expired
 

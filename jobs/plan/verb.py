@@ -18,11 +18,11 @@ from bucketwise.archivers.context import ArchiveContext, ArchiveState, DeleteLim
 from bucketwise.archivers.kinds import archive_of
 from bucketwise.archivers.preconditions import PRECONDITIONS, RollupImpact, dropped, require, rollup_impact
 from bucketwise.buckets.fields.times import as_date
-from bucketwise.config.durations import format_duration, parse_duration
 from bucketwise.config.errors import BucketwiseError, UsageError
 from bucketwise.config.loading.load import load
 from bucketwise.config.models import LAYOUT_KEYS
 from bucketwise.config.policies import Policy, Settings
+from bucketwise.config.times import format_duration, parse_duration
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import iso
 from bucketwise.jobs.core.connect import hosts

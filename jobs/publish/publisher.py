@@ -17,9 +17,9 @@ from typing import NamedTuple
 from bucketwise.buckets.fields.selectors import Selector, selects
 from bucketwise.buckets.fields.times import DAY_MS, as_ms
 from bucketwise.config.errors import BucketwiseError
-from bucketwise.config.fingerprint import fingerprint
 from bucketwise.config.policies import LevelName
 from bucketwise.config.tables import Redis
+from bucketwise.config.written import fingerprint
 from bucketwise.jobs.publish.newest import ChangedSummaries, Newest, PublishState, PublishStates
 from bucketwise.jobs.publish.writer import SERIES, Ask, Keys, Keyspace, SeriesWriter, as_number, series_of
 from bucketwise.rollups.calendar.levels import LEVEL_RULES, Level, levels_of

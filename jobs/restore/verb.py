@@ -18,10 +18,10 @@ from bucketwise.archivers.preconditions import OF_READERS
 from bucketwise.archivers.records.pins import COLLECTION as PINS
 from bucketwise.archivers.restoring.options import Mode, RestoreOptions, VersionHandling
 from bucketwise.buckets.models import model_of
-from bucketwise.config.durations import parse_duration
 from bucketwise.config.errors import UsageError
 from bucketwise.config.policies import Policy
 from bucketwise.config.problems import InvalidValueError
+from bucketwise.config.times import parse_duration
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.clock import parse_range
 from bucketwise.jobs.core.connect import Document

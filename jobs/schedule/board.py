@@ -15,9 +15,8 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from pymongo.database import Database
 
 from bucketwise import __version__
-from bucketwise.config.cron import missed_since
+from bucketwise.config.cron import missed_since, parse_window
 from bucketwise.config.policies import Policy
-from bucketwise.config.throttling import parse_window
 from bucketwise.jobs.core import clock
 from bucketwise.jobs.core.failures import failure_of
 from bucketwise.jobs.core.ledger import COMPLETED, RUNNING, SCHEDULED, Ledger, Run

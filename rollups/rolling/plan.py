@@ -17,8 +17,8 @@ from bucketwise.buckets.decoding.decode import Decoded, decode_live
 from bucketwise.buckets.decoding.plausible import Plausible
 from bucketwise.buckets.fields.times import EVER, LAST_MS, TimeRange
 from bucketwise.buckets.source import Source
-from bucketwise.config.fingerprint import fingerprint
 from bucketwise.config.policies import LevelName, Policy
+from bucketwise.config.written import fingerprint
 from bucketwise.rollups.calendar.due import Calendar, ExistingSummaries, Spans
 from bucketwise.rollups.calendar.levels import Span
 from bucketwise.rollups.calendar.windows import HIGHEST, LOWEST, to_ms

@@ -11,8 +11,8 @@ from typing import Protocol
 from pymongo.client_session import ClientSession
 
 from bucketwise.buckets.source import Source
-from bucketwise.config.durations import format_duration
 from bucketwise.config.policies import LevelName
+from bucketwise.config.times import format_duration
 from bucketwise.rollups.calendar.due import Calendar
 from bucketwise.rollups.calendar.levels import Level, Span, expired_before, levels_of, sources_of
 from bucketwise.rollups.calendar.windows import HIGHEST, LOWEST

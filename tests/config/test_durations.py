@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bucketwise.config.durations import format_duration, parse_duration
 from bucketwise.config.problems import InvalidValueError
+from bucketwise.config.times import format_duration, parse_duration
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from bucketwise.config.fingerprint import SUMMARY_SCHEMA, fingerprint, layout_fingerprint
 from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Archive, Overflow, Policy, Retain, Rollup
+from bucketwise.config.written import SUMMARY_SCHEMA, fingerprint, layout_fingerprint
 
 OVERFLOW = Overflow(flag_field="f", collection="c_extra", ref_field="r", samples_field="s")
 POLICY = make_policy(
@@ -44,7 +44,7 @@ def test_stays_what_it_was() -> None:
 
 def test_changes_with_the_schema_of_summaries(monkeypatch: pytest.MonkeyPatch) -> None:
     before = fingerprint(POLICY), layout_fingerprint(POLICY)
-    monkeypatch.setattr("bucketwise.config.fingerprint.SUMMARY_SCHEMA", SUMMARY_SCHEMA + 1)
+    monkeypatch.setattr("bucketwise.config.written.SUMMARY_SCHEMA", SUMMARY_SCHEMA + 1)
     assert fingerprint(POLICY) != before[0]
     assert layout_fingerprint(POLICY) == before[1]
 

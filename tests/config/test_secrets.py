@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from bucketwise.config.errors import hide_in_url, hide_secrets
 from bucketwise.config.loading.load import load
 from bucketwise.config.problems import ConfigError
-from bucketwise.config.secrets import hide_in_url, hide_secrets
 from tests.config.bad_configs import changed
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from bucketwise.config.cron import Rate, Window, parse_rate, parse_window
 from bucketwise.config.problems import InvalidValueError
-from bucketwise.config.throttling import Rate, Window, parse_rate, parse_window
 
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
 #: With gaps by day and by night, of half an hour, at midnight, and a day that was left out (2011-12-30).

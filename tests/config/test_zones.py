@@ -6,7 +6,7 @@ import zoneinfo
 
 import pytest
 
-from bucketwise.config.zones import is_zone, zones
+from bucketwise.config.times import is_zone, zones
 
 
 def test_every_zone_of_the_list_is_one() -> None:

@@ -22,7 +22,7 @@ from bucketwise.archivers.stores.base import (
     StoreError,
 )
 from bucketwise.archivers.stores.file import FileStore
-from bucketwise.config.checks.stores import S3
+from bucketwise.config.checks.locations import S3
 from bucketwise.config.tables import Store
 from tests.conftest import s3_client
 from tests.examples import examples

@@ -15,10 +15,9 @@ from pydantic import ByteSize
 from pydantic.fields import FieldInfo
 
 from bucketwise.config.amounts import format_size
-from bucketwise.config.checks.stores import S3
-from bucketwise.config.durations import format_duration
-from bucketwise.config.loading.environment import OVERRIDES
+from bucketwise.config.checks.locations import S3
 from bucketwise.config.loading.load import PATH_VARIABLE, load
+from bucketwise.config.loading.tables import OVERRIDES
 from bucketwise.config.models import LAYOUT_KEYS, MODELS, POLICY_FIELDS, fields_of
 from bucketwise.config.policies import (
     Archive,
@@ -46,6 +45,7 @@ from bucketwise.config.tables import (
     TopLevel,
     Workers,
 )
+from bucketwise.config.times import format_duration
 from tests.docs.pages import ROOT, Block, blocks_in, code, rows, section
 
 PAGE = ROOT / "docs" / "policies.md"

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from bucketwise.config.loading.environment import OVERRIDES
 from bucketwise.config.loading.load import PATH_VARIABLE
+from bucketwise.config.loading.tables import OVERRIDES
 from tests.docs.pages import ROOT, Block, blocks
 from tests.jobs.command import CommandLine
 

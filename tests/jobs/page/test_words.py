@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bucketwise.config.durations import parse_duration
 from bucketwise.config.loading.load import load
 from bucketwise.config.models import make_policy
 from bucketwise.config.policies import Policy
+from bucketwise.config.times import parse_duration
 from bucketwise.config.written import policy_toml
 from bucketwise.jobs.audit.page import spelled, words
 from tests.docs.pages import ROOT

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from pymongo import MongoClient
 
 from bucketwise.config.errors import InterruptedRun
-from bucketwise.config.fingerprint import SUMMARY_SCHEMA
 from bucketwise.config.models import make_policy
 from bucketwise.config.policies import LEVEL_NAMES, Policy, Retain
+from bucketwise.config.written import SUMMARY_SCHEMA
 from bucketwise.rollups.answers import Question, summarize
 from bucketwise.rollups.calendar.windows import to_ms
 from bucketwise.rollups.progress import rolled_up_through
@@ -373,7 +373,7 @@ def test_the_schema_of_summaries_makes_them_anew(bench: Bench, monkeypatch: pyte
     for level in ALL:  # as the release before would have left them
         bench.database[level].update_many({}, {"$set": {"p.avg": -1.0}})
     assert not bench.roll_up(policy, now).written, "nothing tells of it"
-    monkeypatch.setattr("bucketwise.config.fingerprint.SUMMARY_SCHEMA", SUMMARY_SCHEMA + 1)
+    monkeypatch.setattr("bucketwise.config.written.SUMMARY_SCHEMA", SUMMARY_SCHEMA + 1)
     report = bench.roll_up(policy, now)
     assert wrote(report) == {level: len(before[level]) for level in ALL}
     assert {level: bench.raw(level) for level in ALL} == before
