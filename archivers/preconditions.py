@@ -3,7 +3,7 @@
 
 To add one: write a function that yields a `Problem` where something is not as a run needs it, and changes
 nothing. Put it into one of the lists at the end, before those that rely on it. Its code goes into the
-table of `check` in docs/operations.md. tests/jobs/keeping/test_preconditions.py wants a case of it. It is
+table of `check` in docs/begin.md. tests/jobs/keeping/test_preconditions.py wants a case of it. It is
 asked once a run, and may cost a command or two, and a request to the store.
 """
 

@@ -231,7 +231,9 @@ def _head(archive: OfflineArchive, link: Link, known: Commit | None) -> Manifest
 
 
 def _rolled_back(archive: OfflineArchive, commit: Commit, what: str) -> DamagedError:
-    remedy = "Restore the store from its versions or a backup: see operations.md, exit 5"
+    remedy = (
+        "Restore the store from its versions or a backup: see “What to do at exit 5” in the operations manual"
+    )
     return DamagedError(
         "store-rolled-back", archive.place(commit), f"{what}: the store is not as it was left", remedy
     )

@@ -78,6 +78,12 @@ def section(page: Path, heading: str) -> str:
     return found[heading]
 
 
+def told(heading: str) -> str:
+    """What stands below a heading that one page of the manual has, whichever it is."""
+    (page,) = (it for it in (ROOT / "docs").glob("*.md") if heading in headings(it))
+    return section(page, heading)
+
+
 def rows(text: str) -> Iterator[list[str]]:
     """The cells of all table rows but the heads."""
     lines = [line for line in text.splitlines() if line.startswith("|")]

@@ -15,10 +15,9 @@ from bucketwise.jobs.core.turn import FAILED, LEFT_SOMETHING, NOT_KEPT
 from bucketwise.jobs.output.report import PRECEDENCE, Measures, Report, Result
 from bucketwise.jobs.receipts import EVENTS, event
 from bucketwise.jobs.suite import all_jobs
-from tests.docs.pages import ROOT, code, prose, rows, section
+from tests.docs.pages import ROOT, code, prose, rows, section, told
 
 EXIT_CODES = ROOT / "docs" / "exit-codes.md"
-OPERATIONS = ROOT / "docs" / "operations.md"
 
 
 def test_every_exit_code_is_explained() -> None:
@@ -49,12 +48,12 @@ def test_every_kind_of_receipt_is_told_to_people() -> None:
         "of": [1, 2],
         "recorded": datetime.now(UTC),
     }
-    told = {event({"kind": kind, **fields}) for kind in kinds}
-    assert len(told) == len(kinds)
+    events = {event({"kind": kind, **fields}) for kind in kinds}
+    assert len(events) == len(kinds)
 
 
 def _said(heading: str) -> dict[str, set[str]]:
-    found = list(rows(section(OPERATIONS, heading)))
+    found = list(rows(told(heading)))
     assert all(len(row) == 4 and all(row) for row in found)
     return {code(row[0]): set(row[1].split(", ")) for row in found}
 
@@ -87,13 +86,13 @@ def test_every_finding_of_audit_is_explained() -> None:
 
 
 def test_what_to_do_about_each_finding_of_audit_is_told_in_the_same_words() -> None:
-    told = {code(row[0]): row[3] for row in rows(section(OPERATIONS, "Findings of audit"))}
+    said = {code(row[0]): row[3] for row in rows(told("Findings of audit"))}
     remedies = {it.code: it.remedy for job in all_jobs() for it in job.audited}
-    assert {name: re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text) for name, text in told.items()} == remedies
+    assert {name: re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text) for name, text in said.items()} == remedies
 
 
 def test_every_collection_of_bucketwise_is_explained() -> None:
-    said = [code(row[0]) for row in rows(section(OPERATIONS, "bucketwise's own collections"))]
+    said = [code(row[0]) for row in rows(told("bucketwise's own collections"))]
     assert sorted(said) == sorted(OWN_COLLECTIONS)
 
 
@@ -109,7 +108,7 @@ def test_every_metric_is_explained() -> None:
     metrics.record("run", result)
     metrics.record("audit", Result("ticks", 0, {"findings": []}))
     metrics.record("drill", Result("ticks", 0, {"differing": 0}))
-    said = {code(row[0]): row[1:] for row in rows(section(OPERATIONS, "Metrics and health"))}
+    said = {code(row[0]): row[1:] for row in rows(told("Metrics and health"))}
     kinds = dict(re.findall(r"(?m)^# TYPE (bucketwise_\w+) (\w+)$", metrics.text().decode()))
     samples = re.findall(r"(?m)^(bucketwise_\w+)\{(.*)\} ", metrics.text().decode())
     assert set(said) == {name for name, _ in samples} == set(kinds)

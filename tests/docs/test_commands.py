@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from bucketwise.jobs.cli import program
-from bucketwise.jobs.suite import ENTRIES, load
-from tests.docs.pages import PAGES, ROOT, blocks, name, prose, section
+from bucketwise.jobs.suite import ENTRIES, GROUPS, load
+from tests.docs.pages import PAGES, blocks, name, prose, rows, told
 
 _SHELLS = {"console", "sh", "crontab", "yaml", "dockerfile"}
 _CALL = re.compile(r"(?:^|[\s/])bucketwise((?: +(?:-[\w-]+|[^\s#;|&>]+))+)")
@@ -55,10 +55,9 @@ def test_the_command_line_takes_it(place: str, call: str) -> None:
 
 @pytest.mark.parametrize("verb", ENTRIES)
 def test_every_verb_and_option_is_explained(verb: str) -> None:
-    page = ROOT / "docs" / "operations.md"
     command: Any = program()
-    text = section(page, f"`{verb}`")
-    common = section(page, "Commands")
+    text = told(f"`{verb}`")
+    common = told("Commands")
     for parameter in command.commands[verb].params:
         if parameter.name == "help":
             continue
@@ -67,7 +66,12 @@ def test_every_verb_and_option_is_explained(verb: str) -> None:
             assert re.search(rf"`{verb} [^`]*{re.escape(option)}", text), option
             continue
         option = next(name for name in parameter.opts if name.startswith("--"))
-        assert f"`{option}" in text + common, f"operations.md does not explain {option} of {verb}"
+        assert f"`{option}" in text + common, f"no page explains {option} of {verb}"
+
+
+def test_the_page_of_commands_lists_them_in_the_groups_of_the_help() -> None:
+    listed = {group: re.findall(r"\[`([\w-]+)`\]", cell) for group, cell in rows(told("All commands"))}
+    assert list(listed.items()) == [(group, list(verbs)) for group, verbs in GROUPS.items()]
 
 
 @pytest.mark.parametrize("name", ENTRIES)

@@ -10,7 +10,7 @@ import pytest
 
 from bucketwise.config.models import MODELS, POLICY_FIELDS
 from bucketwise.jobs.suite import ENTRIES
-from tests.docs.pages import ROOT, anchor, prose
+from tests.docs.pages import ROOT, anchor, prose, told
 from tests.docs.test_codes import findings_of_audit, findings_of_check
 from tests.docs.test_policies import TABLES
 from tests.jobs.place import Place
@@ -64,7 +64,7 @@ def test_each_term_is_there_once_in_order() -> None:
 
 @pytest.mark.parametrize("verb", ENTRIES)
 def test_verbs(verb: str) -> None:
-    assert f"### `{verb}`\n" in EXPLAINED
+    assert told(f"`{verb}`")
 
 
 @pytest.mark.parametrize(

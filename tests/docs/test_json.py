@@ -1,4 +1,4 @@
-"""The JSON that operations.md shows has the keys that the commands print."""
+"""The JSON that the pages of commands show has the keys that the commands print."""
 
 from __future__ import annotations
 
@@ -8,12 +8,18 @@ from typing import Any
 import pytest
 
 from bucketwise.jobs.suite import ENTRIES
-from tests.docs.pages import ROOT, blocks
+from tests.docs.pages import PAGES, blocks, headings
 from tests.jobs.place import POLICIES, START, Place
 from tests.jobs.states import Step, after
 
-PAGE = ROOT / "docs" / "operations.md"
-SHOWN = {block.marks[0]: json.loads(block.text) for block in blocks(PAGE) if block.language == "json"}
+_VERBS = {f"`{it}`" for it in ENTRIES}
+PAGES_OF_VERBS = [page for page in PAGES if _VERBS.intersection(headings(page))]
+SHOWN = {
+    block.marks[0]: json.loads(block.text)
+    for page in PAGES_OF_VERBS
+    for block in blocks(page)
+    if block.language == "json"
+}
 
 
 _COMMON = {"schema", "command", "exit_code", "now", "policies"}

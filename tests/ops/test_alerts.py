@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from tests.docs.pages import ROOT, anchor, code, headings, rows, section
+from tests.docs.pages import ROOT, anchor, code, headings, rows, told
 from tests.ops.debian import program
 from tests.ops.watched import ALERTS, Prometheus, names
 
@@ -25,7 +25,7 @@ def rules() -> list[dict[str, Any]]:
 
 
 def metrics() -> set[str]:
-    return {code(row[0]) for row in rows(section(ROOT / "docs" / "operations.md", "Metrics and health"))}
+    return {code(row[0]) for row in rows(told("Metrics and health"))}
 
 
 @pytest.mark.process
