@@ -23,7 +23,6 @@ from pymongo.database import Database
 
 from bucketwise.jobs.core.call import Call
 from bucketwise.jobs.core.stopping import Stop
-from bucketwise.jobs.demo import verb
 from bucketwise.jobs.demo import verb as demo
 from bucketwise.jobs.demo.stage import Expected, Invented, Show, Stage, days, difference_of, invent, stage
 from tests.jobs.command import ROOT, CommandLine, started
@@ -137,7 +136,7 @@ def await_end(pid: int) -> None:
 @pytest.fixture(scope="module")
 def acts_up_to() -> Iterator[Callable[[Act], list[Act]]]:
     """Plays the acts up to one, on readings of which a day and a half is archived."""
-    left, played = list(verb.ACTS), list[Act]()
+    left, played = list(demo.ACTS), list[Act]()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("bucketwise.jobs.demo.stage.DAYS", 16)
         call = Call("demo", None, (), A_THURSDAY, True, False, True, True, Stop())
@@ -153,7 +152,7 @@ def acts_up_to() -> Iterator[Callable[[Act], list[Act]]]:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("act", verb.ACTS, ids=lambda it: it.__name__)
+@pytest.mark.parametrize("act", demo.ACTS, ids=lambda it: it.__name__)
 def test_each_act_adds_up(acts_up_to: Callable[[Act], list[Act]], act: Act) -> None:
     """It raises where it finds that something does not."""
     assert act in acts_up_to(act)
@@ -188,8 +187,8 @@ def test_everything_adds_up_and_keep_leaves_it_up(tmp_path: Path, database: Data
 #: The demo as a process of its own, on the readings of few days.
 SHORT = """
 import runpy, sys
-from bucketwise.jobs.demo import invent
-invent.DAYS = 5
+from bucketwise.jobs.demo import stage
+stage.DAYS = 5
 sys.argv = ["bucketwise", "demo"]
 runpy.run_module("bucketwise", run_name="__main__", alter_sys=True)
 """
