@@ -297,11 +297,11 @@ class Chain:
 
 
 class VersionFiles(NamedTuple):
-    """The files of superseded versions of one commit, each by its SHA-256. `erased`: an erasure has replaced
-    or removed it."""
+    """The files of superseded versions of one commit, each by its SHA-256. `fence`: of the run that took the
+    buckets out of the commit; None where that is not told."""
 
     kept: Set[str]
-    erased: Set[str]
+    fence: int | None
 
 
 class CommitIndex(Protocol):

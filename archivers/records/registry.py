@@ -204,28 +204,32 @@ def kept_of(receipts: Receipts, manifest: Manifest, chain: Chain) -> VersionFile
     told = _told(receipts, receipts.get(manifest.commit) or {}, manifest, chain, keys)
     if told is None:
         return None
-    kept, erased = set(told), set[str]()
+    kept = told.kept
     mine = {"_id.policy": receipts.policy, "kind": REKEPT, "commit": manifest.commit}
     for receipt in receipts.collection.with_options(codec_options=CODEC).find(mine).sort("_id"):
         sealed_receipt(receipt, keys)
-        erased.add(receipt["removed"])
         kept = (kept - {receipt["removed"]}) | set(receipt["added"])
-    return VersionFiles(kept, erased - kept)
+    return told._replace(kept=kept)
 
 
 def _told(
     receipts: Receipts, record: Document, manifest: Manifest, chain: Chain, keys: Keys
-) -> Collection[str] | None:
+) -> VersionFiles | None:
+    """Returns what was kept when the commit was dropped."""
     if "replaced_by" not in record:
         return None  # it was dropped by an older release, or the database has forgotten it
     if (by := record["replaced_by"]) is None:
         end = ended(receipts, {**record, "seal": manifest.sha256}, keys)
-        return None if end is None else end.get("versions", () if end["kind"] == EXPIRED else None)
+        if end is None or (end["kind"] == EMPTIED and "versions" not in end):
+            return None
+        return VersionFiles(set(end.get("versions", ())), end["fence"] if end["kind"] == EMPTIED else None)
     successor = commit_of(found) if "seal" in (found := receipts.get(by) or {}) else None
     if successor is None:
         return None
     told = chain.link(link_of(successor))
-    return told.versions if manifest.commit in told.replaces else ()
+    if manifest.commit not in told.replaces:
+        return VersionFiles(set(), None)
+    return None if told.versions is None else VersionFiles(set(told.versions), told.fence)
 
 
 class Registry:

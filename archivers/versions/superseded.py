@@ -179,33 +179,29 @@ class Superseded:
         return self._dropped[commit]
 
     def clear_unfinished(
-        self,
-        current: Callable[[Sequence[str]], Set[str]],
-        fence: int,
-        own: Callable[[set[int]], Collection[int]],
+        self, current: Callable[[Sequence[str]], Set[str]], own: Callable[[set[int]], Collection[int]]
     ) -> None:
         """Removes the files of commits that nothing has left, since a run died that was about to take buckets
-        out of them; and those of dropped commits to which nothing refers, since the run had lost its lease.
-        `current`: which commits must be there. `fence`: of this run. `own`: see `foreign`."""
+        out of them; and what runs have written that had lost their lease. `current`: which commits must be
+        there. `own`: see `foreign`."""
         files = list(self.files())
         there = current(sorted({it.commit.name for it in files}))
         done = [it for it in files if it.commit.name in there and self.dropped(it.commit.name) is None]
-        older = [
-            it for it in files if it.commit.name not in there and it.fence is not None and it.fence < fence
-        ]
-        done += self._of_lost_leases(older, own)
+        done += self._of_lost_leases([it for it in files if it.commit.name not in there], own)
         self._store.delete([it.key for it in done])
 
     def _of_lost_leases(
         self, files: Iterable[SupersededFile], own: Callable[[set[int]], Collection[int]]
     ) -> list[SupersededFile]:
-        """Returns those of these files to which nothing ever referred, and which runs of this database
-        wrote."""
+        """Returns those of these files that runs of this database wrote without their lease: a newer run has
+        taken the buckets out of the commit. Only that one, and erasures after it, keep files."""
         found = []
         for file in files:
             manifest = self._ours(file.commit.name)
             known = None if manifest is None else self._files_of(manifest)
-            if known is not None and file.sha256 not in known.kept | known.erased:
+            if known is None or known.fence is None or file.fence is None:
+                continue
+            if file.fence < known.fence and file.sha256 not in known.kept:
                 found.append(file)
         fences = own({it.fence for it in found if it.fence is not None}) if found else ()
         return [it for it in found if it.fence in fences]
