@@ -27,11 +27,13 @@ from bucketwise.buckets.bson import rows
 from bucketwise.config.checks.locations import KINDS
 from bucketwise.config.tables import Store
 from bucketwise.jobs.core.embedded import EmbeddedMongodError, Mongod, embedded_mongod, find_mongod
+from tests.cpu import Costs, Meter
 from tests.examples import register
 from tests.faults.tally import Table, Tally
 from tests.once import read_s3_once
 from tests.servers import answers, running
 from tests.session import SERVERS, Session
+from tests.tiers import take_turns
 
 ACCESS_KEY = "bucketwise-test"
 SECRET_KEY = "bucketwise-test-secret"
@@ -46,6 +48,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--reliability", action="store_true", help="write the counts of faults into docs/reliability.md"
     )
+    parser.addoption("--cpu", action="store_true", help="print the processor seconds of files and tests")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -53,6 +56,9 @@ def pytest_configure(config: pytest.Config) -> None:
     read_s3_once()
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Table(writes=config.getoption("--reliability")))
+    if config.getoption("--cpu"):
+        config.pluginmanager.register(Meter())
+        config.pluginmanager.register(Costs())
 
 
 @pytest.hookimpl(wrapper=True)
@@ -71,6 +77,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if SERVERS.intersection(getattr(item, "fixturenames", ())):
             item.add_marker("process")
+    take_turns(items)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -25,6 +25,7 @@ def stage(
     yield Stage(case, tmp_path, database, mongodb_uri, bucketwise)
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("stage", FORMS, ids=str, indirect=True)
 def test_late_documents_reach_an_online_archive_and_come_back(stage: Stage) -> None:
     documents = stage.case.documents()
@@ -49,6 +50,7 @@ def test_late_documents_reach_an_online_archive_and_come_back(stage: Stage) -> N
     assert read.code == 0, read.err
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("stage", FORMS, ids=str, indirect=True)
 def test_live_documents_are_covered_erased_and_remodelled(stage: Stage) -> None:
     covered = stage.run("coverage")

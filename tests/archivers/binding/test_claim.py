@@ -15,6 +15,7 @@ from tests.archivers.builders import samples_overflow
 from tests.archivers.harness import Cycle
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("to", ["offline", "online"])
 def test_another_database_in_its_place_halts(
     database: Database[dict[str, Any]], file_store: Store, to: str

@@ -159,6 +159,7 @@ def test_the_second_of_two_that_begin_at_once_halts_and_the_first_goes_on(
     assert read_record(Receipts(other, "ticks"), store.url).owner == found["owner"]
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("kind", ["file", "moto", "rclone"])
 def test_of_two_that_claim_at_once_one_goes_on_at_most(
     database: Database[Document], other: Database[Document], kind: str, request: pytest.FixtureRequest
@@ -193,6 +194,7 @@ def test_of_two_that_claim_at_once_one_goes_on_at_most(
                 it.client.drop_database(it.name)
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("what", ["step", OWNER])
 def test_an_adoption_that_dies_is_done_again_and_nobody_writes_until_then(

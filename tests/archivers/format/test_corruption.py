@@ -89,6 +89,7 @@ IN_TURN = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.in_turn(4)
 @IN_TURN
 def test_damage_between_copy_and_delete(waiting: Cycle, kind: str, damage: str) -> None:
     DAMAGE[damage](files(waiting, kind)[0])
@@ -103,6 +104,7 @@ def test_damage_between_copy_and_delete(waiting: Cycle, kind: str, damage: str) 
     assert waiting.listing() == before
 
 
+@pytest.mark.in_turn(4)
 @IN_TURN
 def test_damage_after_the_delete(archived: Cycle, kind: str, damage: str) -> None:
     assert verified(archived).bad == []

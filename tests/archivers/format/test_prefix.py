@@ -270,6 +270,7 @@ def test_what_runs_left_behind_a_link_is_not_cleared(cycle: Cycle, tmp_path: Pat
     assert (outside / dead).read_bytes() == b"somebody's"
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("kind", ["data", "meta/buckets", "meta/manifests"])
 def test_a_file_that_is_a_link_is_damage(cycle: Cycle, kind: str, tmp_path: Path) -> None:
     """Though the bytes behind it are the right ones: whoever moves them there may change them."""
@@ -283,6 +284,7 @@ def test_a_file_that_is_a_link_is_damage(cycle: Cycle, kind: str, tmp_path: Path
     assert moved.exists()
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("folder", ["", "data", "meta", "meta/manifests", "data/dt=*"])
 def test_a_folder_that_is_a_link_is_not_entered(cycle: Cycle, folder: str, tmp_path: Path) -> None:
     path = next(iter((cycle.root / cycle.policy.name).glob(folder))) if folder else cycle.root / "slots"

@@ -54,6 +54,7 @@ def commits(cycle: Cycle) -> list[tuple[float, float]]:
     return [((it.first - DAY0) / DAY, (it.last - DAY0) / DAY) for it in manifests(cycle)]
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("days", "expected"),
     [

@@ -86,6 +86,7 @@ def _saying(draft: Manifest, digest: str) -> Future[Any]:
     return said
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("case", deletable(), ids=lambda case: case.name)
 def test_a_task_copies_what_the_run_has_read(
     database: Database[Document], file_store: Store, case: Case
@@ -148,6 +149,7 @@ def test_a_worker_with_another_store(database: Database[Document], file_store: S
     assert not cycle.rows()
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("liar", [Liar, Forger, Slanderer])
 def test_a_worker_that_copies_something_else(
     database: Database[Document], file_store: Store, liar: type[Elsewhere]

@@ -89,6 +89,7 @@ CHANGES: dict[str, Document] = {
 }
 
 
+@pytest.mark.in_turn(4)
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_what_changes_after_its_copy_stays_and_is_copied_later(cycle: Cycle, change: Document) -> None:
     source = cycle.database["slots"]
@@ -116,6 +117,7 @@ def test_what_changes_after_its_copy_stays_and_is_copied_later(cycle: Cycle, cha
     assert (third.buckets, third.deleted, third.left) == (0, 0, 0)
 
 
+@pytest.mark.in_turn(1)
 def test_what_is_replaced_after_its_copy(cycle: Cycle) -> None:
     document = {"_id": 7, "p": {"1": MARKS}, "meta": {"symbol": "MDB"}, "d": DAY0 + timedelta(days=3)}
 
@@ -131,12 +133,14 @@ def test_what_is_replaced_after_its_copy(cycle: Cycle) -> None:
     assert cycle.archived() == sorted([*others, encode(document)])
 
 
+@pytest.mark.in_turn(1)
 def test_what_someone_else_deletes_after_its_copy_is_in_the_archive(cycle: Cycle) -> None:
     report = cycle.run(guard=once(lambda: cycle.database["slots"].delete_one({"_id": 7}), at=2))
     assert (report.changed, report.deleted) == (0, len(cycle.case.documents) - 1)
     assert cycle.archived() == sorted(cycle.case.documents)
 
 
+@pytest.mark.in_turn(1)
 def test_a_write_between_the_comparison_and_the_delete(cycle: Cycle, monkeypatch: pytest.MonkeyPatch) -> None:
     """A real conflict of transactions: the delete starts anew, and finds the bucket changed."""
     inner = writes._delete
@@ -155,6 +159,7 @@ def test_a_write_between_the_comparison_and_the_delete(cycle: Cycle, monkeypatch
     assert [bson.decode(raw, CODEC)["p"]["30"] for raw in cycle.live()] == [MARKS]
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize(("what", "to"), in_turn(["update", "insert", "delete"], ["offline", "online"]))
 def test_overflow_that_changes_after_its_copy(
     database: Database[Document], file_store: Store, to: str, what: str
@@ -202,6 +207,7 @@ def test_a_late_bucket_of_an_archived_day_gets_a_part_of_its_own(offline: Cycle)
     assert offline.archived() == sorted([*offline.case.documents, late])
 
 
+@pytest.mark.in_turn(1)
 def test_a_bucket_that_comes_back_as_it_was(cycle: Cycle) -> None:
     """As after a partial restore of a dump: it is in the archive already, and goes."""
     cycle.run()
@@ -235,6 +241,7 @@ def test_another_bucket_with_the_id_of_an_archived_one(offline: Cycle) -> None:
     assert len(back) == 40 and set(back) <= set(both)
 
 
+@pytest.mark.in_turn(1)
 def test_restored_into_the_source_and_run_again(cycle: Cycle) -> None:
     cycle.run()
     before = cycle.listing()
@@ -249,6 +256,7 @@ def test_restored_into_the_source_and_run_again(cycle: Cycle) -> None:
     assert cycle.listing() == before
 
 
+@pytest.mark.in_turn(1)
 def test_restored_mended_and_run_again(cycle: Cycle) -> None:
     """A mended bucket takes the place of the archived one."""
     cycle.run()
@@ -364,6 +372,7 @@ def test_a_copy_that_goes_while_a_run_waits(offline: Cycle) -> None:
     assert offline.live() == sorted(offline.case.documents)
 
 
+@pytest.mark.in_turn(1)
 def test_grace(cycle: Cycle) -> None:
     waiting = Cycle(
         cycle.database, cycle.case.with_archive(grace=timedelta(days=2)), cycle.settings, fence=cycle.fence

@@ -135,6 +135,7 @@ def test_one_and_one_point_zero(database: Database[Document], file_store: Store)
     assert sorted(row[-1] for row in cycle.rows()) == [1.0, 2.0]
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     "last",
     [Decimal128("1"), [DAY0, LATER], [1, 2], {"a": 1}, "2018", None, float("nan"), Int64(2**62), True],
@@ -173,6 +174,7 @@ def test_ends_in_fractions_of_seconds(database: Database[Document], file_store: 
     assert cycle.archived() == sorted(rows)
 
 
+@pytest.mark.in_turn(1)
 def test_dates_at_the_ends_of_time(database: Database[Document], file_store: Store, to: str) -> None:
     """The years 1 to 9999 go; what lies outside is reported and stays."""
     cycle = cycle_of(database, file_store, reading().of_any_time(), to)
@@ -191,6 +193,7 @@ def test_dates_at_the_ends_of_time(database: Database[Document], file_store: Sto
     assert cycle.archived() == sorted(documents)
 
 
+@pytest.mark.in_turn(1)
 def test_a_cursor_that_gives_a_bucket_twice(
     database: Database[Document], file_store: Store, monkeypatch: pytest.MonkeyPatch, to: str
 ) -> None:
@@ -218,6 +221,7 @@ def test_a_cursor_that_gives_a_bucket_twice(
     assert len(found) == 60 and set(live) < set(found)
 
 
+@pytest.mark.in_turn(1)
 def test_a_policy_without_series_fields(database: Database[Document], file_store: Store, to: str) -> None:
     case = reading()
     case = Case(

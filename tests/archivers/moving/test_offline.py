@@ -59,6 +59,7 @@ def archived(request: pytest.FixtureRequest, prepared: States) -> Cycle:
     return prepared(BY_NAME[request.param], all_archived)
 
 
+@pytest.mark.in_turn(2)
 def test_what_expired_moves_and_comes_back_to_the_bit(cycle: Cycle) -> None:
     report = cycle.run()
     assert (report.buckets, report.deleted, report.left) == (len(cycle.case.documents),) * 2 + (0,)
@@ -76,10 +77,12 @@ def test_what_expired_moves_and_comes_back_to_the_bit(cycle: Cycle) -> None:
         assert back.overflow == len(cycle.case.overflow)
 
 
+@pytest.mark.in_turn(2)
 def test_the_columns_hold_every_reading_once(archived: Cycle) -> None:
     assert archived.rows() == expected_rows(archived.case)
 
 
+@pytest.mark.in_turn(2)
 def test_nothing_large_that_a_run_makes_refers_to_itself(cycle: Cycle) -> None:
     """The program seldom looks for such: columns and documents would stay until then."""
     gc.collect()
@@ -140,6 +143,7 @@ def test_the_next_day_is_fetched_while_one_is_worked_on(
     assert len({day // DAY_MS for day in days}) == len(days) > 1
 
 
+@pytest.mark.in_turn(2)
 def test_a_second_run_does_nothing(archived: Cycle) -> None:
     before, receipts = archived.listing(), _receipts(archived)
     report = archived.run()
@@ -152,6 +156,7 @@ def _receipts(cycle: Cycle) -> list[bytes]:
     return raw_documents(cycle.database, "bucketwise_receipts")
 
 
+@pytest.mark.in_turn(2)
 def test_a_dry_run_counts_and_changes_nothing(cycle: Cycle) -> None:
     report = cycle.run(dry_run=True, fence=0)
     assert (report.buckets, report.readings) == (len(cycle.case.documents), len(cycle.case.readings))
@@ -186,6 +191,7 @@ def test_what_readers_of_parquet_see(prepared: States) -> None:
     assert str(table["time"].dtype) == "datetime64[us, UTC]"
 
 
+@pytest.mark.in_turn(2)
 def test_how_the_parts_are_written(archived: Cycle) -> None:
     policy = archived.policy
     data = archived.root / policy.name / "data"
@@ -280,6 +286,7 @@ def test_page_checksums_are_on(prepared: States) -> None:
     assert noticed == len(spots) > 0
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("name", ["moto", "rclone"])
 def test_the_same_on_object_stores(
     name: str, request: pytest.FixtureRequest, database: Database[Document]
@@ -296,6 +303,7 @@ def test_the_same_on_object_stores(
     assert cycle.live_overflow() == sorted(cycle.case.overflow)
 
 
+@pytest.mark.in_turn(2)
 def test_no_secret_is_in_a_manifest(archived: Cycle) -> None:
     manifests = list((archived.root / archived.policy.name / "meta" / "manifests").glob("*.json"))
     assert manifests
@@ -409,6 +417,7 @@ def test_series_of_mixed_types_are_sorted_as_declared(
                 assert group.sorting_columns
 
 
+@pytest.mark.in_turn(2)
 def test_a_reading_is_where_it_says(archived: Cycle) -> None:
     """The part's folder is the UTC day of each of its readings."""
     for path in (archived.root / archived.policy.name / "data").rglob("*.parquet"):

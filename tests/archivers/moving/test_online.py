@@ -47,6 +47,7 @@ def everything(cycle: Cycle) -> dict[str, list[bytes]]:
     return {name: raw_documents(cycle.database, name) for name in sorted(names)}
 
 
+@pytest.mark.in_turn(2)
 def test_what_expired_moves_and_comes_back_to_the_bit(cycle: Cycle) -> None:
     report = cycle.run()
     assert (report.buckets, report.deleted, report.left) == (len(cycle.case.documents),) * 2 + (0,)
@@ -63,6 +64,7 @@ def test_what_expired_moves_and_comes_back_to_the_bit(cycle: Cycle) -> None:
         assert cycle.live_overflow() == sorted(cycle.case.overflow)
 
 
+@pytest.mark.in_turn(2)
 def test_a_second_run_does_nothing(archived: Cycle) -> None:
     before = everything(archived)
     report = archived.run()
@@ -70,6 +72,7 @@ def test_a_second_run_does_nothing(archived: Cycle) -> None:
     assert everything(archived) == before
 
 
+@pytest.mark.in_turn(2)
 def test_the_archive_is_packed_and_indexed(archived: Cycle) -> None:
     database, policy = archived.database, archived.policy
     name = f"{policy.collection}_archive"
@@ -81,6 +84,7 @@ def test_the_archive_is_packed_and_indexed(archived: Cycle) -> None:
     assert any(key[0] == time for key in keys)
 
 
+@pytest.mark.in_turn(2)
 def test_a_dry_run_changes_nothing(cycle: Cycle) -> None:
     before = everything(cycle)
     assert cycle.run(dry_run=True, fence=0).buckets == len(cycle.case.documents)
@@ -160,6 +164,7 @@ def test_an_id_that_says_it_is_a_uuid_and_is_none(
     assert [it["ids"] for it in told if it["kind"] == "delete"] == [[identity]]
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("change", ["none", "changed", "removed", "new", "copy lost"])
 def test_a_dry_run_after_a_grace_counts_what_the_run_does(prepared: States, change: str) -> None:
     cycle = prepared(slots("minute").online().with_archive(grace=timedelta(days=1)), all_archived)

@@ -37,6 +37,7 @@ def cycle(request: pytest.FixtureRequest, prepared: States) -> Cycle:
     return prepared(CASES[request.param], all_archived)
 
 
+@pytest.mark.in_turn(2)
 def test_every_bucket_comes_back_as_it_was(cycle: Cycle) -> None:
     before = set(cycle.database.list_collection_names())
     found = archive_of(cycle.context(NOW)).drill(1000, 0)

@@ -215,6 +215,7 @@ def day(number: int) -> date:
     return (DAY0 + timedelta(days=number)).date()
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("where", "days"),
     [
@@ -251,6 +252,7 @@ def test_series_narrow_what_mongodb_reads(world: World) -> None:
     assert [dict(it) for it in read.selectors] == [{"s": "A", "n": "2"}, {"s": "b", "n": "2"}]
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("case", "archive"), in_turn([*builders.deletable(), builders.timeseries()], ["offline", "online"])
 )

@@ -104,11 +104,13 @@ STATES = [
 ]
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(("case", "state", "archive"), in_turn(CASES, STATES, ["offline", "online"], many=4))
 def test_each_reading_once_and_in_order(prepared: States, case: Case, archive: str, state: State) -> None:
     check(prepared(case.online() if archive == "online" else case, state))
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("archive", ["offline", "online"])
 @pytest.mark.parametrize(
     "changes", [{"delete": False}, {"grace": timedelta(days=900)}], ids=["kept", "in grace"]
@@ -125,6 +127,7 @@ def test_copies_whose_originals_are_live_do_not_count(
     check(cycle)
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize(
     "case", [builders.slots_overflow(), builders.samples("dates")], ids=lambda case: case.name
 )
@@ -184,6 +187,7 @@ class _Meanwhile:
         return asked
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("nth", [1, 2, 3])
 @pytest.mark.parametrize("act", ["archive", "restore", "change and archive"])
 def test_what_moves_while_it_is_read_is_found_on_one_side(
@@ -334,6 +338,7 @@ def test_it_stops_where_it_is_asked_to(database: Database[Document], file_store:
         rows_of(readings(cycle, check=stop))
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("archive", ["offline", "online"])
 def test_only_the_series_asked_for(prepared: States, archive: str) -> None:
     case = builders.samples("epoch")
@@ -452,6 +457,7 @@ def test_json_gives_the_same_numbers_again(prepared: States, archived: bool) -> 
     ] == expected_lines(cycle.case)
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("case", [odd_ticks(), *CASES], ids=lambda case: case.name)
 def test_parquet_has_the_columns_of_the_archive(prepared: States, tmp_path: Path, case: Case) -> None:
     cycle = prepared(case, a_minute_archived if case.name == "ticks" else half_archived)

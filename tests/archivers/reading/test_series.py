@@ -328,6 +328,7 @@ def test_a_manifest_that_tells_nothing_hides_nothing(
     assert cycle.restore(series={"symbol": "S3"}).buckets == 3
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(("case", "state"), in_turn(CASES[::2], STATES, many=3))
 def test_rows_tell_what_documents_do(prepared: States, case: Case, state: State) -> None:
     """Of each series and of all, whatever the archive is in the middle of."""
@@ -403,6 +404,7 @@ def gateway(sensors: dict[str, int], start: datetime = DAY0, gateway: str = "G")
     return {"_id": "x", "gateway": gateway, "a": min(times), "z": max(times), "s": samples}
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("to", ["offline", "online"])
 def test_a_bucket_without_samples_is_of_no_sensor_and_comes_back(
     database: Database[Document], file_store: Store, to: str
@@ -447,6 +449,7 @@ def test_an_id_of_two_series_is_two_buckets(database: Database[Document], file_s
         assert [bson.decode(it)["symbol"] for it in raw_documents(database, symbol)] == [symbol]
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("count", [3, pytest.param(60, marks=pytest.mark.proof)])
 @pytest.mark.parametrize("archive", ["offline", "online"])
 def test_series_of_any_types_are_found_as_by_plain_python(

@@ -114,6 +114,7 @@ SINCE: dict[str, Callable[[Cycle], None]] = {
 }
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("since", SINCE)
 def test_a_store_of_yesterday(cycle: Cycle, tmp_path: Path, since: str) -> None:
     """Found before anything is written, whatever has happened since; with the right store all goes on."""

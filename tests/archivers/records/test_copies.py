@@ -73,6 +73,7 @@ FAULTS: list[tuple[Callable[[Any], None], set[tuple[str, str]]]] = [
 ]
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(("fault", "damage"), FAULTS)
 def test_each_change_is_named_and_never_restored(
     cycle: Cycle, fault: Callable[[Any], None], damage: set[tuple[str, str]]
@@ -155,6 +156,7 @@ def expire(cycle: Cycle) -> None:
         archive_of(ending.context(now, fence=9)).expire()
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("remove", [erase, expire])
 @pytest.mark.parametrize("is_baseline", [False, True])
 def test_what_nobody_archived_goes_without_being_counted(

@@ -19,6 +19,7 @@ Document = dict[str, Any]
 GRACE = timedelta(days=3)
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("case", "to", "grace"), in_turn(deletable(), ["offline", "online"], [timedelta(0), GRACE], many=4)
 )
@@ -73,6 +74,7 @@ def test_what_was_put_back_by_hand_is_limited(database: Database[Document], file
     assert cycle.run(LATER + 2 * GRACE).deleted == 20
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("to", ["offline", "online"])
 def test_what_is_sound_again_is_limited(database: Database[Document], file_store: Store, to: str) -> None:
     """The quarantine still names it, where nothing was rolled up since."""

@@ -203,6 +203,7 @@ def signed(cycle: Cycle) -> None:
     cycle.run()
 
 
+@pytest.mark.in_turn(4)
 @pytest.mark.parametrize("what", DAMAGE)
 def test_damaged(prepared: States, what: str) -> None:
     cycle = prepared(slots("minute"), signed)

@@ -53,6 +53,7 @@ CASES: dict[str, tuple[Document | None, int, tuple[Link, ...], Heads]] = {
 }
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("name", CASES)
 def test_a_commit_takes_the_place_of_those_it_names(database: Database[Document], name: str) -> None:
     before, sequence, previous, expected = CASES[name]

@@ -73,6 +73,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(("fault", "code"), FAULTS)
 def test_a_run_halts_before_anything_else(
     cycle: Cycle, fault: Callable[[Database[Document]], None], code: str
@@ -265,6 +266,7 @@ def shorten(cycle: Cycle) -> None:
     records(cycle).delete_one({"_id": last["_id"]})
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("change", [lower, unseal, forget, replay, shorten])
 def test_heads_that_somebody_changed_are_named(cycle: Cycle, change: Callable[[Cycle], None]) -> None:
     """So that a loss is not hidden by them."""

@@ -82,6 +82,7 @@ def pinned(cycle: Cycle) -> set[Any]:
     return {it["_id"]["id"] for it in cycle.database[pins.COLLECTION].find()}
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("case", [slots("minute"), samples_overflow()], ids=lambda case: case.name)
 def test_pinned_until_they_are_released(
     database: Database[Document], file_store: Store, case: Case, to: str
@@ -109,6 +110,7 @@ def test_pinned_until_they_are_released(
     assert cycle.listing() == before[0]
 
 
+@pytest.mark.in_turn(1)
 def test_pinned_until_a_time(database: Database[Document], file_store: Store, to: str) -> None:
     cycle = restored(database, file_store, slots("minute"), to, pinned_until=SOON)
     count = len(cycle.case.documents)
@@ -124,6 +126,7 @@ def test_pinned_until_a_time(database: Database[Document], file_store: Store, to
     assert pinned(cycle) == set()
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("first", "then", "stays_until"),
     [(None, SOON, SOON), (SOON, None, None), (SOON, LATER + HOUR, LATER + HOUR)],
@@ -145,6 +148,7 @@ def test_restored_again_they_take_the_new_time(
         assert cycle.run(stays_until).deleted == len(cycle.case.documents)
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("pages", [3, 1000])
 def test_a_range_is_released(cycle: Cycle, pages: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The buckets with a reading in it, whole: the third and the fourth hour's."""
@@ -166,6 +170,7 @@ def test_a_range_is_released(cycle: Cycle, pages: int, monkeypatch: pytest.Monke
     assert cycle.unpin(since=until) + cycle.unpin(until=until) == len(held) - len(wanted)
 
 
+@pytest.mark.in_turn(1)
 def test_only_what_was_restored_is_pinned(cycle: Cycle) -> None:
     """Whatever else lies beside it goes, the rest of a commit as well."""
     cycle.unpin()
@@ -181,6 +186,7 @@ def test_only_what_was_restored_is_pinned(cycle: Cycle) -> None:
     assert sorted([*cycle.live(), *read(cycle)]) == sorted([*cycle.case.documents, late])
 
 
+@pytest.mark.in_turn(1)
 def test_what_is_not_deleted_yet_is_pinned_as_well(
     database: Database[Document], file_store: Store, to: str
 ) -> None:
@@ -194,6 +200,7 @@ def test_what_is_not_deleted_yet_is_pinned_as_well(
     assert cycle.run(SOON).deleted == count
 
 
+@pytest.mark.in_turn(1)
 def test_elsewhere_nothing_is_pinned(cycle: Cycle) -> None:
     cycle.unpin()
     cycle.run()
@@ -227,6 +234,7 @@ class RolledUp:
         return [(as_date(start), as_date(end - 1)) for start, end in self.ranges]
 
 
+@pytest.mark.in_turn(1)
 def test_a_changed_one_stays_and_is_rolled_up(cycle: Cycle) -> None:
     source, rolled_up = cycle.database["slots"], RolledUp()
     before = bson.decode(cycle.case.documents[6], CODEC)
@@ -263,6 +271,7 @@ def test_what_a_changed_one_no_longer_holds_is_rolled_up(
         assert rolled_up.of(cycle) == [(times[0], times[-1])]
 
 
+@pytest.mark.in_turn(1)
 def test_changed_back_and_restored_again_it_is_rolled_up(cycle: Cycle) -> None:
     source, rolled_up = cycle.database["slots"], RolledUp()
     before = bson.decode(cycle.case.documents[6], CODEC)["p"]["30"]
@@ -273,6 +282,7 @@ def test_changed_back_and_restored_again_it_is_rolled_up(cycle: Cycle) -> None:
     assert len(rolled_up.of(cycle)) == 1
 
 
+@pytest.mark.in_turn(1)
 def test_of_a_deleted_one_the_archived_copy_counts(cycle: Cycle) -> None:
     gone = cycle.case.documents[7]
     cycle.database["slots"].delete_one({"_id": 7})
@@ -285,6 +295,7 @@ def test_of_a_deleted_one_the_archived_copy_counts(cycle: Cycle) -> None:
     assert (cycle.live(), read(cycle)) == ([], sorted(cycle.case.documents))
 
 
+@pytest.mark.in_turn(1)
 def test_a_restore_that_lost_its_lease_writes_nothing(cycle: Cycle) -> None:
     def lost(*_args: object) -> None:
         raise LeaseLostError("another run took it")
@@ -303,6 +314,7 @@ def test_a_restore_that_lost_its_lease_writes_nothing(cycle: Cycle) -> None:
     assert everything(cycle) == before
 
 
+@pytest.mark.in_turn(1)
 def test_a_restore_cut_off_leaves_pinned_what_is_there(cycle: Cycle, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of four transactions, three steps each: before one, within one, after each, and not at all."""
     monkeypatch.setattr(writes, "MAX_BUCKETS", 10)

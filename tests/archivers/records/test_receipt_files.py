@@ -228,6 +228,7 @@ DAMAGE: dict[str, tuple[Callable[[Cycle], object], set[str]]] = {
 }
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("what", DAMAGE)
 def test_damaged(cycle: Cycle, what: str) -> None:
     cycle.run(OLD)

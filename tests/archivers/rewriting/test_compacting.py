@@ -73,6 +73,7 @@ CASES: dict[str, Callable[[], Case]] = {
 }
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("name", CASES)
 def test_each_day_becomes_one_commit(prepared: States, name: str) -> None:
     cycle = prepared(CASES[name](), archived_every_few_hours)

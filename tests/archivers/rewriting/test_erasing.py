@@ -184,6 +184,7 @@ def test_it_dies_at_each_step(
         assert world.cycle.verify().bad == []
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("name", SERIES)
 def test_what_was_merged_goes_at_once(prepared: States, name: str) -> None:
     """The commits that a compaction has replaced stay for a while; not where they hold what is erased."""
@@ -389,6 +390,7 @@ def test_a_range_reads_no_commits_beyond_it(database: Database[Document], file_s
     assert read[0] == read[1]
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("to", ["offline", "online"])
 def test_overflow_that_a_restore_has_put_back_goes_too(prepared: States, to: str) -> None:
     """It lies in the policy's collection of overflow, wherever its buckets were restored to."""

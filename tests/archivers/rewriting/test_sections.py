@@ -111,6 +111,7 @@ def sections_of(cycle: Cycle) -> list[int]:
     return [len(it["sections"]) for it in manifests(cycle)]
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("name", CASES)
 def test_all_is_there(prepared: States, name: str) -> None:
     cycle = in_sections(prepared, name)
@@ -137,6 +138,7 @@ def test_who_asks_for_one_series_or_hour_reads_its_section(prepared: States) -> 
     assert rows_of(readings(cycle)) == sorted(wanted(cycle.case), key=lambda row: row[1])
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("hour", [0, 4, 8])
 def test_the_buckets_of_one_hour_are_restored(prepared: States, hour: int) -> None:
     cycle = in_sections(prepared, "hours")
@@ -188,6 +190,7 @@ def test_a_bucket_that_was_restored_and_moved_is_archived_once(prepared: States)
     assert cycle.verify().bad == []
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_restored_and_changed_takes_the_place_of_its_copy(prepared: States, name: str) -> None:
     cycle = in_sections(prepared, name)
@@ -257,6 +260,7 @@ def test_what_was_half_dropped_does_not_wait_for_a_longer_delay(prepared: States
     assert cycle.verify().bad == []
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("which", [0, -1])
 @pytest.mark.parametrize("folder", ["data", "meta/buckets"])
 def test_damage_of_any_section_is_found(prepared: States, which: int, folder: str) -> None:

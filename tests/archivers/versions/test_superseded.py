@@ -108,6 +108,7 @@ def counts(place: Place, document: Document) -> None:
     assert place.cycle.verify().bad == []
 
 
+@pytest.mark.in_turn(2)
 def test_deleted_and_a_late_upsert(place: Place) -> None:
     place.put(LATE)
     place.finish()
@@ -115,6 +116,7 @@ def test_deleted_and_a_late_upsert(place: Place) -> None:
     assert place.versions() == [encode(FIRST), encode(LATE)]
 
 
+@pytest.mark.in_turn(1)
 @EACH_ONCE
 def test_a_slot_that_was_wrong_is_taken_out(place: Place) -> None:
     place.source.update_one({}, {"$unset": {"p.5": ""}})
@@ -124,6 +126,7 @@ def test_a_slot_that_was_wrong_is_taken_out(place: Place) -> None:
     assert place.versions() == [encode(FIRST), encode(corrected)]
 
 
+@pytest.mark.in_turn(1)
 @EACH_ONCE
 def test_what_lacks_nothing_leaves_nothing_behind(place: Place) -> None:
     place.source.update_one({}, {"$set": {"p.6": 1.0, "note": "x"}})
@@ -133,6 +136,7 @@ def test_what_lacks_nothing_leaves_nothing_behind(place: Place) -> None:
     assert place.versions() == [encode(corrected)]
 
 
+@pytest.mark.in_turn(1)
 @EACH_ONCE
 def test_a_value_that_was_wrong_is_corrected(place: Place) -> None:
     place.source.update_one({}, {"$set": {"p.5": 7.0}})
@@ -142,6 +146,7 @@ def test_a_value_that_was_wrong_is_corrected(place: Place) -> None:
     assert place.versions() == [encode(FIRST), encode(corrected)]
 
 
+@pytest.mark.in_turn(1)
 def test_a_late_upsert_of_another_field(database: Database[Document], file_store: Store, to: str) -> None:
     """At the times of the copy's readings."""
     place = Place(database, file_store, to, "grace", value_fields=("p", "q"))
@@ -153,6 +158,7 @@ def test_a_late_upsert_of_another_field(database: Database[Document], file_store
     assert place.versions() == [encode(FIRST), encode(late)]
 
 
+@pytest.mark.in_turn(1)
 @EACH_ONCE
 def test_one_after_the_other(place: Place) -> None:
     """What comes late to the one that counts is merged with that one alone."""
@@ -176,6 +182,7 @@ def test_one_after_the_other(place: Place) -> None:
     assert {encode(LATE), encode(latest)} <= set(found)
 
 
+@pytest.mark.in_turn(1)
 def test_a_reading_is_added_after_two_of_them(
     database: Database[Document], file_store: Store, to: str
 ) -> None:
@@ -255,6 +262,7 @@ def test_a_copy_that_is_too_large_to_be_kept(
     assert place.versions() == [encode({**large, "p": {"3": 1.0, "5": 2.0, "6": 1.0}})]
 
 
+@pytest.mark.in_turn(1)
 @EACH_ONCE
 def test_an_older_restore_is_no_stranger(place: Place) -> None:
     place.cycle.restore("back")
@@ -278,6 +286,7 @@ def unsets(place: Place) -> None:
 WANTED: dict[Meddle, Document] = {deletes_and_upserts: LATE, unsets: hours({3: 1.0}, unit="C")}
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize(("to", "meddle"), in_turn(KINDS, list(WANTED)))
 def test_between_copy_and_delete(
     database: Database[Document], file_store: Store, to: str, meddle: Meddle

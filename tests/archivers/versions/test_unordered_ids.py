@@ -68,6 +68,7 @@ def cycle(
     return Cycle(database, case if request.param == "offline" else case.online(), file_store).load()
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(("buckets", "cycle"), in_turn(list(KINDS), ["offline", "online"]), indirect=True)
 def test_all_go_and_come_back(cycle: Cycle, buckets: list[bytes]) -> None:
     report = cycle.run()
@@ -83,6 +84,7 @@ def pieces(buckets: list[bytes]) -> list[list[bytes]]:
     return [buckets[at : at + 7] for at in range(0, len(buckets), 7)]
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(("buckets", "cycle"), in_turn(list(KINDS), ["online", "offline"]), indirect=True)
 def test_one_that_changes_and_one_that_goes_meanwhile(cycle: Cycle, buckets: list[bytes]) -> None:
     """In the midst of others that are as they were."""
@@ -129,6 +131,7 @@ def test_the_same_number_of_another_type_is_another_bucket(
     assert cycle.archived()[-len(held) + 1 :] == sorted(held)[-len(held) + 1 :]
 
 
+@pytest.mark.in_turn(3)
 def test_what_is_found_in_another_order_is_compared_as_a_whole(
     database: Database[Document], buckets: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,6 +36,7 @@ def check_archive_and_summaries(it: Scene) -> None:
     it.truth.check_summaries()
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize(("way", "to"), in_turn(list(WAYS), list(ARCHIVES)))
 def test_once_it_is_read_and_before_its_windows_are_brought_up_to_date(
     scene: MakeScene,
@@ -63,6 +64,7 @@ def test_once_it_is_read_and_before_its_windows_are_brought_up_to_date(
         it.well()
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("to", ARCHIVES)
 def test_one_that_moved_after_it_was_copied_and_before_its_original_goes(
     scene: MakeScene,

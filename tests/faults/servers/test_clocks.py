@@ -35,6 +35,7 @@ def young(it: Scene) -> list[int]:
     return [700, 701]
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize(
     ("archive", "wrong"),
     [
@@ -123,6 +124,7 @@ def _from_other_times() -> list[Any]:
     ]
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize(("model", "archive"), _from_other_times())
 def test_readings_of_the_future_move_no_cutoff(
     scene: MakeScene, tally: Tally, model: str, archive: str

@@ -79,6 +79,7 @@ TEMPORARY: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("fault", TEMPORARY)
 def test_temporary_files(prepare: Any, fault: str) -> None:
     """Parquet for a pipe is whole in one before anything goes."""
@@ -165,6 +166,7 @@ STREAMS: dict[str, tuple[int, str]] = {
 }
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("fault", "form"),
     [
@@ -227,6 +229,7 @@ def _moments() -> list[Any]:
     ]
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize(("job", "at", "name", "times"), _moments())
 def test_signals(
     prepare: Any, client: MongoClient[Any], tally: Tally, job: str, at: int, name: str, times: int

@@ -153,6 +153,7 @@ FEW = _few(STRIKES)
 FIRST = {job: it for it in sorted(FEW, key=str) for job in (it.job,)}.values()
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize(
     "it",
     [pytest.param(it, id=str(it), marks=tier(is_first=it in FIRST, is_proof=it in FEW)) for it in STRIKES],

@@ -165,6 +165,7 @@ def _cases() -> list[Any]:
     return found
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize(("behind", "fault"), _cases(), indirect=["behind"])
 def test_an_archive_run(behind: Behind, tally: Tally, fault: str) -> None:
     """It succeeds, or says why not; tries are bounded; nothing is cleaned up on a guess."""

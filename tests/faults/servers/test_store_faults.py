@@ -98,6 +98,7 @@ def is_any(request: Request) -> bool:  # noqa: ARG001
 # Writes
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("times", [1, ATTEMPTS - 1, None])
 def test_a_put_whose_reply_is_lost_is_done(
     proxy: S3Proxy, store: S3Store, truth: ObjectStore, times: int | None
@@ -108,6 +109,7 @@ def test_a_put_whose_reply_is_lost_is_done(
     assert proxy.count(is_put) == (ATTEMPTS if times is None else times + 1)
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("times", [1, None])
 def test_a_conditional_put_whose_reply_is_lost_is_done(
     proxy: S3Proxy, store: S3Store, truth: ObjectStore, times: int | None
@@ -127,6 +129,7 @@ def test_a_rival_that_came_first_is_not_taken_for_our_own_lost_put(
     assert truth.get_bytes("k") == b"the rival's"
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     "fault", [RequestLost(is_put, None), Refused(is_put, None), Refused(is_put, None, status=503)]
 )
@@ -140,6 +143,7 @@ def test_a_put_that_never_arrives_has_failed_and_nothing_is_there(
     assert keys(truth) == []
 
 
+@pytest.mark.in_turn(1)
 def test_an_overwrite_that_never_arrives_leaves_what_was_there(
     proxy: S3Proxy, store: S3Store, truth: ObjectStore
 ) -> None:
@@ -150,6 +154,7 @@ def test_an_overwrite_that_never_arrives_leaves_what_was_there(
     assert truth.get_bytes("k") == b"old"
 
 
+@pytest.mark.in_turn(1)
 def test_where_all_replies_are_lost_the_outcome_is_unknown(
     proxy: S3Proxy, store: S3Store, truth: ObjectStore
 ) -> None:
@@ -159,6 +164,7 @@ def test_where_all_replies_are_lost_the_outcome_is_unknown(
     assert truth.get_bytes("k") == DATA
 
 
+@pytest.mark.in_turn(1)
 def test_a_put_that_may_still_land_has_an_unknown_outcome(
     direct: Store, proxy: S3Proxy, truth: ObjectStore
 ) -> None:
@@ -172,6 +178,7 @@ def test_a_put_that_may_still_land_has_an_unknown_outcome(
     assert truth.get_bytes("k") == DATA
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("times", [ATTEMPTS - 1, None])
 def test_a_refusal_that_names_the_checksum_of_the_object_is_a_refusal(
     proxy: S3Proxy, store: S3Store, times: int | None
@@ -185,6 +192,7 @@ def test_a_refusal_that_names_the_checksum_of_the_object_is_a_refusal(
         assert store.get_bytes("k") == DATA
 
 
+@pytest.mark.in_turn(1)
 def test_a_server_that_is_away_gives_a_mend(direct: Store, proxy: S3Proxy) -> None:
     away = through(direct, "http://127.0.0.1:9")
     with pytest.raises(StoreError, match=r"Could not connect.*store\.endpoint_url"):
@@ -194,6 +202,7 @@ def test_a_server_that_is_away_gives_a_mend(direct: Store, proxy: S3Proxy) -> No
     assert proxy.requests == []
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("status", "code"), [(500, "InternalError"), (503, "SlowDown"), (503, "ServiceUnavailable")]
 )
@@ -218,6 +227,7 @@ def test_a_server_that_stumbles_is_asked_again(
 # Reads
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("fault", [BodyCutShort, BitFlippedInDownload, ReplyLost])
 def test_a_download_that_is_damaged_once_is_fetched_again(
     proxy: S3Proxy, store: S3Store, fault: type[BodyCutShort]
@@ -228,6 +238,7 @@ def test_a_download_that_is_damaged_once_is_fetched_again(
     assert proxy.fault.struck == 1
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("fault", [BodyCutShort, BitFlippedInDownload, ReplyLost])
 def test_a_download_that_stays_damaged_is_an_error(
     proxy: S3Proxy, store: S3Store, fault: type[BodyCutShort]
@@ -239,6 +250,7 @@ def test_a_download_that_stays_damaged_is_an_error(
     assert proxy.fault.struck >= ATTEMPTS
 
 
+@pytest.mark.in_turn(1)
 def test_an_upload_that_is_damaged_never_reads_back_as_good(proxy: S3Proxy, store: S3Store) -> None:
     # Neither server compares the bytes with the checksum sent along; both keep it, and tell on the way back.
     proxy.fault = BitFlippedInUpload(is_put, None)
@@ -247,6 +259,7 @@ def test_an_upload_that_is_damaged_never_reads_back_as_good(proxy: S3Proxy, stor
         store.get_bytes("k")
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("fault", [BodyCutShort, ReplyLost])
 def test_a_listing_that_breaks_off_is_asked_again(
     proxy: S3Proxy, store: S3Store, fault: type[BodyCutShort]
@@ -258,6 +271,7 @@ def test_a_listing_that_breaks_off_is_asked_again(
     assert proxy.fault.struck == 1
 
 
+@pytest.mark.in_turn(1)
 def test_a_delete_whose_reply_is_lost_is_done(proxy: S3Proxy, store: S3Store, truth: ObjectStore) -> None:
     store.put_bytes("k", b"")
     proxy.fault = ReplyLost(lambda request: request.is_delete)
@@ -282,6 +296,7 @@ def test_a_server_that_ignores_conditions_is_found_out(
     assert keys(truth) == ["k"]
 
 
+@pytest.mark.in_turn(1)
 def test_a_server_that_knows_no_conditions_is_asked_without(
     proxy: S3Proxy, store: S3Store, truth: ObjectStore
 ) -> None:
@@ -293,6 +308,7 @@ def test_a_server_that_knows_no_conditions_is_asked_without(
     assert truth.get_bytes("k") == b"first"
 
 
+@pytest.mark.in_turn(1)
 def test_a_server_that_knows_no_storage_classes_says_so(
     proxy: S3Proxy, store: S3Store, truth: ObjectStore
 ) -> None:
@@ -313,6 +329,7 @@ RIGHTS: dict[str, Matches] = {
 }
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("right", RIGHTS)
 def test_a_probe_names_the_right_that_is_missing(proxy: S3Proxy, store: S3Store, right: str) -> None:
     proxy.fault = Refused(RIGHTS[right], None, status=403, code="AccessDenied")
@@ -321,12 +338,14 @@ def test_a_probe_names_the_right_that_is_missing(proxy: S3Proxy, store: S3Store,
     assert [name for name in RIGHTS if name in str(caught.value)] == [right]
 
 
+@pytest.mark.in_turn(1)
 def test_a_probe_names_all_rights_that_are_missing(proxy: S3Proxy, store: S3Store) -> None:
     proxy.fault = Refused(is_any, None, status=403, code="AccessDenied")
     with pytest.raises(Denied, match=r"missing: s3:PutObject, s3:ListBucket, s3:DeleteObject\. Grant"):
         store.probe()
 
 
+@pytest.mark.in_turn(1)
 def test_a_delete_that_is_denied_says_so(proxy: S3Proxy, store: S3Store, truth: ObjectStore) -> None:
     store.put_bytes("a/k", b"")
     proxy.fault = Refused(lambda request: request.is_delete, None, status=403, code="AccessDenied")
@@ -339,6 +358,7 @@ def test_a_delete_that_is_denied_says_so(proxy: S3Proxy, store: S3Store, truth: 
 # Settings that are wrong
 
 
+@pytest.mark.in_turn(1)
 def test_a_missing_bucket_gives_a_mend(direct: Store) -> None:
     store = open_store(direct.model_copy(update={"url": "s3://no-such-bucket-here/p"}))
     for ask in (store.probe, lambda: store.get_bytes("k"), lambda: list(store.list())):
@@ -355,6 +375,7 @@ def test_wrong_credentials_are_not_told(direct: Store, monkeypatch: pytest.Monke
     assert "hunter2" not in str(caught.value) and SECRET_KEY not in str(caught.value)
 
 
+@pytest.mark.in_turn(1)
 def test_no_credentials_give_a_mend(direct: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
@@ -363,6 +384,7 @@ def test_no_credentials_give_a_mend(direct: Store, monkeypatch: pytest.MonkeyPat
     assert type(caught.value) is StoreError
 
 
+@pytest.mark.in_turn(1)
 def test_a_password_in_the_endpoint_is_hidden(direct: Store) -> None:
     store = open_store(direct.model_copy(update={"endpoint_url": "http://user:hunter2@127.0.0.1:9"}))
     with pytest.raises(StoreError) as caught:
@@ -370,6 +392,7 @@ def test_a_password_in_the_endpoint_is_hidden(direct: Store) -> None:
     assert "hunter2" not in str(caught.value)
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     "url", ["", "/tmp/x", "file://host/x", "file:///", "s3://", "http://x/y", "s3://b/p?q=1"]
 )

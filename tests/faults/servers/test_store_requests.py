@@ -17,6 +17,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 def test_every_request_and_every_retry(
     fault: Fault, moto_store: Store, monkeypatch: pytest.MonkeyPatch

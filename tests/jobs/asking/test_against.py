@@ -158,6 +158,7 @@ def loaded(folder: Path, name: str, database: str, policies: str) -> Settings:
     return load(path, {})
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("model", FIELDS)
 @settings(max_examples=examples(10))
 @given(today=RULES, changed=RULES, begun=BUCKETS)

@@ -45,6 +45,7 @@ def run_new(place: Place, now: str, name: str = "ticks") -> Ran:
     return place("run", "--json", "--config", "new.toml", "-p", name, now=now)
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize(
     ("name", "grace"),
     [
@@ -84,6 +85,7 @@ def copied(place: Place) -> None:
     assert place("run", now="2018-08-30T00:00:00Z").code == 0
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("name", ["ticks", "iot"])
 @after(copied)
 def test_copies_whose_grace_is_over_count_as_deleted(place: Place, name: str) -> None:
@@ -294,6 +296,7 @@ BAD = {
 }
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("case", BAD)
 def test_bad_usage(place: Place, case: str) -> None:
     arguments, message = BAD[case]
@@ -311,6 +314,7 @@ BAD_FILES = {
 }
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("case", BAD_FILES)
 def test_a_bad_file(place: Place, case: str) -> None:
     policies, named = BAD_FILES[case]
@@ -359,6 +363,7 @@ def test_it_costs_the_same_after_many_commits(place: Place, many: int) -> None:
     assert costs[0] == costs[1]
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("today", "new", "is_said"),
     [

@@ -130,6 +130,7 @@ def _at(now: datetime) -> str:
     return now.isoformat()
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize(
     ("archive", "asked"),
     [
@@ -164,6 +165,7 @@ def test_numbers_are_those_of_plain_counting_in_every_state(
     assert sum(row["pinned"] for row in it.rows()) == place.database.metrics.count_documents({}) > 0
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("archive", [OFFLINE, ONLINE], ids=["offline", "online"])
 def test_late_readings_count_before_they_are_rolled_up(place: Place, archive: str) -> None:
     it = Counted(place, archive)
@@ -204,6 +206,7 @@ def test_a_compaction_changes_no_number(place: Place) -> None:
     assert after | {"commits": 0} == before | {"commits": 0}
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("zone", ["America/New_York", "Asia/Kolkata"])
 def test_days_of_another_zone_tell_that_there_was_something(place: Place, zone: str) -> None:
     """Their summaries make up no UTC day: how many readings it had they don't tell."""
@@ -333,6 +336,7 @@ def test_commits_are_those_whose_manifests_hold_the_day(place: Place) -> None:
     assert {(one["verified_at"], one["drilled_at"]) for one in proven} == {(later, later)}
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("arguments", "fragments"),
     [

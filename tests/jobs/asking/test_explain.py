@@ -56,6 +56,7 @@ def _is_due(place: Place, policy: str, said: Document) -> str:
     return later
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("policy", ["ticks", "iot"])
 def test_what_comes_next_comes_then(place: Place, policy: str) -> None:
     _with(place, 'grace = "2d"')
@@ -109,6 +110,7 @@ def test_a_day_and_its_settle_are_waited_for(place: Place) -> None:
     assert _state(place, "ticks") == (False, True)
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("policy", ["ticks", "iot"])
 def test_a_restored_bucket_waits_for_its_pin(place: Place, policy: str) -> None:
     bucket = ("--id", _first(place, policy))
@@ -216,6 +218,7 @@ def test_what_is_not_rolled_up_says_so(untouched: Place) -> None:
     assert said["rule"] == 'archive.after = "30d", once its windows are rolled up'
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("to", ["offline", "online"])
 def test_versions(place: Place, to: str) -> None:
     online = 'to = "online"\ncollection = "ticks_archive"'
@@ -255,6 +258,7 @@ def test_an_instant_beside_the_readings_of_its_bucket(place: Place, at: str) -> 
     assert [it["state"] for it in _said(place, "--at", at)["buckets"]] == ["archived"]
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("at", ["2018-06-30T12:00:00Z", "1970-01-01", "9999-12-31T23:59:59Z"])
 def test_an_instant_without_any(untouched: Place, at: str) -> None:
     said = _said(untouched, "--at", at)
@@ -306,6 +310,7 @@ def test_what_people_see(place: Place) -> None:
     assert lines[5].startswith("  was    2018-09-01T00:00:00Z  copied, in commit 2018-06-30_2018-06-30_f0")
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("arguments", "fragments"),
     [

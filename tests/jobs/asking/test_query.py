@@ -167,6 +167,7 @@ def test_sql_that_does_more_than_read_is_refused(mixed: Place) -> None:
         assert all(it in told["error"] for it in fragments), told
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("arguments", "fragments"),
     [

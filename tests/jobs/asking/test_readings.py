@@ -151,6 +151,7 @@ def test_a_terminal_gets_no_parquet(mixed: Place) -> None:
     assert "a terminal can't show it" in ran.stderr
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("arguments", "fragments"),
     [

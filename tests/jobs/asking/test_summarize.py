@@ -137,6 +137,7 @@ def test_what_is_past_retention_is_told(place: Place) -> None:
     assert place("summarize", "-p", "ticks", *DAY, now=late).code == 0
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("arguments", "fragments"),
     [
@@ -159,6 +160,7 @@ def test_a_bad_question_is_refused_before_anything(
         assert fragment in ran.err
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("arguments", "fragments"),
     [

@@ -51,6 +51,7 @@ def restored(place: Place) -> list[bytes]:
     return found
 
 
+@pytest.mark.in_turn(1)
 def test_files_of_another_database(archived: Place, other: Place) -> None:
     """A store was synchronized to the wrong prefix."""
     assert archived("restore", "-p", "ticks", "--to", "back").code == 0
@@ -76,6 +77,7 @@ def test_files_of_another_database(archived: Place, other: Place) -> None:
         assert archived(verb, "-p", "ticks").code == 0, verb
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     "change",
     [
@@ -126,6 +128,7 @@ def test_an_older_database_beside_a_newer_store(place: Place) -> None:
     assert len(restored(place)) == MINUTES + len(late)
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize(
     ("policy", "count"), [("ticks", 6), ("iot", 2), pytest.param("iot", 6, marks=pytest.mark.proof)]
 )

@@ -215,6 +215,7 @@ def test_only_looking(cycle: Cycle) -> None:
     ]
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("verb", "code"), [("plan", 3), ("run", 3), ("verify", 0), ("audit", 4), ("status", 0)]
 )
@@ -278,6 +279,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("name", REFUSED)
 def test_the_server_refuses(database: Db, name: str) -> None:
     with pytest.raises(PyMongoError):

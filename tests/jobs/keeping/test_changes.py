@@ -50,6 +50,7 @@ def test_what_changes_freely(archived: Place) -> None:
     assert archived("verify", "-p", "ticks").code == 0
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("what", REBUILT)
 def test_what_is_rolled_up_again_from_live_and_archived_readings(archived: Place, what: str) -> None:
     changed(archived, REBUILT[what])

@@ -166,6 +166,7 @@ def _target_is_view(database: Db) -> None:
     database.command("create", "ticks_hourly", viewOn="iot", pipeline=[])
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("spoil", "code", "severity", "fragments"),
     [

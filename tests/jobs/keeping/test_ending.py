@@ -108,6 +108,7 @@ def undelete(place: Place, now: datetime, *arguments: str, policy: str = "ticks"
     return {key: it for key, it in ran.policy(policy).items() if key in ("days", "until")}
 
 
+@pytest.mark.in_turn(1)
 @POLICY
 def test_a_tombstone_that_was_lifted_comes_back_thirty_days_later(ending: Place, policy: str) -> None:
     due = buried(ending, policy)
@@ -125,6 +126,7 @@ def test_a_tombstone_that_was_lifted_comes_back_thirty_days_later(ending: Place,
     assert undelete(ending, until + 7 * DAY, policy=policy)["days"] == 0
 
 
+@pytest.mark.in_turn(1)
 @POLICY
 def test_a_tombstone_of_another_length_counts_no_more(ending: Place, policy: str) -> None:
     due = buried(ending, policy)
@@ -138,6 +140,7 @@ def test_a_tombstone_of_another_length_counts_no_more(ending: Place, policy: str
     assert amounts(run(ending, due + 100 * DAY, policy)) == {}
 
 
+@pytest.mark.in_turn(1)
 @POLICY
 def test_a_hold_over_a_tombstone_keeps_what_it_covers(ending: Place, policy: str) -> None:
     due = buried(ending, policy)
@@ -161,6 +164,7 @@ def test_a_hold_over_a_tombstone_keeps_what_it_covers(ending: Place, policy: str
     audited(ending, due + DAY, policy)
 
 
+@pytest.mark.in_turn(1)
 @POLICY
 def test_what_is_live_as_well_stays_in_the_archive(ending: Place, policy: str) -> None:
     """A bucket was restored, and is pinned."""
@@ -180,6 +184,7 @@ def test_what_is_live_as_well_stays_in_the_archive(ending: Place, policy: str) -
     assert ending.database[policy].count_documents({}) == 0
 
 
+@pytest.mark.in_turn(1)
 @POLICY
 def test_where_originals_stay_the_archive_ends_behind_them(ending: Place, policy: str) -> None:
     ending.write_config(ENDING.replace('after = "30d"\n', 'after = "30d"\ndelete = false\n'))
@@ -197,6 +202,7 @@ def test_where_originals_stay_the_archive_ends_behind_them(ending: Place, policy
     audited(ending, PAST + 27 * DAY, policy)
 
 
+@pytest.mark.in_turn(1)
 @POLICY
 def test_a_late_reading_behind_the_end_leaves_the_summary_as_it_was(ending: Place, policy: str) -> None:
     due = buried(ending, policy)
@@ -225,6 +231,7 @@ def test_a_late_reading_behind_the_end_leaves_the_summary_as_it_was(ending: Plac
     audited(ending, due + 7 * DAY, policy)
 
 
+@pytest.mark.in_turn(1)
 @POLICY
 def test_coverage_and_explain_tell_of_a_tombstone(ending: Place, policy: str) -> None:
     asked = ("explain", "-p", policy, "--at", "2018-06-30T01:00", "--json")
@@ -254,6 +261,7 @@ def test_coverage_and_explain_tell_of_a_tombstone(ending: Place, policy: str) ->
     assert told(PAST) == (None, {"action": None, "at": None}, held)
 
 
+@pytest.mark.in_turn(1)
 @POLICY
 def test_without_summaries_the_days_behind_the_end_have_expired(place: Place, policy: str) -> None:
     text = ENDING.replace('[policies.ticks.rollup]\nhourly = "ticks_hourly"\ndaily = "ticks_daily"\n', "")
@@ -267,6 +275,7 @@ def test_without_summaries_the_days_behind_the_end_have_expired(place: Place, po
     audited(place, due, policy)
 
 
+@pytest.mark.in_turn(1)
 @POLICY
 def test_an_audit_finds_what_no_run_has_seen_to(ending: Place, policy: str) -> None:
     def codes(now: datetime) -> list[str]:
@@ -315,6 +324,7 @@ def test_a_version_under_a_hold_keeps_its_bucket(ending: Place) -> None:
     assert list(ending.database.iot_archive_versions.find()) == versions
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize(
     ("policy", "record"), [("ticks", {"kind": "offline"}), ("iot", {"kind": "tombstone"})]
 )

@@ -85,6 +85,7 @@ READINGS = st.sets(st.tuples(st.sampled_from("AB"), st.integers(0, DAYS * 24 - 1
 SPANS = st.tuples(st.integers(0, DAYS * 24 - 1), st.integers(1, 72))
 
 
+@pytest.mark.in_turn(1)
 @settings(max_examples=examples(3))
 @given(
     numbers=READINGS,
@@ -174,6 +175,7 @@ def _without_streams(counts: Counts) -> Counter[str]:
     return Counter({it: count for it, count in counts.commands.items() if it not in unsteady})
 
 
+@pytest.mark.in_turn(1)
 def test_looking_for_what_is_past_costs_one_query(
     mongodb_uri: str, database: Database[Document], tmp_path: Path, kind: str
 ) -> None:
@@ -190,6 +192,7 @@ def test_looking_for_what_is_past_costs_one_query(
     assert (without - with_end).total() == 0
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize(
     ("kind", "held"),
     [

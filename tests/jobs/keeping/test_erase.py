@@ -226,6 +226,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_refused(untouched: Place, name: str) -> None:
     arguments, message = REFUSED[name]

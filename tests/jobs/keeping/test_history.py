@@ -30,6 +30,7 @@ def test_runs_with_nothing_to_do_share_an_entry(place: Place) -> None:
     assert "3" in place("status").out
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("text", "entries"), [("", 1), ('keep = "30d"', 1), ('keep = "101d"', 2), ('keep = "forever"', 2)]
 )

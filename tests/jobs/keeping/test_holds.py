@@ -96,6 +96,7 @@ def test_expired_summaries_stay_while_a_hold_covers_them(place: Place) -> None:
     assert hours(place) == []
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("policy", ["ticks", "iot"])
 def test_what_is_held_moves_with_a_copy_and_what_is_frozen_does_not(place: Place, policy: str) -> None:
     added(place, *SECOND_HOUR, policy=policy)
@@ -252,6 +253,7 @@ def test_explain_says_what_a_freeze_does(place: Place) -> None:
     assert found["next"] == {"action": None, "at": None}
 
 
+@pytest.mark.in_turn(4)
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

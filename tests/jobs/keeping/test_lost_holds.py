@@ -68,6 +68,7 @@ def ending_soon(place: Place) -> None:
     place.write_config(POLICIES.replace('hourly = "365d"\n', ends) + "[policies.iot.retain]\n" + ends)
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("policy", ["ticks", "iot"])
 @after(ending_soon, "run")
 def test_it_is_released_by_name_with_a_reason(place: Place, policy: str) -> None:
@@ -127,6 +128,7 @@ def test_a_hold_is_signed_where_other_receipts_are(states: States, what: str) ->
     assert place.database.bucketwise_holds.count_documents({}) == 1
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("policy", "typo", "right"),
     [

@@ -55,6 +55,7 @@ GONE = [
 ]
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(("fault", "readers"), GONE)
 @after("run -p iot")
 def test_nothing_passes_over_what_is_gone(
@@ -125,6 +126,7 @@ CHANGED = [
 ]
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(("fault", "reads"), CHANGED)
 @after(audited_by_half, "run -p iot")
 def test_changed_documents_are_named(

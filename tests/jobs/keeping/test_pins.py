@@ -66,6 +66,7 @@ def status(place: Place, name: str, now: str = NOW) -> tuple[int, int, str | Non
     return found["waiting"], found["pinned"], found["pinned_until"]
 
 
+@pytest.mark.in_turn(1)
 def test_pinned_until_unpin(moved: Place, name: str) -> None:
     place, count = moved, COUNTS[name]
     before = answers(place, name)
@@ -96,6 +97,7 @@ def test_pinned_until_unpin(moved: Place, name: str) -> None:
     assert place.database[pins.COLLECTION].count_documents({}) == 0
 
 
+@pytest.mark.in_turn(1)
 def test_pinned_for_a_time(moved: Place, name: str) -> None:
     place = moved
     before, until = answers(place, name), "2018-09-03T00:00:00Z"
@@ -130,6 +132,7 @@ def scanning(place: Place) -> None:
     place.write_config(POLICIES.replace(".rollup]\n", '.rollup]\nlate_data = "scan"\n'))
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize(
     ("name", "late_data"),
     [

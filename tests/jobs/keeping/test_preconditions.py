@@ -95,6 +95,7 @@ CASES: dict[preconditions.Precondition, Case] = {
 }
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("precondition", OF_WRITERS, ids=lambda it: it.__name__)
 @after("run -p ticks")
 def test_check_names_it_and_a_run_stops_at_it(place: Place, precondition: preconditions.Precondition) -> None:

@@ -23,6 +23,7 @@ def losing(place: Place, kind: str, *, flips: bool) -> Ran:
     return place.command.meddled(meddle, *command, cwd=place.folder, MONGODB_URI=place.uri)
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize(("kind", "flips"), [(DATA, False), (BUCKETS, True)])
 @after("rollup -p ticks")
 def test_nothing_goes_whose_copy_went_before_it(place: Place, kind: str, flips: bool) -> None:

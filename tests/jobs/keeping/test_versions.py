@@ -24,6 +24,7 @@ def summary(place: Place) -> dict[str, Any]:
     return {"count": found["count"], "sum": found["p"]["sum"]}
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("policies", [POLICIES, SCAN], ids=["stream", "scan"])
 def test_a_merged_bucket_in_the_source_is_rolled_up_again(place: Place, policies: str) -> None:
     """Offline each version counts; the merged one, which hides a reading, counts as it is."""

@@ -126,6 +126,7 @@ FOUND: dict[str, tuple[list[Document], str]] = {
 }
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("code", FOUND)
 def test_each_finding(place: Place, code: str) -> None:
     documents, fragment = FOUND[code]
@@ -179,6 +180,7 @@ def by_documents(place: Place, now: datetime, age: timedelta) -> None:
         place.database.other.insert_one({"_id": f"{now - age}"}, session=session)
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("write", [by_slots, by_samples, by_documents])
 def test_late_readings_of_which_only_the_oplog_tells(place: Place, write: Any) -> None:
     """Twenty that come as they are measured, into buckets that are begun; then three of some hours ago."""
@@ -332,6 +334,7 @@ def test_what_a_killed_process_left_is_dropped_by_the_next(place: Place, scratch
     assert held(scratch) == {"orders"} and scratch.orders.count_documents({}) == 1
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("others", ["try_orders", "orders", "bucketwise_receipts"])
 def test_what_a_killed_process_left_beside_what_others_made(
     place: Place, scratch: Scratch, others: str
@@ -372,6 +375,7 @@ def test_what_is_refused(place: Place) -> None:
     assert "no readings that bucketwise understands" in refused("users")
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     "make",
     [

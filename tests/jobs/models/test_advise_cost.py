@@ -127,6 +127,7 @@ def test_a_large_collection_takes_as_many_commands(
     assert found[0].total() < 50
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("indexes", INDEXES)
 @pytest.mark.parametrize("count", [LARGE, pytest.param(VAST, marks=pytest.mark.proof)])
 def test_mongodb_looks_at_few_documents(

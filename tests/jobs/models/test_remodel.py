@@ -79,6 +79,7 @@ def test_there_and_back(place: Place) -> None:
     assert (again.code, again.json["equal"], again.json["documents"]) == (0, True, readings.total())
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("make", [builders.samples, builders.samples_overflow, builders.timeseries])
 def test_collections_without_a_policy(place: Place, make: Any) -> None:
     case: builders.Case = make()
@@ -92,6 +93,7 @@ def test_collections_without_a_policy(place: Place, make: Any) -> None:
     assert set(told["left_out"]) <= {"p", "sum"}  # of the buckets with overflow; no reading's
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("apart", [14, pytest.param(4, marks=pytest.mark.proof)])
 @pytest.mark.parametrize("model", ["reading", "timeseries"])
 def test_it_is_killed_again_and_again(place: Place, model: str, apart: int) -> None:
@@ -217,6 +219,7 @@ def test_two_at_once(place: Place) -> None:
     assert Counter((it["symbol"], it["d"], it["p"]) for it in singles) == prices(place)
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("model", ["reading", "timeseries"])
 def test_who_wakes_up_after_another_took_over_says_what_it_may_have_done(place: Place, model: str) -> None:
     """MongoDB refuses an `_id` that is there, but not in a native time series: that the last documents may be
@@ -242,6 +245,7 @@ def test_who_lost_the_lease_does_not_take_back_what_is_known(place: Place) -> No
     assert bookmark.check() == RemodelState(2, done=True)
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("model", ["reading", "timeseries"])
 def test_another_collection_of_the_name_stays_as_it_is(place: Place, model: str) -> None:
     assert remodel(place, "iot", model).code == 0

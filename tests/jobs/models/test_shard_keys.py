@@ -248,6 +248,7 @@ def test_a_native_time_series(advise: Advise) -> None:
     assert {it["severity"] for it in likely["at:1"]["rules"]} == {"warning"}
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

@@ -117,6 +117,7 @@ def test_a_killed_one_goes_on_where_it_stopped(place: Place, through: bool) -> N
     assert (anew["slices"]["before"], anew["daily"]["written"], anew["readings"]) == (0, 0, 80)
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("then", "before"),
     [

@@ -91,6 +91,7 @@ def test_a_change_taken_back_before_a_delete_that_waited(place: Place) -> None:
     assert place.database["ticks_hourly"].find_one({"start": START})["p"]["max"] < 100
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("late_data", ["scan", "auto"])
 def test_a_restored_one_that_was_changed_and_changed_back(place: Place, late_data: str) -> None:
     place.write_config(POLICIES.replace(".rollup]\n", f'.rollup]\nlate_data = "{late_data}"\n'))
@@ -168,6 +169,7 @@ def test_a_run_by_scan_forgets_what_was_live(place: Place) -> None:
     assert place.database["iot_hourly"].find_one({"start": START})["count"] == 6
 
 
+@pytest.mark.in_turn(1)
 @after("run")
 @pytest.mark.parametrize("policy", ["ticks", "iot"])
 def test_the_archived_copy_of_a_moved_bucket_counts_again_once_that_is_deleted(

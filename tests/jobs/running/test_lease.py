@@ -276,6 +276,7 @@ def test_of_two_who_find_the_holder_gone_one_gets_it(database: Db, monkeypatch: 
         other.__exit__(None, None, None)
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     "elsewhere",
     [

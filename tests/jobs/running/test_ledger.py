@@ -309,6 +309,7 @@ def test_a_clock_that_is_ahead_removes_nothing(database: Db, monkeypatch: pytest
     assert len(ages(database)) == 3
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("verb", "left"), [("run", []), ("restore", ["run"]), ("rollup", ["run", "restore"])]
 )

@@ -35,6 +35,7 @@ class StopsAfterDeletes(Stop):
         super().check()
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("to", ["offline", "online"])
 def test_what_it_deleted_before_it_was_stopped(
     database: Database[Document], file_store: Store, to: str

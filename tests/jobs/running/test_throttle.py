@@ -321,6 +321,7 @@ def test_lines_are_json_objects(place: Place) -> None:
     assert lines_of(place, "--log-format", "json", "run", "--quiet", "--now", NOW) == []
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [

@@ -502,6 +502,7 @@ def test_errors_travel(error: BucketwiseError) -> None:
     assert failure_of(found) == failure_of(error)
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     "error",
     [
@@ -558,6 +559,7 @@ BOTH = ["--workers", "2", "--executor", "dask://127.0.0.1:8786"]
 ONE_OF = "use one of the two"
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("verb", "options", "said"),
     [

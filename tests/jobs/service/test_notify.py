@@ -216,6 +216,7 @@ def test_late_is_when_a_second_firing_has_passed(text: str, completed: datetime,
     assert missed_since(text, None, now) is None
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("path", "requests", "complaint"),
     [

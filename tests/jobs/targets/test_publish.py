@@ -160,6 +160,7 @@ def test_what_is_gone_from_mongodb_goes(stage: Stage) -> None:
     assert stage.client.smembers("bw:ticks:series") == {"MDB:NYSE", '"7":X%3A%7B1%7D'}
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("what", ["hourly:{MDB:NYSE}", "meta", "*"])
 def test_what_redis_lost_is_written_again(stage: Stage, what: str) -> None:
     """Where one key was evicted, that can't be seen: then `--all` does."""

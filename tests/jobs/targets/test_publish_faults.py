@@ -106,6 +106,7 @@ class Impatient(CommandLine):
 REFUSALS = [read_only, full, other_password]
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.process
 @pytest.mark.parametrize("fault", REFUSALS)
 def test_a_refusal_is_told(server: RedisServer, fault: object) -> None:
@@ -120,6 +121,7 @@ def test_a_refusal_is_told(server: RedisServer, fault: object) -> None:
     assert clean(str(told.value))
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     "fault",
     [

@@ -58,6 +58,7 @@ def test_nothing_is_asked_where_nothing_is_there(archived: Place) -> None:
     assert archived.database.back.count_documents({}) == MINUTES
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("answer", "code", "count"),
     [

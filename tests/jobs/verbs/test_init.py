@@ -272,6 +272,7 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
 }
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("name", BAD)
 def test_what_it_refuses(bare: Place, name: str) -> None:
     bare.load()

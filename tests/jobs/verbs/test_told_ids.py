@@ -130,6 +130,7 @@ def rename(collection: Collection[dict[str, Any]], identity: Any) -> None:
     collection.insert_one(found | {"_id": identity})
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize(
     ("kind", "policy"),
     [

@@ -36,6 +36,7 @@ A_FEW = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.in_turn(4)
 @A_FEW
 def test_a_bad_config_is_refused(case: BadConfig, tmp_path: Path, bucketwise: CommandLine) -> None:
     (tmp_path / "bucketwise.toml").write_text(case.text)
@@ -50,6 +51,7 @@ def test_a_bad_config_is_refused(case: BadConfig, tmp_path: Path, bucketwise: Co
     assert {path.name for path in tmp_path.iterdir()} == {"bucketwise.toml"}
 
 
+@pytest.mark.in_turn(4)
 @A_FEW
 def test_a_bad_config_is_told_to_machines(case: BadConfig, tmp_path: Path, bucketwise: CommandLine) -> None:
     (tmp_path / "bucketwise.toml").write_text(case.text)
@@ -64,6 +66,7 @@ def test_a_bad_config_is_told_to_machines(case: BadConfig, tmp_path: Path, bucke
     assert "hunter2" not in ran.out + ran.err
 
 
+@pytest.mark.in_turn(4)
 @pytest.mark.parametrize(
     ("arguments", "fragments"),
     [
@@ -150,6 +153,7 @@ def test_the_file_is_named_by_flag_then_environment(folder: Path, bucketwise: Co
     assert "from-environment.toml" not in by_flag.err
 
 
+@pytest.mark.in_turn(4)
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_helps_with_examples(verb: str, tmp_path: Path, bucketwise: CommandLine) -> None:
     ran = bucketwise(verb, "--help", cwd=tmp_path)
@@ -229,6 +233,7 @@ def test_a_verb_that_is_also_the_name_of_a_policy(folder: Path, bucketwise: Comm
         assert refused["command"] is None
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("content", [b"\xff\xfe", b'[mongodb]\nuri = "\xff"', b"\0", b"[" * 5000, None])
 def test_what_is_no_config(content: bytes | None, tmp_path: Path, bucketwise: CommandLine) -> None:
     """None: a folder."""

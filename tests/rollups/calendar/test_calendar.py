@@ -98,6 +98,7 @@ FEW = (
 )
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=tier(is_first=name in FEW, is_proof=True)) for name in ZONES if changes(name)],

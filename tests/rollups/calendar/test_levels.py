@@ -167,6 +167,7 @@ def check(bench: Bench, policy: Policy, zone: str, now: datetime, found: Sequenc
     )
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize(
     ("bench", "zone"),
     [
@@ -207,6 +208,7 @@ SETS = [
 FEW_SETS = [(0, 0), (1, 1), (3, 0), (5, 1)]
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("levels", "zone"),
     [
@@ -251,6 +253,7 @@ def test_a_late_reading_is_all_that_is_read_for_the_levels_above(bench: Bench) -
     assert given.counts["monthly"].unchanged == 1
 
 
+@pytest.mark.in_turn(2)
 @WHOLE_AND_IN_PORTIONS
 @pytest.mark.parametrize("late_data", ["stream", "scan"])
 def test_a_range_or_a_scan_trusts_no_hours_of_a_day_that_it_touches(bench: Bench, late_data: str) -> None:
@@ -271,6 +274,7 @@ def test_a_range_or_a_scan_trusts_no_hours_of_a_day_that_it_touches(bench: Bench
     assert (hour["count"], day["count"]) == (1, 25)
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize(
     ("bench", "zone"),
     [
@@ -442,6 +446,7 @@ def test_a_run_that_is_stopped_in_a_month_is_taken_up_again(bench: Bench) -> Non
     assert not bench.roll_up(policy, now, whole=True, dry_run=True).written
 
 
+@pytest.mark.in_turn(1)
 @WHOLE_AND_IN_PORTIONS
 def test_what_outlived_its_readings_counts_further_up(bench: Bench) -> None:
     """A late reading on a day whose first hours were cleared away: nothing of the day is given up, nor is it

@@ -272,6 +272,7 @@ OFFSETS_THAT_ARE_NONE: list[tuple[Any, str]] = [
 ]
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     ("model", "told"),
     [

@@ -199,6 +199,7 @@ KNOWN: dict[str, tuple[Policy, Callable[[Db], object], tuple[int, int]]] = {
 }
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("name", KNOWN)
 def test_just_what_was_touched_is_looked_at(bench: Bench, name: str) -> None:
     policy, change, touched = KNOWN[name]
@@ -242,6 +243,7 @@ UNKNOWN: dict[str, tuple[Policy, Callable[[Db], object], tuple[int, int]]] = {
 FEW_TOLD = ("a reading goes", "a reading moves", "overflow is given to another bucket")
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("images", "name"),
     [
@@ -294,6 +296,7 @@ ENDS: dict[str, tuple[Document, tuple[int, int]]] = {
 }
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("name", ENDS)
 def test_a_bucket_whose_end_moves_is_looked_at_from_its_start_to_the_present(bench: Bench, name: str) -> None:
     policy, (change, written) = samples(), ENDS[name]
@@ -362,6 +365,7 @@ def test_where_the_bookmark_is_lost_it_says_so_and_looks_back_over_all_that_is_l
     assert late_of(bench.roll_up(policy, NOW)) == (0, None)
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("how", ["dropped and made anew", "renamed", "another one renamed to it"])
 def test_another_collection_of_the_same_name_is_looked_at_as_a_whole(bench: Bench, how: str) -> None:
     policy, ticks = readings(), bench.database["ticks"]
@@ -466,6 +470,7 @@ def test_a_ttl_index_takes_raw_data_and_summaries_stay(bench: Bench) -> None:
     assert [bson.decode(document)["count"] for document in changed] == [8 + 1]
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("archives", [False, True])
 @pytest.mark.parametrize("since", [FIRST, OLD], ids=["the oldest", "in their midst"])
 def test_readings_that_are_deleted_are_taken_out_of_the_summaries(
@@ -557,6 +562,7 @@ class Commands(CommandListener):
     def failed(self, _event: CommandFailedEvent) -> None: ...
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("policy", [readings(), slots()], ids=["reading", "slots"])
 def test_a_run_that_finds_nothing_new_asks_little_however_many_days_are_live(
     bench: Bench, mongodb_uri: str, policy: Policy
@@ -673,6 +679,7 @@ def test_a_look_back_leaves_out_what_was_not_live(bench: Bench) -> None:
     assert report.daily.due == 1 + 3
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("how", ["a range", "a run cut off", "a run cut off in a slice"])
 def test_a_bucket_that_moved_and_went_is_looked_for_where_it_was_met_meanwhile(
     bench: Bench, how: str

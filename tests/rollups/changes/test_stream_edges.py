@@ -179,6 +179,7 @@ def test_check_is_asked_while_many_events_are_read(bench: Bench) -> None:
     assert asked
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("how", ["addToSet", "sort", "last alone"])
 def test_an_ordinary_way_to_append_does_not_cost_a_look_back(bench: Bench, how: str) -> None:
     policy = samples()

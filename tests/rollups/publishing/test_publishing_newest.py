@@ -51,6 +51,7 @@ def plain(series: tuple[Any, ...]) -> bytes:
     return encode({str(i): value for i, value in enumerate(series)})
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("fields", FIELDS, ids=",".join)
 def test_all_series_and_their_newest(database: Database[dict[str, Any]], fields: tuple[str, ...]) -> None:
     it = policy(fields)

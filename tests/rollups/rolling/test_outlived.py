@@ -32,6 +32,7 @@ def one(at: Any, price: float = 9.0) -> Document:
     return {"time": at, "p": price}
 
 
+@pytest.mark.in_turn(1)
 def test_another_series_takes_the_readings_over(bench: Bench) -> None:
     """A mistyped name is mended: the readings count once."""
     policy = readings()
@@ -46,6 +47,7 @@ def test_another_series_takes_the_readings_over(bench: Bench) -> None:
     assert total == bench.database["ticks"].count_documents({"d": {"$gte": OLD, "$lt": OLD + HOUR}})
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(("old", "new"), [("UTC", "America/New_York"), ("America/New_York", "UTC")])
 @pytest.mark.parametrize("first", [FIRST, FIRST + 10 * DAY + 12 * HOUR], ids=["midnight", "noon"])
 def test_no_summary_of_another_zone_stays_beside_the_new_ones(
@@ -63,6 +65,7 @@ def test_no_summary_of_another_zone_stays_beside_the_new_ones(
         assert sum(it["count"] for it in found) == 40
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("offset", [-600, 600])
 @pytest.mark.parametrize("hour", [3, 12, 22])
 @pytest.mark.parametrize("fields", [(None, "tz"), ("tz", None)], ids=["to", "from"])
@@ -81,6 +84,7 @@ def test_no_summary_of_days_by_other_clocks_stays(
         assert sum(it["count"] for it in found) == 40
 
 
+@pytest.mark.in_turn(1)
 def test_a_summary_of_another_zone_stays_where_its_readings_are_gone(bench: Bench) -> None:
     bench.database["ticks"].insert_many([reading(n, FIRST + n * HOUR) for n in range(96)])
     bench.roll_up(readings(rollup={"daily": "daily"}), NOW)
@@ -90,6 +94,7 @@ def test_a_summary_of_another_zone_stays_where_its_readings_are_gone(bench: Benc
     assert [it["start"] for it in stays] == [FIRST, FIRST + DAY]
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("at", [0, 1], ids=["at its very start", "a minute in"])
 def test_a_late_reading_does_not_stand_for_an_hour_that_was_cleared_away(bench: Bench, at: int) -> None:
     policy = readings()
@@ -104,6 +109,7 @@ def test_a_late_reading_does_not_stand_for_an_hour_that_was_cleared_away(bench: 
     assert bench.database["hourly"].find_one({"start": FIRST})["count"] >= 60
 
 
+@pytest.mark.in_turn(1)
 def test_a_ttl_shorter_than_recheck_takes_no_summaries(bench: Bench) -> None:
     policy = readings()
     now = FIRST + 40 * HOUR
@@ -116,6 +122,7 @@ def test_a_ttl_shorter_than_recheck_takes_no_summaries(bench: Bench) -> None:
     assert bench.raw("hourly") == before
 
 
+@pytest.mark.in_turn(1)
 def test_readings_deleted_under_scan_can_be_taken_out_with_a_range(bench: Bench) -> None:
     """Where others of their window show that these were meant."""
     policy = readings(rollup={**ROLLUP, "late_data": "scan"})
@@ -128,6 +135,7 @@ def test_readings_deleted_under_scan_can_be_taken_out_with_a_range(bench: Bench)
     assert (counts, days) == (143, 143)
 
 
+@pytest.mark.in_turn(1)
 def test_a_day_is_not_replaced_by_less_than_its_hours_tell(bench: Bench) -> None:
     policy = readings(rollup={**ROLLUP, "late_data": "scan"})
     bench.database["ticks"].insert_many([reading(n, FIRST + n * 20 * MINUTE) for n in range(3 * 48)])
@@ -147,6 +155,7 @@ RULES: dict[str, Document] = {
 }
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("archive", [None, ARCHIVE], ids=["alone", "beside an archive"])
 @pytest.mark.parametrize("way", ["run", "range", "scanned range", *RULES])
 @pytest.mark.parametrize("at", [0, 1], ids=["at its very start", "a minute in"])
@@ -178,6 +187,7 @@ def test_nothing_replaces_the_only_witness_by_less(
         assert bench.roll_up(policy, NOW, whole=True, dry_run=True).outdated == report.outdated
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("ttl", [True, False], ids=["by a TTL index", "by a script"])
 @pytest.mark.parametrize("later", [True, False], ids=["a run later", "in the same run"])
 def test_an_update_elsewhere_takes_no_summary_of_what_was_cleared_away(
@@ -200,6 +210,7 @@ def test_an_update_elsewhere_takes_no_summary_of_what_was_cleared_away(
     assert first is not None and first["count"] == 6 * 24
 
 
+@pytest.mark.in_turn(1)
 def test_so_they_can_where_each_sample_tells_its_series(bench: Bench) -> None:
     plain = readings(rollup={**ROLLUP, "late_data": "scan"})
     policy = make_policy(

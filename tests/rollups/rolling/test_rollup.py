@@ -115,6 +115,7 @@ def wrote(report: RollupReport) -> tuple[int, int]:
     return report.hourly.written, report.daily.written
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "Asia/Kolkata", "America/St_Johns"])
 def test_summaries_equal_plain_python_and_a_second_run_writes_nothing(bench: Bench, zone: str) -> None:
     found = [*ticks(600), tick(9001, "S1", NOW - timedelta(minutes=10))]  # the last one's hour is not settled

@@ -62,6 +62,7 @@ def _document(number: int, value: Value | None, *, nested: bool) -> RawBSONDocum
     return RawBSONDocument(bson_of.document(*fields), LOSSLESS)
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("kind", ["plain", "indexed", "sparse", "collated"])
 def test_shares_hold_each_bucket_once(database: Database[Document], kind: str) -> None:
     """Whatever stands in the field, and whatever the bounds are, in whatever order."""

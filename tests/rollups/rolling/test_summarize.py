@@ -112,6 +112,7 @@ def recomputed(bench: Bench, policy: Policy, start: datetime, end: datetime) -> 
     )
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize(
     "zone",
     [
@@ -290,6 +291,7 @@ def test_what_is_missing_is_told_where_an_interval_is_expected(bench: Bench) -> 
     assert "missing" not in answer.statistics(answer.states[0][1])
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ("value", "text"),
     [

@@ -43,6 +43,7 @@ def load(bench: Bench, days: int = 6) -> Policy:
     return policy
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("when", ["before the stream is read", "before the texts are", "after that"])
 def test_a_text_with_an_offset_that_comes_in_meanwhile_is_rolled_up_now_or_next(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, when: str

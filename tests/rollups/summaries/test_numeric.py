@@ -79,6 +79,7 @@ def expected_days(numbers: range, days: range) -> set[tuple[bytes, int, str]]:
     }
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize(
     "rollup", [BOTH, Rollup(hourly="hourly"), Rollup(daily="daily")], ids=["both", "hourly", "daily"]
 )
