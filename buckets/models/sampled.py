@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -97,7 +97,7 @@ class SampleDocuments:
         be given in place of its sample."""
         if isinstance(sample, list):
             return sample[0] if sample else None
-        if not isinstance(sample, dict):
+        if not isinstance(sample, Mapping):  # a raw document is no dict
             return sample
         found = tuple(_at(sample, it) for it in (self.time, *self.further))
         return found if self.further else found[0]
@@ -158,7 +158,7 @@ class SamplePairs(SampleDocuments):
 
     def time_of(self, sample: object) -> Any:
         """Returns the first element of a pair. A time may be given in place of its sample."""
-        return None if isinstance(sample, dict) else super().time_of(sample)
+        return None if isinstance(sample, Mapping) else super().time_of(sample)
 
     def query(self, array: str, form: TimeForm, first_ms: int, last_ms: int) -> Document:
         """Returns a query for buckets with a pair from first to last."""
@@ -265,7 +265,7 @@ def _cells(layout: Layout, array: Path, places: list[str]) -> Iterator[Cell]:
 
 def _at(sample: object, path: Path) -> Any:
     for part in path:
-        sample = sample.get(part) if isinstance(sample, dict) else None
+        sample = sample.get(part) if isinstance(sample, Mapping) else None
     return sample
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from bucketwise.config.models import SlotKeys
 
 _CLOCK = re.compile(r"(?P<h>\d\d)(?::(?P<m>\d\d)(?::(?P<s>\d\d))?|(?P<compact>\d\d))", re.ASCII)
+#: Keys may be padded with zeros to so many digits, and to those of the last one.
+_PADDED = 2
 _HOUR_MS, _MINUTE_MS, _SECOND_MS = 3_600_000, 60_000, 1_000
 
 
@@ -39,7 +41,7 @@ class SlotLevel:
         return f'"{self.key(0, before)}" to "{self.key(self.slots - 1, before)}"'
 
     def _counted(self, key: str, first: int, most: int) -> int | None:
-        digits = len(str(self.first + most - 1))
+        digits = max(_PADDED, len(str(self.first + most - 1)))
         if not (key.isascii() and key.isdigit() and len(key) <= digits):
             return None
         place = int(key) - first

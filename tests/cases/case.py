@@ -74,19 +74,14 @@ def cases() -> list[Case]:
     return [it for it in found if str(it) not in _LATER]
 
 
-class Stage:
-    """A database with the documents of a case, a folder with its policy file, and the command line."""
+class Bench:
+    """A database, a folder with a policy file and a store, and the command line. `now`: the present, unless a
+    call names another."""
 
-    def __init__(
-        self, case: Case, folder: Path, database: Database[Row], uri: str, command: CommandLine
-    ) -> None:
-        self.case, self.folder, self.database = case, folder, database
+    def __init__(self, folder: Path, database: Database[Row], uri: str, command: CommandLine) -> None:
+        self.folder, self.database, self.now = folder, database, ""
         self._uri, self._command = uri, command
         (folder / "store").mkdir()
-        options = case.folder / "collection.json"
-        database.create_collection("c", **(json.loads(options.read_text()) if options.exists() else {}))
-        self.write_policy(case.policy)
-        self.load(case.documents())
 
     def write_policy(self, policy: str) -> None:
         head = f'[mongodb]\nuri = "${{MONGODB_URI}}"\ndatabase = "{self.database.name}"\n'
@@ -98,12 +93,26 @@ class Stage:
             self.database.c.with_options(codec_options=_RAW).insert_many(map(RawBSONDocument, documents))
 
     def run(self, *arguments: str, now: str | None = None) -> Ran:
-        given = [*arguments, "--quiet", "--json", "--now", now or self.case.now]
+        given = [*arguments, "--quiet", "--json", "--now", now or self.now]
         return self._command(*given, cwd=self.folder, MONGODB_URI=self._uri)
 
     def raw(self, collection: str) -> list[bytes]:
         held = self.database[collection].with_options(codec_options=_RAW).find().sort("_id", 1)
         return [bytes(it.raw) for it in held]
+
+
+class Stage(Bench):
+    """A bench with the documents of a case and its policy."""
+
+    def __init__(
+        self, case: Case, folder: Path, database: Database[Row], uri: str, command: CommandLine
+    ) -> None:
+        super().__init__(folder, database, uri, command)
+        self.case, self.now = case, case.now
+        options = case.folder / "collection.json"
+        database.create_collection("c", **(json.loads(options.read_text()) if options.exists() else {}))
+        self.write_policy(case.policy)
+        self.load(case.documents())
 
 
 def differences(database: Database[Row], case: Case) -> list[str]:
