@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 import bson
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bucketwise.buckets.decoding.decode import decode
@@ -21,6 +21,7 @@ from tests.buckets.decoding.test_clocks import ZONES
 from tests.buckets.decoding.test_pack import check_round_trip
 from tests.buckets.irregular import eager
 from tests.buckets.oracle import Bucket
+from tests.examples import examples
 
 Document = dict[str, Any]
 QUARTER, DAY = timedelta(minutes=15), timedelta(days=1)
@@ -126,6 +127,7 @@ def case_lists(draw: st.DrawFn, kind: Document, zone: str) -> list[Case]:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda it: " ".join(map(str, it.values())))
+@settings(max_examples=examples(12))
 @given(st.data(), st.sampled_from(ZONES))
 def test_times(kind: Document, data: st.DataObject, zone: str) -> None:
     found = data.draw(case_lists(kind, zone))
@@ -142,6 +144,7 @@ def test_times(kind: Document, data: st.DataObject, zone: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda it: " ".join(map(str, it.values())))
+@settings(max_examples=examples(8))
 @given(days, st.sampled_from(ZONES))
 def test_a_query_finds_what_a_bucket_covers(kind: Document, day: date, zone: str) -> None:
     model = model_of(policy_of(kind, zone))

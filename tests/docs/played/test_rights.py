@@ -86,6 +86,7 @@ def test_the_page_shows_roles_that_the_server_takes(market: Market) -> None:
         )
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("policy", ["ticks", "iot", "weather"])
 def test_they_are_enough(market: Market, policy: str) -> None:
     full = for_weather(FULL["ticks"]) if policy == "weather" else FULL[policy]
@@ -108,6 +109,7 @@ def readings(market: Market, policy: str) -> int:
     return found
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize(("policy", "series"), [("ticks", "symbol=MDB"), ("iot", "sensor=7")])
 def test_they_are_enough_to_erase(market: Market, policy: str, series: str) -> None:
     market.allow(rights("run") if policy == "ticks" else rights("online"))
@@ -225,6 +227,7 @@ def test_who_reads_needs_these_rights_and_no_others(market: Market) -> None:
 HOLD, UNDELETE = rights("hold"), rights("undelete")
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("right", [None, *(it for it in HOLD if it not in rights("read_books"))])
 def test_who_places_holds_needs_these_rights_and_no_others(market: Market, right: Right | None) -> None:
     market.allow([it for it in HOLD if it != right])
@@ -240,6 +243,7 @@ def test_who_places_holds_needs_these_rights_and_no_others(market: Market, right
     assert market("run", "-p", "ticks").code == 1
 
 
+@pytest.mark.proof
 def test_who_lifts_tombstones_needs_no_right_to_place_holds(market: Market) -> None:
     config = market.folder / "bucketwise.toml"
     config.write_text(config.read_text().replace('hourly = "730d"', 'archive = "31d"\nhourly = "63d"'))
@@ -271,6 +275,7 @@ def test_who_pauses_policies_needs_these_rights_and_no_others(market: Market) ->
 RETIRE = rights("retire")
 
 
+@pytest.mark.proof
 def test_who_retires_policies_needs_these_rights_and_no_others(market: Market) -> None:
     market.allow(FULL["ticks"])
     assert market("run", "-p", "ticks").code == 3  # something is quarantined
@@ -283,6 +288,7 @@ def test_who_retires_policies_needs_these_rights_and_no_others(market: Market) -
     assert market("retire", "ticks", "--reason", "why").code == 0
 
 
+@pytest.mark.proof
 def test_who_advises_needs_these_rights_and_no_others(market: Market) -> None:
     def advise(policy: str, granted: list[Right]) -> list[Ran]:
         market.allow(granted)
@@ -309,6 +315,7 @@ def test_who_advises_needs_these_rights_and_no_others(market: Market) -> None:
             assert ran.code == 1 and f"the user may not {right.action}" in ran.err, (right, ran)
 
 
+@pytest.mark.proof
 def test_who_remodels_needs_these_rights_and_no_others(market: Market) -> None:
     def remodel(granted: list[Right], model: str) -> Ran:
         """Writes, and compares; gives the first that fails."""
@@ -328,6 +335,7 @@ def test_who_remodels_needs_these_rights_and_no_others(market: Market) -> None:
         assert ran.code == 1 and "the user may not" in ran.err, (right, ran)
 
 
+@pytest.mark.in_turn(1)
 @pytest.mark.parametrize("right", STREAM)
 def test_without_the_change_stream_late_readings_are_scanned_for(market: Market, right: Right) -> None:
     market.allow([*rights("run"), *(it for it in STREAM if it != right)])

@@ -130,6 +130,7 @@ def test_each_file_is_read_once(
     assert parts > 5
 
 
+@pytest.mark.proof
 def test_the_store_is_listed_once(
     database: Database[Document], mongodb_uri: str, file_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,6 +168,7 @@ def codes(result: Result) -> set[str]:
     return {it["code"] for it in result.body["findings"]}
 
 
+@pytest.mark.proof
 def test_what_rests_is_there_and_live_ones_are_looked_at(
     database: Database[Document],
     mongodb_uri: str,
@@ -207,6 +209,7 @@ def test_what_rests_is_there_and_live_ones_are_looked_at(
     assert codes(it.audit()[0]) == {"overdue", "not-rolled-up"}
 
 
+@pytest.mark.proof
 def test_the_report_says_how_much_was_read(place: Place) -> None:
     sample = '[policies.ticks.audit]\nsample = "10%"\n'
     place.write_config(POLICIES.replace("[policies.iot]", f"{sample}[policies.iot]"))

@@ -199,6 +199,7 @@ def test_restored_bit_for_bit(cycle: Cycle) -> None:
         assert extras == sorted([*case.broken_extras, *case.sound_extras]), case.name
 
 
+@pytest.mark.proof
 def test_only_looking(cycle: Cycle) -> None:
     verified, audited = cycle("verify"), cycle("audit")
     assert (verified.code, audited.code) == (0, 4)
@@ -227,6 +228,7 @@ def test_tables_move_no_cursor(cycle: Cycle, verb: str, code: int) -> None:
         assert "bad 1" in ran.out
 
 
+@pytest.mark.proof
 def test_readings_and_summaries_tell_every_series_apart(cycle: Cycle) -> None:
     """Series that differ in case, in Unicode's forms or by a blank; but 1 and 1.0 are one, as in MongoDB."""
     for case in (it for it in cycle.cases if it.options in ODD):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from tests.jobs.place import POLICIES, START, Place
 from tests.jobs.states import after
 
@@ -49,6 +51,7 @@ def test_no_days_are_refused(place: Place) -> None:
     assert "--days" in ran.err
 
 
+@pytest.mark.proof
 def test_days_that_no_drill_has_proven(place: Place) -> None:
     """Counted from the commit on, then from the last drill; a finding a policy, whatever the number."""
     place.write_config(DRILLED + POLICIES)

@@ -184,7 +184,7 @@ def test_what_is_live_as_well_stays_in_the_archive(ending: Place, policy: str) -
     assert ending.database[policy].count_documents({}) == 0
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @POLICY
 def test_where_originals_stay_the_archive_ends_behind_them(ending: Place, policy: str) -> None:
     ending.write_config(ENDING.replace('after = "30d"\n', 'after = "30d"\ndelete = false\n'))
@@ -275,7 +275,7 @@ def test_without_summaries_the_days_behind_the_end_have_expired(place: Place, po
     audited(place, due, policy)
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @POLICY
 def test_an_audit_finds_what_no_run_has_seen_to(ending: Place, policy: str) -> None:
     def codes(now: datetime) -> list[str]:

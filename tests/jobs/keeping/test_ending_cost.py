@@ -192,7 +192,7 @@ def test_looking_for_what_is_past_costs_one_query(
     assert (without - with_end).total() == 0
 
 
-@pytest.mark.in_turn(1)
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("kind", "held"),
     [

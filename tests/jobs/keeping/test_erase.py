@@ -303,6 +303,7 @@ def fill_each(place: Place) -> None:
         fill(place, value, minutes=20)
 
 
+@pytest.mark.proof
 @after(fill_each, "run -p iot")
 def test_values_of_any_kind(place: Place) -> None:
     left = 18 + 2 * len(VALUES)
@@ -361,6 +362,7 @@ def test_a_hold_of_another_policy_on_the_same_collection(place: Place) -> None:
     assert "is held (h)" in str(ran.json)
 
 
+@pytest.mark.proof
 def test_what_another_policy_keeps_of_the_collection_is_told(place: Place) -> None:
     copy = POLICIES[POLICIES.index("[policies.ticks]") : POLICIES.index("[policies.ticks.archive]")]
     place.write_config(

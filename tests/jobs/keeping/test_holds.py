@@ -137,6 +137,7 @@ def _archive_by_the_hour(place: Place) -> None:
         run(place, iso(START + timedelta(days=30, hours=hour, minutes=1)))
 
 
+@pytest.mark.proof
 @after(_archive_by_the_hour)
 def test_what_a_compaction_has_merged_stays_while_a_hold_covers_it(place: Place) -> None:
     small = _parts(place)

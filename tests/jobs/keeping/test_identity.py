@@ -81,6 +81,7 @@ def test_a_policy_renamed_without_its_id_halts_before_anything_is_touched(place:
     assert first_hour(place) == FULL_HOUR + 1
 
 
+@pytest.mark.proof
 @after(held)
 def test_a_retired_policy_is_read_by_what_it_said_last(place: Place) -> None:
     place.write_config(RENAMED)

@@ -91,6 +91,7 @@ def _due(place: Place, now: str = NOW) -> list[int]:
     return [it["archive"]["limit"]["due"] for it in planned]
 
 
+@pytest.mark.proof
 def test_what_was_copied_counts_once_its_grace_is_over(place: Place) -> None:
     _limited(place, '"20%"', 'grace = "2d"\n')
     assert _due(place) == [0, 0]
@@ -104,6 +105,7 @@ def test_what_was_copied_counts_once_its_grace_is_over(place: Place) -> None:
     assert _documents(place) == {"ticks": 0, "iot": 0, "iot_archive": 18}
 
 
+@pytest.mark.proof
 @after("run")
 def test_what_was_restored_and_is_pinned_does_not_count(place: Place) -> None:
     _limited(place, '"20%"')

@@ -114,6 +114,7 @@ def test_pinned_for_a_time(moved: Place, name: str) -> None:
     assert answers(place, name) == before
 
 
+@pytest.mark.proof
 @after("run -p ticks")
 def test_the_first_end_of_some_is_told(place: Place) -> None:
     hours = [("--since", f"2018-06-30T0{at}:00Z", "--until", f"2018-06-30T0{at + 1}:00Z") for at in range(3)]

@@ -9,6 +9,8 @@ import socket
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
 from bucketwise import __version__
 from tests.jobs.command import Ran
 from tests.jobs.place import MINUTES, START, Place
@@ -27,6 +29,7 @@ def shown(ran: Ran) -> str:
     return ran.out + ran.err
 
 
+@pytest.mark.proof
 @after("run")
 def test_signing_from_off_to_on_to_another_key(place: Place) -> None:
     """Each step says what to do next; the key is in nothing that is printed or written."""

@@ -43,6 +43,7 @@ def test_nothing_goes_whose_copy_went_before_it(place: Place, kind: str, flips: 
 TWO_COMMITS = ("run -p ticks --now 2018-07-30T01:30:00Z", "run -p ticks")
 
 
+@pytest.mark.proof
 @after(*TWO_COMMITS)
 def test_one_damaged_commit_does_not_keep_the_others_from_being_restored(place: Place) -> None:
     (_, last) = sorted(place.folder.glob("store/ticks/meta/manifests/*.json"))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from bucketwise.jobs.core.clock import iso
 from tests.jobs.place import NOW, POLICIES, START, Place
 from tests.jobs.states import after
@@ -75,6 +77,7 @@ def test_undelete_lifts_the_tombstones_of_summaries(place: Place) -> None:
     assert step(place, "expiry", "2018-10-08T00:00:00Z")["hourly"] == 3
 
 
+@pytest.mark.proof
 @after("run")
 def test_a_longer_retention_makes_again_what_has_gone(place: Place) -> None:
     """From the archive; and not where that has ended as well."""
@@ -120,6 +123,7 @@ def ended(place: Place) -> None:
     place.write_config(ENDED)
 
 
+@pytest.mark.proof
 @after(ended, "run -p ticks", "run -p ticks --now 2018-09-05T00:00:00Z")
 def test_what_cannot_be_made_again_is_named(place: Place) -> None:
     """The archive has ended. A backup has the summaries."""

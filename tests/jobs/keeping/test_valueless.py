@@ -166,6 +166,7 @@ def test_a_roll_up_without_a_number_is_not_done(place: Place) -> None:
     assert place("rollup", *since).code == 0
 
 
+@pytest.mark.proof
 def test_the_sample_is_read_once_under_a_policy_text(place: Place) -> None:
     """As the server tells it: what reads buckets in the order of time, 250 at most."""
     insert(place, "a", 0, **SOUND)

@@ -52,6 +52,7 @@ def test_online_the_merged_bucket_counts(place: Place) -> None:
     assert place("audit", "-p", "ticks").code == 0
 
 
+@pytest.mark.proof
 def test_the_reports(place: Place) -> None:
     write(place, **{"0": 1.0})
     write(place, **{"0": 4.0})

@@ -90,6 +90,7 @@ def test_a_run_with_nothing_to_do_but_to_keep(
     check_nothing_to_do(cron, *found)
 
 
+@pytest.mark.proof
 def test_runs_and_questions_where_all_is_deleted(
     database: Database[Document], mongodb_uri: str, file_store: Store
 ) -> None:

@@ -85,6 +85,7 @@ def test_it_comes_to_what_one_go_comes_to(place: Place) -> None:
     assert summaries(place) == expected
 
 
+@pytest.mark.proof
 @after(two_months, killed_twice)
 def test_it_begins_anew_if_asked_to(place: Place) -> None:
     """And where that is cut off, the next one goes on with it."""
@@ -138,6 +139,7 @@ def test_a_policy_that_makes_other_summaries_begins_anew(place: Place) -> None:
     assert rolled_up(place, *SLICES)["slices"]["before"] == 0
 
 
+@pytest.mark.proof
 @after(two_months, killed_once)
 def test_an_earlier_call_is_told_of(place: Place) -> None:
     assert "resumed; an earlier call had done" in place("rollup", *SLICES).out

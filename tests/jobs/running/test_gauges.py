@@ -110,6 +110,7 @@ def run(policy: Policy, database: str, uri: str, *, is_measured: bool) -> tuple[
     return dict(result.measures.gauges), counts
 
 
+@pytest.mark.proof
 def test_a_look_costs_the_same_however_much_there_is(
     database: Database[dict[str, Any]], mongodb_uri: str
 ) -> None:

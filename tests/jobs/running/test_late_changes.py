@@ -128,6 +128,7 @@ def test_a_second_policy_outlives_a_restore_of_a_part(place: Place) -> None:
     assert place.database["watcher_daily"].find_one()["count"] == MINUTES * 60
 
 
+@pytest.mark.proof
 @after(with_a_watcher, "run")
 def test_a_second_policy_says_that_it_misses_what_comes_late(place: Place) -> None:
     """For what the first has archived. Once that is put back, it counts all of it."""

@@ -103,6 +103,7 @@ def test_no_verb_works_on_it(place: Place) -> None:
     assert place.database.ticks.count_documents({}) == 0
 
 
+@pytest.mark.proof
 @after("run -p ticks")
 def test_it_is_told_by_status_check_and_audit(place: Place) -> None:
     for verb in ("check", "audit"):

@@ -136,6 +136,7 @@ def test_a_run_asked_to_stop_ends_with_130(long_place: Place, number: signal.Sig
     finish(long_place)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("step", ["rollup", pytest.param("archive", marks=pytest.mark.proof)])
 def test_after_a_kill_the_next_run_goes_on_at_once(long_place: Place, step: str) -> None:
     assert cut_off(long_place, f"ticks: {step}", signal.SIGKILL) == -signal.SIGKILL

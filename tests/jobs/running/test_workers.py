@@ -305,6 +305,7 @@ def _nothing() -> None:
     """Nothing asks the run to stop."""
 
 
+@pytest.mark.proof
 def test_a_task_that_kills_its_workers_is_given_up(empty: Place) -> None:
     """And the next one finds a living worker. What is under way when all ends is ended."""
     pool = ProcessExecutor(2, 0, WorkerSettings.of(_settings(empty)))

@@ -135,6 +135,7 @@ def assert_same(early: Costs, late: Costs) -> None:
         )
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("to", "days", "step"),
     [

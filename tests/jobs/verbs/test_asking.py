@@ -51,6 +51,7 @@ def archived(states: States) -> Place:
     return states.at("run -p ticks")
 
 
+@pytest.mark.proof
 def test_nothing_is_asked_where_nothing_is_there(archived: Place) -> None:
     code, shown = on_a_terminal(archived, "")
     assert code == 0

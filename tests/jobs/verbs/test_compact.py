@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 
+import pytest
+
 from tests.jobs.place import POLICIES, START, Place
 
 HOUR = timedelta(hours=1)
 BYTES = 1_500_000
 
 
+@pytest.mark.proof
 def test_it_keeps_to_the_memory_that_it_is_given(place: Place) -> None:
     """Of three buckets of a day, two are as much as fits into a section with 50 MB."""
     place.database.ticks.delete_many({})

@@ -304,6 +304,7 @@ def test_the_environment_leads_it_nowhere_else(bare: Place) -> None:
     assert ran.code == 0, ran
 
 
+@pytest.mark.proof
 def test_it_costs_the_same_however_large_a_collection_is(database: Db, mongodb_uri: str) -> None:
     costs = []
     for size in (1_000, 100_000):

@@ -98,6 +98,7 @@ def check_both(ran: Ran, code: int) -> None:
     assert [it for it in TEXTS_OF_IDS if told.count(it) < 2] == [], told
 
 
+@pytest.mark.proof
 def test_quarantined_buckets(broken: Place) -> None:
     page = broken.folder / "audit.html"
     for verb in ("plan", "rollup", "archive", "run"):

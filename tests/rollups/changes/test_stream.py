@@ -443,6 +443,7 @@ def test_a_given_range_leaves_the_bookmark_alone(bench: Bench) -> None:
     assert (report.hourly.written, report.hourly.unchanged) == (1, 1)
 
 
+@pytest.mark.proof
 def test_changes_of_many_buckets_are_gathered_in_bounded_pieces(bench: Bench) -> None:
     policy = readings()
     bench.database["ticks"].insert_many([reading(n, FIRST + n * 3 * MINUTE) for n in range(2600)])

@@ -207,6 +207,7 @@ def test_an_ordinary_way_to_append_does_not_cost_a_look_back(bench: Bench, how: 
     assert report.daily.due == 1, late_of(report)
 
 
+@pytest.mark.proof
 def test_where_nothing_changed_little_is_looked_at(bench: Bench) -> None:
     """Buckets of an hour, none at midnight, and the indexes that `check` asks for."""
     policy, ticks = samples(), bench.database["ticks"]

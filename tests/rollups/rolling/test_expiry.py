@@ -108,6 +108,7 @@ def test_a_late_reading_counts_while_its_summary_waits(full: Bench) -> None:
     assert full.database["hourly"].count_documents({"start": FIRST}) == 0
 
 
+@pytest.mark.proof
 def test_what_is_lifted_stays_for_thirty_days_and_its_grace(full: Bench) -> None:
     policy = keeping(24)
     assert lift_tombstones(full.context(policy, LATER), TimeRange(None, None)) == 0

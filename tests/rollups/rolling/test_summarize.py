@@ -392,6 +392,7 @@ def test_it_stops_where_it_is_asked_to(bench: Bench) -> None:
         summarize(bench.database, only_hours, Question(since=FIRST, until=FIRST + 7 * DAY), check=stop)
 
 
+@pytest.mark.proof
 def test_memory_does_not_grow_with_the_windows(bench: Bench) -> None:
     """Six times the windows: far from six times the memory."""
     policy = policy_of(rollup={"hourly": "hourly", "percentiles": (50,)})

@@ -110,6 +110,7 @@ def test_days_of_another_clock_tell_of_no_utc_day(database: Db, rollup: Rollup, 
     assert any(NumericHistory(database, it).fields_ever(wanted(range(4))).values())
 
 
+@pytest.mark.proof
 def test_many_series_are_few_commands_and_each_is_asked_for_once(database: Db) -> None:
     it = policy(BOTH)
     load(database, it, 300)
